@@ -12,10 +12,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bar::Bars;
+use tenantd::accounts::{Accounts, Directory, Outcome, User};
 use tenantd::daemon::agent::{Agent, Options};
 use tenantd::daemon::backend::claims;
-use tenantd::policy::expand::FoundUser;
-use tenantd::policy::{Account, Accounts, Policy, load_text};
+use tenantd::policy::{Policy, load_text};
 use tenantd::sim::{Load, SimHost, SimKernel, Workload};
 
 const USERS: u32 = 1000;
@@ -26,6 +26,23 @@ const SECOND: Duration = Duration::from_secs(1);
 fn policy(tenants: &str) -> Policy {
     let text = format!("version: 1\nmode: enforce\ntenants: {{ people: {{ {tenants} }} }}\n");
     load_text("policy.yaml", &text).unwrap().policy
+}
+
+/// Accounts that are called after their numbers.
+struct Numbered;
+
+impl Directory for Numbered {
+    fn user(&mut self, _: &str) -> Outcome<u32> {
+        Ok(None)
+    }
+
+    fn group(&mut self, _: &str) -> Outcome<u32> {
+        Ok(None)
+    }
+
+    fn owner(&mut self, uid: u32) -> Outcome<User> {
+        Ok(Some(User { name: format!("u{uid}"), groups: Vec::new() }))
+    }
 }
 
 /// One user has so many processes of which one is busy, and the agent has settled.
@@ -41,11 +58,9 @@ impl World {
         let mut kernel = SimKernel::new(SimHost::default());
         kernel.make_cgroup("/home").unwrap();
         let pids = (0..here).map(|n| log_in(&mut kernel, 1000 + n, n < busy)).collect();
-        let user = |uid| FoundUser { name: Some(format!("u{uid}")), groups: Vec::new() };
-        let unknown: fn(&str) -> Account = |_| Account::Missing;
-        let accounts = Accounts { find_user: unknown, find_group: unknown, user };
+        let accounts = Accounts::direct(Numbered);
         let options = Options { root: Some("/tenants".into()), accounts, ..Options::default() };
-        let rules = claims::rules(&policy).rules;
+        let rules = claims::rules(&policy);
         let agent = Agent::start(kernel, policy, rules, &options).unwrap();
         let mut world = World { agent, pids, now: Duration::ZERO, next: 1000 + here };
         for _ in 0..60 {

@@ -22,6 +22,7 @@
 //! | [`queue`] | which waiting request goes next |
 //! | [`admission`] | which job starts next, how wide, and why the others wait |
 //! | [`kernel_text`] | names and small files of the kernel, which are bytes |
+//! | [`accounts`] | names and numbers of users and groups, which may be late |
 //! | [`policy`] | YAML in, a checked and typed model out |
 //! | [`control`] | one tick as a function: samples in, ordered actions out |
 //! | [`valve`] | the job server of a job, through which a build follows its width |
@@ -35,6 +36,7 @@
 
 #![deny(missing_docs)]
 
+pub mod accounts;
 pub mod admission;
 pub mod cli;
 pub mod codec;

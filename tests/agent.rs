@@ -1,5 +1,6 @@
 //! The whole agent on the simulated kernel: does it share fairly, and does it put everything back?
 
+mod accounts;
 mod at_rest;
 mod attach;
 mod bound;

@@ -22,6 +22,7 @@ const ROOMS: [&str; 16] = [
     "dop",
     "queue",
     "admission",
+    "accounts",
     "policy",
     "control",
     "valve",

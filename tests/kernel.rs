@@ -7,6 +7,7 @@
 //! is skipped; with `TENANTD_REQUIRE_KERNEL` set, as under CI, it fails instead. Nothing waits by the clock: events
 //! are awaited, and shares are measured over CPU time that was really used, because the machine may be busy.
 
+mod accounts;
 mod ask;
 mod contest;
 mod cpuset;

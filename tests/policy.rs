@@ -23,10 +23,11 @@ mod values;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use tenantd::accounts::Answer;
 use tenantd::policy::expand::{Found, FoundUser};
 use tenantd::policy::report::Style;
 use tenantd::policy::rules::{MOVED, RULES};
-use tenantd::policy::{Account, HostFacts, Report, UnitFacts, load_with_host};
+use tenantd::policy::{HostFacts, Report, UnitFacts, load_with_host};
 use tenantd::units::Bytes;
 
 const FIXTURES: &str = "tests/fixtures/policy";
@@ -35,15 +36,24 @@ const FIXTURES: &str = "tests/fixtures/policy";
 /// 4242 is logged in, and runs four services beside.
 fn machine() -> HostFacts {
     HostFacts {
-        find_user: |name| account(&[("root", 0), ("ana", 2000)], name),
-        find_group: |name| account(&[("analysts", 100)], name),
+        find_user: |name| {
+            account(&[("root", 0), ("ana", 2000), ("700", 2700), ("702", 2702)], name)
+        },
+        find_group: |name| match name {
+            "huge" => Answer::Unknown("Result too large".into()),
+            name => account(&[("analysts", 100)], name),
+        },
         services: || {
             let names = ["a.service", "nginx.service", "php-fpm.service", "getty@.service"];
             let own = names.map(|name| (name.to_string(), name.to_string()));
             Some(own.into_iter().chain([("www.service".into(), "nginx.service".into())]).collect())
         },
         found: || {
-            let user = |name: &str| FoundUser { name: Some(name.into()), groups: vec![100] };
+            let user = |name: &str| FoundUser {
+                name: Some(name.into()),
+                groups: vec![100],
+                has_slice: false,
+            };
             let users = [(2000, "ana"), (2001, "ben"), (2002, "carla"), (33, "www-data")];
             let users = users.into_iter().map(|(uid, name)| (uid, user(name))).collect();
             let slices =
@@ -61,9 +71,9 @@ fn machine() -> HostFacts {
     }
 }
 
-fn account(names: &[(&str, u32)], name: &str) -> Account {
+fn account(names: &[(&str, u32)], name: &str) -> Answer<u32> {
     let found = names.iter().find(|(known, _)| *known == name);
-    found.map_or(Account::Missing, |(_, number)| Account::Number(*number))
+    found.map_or(Answer::Missing, |(_, number)| Answer::Known(*number))
 }
 
 fn unit_of_4242(name: &str) -> UnitFacts {

@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use listenfd::ListenFd;
@@ -15,6 +15,9 @@ use super::args::{Colour, Tenantd};
 use super::exit::Exit;
 use super::log;
 use super::text;
+use crate::accounts::Accounts;
+use crate::accounts::nss::Nss;
+use crate::accounts::people::People;
 use crate::daemon::agent::{Agent, Options, StartError};
 use crate::daemon::backend::claims;
 use crate::daemon::recovery::leftover;
@@ -26,8 +29,12 @@ use crate::host::recording::recorder::Recorder;
 use crate::host::recording::ring::Bounds;
 use crate::policy::model::{HierarchyChoice, Mode, OnExit, Policy};
 use crate::policy::report::{Report, Style};
-use crate::policy::{self, HostFacts};
+use crate::policy::{self, HostFacts, Loaded};
 use crate::varlink::listen::{self, Listener};
+
+/// Time in which accounts of local files are known, so that the first tick has them. A service that is slower is not
+/// waited for.
+const NAMES_AT_START: Duration = Duration::from_millis(50);
 
 /// Runs the daemon until it is stopped.
 ///
@@ -38,7 +45,9 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     let Some(path) = args.policy.as_deref().filter(|_| !args.restore) else {
         return restore(args);
     };
-    let Some(mut policy) = load(path, Colour::Auto) else { return Ok(Exit::BadConfiguration) };
+    let Some(mut policy) = load_at_once(path, Colour::Auto) else {
+        return Ok(Exit::BadConfiguration);
+    };
     if policy.host.hierarchy == HierarchyChoice::Simulated {
         eprintln!(
             "tenantd: `host.hierarchy: simulated` is for `tenantctl demo --simulated`: \
@@ -52,13 +61,17 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     raise_descriptor_limit(policy.leaves().len() as u64);
     keep_in_memory();
     let interval = policy.control.interval;
-    let rules = claims::rules(&policy);
-    rules.findings.iter().for_each(|finding| warn!("{finding}"));
+    let accounts = Accounts::in_thread(Nss).context("cannot look accounts up")?;
+    // Names that files have are known at once; others are taken up when they come.
+    claims::numbers(&policy, &accounts);
+    accounts.settle(NAMES_AT_START);
+    let rules = claims::rules_of(&policy, &claims::numbers(&policy, &accounts));
     let options = Options {
         observe: args.observe,
         root: args.root.clone(),
         state_dir: Some(args.state_dir.clone()),
-        ..Options::default()
+        accounts,
+        people: Some(People::of_this_machine),
     };
     let passed = ListenFd::from_env().take_unix_listener(0)?;
     if let (None, Some(path), false) = (&passed, &args.socket, args.once) {
@@ -66,7 +79,7 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     }
     // Signals are handled from before the first change on.
     let mut events = EventLoop::new(interval).context("cannot make the event loop")?;
-    let mut agent = Agent::start(RealKernFs::new(), policy, rules.rules, &options)?;
+    let mut agent = Agent::start(RealKernFs::new(), policy, rules, &options)?;
     if let Some(dir) = args.history.as_deref().filter(|_| !args.once) {
         record(&mut agent, dir);
     }
@@ -158,12 +171,26 @@ pub(super) fn may_look_into(state_dir: &Path) -> anyhow::Result<()> {
 
 /// The policy at `path`, its findings on standard error; `None` where it has errors.
 pub(super) fn load(path: &Path, colour: Colour) -> Option<Policy> {
-    let facts = HostFacts::of_this_machine();
-    let loaded = match facts {
+    shown(load_on_this_machine(path, |facts| facts), colour)
+}
+
+/// The same for the daemon, which waits for no account: it reports the names that it does not know itself.
+fn load_at_once(path: &Path, colour: Colour) -> Option<Policy> {
+    shown(load_on_this_machine(path, HostFacts::without_accounts), colour)
+}
+
+fn load_on_this_machine(
+    path: &Path,
+    facts: impl FnOnce(HostFacts) -> HostFacts,
+) -> Result<Loaded, Report> {
+    match HostFacts::of_this_machine().map(facts) {
         Ok(facts) => policy::load_with_host(path, &facts),
         // The size of the machine is unknown: the agent reports that when it samples.
         Err(_) => policy::load(path),
-    };
+    }
+}
+
+fn shown(loaded: Result<Loaded, Report>, colour: Colour) -> Option<Policy> {
     match loaded {
         Ok(loaded) => {
             show(&loaded.report, colour);

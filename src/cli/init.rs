@@ -13,12 +13,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use nix::unistd::{Uid, User};
 use serde::Serialize;
 
 use super::args::{CheckArgs, Colour, InitArgs};
 use super::exit::Exit;
 use super::{check, file, json};
+use crate::accounts::on_this_machine;
+use crate::accounts::people::People;
 use crate::host::kernfs::RealKernFs;
 use crate::policy::report::Severity;
 use crate::policy::{HostFacts, Loaded, Report, is_policy_file, load_from};
@@ -47,7 +48,7 @@ pub enum Destination {
 /// The host could not be read, there is a policy already, or the file could not be written.
 pub(super) fn run(args: &InitArgs, colour: Colour) -> anyhow::Result<Exit> {
     let destination = destination(args.output.as_deref(), Path::new(POLICIES))?;
-    let found = survey::survey(&mut RealKernFs::new(), user_name)?;
+    let found = survey::survey(&mut RealKernFs::new(), &People::of_this_machine(), user_name)?;
     let host = HostFacts::of_this_machine()?;
     let text = proposal::propose(&found, |text| is_clean(&checked("proposal", text, &host)));
     let path = match &destination {
@@ -96,7 +97,7 @@ struct Output<'a> {
 }
 
 fn user_name(uid: u32) -> Option<String> {
-    User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
+    on_this_machine().owner(uid).known().map(|user| user.name)
 }
 
 fn checked(name: &str, text: &str, host: &HostFacts) -> Result<Loaded, Report> {

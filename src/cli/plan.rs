@@ -16,6 +16,7 @@ use super::client::{Client, ClientError, Endpoint};
 use super::daemon::load;
 use super::exit::Exit;
 use super::{log, machine, replay};
+use crate::accounts::people::People;
 use crate::control::status::{
     ActionStatus, GroupStatus, HostStatus, MoveStatus, Status, TenantStatus,
 };
@@ -65,8 +66,9 @@ pub(super) fn run(daemon: &Endpoint, args: &PlanArgs, colour: Colour) -> anyhow:
     let Some(policy) = load(path, colour) else { return Ok(Exit::BadConfiguration) };
     let interval = policy.control.interval;
     let rules = claims::rules(&policy);
-    let options = Options { observe: true, root: args.root.clone(), ..Options::default() };
-    let mut agent = Agent::start(RealKernFs::new(), policy, rules.rules, &options)?;
+    let people: Option<fn() -> People> = Some(People::of_this_machine);
+    let options = Options { observe: true, root: args.root.clone(), people, ..Options::default() };
+    let mut agent = Agent::start(RealKernFs::new(), policy, rules, &options)?;
     // A rate takes two samples, an interval apart.
     let begin = Instant::now();
     agent.tick(begin.elapsed());
@@ -74,7 +76,7 @@ pub(super) fn run(daemon: &Endpoint, args: &PlanArgs, colour: Colour) -> anyhow:
     agent.tick(begin.elapsed());
     service::run::stamp(&mut agent);
     let status = agent.status().clone();
-    let findings = rules.findings.iter().chain(&status.findings).map(String::as_str).collect();
+    let findings = status.findings.iter().map(String::as_str).collect();
     let map = machine::lines(agent.topology(), &status);
     show(args, &status, findings, &map)
 }

@@ -60,6 +60,10 @@ pub enum Code {
     PolicyRefused,
     /// State could not be saved for the next start, or a notification could not be sent.
     NotKept,
+    /// A user or group that the policy names is not known to the daemon.
+    AccountMissing,
+    /// Accounts cannot be looked up: the service does not answer.
+    AccountsAway,
     /// A finding of another version of tenantd, whose kind is not known to this one.
     #[default]
     #[serde(other)]

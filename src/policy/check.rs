@@ -35,7 +35,7 @@ pub(super) fn check(draft: &Draft, host: Option<&HostFacts>, report: &mut Report
     if let Some(host) = host {
         check_host(draft, &nodes, host, report);
         presence::check(draft, &nodes, &known, host, report);
-        stays::check(&nodes, host, report);
+        stays::check(&nodes, &known, host, report);
         templates::found_now(draft, &nodes, &known, host, report);
     }
 }

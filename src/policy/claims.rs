@@ -15,6 +15,7 @@ use super::rules;
 use super::stays::has_user_slices;
 use super::tree::Place;
 use super::types::{OwnerChoice, RootChoice};
+use super::values::shown;
 
 /// Work spent on the overlap of patterns (see [`pattern::overlap`]); a policy that needs more is refused,
 /// because its check would take minutes. A thousand patterns that begin alike and end differently are within
@@ -99,8 +100,11 @@ pub(super) fn moves(leaves: &[Node<'_>], report: &mut Report) {
     let Some((leaf, claim)) = first else { return };
     let of_cgroup = !leaf.tenant.matches.cgroups.is_empty();
     let what = if of_cgroup { "" } else { " that are in no service and no session" };
-    let mut message =
-        format!("processes of `{}`{what} are moved into the cgroup of `{}`", claim.name, leaf.path);
+    let mut message = format!(
+        "processes of `{}`{what} are moved into the cgroup of `{}`",
+        shown(claim.name),
+        leaf.path
+    );
     if nr_tenants > 1 {
         message += &format!(" ({nr_tenants} tenants)");
     }
@@ -197,9 +201,9 @@ pub(super) fn same_twice<'d>(
         match first.entry(identity(claim.name)) {
             MapEntry::Occupied(entry) => {
                 let earlier = *entry.get();
-                let mut message = format!("{what} `{}`", claim.name);
+                let mut message = format!("{what} `{}`", shown(claim.name));
                 if claim.name != earlier.name {
-                    message += &format!(", the same as `{}`,", earlier.name);
+                    message += &format!(", the same as `{}`,", shown(earlier.name));
                 }
                 report.push(claimed_twice(&message, earlier, claim));
             }

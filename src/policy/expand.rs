@@ -26,12 +26,13 @@ use super::pattern;
 use super::read::MOST_TENANTS;
 use super::rest::Claimed;
 use super::unit_path::{slice_of_user, unit_at, units_of, user_of_slice};
-use super::values::{ALL_USERS, safe_characters};
+pub use super::values::ALL_USERS;
+use super::values::safe_characters;
+use crate::accounts::explicit;
+use crate::accounts::people::People;
 
 /// Characters of the name of what was found. It may be a part of the name of a file.
 const LONGEST_FOUND: usize = 200;
-/// The UIDs of regular users, as in login.defs(5) and as systemd counts them.
-const REGULAR_USERS: std::ops::RangeInclusive<u32> = 1000..=60_000;
 
 /// The unit of the agent.
 const AGENT_UNIT: &str = "tenantd.service";
@@ -45,6 +46,8 @@ pub struct Found {
     pub units: BTreeSet<String>,
     /// Cgroups, by their paths from the mount.
     pub cgroups: BTreeSet<String>,
+    /// The UIDs of people.
+    pub people: People,
 }
 
 /// A user that was found.
@@ -54,6 +57,8 @@ pub struct FoundUser {
     pub name: Option<String>,
     /// The GIDs of all groups.
     pub groups: Vec<u32>,
+    /// Whether systemd keeps a slice for the user, which it does for users of the host only.
+    pub has_slice: bool,
 }
 
 /// The numbers of users and of groups that a policy names, where they are known.
@@ -75,6 +80,8 @@ pub struct Expanded {
     /// How many were found and are no tenants, because they have no name that is free and short enough, or are too
     /// many, by group.
     pub left_out: BTreeMap<String, usize>,
+    /// Users with slices who are no tenants, because they are not people ([`People`]), by group.
+    pub outside: BTreeMap<String, Vec<u32>>,
 }
 
 impl Numbers {
@@ -89,7 +96,7 @@ impl Numbers {
             users.extend(matches.users.iter().filter(|user| *user != ALL_USERS).cloned());
             groups.extend(matches.groups.iter().cloned());
         });
-        let is_name = |name: &String| name.parse::<u32>().is_err();
+        let is_name = |name: &String| explicit(name).is_none();
         let numbered = |names: BTreeSet<String>, find: &dyn Fn(&str) -> Option<u32>| {
             let names = names.into_iter().filter(is_name);
             names.filter_map(|name| Some((name.clone(), find(&name)?))).collect()
@@ -97,14 +104,14 @@ impl Numbers {
         Numbers { users: numbered(users, &find_user), groups: numbered(groups, &find_group) }
     }
 
-    /// The UID of a user, by name or number.
+    /// The UID of a user; of digits, that of the account with this name, or what was looked up for them.
     pub fn user(&self, name: &str) -> Option<u32> {
-        name.parse().ok().or_else(|| self.users.get(name).copied())
+        explicit(name).or_else(|| self.users.get(name).copied())
     }
 
-    /// The GID of a group of users, by name or number.
+    /// The GID of a group of users, likewise.
     pub fn group(&self, name: &str) -> Option<u32> {
-        name.parse().ok().or_else(|| self.groups.get(name).copied())
+        explicit(name).or_else(|| self.groups.get(name).copied())
     }
 }
 
@@ -280,6 +287,7 @@ impl Expansion<'_> {
             self.all(&mut tenant.tenants, &format!("{path}/"));
             let Some(template) = tenant.each.take() else { continue };
             let found = self.of_template(&template, &tenant.tenants, &path);
+            self.note_outside(&template.matches, &path);
             self.expanded.origins.extend(found.iter().map(|_| None));
             tenant.tenants.extend(found);
             tenant.each = Some(template);
@@ -323,6 +331,31 @@ impl Expansion<'_> {
         self.cgroups(template)
     }
 
+    /// A slice shows that a UID is a user of the host, and not of a container.
+    fn is_person(&self, uid: u32, user: &FoundUser) -> bool {
+        self.found.people.includes(uid, user.name.is_some() || user.has_slice)
+    }
+
+    /// Notes users with slices whom a template of all users leaves out. Root is meant to be.
+    fn note_outside(&mut self, template: &Matches, group: &str) {
+        if !template.users.iter().any(|user| user == ALL_USERS) {
+            return;
+        }
+        let is_outside = |(uid, user): &(&u32, &FoundUser)| {
+            let slice = slice_of_user(**uid);
+            **uid != 0
+                && user.has_slice
+                && !self.is_person(**uid, user)
+                && !self.named.touches_user(**uid, &user.groups)
+                && !self.taken.contains(&slice)
+        };
+        let outside: Vec<u32> =
+            self.found.users.iter().filter(is_outside).map(|it| *it.0).collect();
+        if !outside.is_empty() {
+            self.expanded.outside.insert(group.to_string(), outside);
+        }
+    }
+
     fn users(&mut self, template: &Matches) -> Vec<(String, Matches)> {
         let has_all = template.users.iter().any(|user| user == ALL_USERS);
         let users = template.users.iter().filter_map(|user| self.numbers.user(user));
@@ -331,14 +364,14 @@ impl Expansion<'_> {
         let groups: HashSet<u32> = groups.collect();
         let mut all = Vec::new();
         for (uid, user) in &self.found.users {
-            let is_meant = has_all && REGULAR_USERS.contains(uid)
+            let is_meant = has_all && self.is_person(*uid, user)
                 || users.contains(uid)
                 || user.groups.iter().any(|group| groups.contains(group));
             if is_meant
                 && !self.named.touches_user(*uid, &user.groups)
                 && self.taken.insert(slice_of_user(*uid))
             {
-                let matches = Matches { users: vec![uid.to_string()], ..Matches::default() };
+                let matches = Matches { users: vec![format!("+{uid}")], ..Matches::default() };
                 all.push((user.name.clone().unwrap_or_else(|| uid.to_string()), matches));
             }
         }

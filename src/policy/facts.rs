@@ -1,19 +1,18 @@
 //! The machine that a policy has to fit, as far as the rules use it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use procfs::Current;
 
-use super::expand::{Found, FoundUser, Numbers};
+use super::expand::{Found, FoundUser};
 use super::installed::{Services, has_cgroup, services};
-use super::keys::Policy;
 use super::unit_path::{unit_at, unit_of, user_of_slice};
 use super::values::cpu_list;
+use crate::accounts::people::People;
+use crate::accounts::{Answer, on_this_machine};
 use crate::kernel_text::mountinfo::{CgroupMount, cgroup_mounts};
 use crate::kernel_text::proc_files::{CgroupLine, Owner, cgroup_lines, number, owner};
 use crate::resource::{PerResource, Resource};
@@ -27,9 +26,9 @@ pub struct HostFacts {
     /// Memory of the machine.
     pub memory: Bytes,
     /// The user of a name. Digits are a number and are not asked for.
-    pub find_user: fn(&str) -> Account,
+    pub find_user: fn(&str) -> Answer<u32>,
     /// The group of users of a name, likewise.
-    pub find_group: fn(&str) -> Account,
+    pub find_group: fn(&str) -> Answer<u32>,
     /// The services and sessions that run now, in the order of their names; none on a host without systemd.
     /// Asked only where a policy claims processes by owner: it looks at every process.
     pub units: fn() -> Vec<UnitFacts>,
@@ -41,17 +40,6 @@ pub struct HostFacts {
     /// Whether a pattern matches a cgroup now, which may take as many steps as the second argument has left; also
     /// where that is not known.
     pub has_cgroup: fn(&str, &mut usize) -> bool,
-}
-
-/// What the machine knows of the name of a user or a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Account {
-    /// It has this number.
-    Number(u32),
-    /// There is none of this name.
-    Missing,
-    /// It could not be looked up: a finding would be about the lookup and not about the policy.
-    Unknown,
 }
 
 /// A service, a scope or the slice of a user, and the accounts that run something there. Each account is
@@ -77,8 +65,8 @@ impl HostFacts {
         Ok(HostFacts {
             cpus: online_cpus(Path::new("/sys/devices/system/cpu/online"))?,
             memory: Bytes(procfs::Meminfo::current().map_err(io::Error::other)?.mem_total),
-            find_user,
-            find_group,
+            find_user: |name| on_this_machine().user(name),
+            find_group: |name| on_this_machine().group(name),
             units,
             found,
             services,
@@ -86,13 +74,20 @@ impl HostFacts {
         })
     }
 
+    /// The same without accounts: nothing is looked up. The daemon loads policies so, and reports names and users
+    /// itself, because a look-up may take long.
+    pub fn without_accounts(self) -> HostFacts {
+        let (find_user, find_group) = (|_: &str| Answer::Pending, |_: &str| Answer::Pending);
+        HostFacts { find_user, find_group, units: Vec::new, found: || None, ..self }
+    }
+
     /// A machine of which only the size is known: nothing is said of accounts, units and cgroups.
     pub fn of_size(cpus: u32, memory: Bytes) -> HostFacts {
         HostFacts {
             cpus: (0..cpus).collect(),
             memory,
-            find_user: |_| Account::Unknown,
-            find_group: |_| Account::Unknown,
+            find_user: |_| Answer::Pending,
+            find_group: |_| Answer::Pending,
             units: Vec::new,
             found: || None,
             services: || None,
@@ -119,22 +114,6 @@ fn online_cpus(path: &Path) -> io::Result<Vec<u32>> {
         |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| with_path(&error))?;
     cpu_list(text.trim_end()).map_err(|help| with_path(&help))
-}
-
-fn find_user(name: &str) -> Account {
-    account(User::from_name(name).map(|user| user.map(|user| user.uid.as_raw())))
-}
-
-fn find_group(name: &str) -> Account {
-    account(Group::from_name(name).map(|group| group.map(|group| group.gid.as_raw())))
-}
-
-fn account(number: nix::Result<Option<u32>>) -> Account {
-    match number {
-        Ok(Some(number)) => Account::Number(number),
-        Ok(None) => Account::Missing,
-        Err(_) => Account::Unknown,
-    }
 }
 
 /// The units of this machine, from `/proc`. A process that ends meanwhile is left out.
@@ -188,67 +167,39 @@ fn cgroup(lines: &[CgroupLine], mounts: &[CgroupMount]) -> Option<String> {
 /// What runs on this machine, from `/proc`: what is empty is not found.
 fn found() -> Option<Found> {
     let mounts = cgroup_mounts(&std::fs::read("/proc/self/mountinfo").ok()?);
-    let mut found = Found::default();
+    let mut found = Found { people: People::of_this_machine(), ..Found::default() };
+    let mut with_slices = BTreeSet::new();
     for (owner, lines) in processes() {
         let Some(path) = cgroup(&lines, &mounts) else { continue };
         let user = found.users.entry(owner.euid);
         user.or_insert_with(|| found_user(owner.euid));
         let parts = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         for above in parts.map(|end| &path[..end]).filter(|above| !above.is_empty()) {
-            found.units.extend(unit_at(above).map(str::to_string));
+            let unit = unit_at(above);
+            with_slices.extend(unit.and_then(user_of_slice));
+            found.units.extend(unit.map(str::to_string));
             found.cgroups.insert(above.to_string());
         }
+    }
+    for (uid, user) in &mut found.users {
+        user.has_slice = with_slices.contains(uid);
     }
     Some(found)
 }
 
-/// The account database of a host.
-#[derive(Clone, Copy, Debug)]
-pub struct Accounts {
-    /// The user of a name.
-    pub find_user: fn(&str) -> Account,
-    /// The group of users of a name.
-    pub find_group: fn(&str) -> Account,
-    /// The name and the groups of a user.
-    pub user: fn(u32) -> FoundUser,
-}
-
-impl Default for Accounts {
-    /// That of this machine.
-    fn default() -> Accounts {
-        Accounts { find_user, find_group, user: found_user }
-    }
-}
-
-impl Accounts {
-    /// The numbers of all accounts that `policy` matches.
-    pub fn numbers(&self, policy: &Policy) -> Numbers {
-        let known = |account: Account| match account {
-            Account::Number(number) => Some(number),
-            Account::Missing | Account::Unknown => None,
-        };
-        let user = |name: &str| known((self.find_user)(name));
-        Numbers::of(policy, user, |name| known((self.find_group)(name)))
-    }
-}
-
-/// What the account database says of a user.
+/// The account of a user on this machine.
 fn found_user(uid: u32) -> FoundUser {
-    let Some(user) = User::from_uid(Uid::from_raw(uid)).ok().flatten() else {
-        return FoundUser::default();
-    };
-    let name = CString::new(user.name.as_str()).ok();
-    let groups = name.and_then(|name| getgrouplist(&name, user.gid).ok());
-    let groups = groups.into_iter().flatten().map(Gid::as_raw).collect();
-    FoundUser { name: Some(user.name), groups }
+    let user = on_this_machine().owner(uid).known().unwrap_or_default();
+    let name = Some(user.name).filter(|name| !name.is_empty());
+    FoundUser { name, groups: user.groups, has_slice: false }
 }
 
 fn user_names(uid: u32) -> Vec<String> {
-    let name = User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name);
+    let name = on_this_machine().owner(uid).known().map(|user| user.name);
     name.into_iter().chain([uid.to_string()]).collect()
 }
 
 fn group_names(gid: u32) -> Vec<String> {
-    let name = Group::from_gid(Gid::from_raw(gid)).ok().flatten().map(|group| group.name);
+    let name = on_this_machine().group_name(gid).known();
     name.into_iter().chain([gid.to_string()]).collect()
 }

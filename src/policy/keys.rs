@@ -149,7 +149,7 @@ section! {
     /// `allow:` and `administrators:` users and user groups.
     #[derive(Eq)]
     pub struct Accounts, ACCOUNTS {
-        /// User names or UIDs.
+        /// User names or UIDs: digits in quotes are a name first, without quotes a UID.
         "users" => users: Vec<String>, Names(&USERS);
         /// Group names or GIDs.
         "groups" => groups: Vec<String>, Names(&GROUPS);
@@ -246,7 +246,8 @@ section! {
         /// Whether the processes of these cgroups are moved into a cgroup of tenantd's. Beside users or groups they
         /// always are.
         "move" => moves: bool, Word;
-        /// User names or UIDs; in `each`, \"*\" finds every regular user, with a UID from 1000 to 60000.
+        /// User names or UIDs: digits in quotes are a name first, without quotes a UID. In `each`, \"*\" finds all people
+        /// of the host.
         "users" => users: Vec<String>, Names(&MATCHED_USERS);
         /// Group names or GIDs.
         "groups" => groups: Vec<String>, Names(&GROUPS);

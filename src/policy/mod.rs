@@ -57,7 +57,7 @@ pub mod types;
 pub mod unit_path;
 mod values;
 
-pub use facts::{Account, Accounts, HostFacts, UnitFacts};
+pub use facts::{HostFacts, UnitFacts};
 pub use installed::Services;
 pub(crate) use load::is_policy_file;
 pub use load::{Loaded, load, load_from, load_text, load_value, load_with_host};

@@ -10,7 +10,9 @@ use super::reader::Reader;
 use super::rules;
 use super::tree::{Kind, Node};
 use super::types::*;
-use super::values::{NameKind, PathRefusal, cgroup_path, cpu_list};
+use super::values::{
+    NameKind, ONE_OR_SEVERAL, PathRefusal, account, cgroup_path, cpu_list, notation,
+};
 use crate::dop::CpuSet;
 
 /// One name or a list of them; at least one, none of them empty.
@@ -49,9 +51,12 @@ pub(super) struct Names(pub(super) &'static NameKind);
 impl Form<Vec<String>> for Names {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Vec<String>) {
         for (item, name) in items(reader, node, self.0.what) {
-            match (self.0.check)(name) {
+            let is_plain = matches!(item.kind, Kind::Scalar { plain: true, .. });
+            let is_split = is_plain && self.0.has_numbers && name.contains(char::is_whitespace);
+            let quoted = if is_split { Err(ONE_OR_SEVERAL.to_string()) } else { Ok(()) };
+            match (self.0.check)(name).and(quoted) {
                 Ok(()) => {
-                    into.push(name.to_string());
+                    into.push(account(name, is_plain && self.0.has_numbers));
                     reader.accept(item);
                 }
                 Err(help) => {
@@ -63,7 +68,10 @@ impl Form<Vec<String>> for Names {
     }
 
     fn show(&self, value: &Vec<String>) -> Option<String> {
-        show_names(value)
+        match self.0.has_numbers {
+            true => show_names(&value.iter().map(|name| notation(name)).collect::<Vec<_>>()),
+            false => show_names(value),
+        }
     }
 
     fn schema(&self) -> Value {

@@ -2,6 +2,8 @@
 //!
 //! **Problem.** One user has two names, `root` and `0`, and a unit may have an alias: two tenants that claim the same
 //! would pass for two that do not. And a name that nothing has claims nothing, which is mostly a misspelling.
+//! Digits are a name first: `"200"` is the account with that name where there is one (chown(1)); without quotes they are
+//! a number. Where both could be meant, `check` warns.
 //! **Answer.** Each name is looked up once (a lookup may ask a directory service on the network), rules compare what
 //! it stands for, and unknown names are warned of. Slices and scopes exist only while something runs in them, so only
 //! services can be unknown; a cgroup that is not there is a note.
@@ -10,16 +12,17 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::expand::Numbers;
-use super::facts::{Account, HostFacts};
+use super::facts::HostFacts;
 use super::hint::nearest;
 use super::installed::{Services, real_name};
 use super::nodes::Node;
 use super::pattern::has_wildcard;
 use super::read::{Draft, Places};
-use super::report::Report;
+use super::report::{Diagnostic, Report};
 use super::rules;
 use super::tree::Place;
-use super::values::ALL_USERS;
+use super::values::{ALL_USERS, shown};
+use crate::accounts::{Answer, digits, explicit, meaning};
 
 /// Entries of directories that are looked at for all patterns together.
 const MOST_ENTRIES: usize = 100_000;
@@ -27,8 +30,8 @@ const MOST_ENTRIES: usize = 100_000;
 /// What the names of a policy stand for.
 #[derive(Debug, Default)]
 pub(super) struct Known<'d> {
-    users: HashMap<&'d str, Account>,
-    groups: HashMap<&'d str, Account>,
+    users: HashMap<&'d str, Answer<u32>>,
+    groups: HashMap<&'d str, Answer<u32>>,
     services: Option<Services>,
 }
 
@@ -39,10 +42,10 @@ impl<'d> Known<'d> {
     /// Looks up every name of the policy, where the machine is known.
     pub(super) fn of(draft: &'d Draft, nodes: &[Node<'d>], host: Option<&HostFacts>) -> Known<'d> {
         let Some(host) = host else { return Known::default() };
-        let find = |names: Names<'d>, find: fn(&str) -> Account| {
-            let mut found: HashMap<&'d str, Account> = HashMap::new();
+        let find = |names: Names<'d>, find: fn(&str) -> Answer<u32>| {
+            let mut found: HashMap<&'d str, Answer<u32>> = HashMap::new();
             for (name, _) in names.into_iter().filter(|(name, _)| *name != ALL_USERS) {
-                found.entry(name).or_insert_with(|| find(name));
+                found.entry(name).or_insert_with(|| find(shown(name)));
             }
             found
         };
@@ -56,12 +59,11 @@ impl<'d> Known<'d> {
 
     /// The numbers of all accounts that are known.
     pub(super) fn numbers(&self) -> Numbers {
-        let known = |accounts: &HashMap<&str, Account>| {
-            let numbers = accounts.iter().filter_map(|(name, account)| match account {
-                Account::Number(number) => Some((name.to_string(), *number)),
-                Account::Missing | Account::Unknown => None,
-            });
-            numbers.collect()
+        let known = |accounts: &HashMap<&str, Answer<u32>>| {
+            let number =
+                |name: &str, answer: &Answer<u32>| meaning(name, |_| answer.clone()).known();
+            let numbers = accounts.iter().map(|(name, answer)| (*name, number(name, answer)));
+            numbers.filter_map(|(name, number)| Some((name.to_string(), number?))).collect()
         };
         Numbers { users: known(&self.users), groups: known(&self.groups) }
     }
@@ -86,14 +88,17 @@ impl<'d> Known<'d> {
     }
 }
 
-fn number<'n>(accounts: &HashMap<&str, Account>, name: &'n str) -> Cow<'n, str> {
-    // Digits are a number, whether an account has it or not.
-    let number = name.parse().ok().or_else(|| match accounts.get(name) {
-        Some(Account::Number(number)) => Some(*number),
-        // It is 0 on every machine.
-        _ => (name == "root").then_some(0),
-    });
-    number.map_or(Cow::Borrowed(name), |number: u32| Cow::Owned(number.to_string()))
+fn number<'n>(accounts: &HashMap<&str, Answer<u32>>, name: &'n str) -> Cow<'n, str> {
+    let number = match accounts.get(name) {
+        Some(answer @ (Answer::Known(_) | Answer::Missing)) => {
+            meaning(name, |_| answer.clone()).known()
+        }
+        // Without a machine digits stand for one number.
+        _ => explicit(name).or(digits(name)),
+    };
+    // It is 0 on every machine.
+    let number = number.or_else(|| (name == "root").then_some(0));
+    number.map_or(Cow::Borrowed(name), |number| Cow::Owned(number.to_string()))
 }
 
 /// The users that the policy names.
@@ -129,7 +134,7 @@ fn placed<'d>(
     lists.flat_map(pairs).collect()
 }
 
-/// Warns of each unknown name once.
+/// Warns once of each name that is not known, or could be meant otherwise.
 pub(super) fn check(
     draft: &Draft,
     nodes: &[Node<'_>],
@@ -138,21 +143,64 @@ pub(super) fn check(
     report: &mut Report,
 ) {
     let accounts = [
-        ("user", users(draft, nodes), &known.users),
-        ("group", groups(draft, nodes), &known.groups),
+        ("user", "UID", users(draft, nodes), &known.users),
+        ("group", "GID", groups(draft, nodes), &known.groups),
     ];
-    for (what, names, accounts) in accounts {
-        let is_missing = |name: &str| {
-            name.parse::<u32>().is_err() && accounts.get(name) == Some(&Account::Missing)
-        };
-        for (name, place) in once_each(names).filter(|(name, _)| is_missing(name)) {
-            let message = format!("this machine has no {what} `{name}`");
-            let finding = rules::UNKNOWN_ACCOUNT.at(place, message, "");
-            report.push(finding.help("it has no effect until there is one"));
+    for (what, number, names, accounts) in accounts {
+        for (name, place) in once_each(names) {
+            let finding = match accounts.get(name) {
+                Some(answer) => about((what, number), name, answer, place),
+                None => None,
+            };
+            finding.into_iter().for_each(|finding| report.push(finding));
         }
     }
     unknown_services(nodes, known, report);
     unknown_cgroups(nodes, host, report);
+}
+
+/// The finding about one name, for which there is this account.
+fn about(
+    (what, number): (&str, &str),
+    name: &str,
+    answer: &Answer<u32>,
+    place: &Place,
+) -> Option<Diagnostic> {
+    let digits = explicit(name).or(digits(name));
+    let shown = shown(name);
+    match (answer, digits) {
+        (Answer::Missing, None) => {
+            let message = format!("this machine has no {what} `{name}`");
+            let finding = rules::UNKNOWN_ACCOUNT.at(place, message, "");
+            let several = match name.contains(char::is_whitespace) {
+                true => "; several names make a list: `[ana, bob]`",
+                false => "",
+            };
+            Some(finding.help(format!("it has no effect until there is one{several}")))
+        }
+        (Answer::Unknown(why), _) if explicit(name).is_none() => {
+            let message = format!("the {what} `{name}` could not be looked up: {why}");
+            let finding = rules::FAILED_LOOK_UP.at(place, message, "");
+            let help = "it has no effect until it is known; check the services that /etc/nsswitch.conf names";
+            Some(finding.help(help))
+        }
+        (Answer::Known(of_name), Some(digits)) if *of_name != digits => {
+            let (of_name, digits) = (format!("{number} {of_name}"), format!("{number} {digits}"));
+            let (meant, help) = match explicit(name) {
+                None => (
+                    format!("the {what} with the name `{shown}`, {of_name}, and not {digits}"),
+                    "without quotes it is the number".to_string(),
+                ),
+                Some(_) => (
+                    format!("{digits}, and not the {what} with the name `{shown}`, {of_name}"),
+                    format!("in quotes it is the name: \"{shown}\""),
+                ),
+            };
+            let message = format!("`{shown}` stands for {meant}");
+            Some(rules::NAME_OF_DIGITS.at(place, message, "").help(help))
+        }
+        _ => None,
+    }
 }
 
 fn once_each<'d>(names: Names<'d>) -> impl Iterator<Item = (&'d str, &'d Place)> {

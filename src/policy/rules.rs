@@ -116,4 +116,6 @@ rules! {
     UNKNOWN_CGROUP = "P067", Note, "a cgroup that is not there now";
     MOVED = "P068", Note, "processes that are moved into a cgroup of their tenant";
     FOUND = "P069", Note, "what an each finds, or is left, now";
+    FAILED_LOOK_UP = "P070", Warning, "a user or group that could not be looked up";
+    NAME_OF_DIGITS = "P071", Warning, "digits that are the name of an account and the number of another";
 }

@@ -3,18 +3,23 @@
 //! A process of a service or session is never moved out of it, so `users` and `groups` do not apply to it.
 //! The units concerned are known only on the machine, and only for processes that run now.
 
+use std::collections::BTreeSet;
+
 use super::facts::{HostFacts, UnitFacts};
 use super::nodes::Node;
+use super::presence::Known;
 use super::report::Report;
 use super::rules;
 use super::tree::Place;
 use super::types::OwnerChoice;
+use super::values::shown;
+use crate::accounts::digits;
 
 /// Units named in one finding; the rest is counted.
 const UNITS_MAX: usize = 3;
 
 /// Warns of each account whose processes run in services or sessions that are not the tenant itself.
-pub(super) fn check(nodes: &[Node<'_>], host: &HostFacts, report: &mut Report) {
+pub(super) fn check(nodes: &[Node<'_>], known: &Known<'_>, host: &HostFacts, report: &mut Report) {
     let leaves: Vec<&Node<'_>> = nodes.iter().filter(|node| claims_by_owner(node)).collect();
     if leaves.is_empty() {
         return;
@@ -23,20 +28,28 @@ pub(super) fn check(nodes: &[Node<'_>], host: &HostFacts, report: &mut Report) {
     for leaf in leaves {
         let (matches, is_slice) = (&leaf.tenant.matches, has_user_slices(leaf));
         for (user, place) in matches.users.iter().zip(leaf.given.items("match.users")) {
+            let number = known.user(user);
+            let is_among = |users: &BTreeSet<String>| is_listed(users, user, &number);
             let runs_there = |unit: &&UnitFacts| {
-                let is_home = is_slice && unit.user_of_slice.contains(user);
-                unit.users.contains(user) && !is_home
+                let is_home = is_slice && is_among(&unit.user_of_slice);
+                is_among(&unit.users) && !is_home
             };
-            find(leaf, ("user", user, place), units.iter().filter(runs_there), report);
+            find(leaf, ("user", shown(user), place), units.iter().filter(runs_there), report);
         }
         for (group, place) in matches.groups.iter().zip(leaf.given.items("match.groups")) {
+            let number = known.group(group);
             let runs_there = |unit: &&UnitFacts| {
                 let is_home = is_slice && !unit.user_of_slice.is_empty();
-                unit.groups.contains(group) && !is_home
+                is_listed(&unit.groups, group, &number) && !is_home
             };
-            find(leaf, ("group", group, place), units.iter().filter(runs_there), report);
+            find(leaf, ("group", shown(group), place), units.iter().filter(runs_there), report);
         }
     }
+}
+
+/// Whether an account is among these names and numbers. Digits are compared by what they stand for.
+fn is_listed(all: &BTreeSet<String>, name: &str, number: &str) -> bool {
+    all.contains(number) || digits(name).is_none() && all.contains(name)
 }
 
 fn claims_by_owner(node: &Node<'_>) -> bool {

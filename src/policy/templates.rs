@@ -16,7 +16,7 @@ use super::report::{Report, Severity};
 use super::rules;
 use super::types::CpusPolicy;
 use super::unit_path::USER_SLICES;
-use super::values::ALL_USERS;
+use super::values::{ALL_USERS, shown};
 
 /// Tries the rules about templates, and that no tenant takes what only a template can find.
 pub(super) fn check(nodes: &[Node<'_>], known: &Known<'_>, report: &mut Report) {
@@ -119,7 +119,7 @@ fn overlaps(templates: &[&Node<'_>], known: &Known<'_>, report: &mut Report) {
     let Some(all) = of("match.users").find(is_all) else { return };
     let others = of("match.users").filter(|claim| !is_all(claim)).chain(of("match.groups"));
     for other in others {
-        report.push(claimed_twice(&format!("`{}`", other.name), all, other));
+        report.push(claimed_twice(&format!("`{}`", shown(other.name)), all, other));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::hint::nearest;
 use super::pattern::{ANY_DEPTH, has_wildcard, literal_prefix};
+use crate::accounts::{digits, explicit};
 
 /// A kind of name: its name in messages, and its syntax.
 #[derive(Debug)]
@@ -10,22 +11,45 @@ pub(super) struct NameKind {
     pub(super) what: &'static str,
     /// Whether a text can be such a name; otherwise what to write instead.
     pub(super) check: fn(&str) -> Result<(), String>,
+    /// Whether digits without quotes are a number.
+    pub(super) has_numbers: bool,
 }
 
 /// Units of systemd.
-pub(super) static UNITS: NameKind = NameKind { what: "a systemd unit", check: unit_name };
+pub(super) static UNITS: NameKind =
+    NameKind { what: "a systemd unit", check: unit_name, has_numbers: false };
 /// Users.
-pub(super) static USERS: NameKind = NameKind { what: "a user", check: account_name };
+pub(super) static USERS: NameKind =
+    NameKind { what: "a user", check: account_name, has_numbers: true };
 /// Users that a tenant or a template matches.
 pub(super) static MATCHED_USERS: NameKind = NameKind {
     what: "a user",
     check: |name| if name == ALL_USERS { Ok(()) } else { account_name(name) },
+    has_numbers: true,
 };
 /// Groups of users.
-pub(super) static GROUPS: NameKind = NameKind { what: "a group of users", check: account_name };
+pub(super) static GROUPS: NameKind =
+    NameKind { what: "a group of users", check: account_name, has_numbers: true };
+
+/// A name of a user or group as a policy has it in memory: the number of an account has a plus sign, so that it differs
+/// from a name of digits. Digits without quotes are a number, unless they begin with a 0.
+pub(super) fn account(text: &str, is_plain: bool) -> String {
+    let is_number = digits(text).is_some_and(|number| number.to_string() == text);
+    if is_plain && is_number { format!("+{text}") } else { text.to_string() }
+}
+
+/// The same for a message: a number has no plus sign.
+pub(super) fn shown(name: &str) -> &str {
+    explicit(name).and(name.strip_prefix('+')).unwrap_or(name)
+}
+
+/// The same in the notation of a policy: a name of digits has quotes.
+pub(super) fn notation(name: &str) -> String {
+    if digits(name).is_some() { format!("\"{name}\"") } else { shown(name).to_string() }
+}
 
 /// What a template calls every regular user.
-pub(super) const ALL_USERS: &str = "*";
+pub const ALL_USERS: &str = "*";
 /// Characters of a tenant's name.
 pub(super) const LONGEST_NAME: usize = 64;
 /// The characters that [`safe_name`] takes, as far as a pattern can express them.
@@ -131,16 +155,22 @@ pub(super) fn unit_name(name: &str) -> Result<(), String> {
     Err(help.to_string())
 }
 
+/// What to write instead of what may be several names.
+pub(super) const SEVERAL: &str = "give one name or number; several make a list: `[ana, bob]`";
+/// The same where it may be one as well.
+pub(super) const ONE_OR_SEVERAL: &str =
+    "several names make a list: `[ana, bob]`; one with a space has quotes: `\"domain users\"`";
+
 /// Whether a name can be that of a user or a group of users; the account database is not asked.
 ///
 /// # Errors
 /// What to write instead.
 pub(super) fn account_name(name: &str) -> Result<(), String> {
-    let forbidden =
-        |c: char| c.is_control() || c.is_whitespace() || matches!(c, ':' | '/' | ',' | '*');
-    match name.len() <= 256 && !name.contains(forbidden) {
+    // Spaces are in names of Active Directory (`domain users`), a backslash or a realm before or behind others.
+    let forbidden = |c: char| c.is_control() || matches!(c, ':' | '/' | ',' | '*');
+    match name.len() <= 256 && !name.contains(forbidden) && name.trim() == name {
         true => Ok(()),
-        false => Err("give one name or number; several make a list: `[ana, bob]`".into()),
+        false => Err(SEVERAL.into()),
     }
 }
 

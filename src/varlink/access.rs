@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::peers::Peer;
+use super::peers::{Peer, Permission};
+use crate::accounts::Accounts;
 use crate::policy::model::{Policy, Tenant};
 
 /// Time for which an answer is kept.
@@ -33,19 +34,23 @@ pub(super) struct Rights {
 }
 
 impl Access {
-    /// The rights of `peer` by `policy`.
-    pub(super) fn of(&self, peer: &Peer, policy: &Policy) -> Rights {
+    /// The rights of `peer` by `policy`; `None` while an account is being looked up.
+    pub(super) fn of(&self, peer: &Peer, policy: &Policy, accounts: &Accounts) -> Option<Rights> {
         let (key, now) = ((peer.uid, peer.gid), Instant::now());
         let is_fresh = |made: Instant| now.saturating_duration_since(made) < KEPT;
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((made, rights)) = known().get(&key)
             && is_fresh(*made)
         {
-            return rights.clone();
+            return Some(rights.clone());
         }
         let mut allowed = Vec::new();
-        walk(peer, "", &policy.tenants, &mut allowed);
-        let sees_all = peer.is_among(&policy.administrators);
+        walk((peer, accounts), "", &policy.tenants, &mut allowed)?;
+        let sees_all = match peer.is_among(&policy.administrators, accounts) {
+            Permission::Granted => true,
+            Permission::Refused => false,
+            Permission::Later => return None,
+        };
         let rights = Rights { sees_all, allowed: allowed.into() };
         let mut known = known();
         if known.len() >= PEERS_MAX {
@@ -54,18 +59,28 @@ impl Access {
         if known.len() < PEERS_MAX {
             known.insert(key, (now, rights.clone()));
         }
-        rights
+        Some(rights)
     }
 }
 
-fn walk(peer: &Peer, prefix: &str, tenants: &[Tenant], into: &mut Vec<String>) {
+/// Adds the tenants that name the peer; `None` while an account is being looked up.
+fn walk(
+    (peer, accounts): (&Peer, &Accounts),
+    prefix: &str,
+    tenants: &[Tenant],
+    into: &mut Vec<String>,
+) -> Option<()> {
     for tenant in tenants {
         let path = format!("{prefix}{}", tenant.name);
-        match peer.is_named(&tenant.allow) {
-            true => into.push(path),
-            false => walk(peer, &format!("{path}/"), &tenant.tenants, into),
+        match peer.is_named(&tenant.allow, accounts) {
+            Permission::Granted => into.push(path),
+            Permission::Refused => {
+                walk((peer, accounts), &format!("{path}/"), &tenant.tenants, into)?;
+            }
+            Permission::Later => return None,
         }
     }
+    Some(())
 }
 
 #[cfg(test)]
@@ -77,12 +92,14 @@ mod tests {
         let text = "version: 1\ntenants: { web: { allow: { users: [ 7 ] } }, ci: { allow: { groups: [ 9 ] }, tenants: { a: {} } } }";
         let policy = crate::policy::load_text("policy.yaml", text).unwrap().policy;
         let access = Access::default();
-        let of = |uid, gid| access.of(&Peer { uid, gid, pid: 1 }, &policy).allowed.to_vec();
+        let accounts = Accounts::default();
+        let rights = |uid, gid| access.of(&Peer { uid, gid, pid: 1 }, &policy, &accounts).unwrap();
+        let of = |uid, gid| rights(uid, gid).allowed.to_vec();
         assert_eq!((of(7, 1), of(8, 9)), (vec!["web".to_string()], vec!["ci".to_string()]));
         assert_eq!(of(7, 9), ["web", "ci"], "by user and by group");
         (100..10_000).for_each(|uid| drop(of(uid, uid)));
         assert!(access.known.lock().unwrap().len() <= PEERS_MAX);
         assert_eq!(of(7, 1), ["web"]);
-        assert!(access.of(&Peer { uid: 0, gid: 0, pid: 1 }, &policy).sees_all);
+        assert!(rights(0, 0).sees_all);
     }
 }

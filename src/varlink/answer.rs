@@ -6,11 +6,13 @@
 
 use std::sync::Arc;
 
-use super::bridge::{self, Allowed, Caller, Command, Published, Submission, Viewer, Work};
+use super::bridge::{
+    self, Allowed, Caller, Command, Governance, Published, Submission, Viewer, Work,
+};
 use super::error::CallError;
 use super::interface::*;
 use super::jobs::CancelParameters;
-use super::peers::Peer;
+use super::peers::{Peer, Permission};
 use super::wire::{self, Call};
 use crate::control::explain;
 
@@ -39,6 +41,8 @@ pub(super) enum Reply {
     Submit(Box<Submission>),
     /// Take a job out of the queue.
     Cancel(u64, Caller),
+    /// Keep the call, and answer it when an account is known.
+    Later,
 }
 
 /// What the server does with a call that reads: it has no variant that reaches the agent.
@@ -67,7 +71,15 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
         return Err(CallError::MethodNotImplemented { method: call.method.clone() });
     }
     let is_reader = method.access() == Access::Read;
-    let is_administrator = !is_reader && peer.is_among(newest.governance.administrators());
+    let Governance { policy, accounts, .. } = &*newest.governance;
+    let permission = match is_reader {
+        true => Permission::Refused,
+        false => peer.is_among(&policy.administrators, accounts),
+    };
+    if permission == Permission::Later {
+        return Ok(Reply::Later);
+    }
+    let is_administrator = permission == Permission::Granted;
     if method.access() == Access::Change && !is_administrator {
         return Err(CallError::PermissionDenied {});
     }
@@ -82,9 +94,10 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
         }
         Request::Change(Change::Submit(parameters)) => {
             let allowed = match is_administrator {
-                true => Allowed::All,
+                true => Some(Allowed::All),
                 false => allowed(peer, parameters.tenant.as_deref(), newest),
             };
+            let Some(allowed) = allowed else { return Ok(Reply::Later) };
             let (uid, pid) = (peer.uid, u32::try_from(peer.pid).unwrap_or(0));
             let submission = Submission { parameters, uid, pid, process: None, allowed };
             Reply::Submit(Box::new(submission))
@@ -92,10 +105,12 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
         Request::Change(request) => {
             let user = match &request {
                 _ if is_administrator => None,
-                Change::Attach(AttachParameters { tenant, .. })
-                    if !may_attach(peer, tenant, newest) =>
-                {
-                    return Err(CallError::PermissionDenied {});
+                Change::Attach(AttachParameters { tenant, .. }) => {
+                    match may_attach(peer, tenant, newest) {
+                        Permission::Granted => Some(peer.uid),
+                        Permission::Refused => return Err(CallError::PermissionDenied {}),
+                        Permission::Later => return Ok(Reply::Later),
+                    }
                 }
                 Change::Cancel(CancelParameters { id }) if is_of_another(*id, peer, newest) => {
                     return Err(CallError::PermissionDenied {});
@@ -148,13 +163,19 @@ fn read(
 }
 
 /// Whether the policy allows the peer to hand own work to `tenant`, or to all tenants of a group above it.
-fn may_attach(peer: &Peer, tenant: &str, newest: &Published) -> bool {
+fn may_attach(peer: &Peer, tenant: &str, newest: &Published) -> Permission {
     let mut level = &newest.governance.policy.tenants;
-    tenant.split('/').any(|name| {
-        let Some(node) = level.iter().find(|node| node.name == name) else { return false };
+    let mut all = Permission::Refused;
+    for name in tenant.split('/') {
+        let Some(node) = level.iter().find(|node| node.name == name) else { break };
         level = &node.tenants;
-        peer.is_among(&node.allow)
-    })
+        match peer.is_among(&node.allow, &newest.governance.accounts) {
+            Permission::Granted => return Permission::Granted,
+            Permission::Later => all = Permission::Later,
+            Permission::Refused => {}
+        }
+    }
+    all
 }
 
 /// Whether the last list has a job with this number, of a user other than the peer. Numbers are not used again, so a call of
@@ -165,20 +186,30 @@ fn is_of_another(id: u64, peer: &Peer, newest: &Published) -> bool {
 
 /// What the peer sees of the jobs.
 fn viewer(peer: &Peer, newest: &Published) -> Viewer {
-    match newest.governance.access.of(peer, &newest.governance.policy).sees_all {
+    let Governance { policy, accounts, access, .. } = &*newest.governance;
+    // Where an account is being looked up, the peer sees its own until then.
+    match access.of(peer, policy, accounts).is_some_and(|rights| rights.sees_all) {
         true => Viewer::All,
         false => Viewer::User(peer.uid),
     }
 }
 
 /// What the peer may submit jobs to by `allow`: `tenant`, or where none is named all tenants and groups that say so.
-fn allowed(peer: &Peer, tenant: Option<&str>, newest: &Published) -> Allowed {
+/// `None` while an account is being looked up.
+fn allowed(peer: &Peer, tenant: Option<&str>, newest: &Published) -> Option<Allowed> {
+    let governance = &newest.governance;
     let allowed = match tenant {
-        Some(tenant) if may_attach(peer, tenant, newest) => vec![tenant.to_string()],
-        Some(_) => Vec::new(),
-        None => newest.governance.access.of(peer, &newest.governance.policy).allowed.to_vec(),
+        Some(tenant) => match may_attach(peer, tenant, newest) {
+            Permission::Granted => vec![tenant.to_string()],
+            Permission::Refused => Vec::new(),
+            Permission::Later => return None,
+        },
+        None => {
+            let (policy, accounts) = (&governance.policy, &governance.accounts);
+            governance.access.of(peer, policy, accounts)?.allowed.to_vec()
+        }
     };
-    Allowed::These(allowed)
+    Some(Allowed::These(allowed))
 }
 
 /// What is asked of the agent to make a change.
@@ -246,7 +277,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::varlink::bridge::Governance;
 
     const STRANGER: Peer = Peer { uid: 54321, gid: 54321, pid: 1 };
     const ROOT: Peer = Peer { uid: 0, gid: 0, pid: 1 };

@@ -21,9 +21,10 @@ use super::error::CallError;
 use super::inbox::{Entry, Inbox};
 use super::interface::{PlanReply, PolicyReply};
 use super::jobs::ListReply;
+use crate::accounts::Accounts;
 use crate::control::status::Status;
 use crate::control::trace::Trace;
-use crate::policy::model::{Accounts, Policy};
+use crate::policy::model::{Accounts as Names, Policy};
 use crate::policy::outline::Outline;
 
 /// The policy in force, for readers; replaced when the policy changes.
@@ -33,18 +34,20 @@ pub struct Governance {
     pub path: Option<String>,
     /// The policy.
     pub policy: Arc<Policy>,
+    /// The accounts of the host.
+    pub accounts: Accounts,
     pub(super) json: OnceLock<Arc<str>>,
     pub(super) access: Access,
 }
 
 impl Governance {
     /// The policy that was read from `path`.
-    pub fn new(path: Option<String>, policy: Arc<Policy>) -> Governance {
-        Governance { path, policy, ..Governance::default() }
+    pub fn new(path: Option<String>, policy: Arc<Policy>, accounts: Accounts) -> Governance {
+        Governance { path, policy, accounts, ..Governance::default() }
     }
 
     /// The accounts, beside root, that may change the agent.
-    pub fn administrators(&self) -> &Accounts {
+    pub fn administrators(&self) -> &Names {
         &self.policy.administrators
     }
 
@@ -207,12 +210,20 @@ pub struct SocketEnd {
 /// The process has no descriptors left.
 pub fn bridge(first: Published) -> std::io::Result<(AgentEnd, SocketEnd)> {
     let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+    let accounts = first.governance.accounts.clone();
     let shared = Arc::new(Shared {
         published: Mutex::new(Arc::new(first)),
         inbox: Mutex::default(),
         stopped: AtomicBool::new(false),
         wake_socket: EventFd::from_flags(flags)?,
         wake_agent: EventFd::from_flags(flags)?,
+    });
+    // Calls that wait for an account are answered.
+    let waker = Arc::downgrade(&shared);
+    accounts.wake_on_answers(move || {
+        if let Some(shared) = waker.upgrade() {
+            wake(&shared.wake_socket);
+        }
     });
     let (answer, answers) = mpsc::channel();
     let socket = SocketEnd { shared: Arc::clone(&shared), answers };

@@ -61,6 +61,8 @@ pub(super) struct Connection {
     /// A call of it may be complete, and waits for its turn.
     pub(super) is_queued: bool,
     framer: Framer,
+    /// A call that waits for an account.
+    kept_call: Option<Call>,
     output: VecDeque<Piece>,
     /// Bytes of the first piece that are sent already.
     sent_bytes: usize,
@@ -90,6 +92,7 @@ impl Connection {
             interest: Some(EpollFlags::EPOLLIN),
             is_queued: false,
             framer: Framer::new(request_max_bytes),
+            kept_call: None,
             output: VecDeque::new(),
             sent_bytes: 0,
             last_taken: now,
@@ -120,8 +123,21 @@ impl Connection {
         }
     }
 
+    /// Keeps a call that cannot be answered yet: it is the next one again.
+    pub(super) fn keep_call(&mut self, call: Call) {
+        self.kept_call = Some(call);
+    }
+
+    /// Whether a call waits for an account.
+    pub(super) fn keeps_call(&self) -> bool {
+        self.kept_call.is_some()
+    }
+
     /// The next complete call.
     pub(super) fn next_call(&mut self) -> Result<Option<Call>, WireError> {
+        if let Some(call) = self.kept_call.take() {
+            return Ok(Some(call));
+        }
         if let Some(message) = self.framer.next_message()? {
             let call = Call::parse(message)?;
             // The time of the next request begins when this one is answered.
@@ -163,7 +179,7 @@ impl Connection {
 
     /// Since when it is idle, or watches; `None` where a call waits for its turn or for the agent, or a reply for its reader.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        let is_idle = self.turn == Turn::Idle && !self.has_output() && !self.is_queued;
+        let is_idle = self.may_call() && !self.is_queued;
         (is_idle || self.is_watching()).then_some(self.last_used)
     }
 
@@ -174,7 +190,7 @@ impl Connection {
 
     /// Whether its next call would be answered: it takes the replies.
     fn may_call(&self) -> bool {
-        self.turn == Turn::Idle && !self.has_output()
+        self.turn == Turn::Idle && !self.has_output() && !self.keeps_call()
     }
 
     /// Whether there is something for its next turn.

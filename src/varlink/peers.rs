@@ -7,11 +7,10 @@
 //! A group of `administrators` contains the users that the account database lists for it, and processes that had
 //! it as their effective group when they connected. Supplementary groups of a process alone do not count.
 //!
-//! Names are looked up on every change, so that a dismissed administrator loses the permission at once. The
-//! account database may be remote (nsswitch.conf(5)), and all clients of the calling thread wait for it. So
-//! numbers are compared first, and no lookup is made for root or where the policy names no administrators.
+//! The socket thread never waits for the account database ([`crate::accounts`]). A permission needs an answer that is
+//! recent, so that a dismissed administrator loses it within half a minute; until it comes, the call is kept
+//! ([`Permission::Later`]). A name that could not be looked up permits nothing, and its digits are not taken for a number.
 
-use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,9 +20,9 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
-use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 
-use crate::policy::model::Accounts;
+use crate::accounts::{self, Answer, Need, meaning};
+use crate::policy::model::Accounts as Names;
 
 /// The process at the other end of a connection, when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,28 +59,36 @@ impl Peer {
     }
 
     /// Whether it is one of these accounts, or root.
-    pub fn is_among(&self, accounts: &Accounts) -> bool {
-        self.uid == 0 || self.is_named(accounts)
+    pub fn is_among(&self, names: &Names, accounts: &accounts::Accounts) -> Permission {
+        if self.uid == 0 { Permission::Granted } else { self.is_named(names, accounts) }
     }
 
     /// Whether it is one of these accounts.
-    pub fn is_named(&self, accounts: &Accounts) -> bool {
-        if is_numbered(&accounts.users, self.uid) || is_numbered(&accounts.groups, self.gid) {
-            return true;
+    pub fn is_named(&self, names: &Names, accounts: &accounts::Accounts) -> Permission {
+        let mut is_pending = false;
+        let mut number = |answer: Answer<u32>| {
+            is_pending |= answer == Answer::Pending;
+            answer.known()
+        };
+        let user = |name: &String| meaning(name, |name| accounts.user(name, Need::Permission));
+        let group = |name: &String| meaning(name, |name| accounts.group(name, Need::Permission));
+        if names.users.iter().any(|name| number(user(name)) == Some(self.uid)) {
+            return Permission::Granted;
         }
-        let users = accounts.users.iter();
-        if users.filter_map(|name| user(name)).any(|uid| uid == self.uid) {
-            return true;
+        let groups: Vec<u32> = names.groups.iter().filter_map(|name| number(group(name))).collect();
+        if groups.contains(&self.gid) {
+            return Permission::Granted;
         }
-        let groups: Vec<u32> = accounts.groups.iter().filter_map(|name| group(name)).collect();
-        !groups.is_empty() && (groups.contains(&self.gid) || self.is_member_of_any(&groups))
-    }
-
-    fn is_member_of_any(&self, groups: &[u32]) -> bool {
-        let Ok(Some(user)) = User::from_uid(Uid::from_raw(self.uid)) else { return false };
-        let Ok(name) = CString::new(user.name) else { return false };
-        let of_user: Vec<Gid> = getgrouplist(&name, user.gid).unwrap_or_default();
-        of_user.iter().any(|gid| groups.contains(&gid.as_raw()))
+        if !groups.is_empty() {
+            match accounts.owner(self.uid, Need::Permission) {
+                Answer::Known(user) if user.groups.iter().any(|gid| groups.contains(gid)) => {
+                    return Permission::Granted;
+                }
+                Answer::Pending => is_pending = true,
+                Answer::Known(_) | Answer::Missing | Answer::Unknown(_) => {}
+            }
+        }
+        if is_pending { Permission::Later } else { Permission::Refused }
     }
 }
 
@@ -130,17 +137,13 @@ pub fn account(peer: &Peer, root: &Path) -> u32 {
     listed.filter(|uid| *uid != 0).unwrap_or(first)
 }
 
-/// Whether one of `names` is the number `id`, which needs no lookup.
-fn is_numbered(names: &[String], id: u32) -> bool {
-    names.iter().any(|name| name.parse() == Ok(id))
-}
-
-fn user(name: &str) -> Option<u32> {
-    let look_up = || User::from_name(name).ok().flatten().map(|user| user.uid.as_raw());
-    name.parse().ok().or_else(look_up)
-}
-
-fn group(name: &str) -> Option<u32> {
-    let look_up = || Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw());
-    name.parse().ok().or_else(look_up)
+/// Whether a client may do something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// It may.
+    Granted,
+    /// It may not.
+    Refused,
+    /// An account is being looked up: ask again.
+    Later,
 }

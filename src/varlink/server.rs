@@ -3,9 +3,8 @@
 //! **Problem.** Clients are many, slow, dead or hostile, and none of that may delay a tick. **Answer.** A thread
 //! of its own that never blocks on a client: it sleeps in epoll until a client connects, a request arrives, a
 //! client has room for output, the agent publishes, or a deadline passes. Replies come from the last published
-//! tick ([`super::bridge`]); commands go to the agent and their answers return. The thread does wait for the
-//! account database ([`super::peers`]): where a user other than root asks for a change and the policy names
-//! administrators, all clients wait for that lookup. Ticks never do.
+//! tick ([`super::bridge`]); commands go to the agent and their answers return. A call whose permission depends on an
+//! account that is being looked up is kept until the account is known ([`super::peers`]), and only its client waits.
 //!
 //! **Turns.** One call is answered between two looks at epoll. Connections with a call wait in a queue by turns of their
 //! users, root first ([`super::turns`]), so that a user waits for the own calls and for one of each other user, however
@@ -346,7 +345,7 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         connection.is_queued = false;
         match connection.next_call() {
-            Ok(Some(call)) => self.answer(number, &call),
+            Ok(Some(call)) => self.answer(number, call),
             Ok(None) if connection.has_ended() => {
                 return self.close(number, "the client closed it");
             }
@@ -362,10 +361,11 @@ impl Server {
         self.advance(number);
     }
 
-    fn answer(&mut self, number: u64, call: &Call) {
+    fn answer(&mut self, number: u64, call: Call) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let newest = self.bridge.newest();
-        match answer::answer(call, &connection.peer, &newest) {
+        match answer::answer(&call, &connection.peer, &newest) {
+            Reply::Later => connection.keep_call(call),
             Reply::None => {}
             Reply::Once(message) => connection.queue(message),
             Reply::Watch => connection.show(&newest, 0),
@@ -459,6 +459,16 @@ impl Server {
             self.connections.iter().filter(|(_, c)| watching(c)).map(|(n, _)| *n).collect();
         for number in watchers {
             self.advance(number);
+        }
+        self.queue_kept_calls();
+    }
+
+    /// Calls that wait for an account get another turn: an answer may have come.
+    fn queue_kept_calls(&mut self) {
+        let keeps = |c: &Connection| c.keeps_call() && !c.is_queued;
+        for (number, connection) in self.connections.iter_mut().filter(|(_, c)| keeps(c)) {
+            connection.is_queued = true;
+            self.ready.push(connection.account, *number);
         }
     }
 

@@ -82,7 +82,7 @@ fn refusal(outcome: Result<Moved, AttachError>) -> String {
 
 fn reload(world: &mut World, yaml: &str) {
     let policy = util::policy(&format!("version: 1\nmode: enforce\n{yaml}"));
-    let rules = claims::rules(&policy).rules;
+    let rules = claims::rules(&policy);
     assert_eq!(world.agent.as_mut().unwrap().reload(policy, rules).unwrap(), [""; 0]);
 }
 

@@ -5,14 +5,14 @@ mod processes;
 
 use std::collections::BTreeSet;
 
+use tenantd::accounts::User;
 use tenantd::control::explain;
 use tenantd::control::status::Status;
 use tenantd::host::systemd::Order;
-use tenantd::policy::expand::FoundUser;
-use tenantd::policy::{Account, Accounts};
 use tenantd::resource::CPU;
 use tenantd::sim::{Load, UnitFault};
 
+use super::accounts::Fake;
 use super::units::{assert_whole, whole};
 use super::world::{MIB, World, assert_near};
 
@@ -30,20 +30,20 @@ tenants:
 ";
 
 /// The accounts of a host: ana is 1001, and every other regular user is `uNUMBER` and in group 50.
-fn accounts() -> Accounts {
-    Accounts {
-        find_user: |name| if name == "ana" { Account::Number(1001) } else { Account::Missing },
-        find_group: |name| if name == "staff" { Account::Number(50) } else { Account::Missing },
-        user: |uid| {
+fn accounts() -> Fake {
+    Fake {
+        user: |name| (name == "ana").then_some(1001),
+        group: |name| (name == "staff").then_some(50),
+        owner: |uid| {
             let name = if uid == 1001 { "ana".to_string() } else { format!("u{uid}") };
-            FoundUser { name: Some(name), groups: vec![50] }
+            Some(User { name, groups: vec![50] })
         },
     }
 }
 
-fn world(yaml: &str) -> World {
+pub(super) fn world(yaml: &str) -> World {
     let mut world = World::new(yaml);
-    world.options.accounts = accounts();
+    world.options.accounts = accounts().direct();
     world.host.systemd(|systemd, kernel| {
         systemd.add(kernel, "batch.service", "/system.slice/batch.service");
         systemd.add(kernel, "user.slice", "/user.slice");
@@ -54,12 +54,12 @@ fn world(yaml: &str) -> World {
     world
 }
 
-fn slice(uid: u32) -> String {
+pub(super) fn slice(uid: u32) -> String {
     format!("/user.slice/user-{uid}.slice")
 }
 
 /// A user logs in: the slice, and a session in it.
-fn log_in(world: &World, uid: u32, load: Load) -> u32 {
+pub(super) fn log_in(world: &World, uid: u32, load: Load) -> u32 {
     world.host.systemd(|systemd, kernel| {
         let name = format!("user-{uid}.slice");
         systemd.add_transient(&name, &slice(uid));
@@ -68,12 +68,12 @@ fn log_in(world: &World, uid: u32, load: Load) -> u32 {
     world.spawn(&slice(uid), load)
 }
 
-fn log_out(world: &World, uid: u32, pid: u32) {
+pub(super) fn log_out(world: &World, uid: u32, pid: u32) {
     world.host.with(|kernel| kernel.kill(pid)).unwrap();
     world.host.systemd(|systemd, kernel| systemd.stop(kernel, &format!("user-{uid}.slice")));
 }
 
-fn people(status: &Status) -> Vec<&str> {
+pub(super) fn people(status: &Status) -> Vec<&str> {
     let names = status.tenants.iter().map(|tenant| tenant.name.as_str());
     names.filter(|name| name.starts_with("people/")).collect()
 }

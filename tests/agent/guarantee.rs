@@ -21,7 +21,7 @@ fn min(world: &World, path: &str) -> u64 {
 
 fn reload(world: &mut World, yaml: &str) {
     let policy = util::policy(&format!("version: 1\nmode: enforce\n{yaml}"));
-    let rules = claims::rules(&policy).rules;
+    let rules = claims::rules(&policy);
     assert_eq!(world.agent.as_mut().unwrap().reload(policy, rules).unwrap(), [""; 0]);
 }
 

@@ -58,7 +58,7 @@ fn remove(world: &World, path: &str) {
 
 fn reload(world: &mut World, yaml: &str) {
     let policy = util::policy(&format!("version: 1\nmode: enforce\n{yaml}"));
-    let rules = claims::rules(&policy).rules;
+    let rules = claims::rules(&policy);
     assert_eq!(world.agent.as_mut().unwrap().reload(policy, rules).unwrap(), [""; 0]);
 }
 

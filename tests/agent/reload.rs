@@ -19,7 +19,7 @@ use crate::util;
 pub(super) fn reload(world: &mut World, yaml: &str) -> Result<Vec<String>, ChangeError> {
     let mode = if yaml.contains("mode:") { "" } else { "mode: enforce\n" };
     let policy = util::policy(&format!("version: 1\n{mode}{yaml}"));
-    let rules = claims::rules(&policy).rules;
+    let rules = claims::rules(&policy);
     let outcome = world.agent.as_mut().unwrap().reload(policy.clone(), rules);
     if outcome.is_ok() {
         world.policy = policy;
@@ -388,7 +388,7 @@ fn a_reload_refuses_exactly_the_keys_that_need_a_restart() {
         let mut world = World::on(SimHost::default(), "tenants: { a: {} }\n");
         world.start().unwrap();
         let policy = util::policy(&key.yaml);
-        let rules = claims::rules(&policy).rules;
+        let rules = claims::rules(&policy);
         let refused = match world.agent.as_mut().unwrap().reload(policy, rules) {
             Err(ChangeError::NeedsRestart(path)) => Some(path),
             _ => None,

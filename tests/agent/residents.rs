@@ -92,7 +92,7 @@ fn a_removed_tenant_does_not_prevent_a_start() {
 /// Takes up the policy `yaml`.
 fn reload(world: &mut World, yaml: &str) {
     let policy = util::policy(&format!("version: 1\nmode: enforce\n{yaml}"));
-    let rules = claims::rules(&policy).rules;
+    let rules = claims::rules(&policy);
     assert_eq!(world.agent.as_mut().unwrap().reload(policy.clone(), rules).unwrap(), [""; 0]);
     world.policy = policy;
 }

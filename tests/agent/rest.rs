@@ -1,15 +1,15 @@
 //! One tenant has all that no other claims.
 
+use tenantd::accounts::{Accounts, User};
 use tenantd::control::explain::explain;
 use tenantd::control::status::Status;
 use tenantd::daemon::backend::claims;
 use tenantd::host::kernfs::Operation;
-use tenantd::policy::Account;
-use tenantd::policy::expand::FoundUser;
 use tenantd::resource::CPU;
 use tenantd::sim::{Layout, Load, SimHost, SimKernel, Workload};
 use tenantd::varlink::bridge::{Caller, Work};
 
+use super::accounts::Fake;
 use super::units::{assert_whole, whole};
 use super::world::{MIB, World, assert_near, assert_same, legacy, snapshot, tenant};
 use crate::util;
@@ -52,7 +52,7 @@ fn place(world: &World, pid: u32) -> String {
 
 fn reload(world: &mut World, yaml: &str) {
     let policy = util::policy(&format!("version: 1\nmode: enforce\n{yaml}"));
-    let rules = claims::rules(&policy).rules;
+    let rules = claims::rules(&policy);
     assert_eq!(world.agent.as_mut().unwrap().reload(policy, rules).unwrap(), [""; 0]);
 }
 
@@ -61,6 +61,12 @@ fn add(world: &World, name: &str, cgroup: &str) {
         systemd.add_transient(name, cgroup);
         systemd.start(kernel, name);
     });
+}
+
+/// Accounts that are called after their numbers.
+fn numbered() -> Accounts {
+    let owner = |uid: u32| Some(User { name: format!("u{uid}"), groups: vec![] });
+    Fake { owner, ..Fake::empty() }.direct()
 }
 
 #[test]
@@ -149,8 +155,7 @@ tenants:
   others: { match: rest }
 ";
     let mut world = services(yaml);
-    world.options.accounts.find_user = |_| Account::Missing;
-    world.options.accounts.user = |uid| FoundUser { name: Some(format!("u{uid}")), groups: vec![] };
+    world.options.accounts = numbered();
     let before = whole(&world);
     world.start().unwrap();
     let status = world.ticks(20);
@@ -271,8 +276,7 @@ tenants:
 ";
     for sim in hosts() {
         let mut world = cgroups(sim, yaml);
-        world.options.accounts.user =
-            |uid| FoundUser { name: Some(format!("u{uid}")), groups: vec![] };
+        world.options.accounts = numbered();
         world.start().unwrap();
         world.ticks(8);
         let [ben, daemon] = [1002, 33].map(|uid| spawn(&world, uid, "/"));

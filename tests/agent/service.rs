@@ -47,7 +47,7 @@ impl Ground {
         let facts = HostFacts::of_size(8, Bytes::gib(16));
         let source = PolicySource { path, facts: Some(facts) };
         let policy = source.load().unwrap().policy;
-        let rules = claims::rules(&policy).rules;
+        let rules = claims::rules(&policy);
         let host = Host::new(SimKernel::new(SimHost::default()));
         let state_dir = Some(dir.path().join("state"));
         let options = Options { state_dir, ..Options::default() };

@@ -325,7 +325,7 @@ impl World {
 
     /// Starts an agent; nothing is touched before its first tick.
     pub(super) fn start(&mut self) -> Result<(), StartError> {
-        let rules = claims::rules(&self.policy).rules;
+        let rules = claims::rules(&self.policy);
         let kernel = self.host.clone();
         self.agent = Some(Agent::start(kernel, self.policy.clone(), rules, &self.options)?);
         Ok(())

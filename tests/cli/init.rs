@@ -2,11 +2,13 @@
 
 use std::fs;
 
+use tenantd::accounts::Answer;
+use tenantd::accounts::people::People;
 use tenantd::cli::init::proposal::{MOST_TENANTS, propose};
 use tenantd::cli::init::survey::{Survey, survey};
 use tenantd::cli::init::{Destination, SHIPPED, destination};
 use tenantd::policy::report::Severity;
-use tenantd::policy::{Account, HostFacts, Policy, load_from};
+use tenantd::policy::{HostFacts, Policy, load_from};
 use tenantd::resource::CPU;
 use tenantd::sim::{Layout, Load, SimHost, SimKernel, Workload};
 use tenantd::units::Bytes;
@@ -38,9 +40,9 @@ fn name(uid: u32) -> Option<String> {
 
 fn machine() -> HostFacts {
     let find_user = |user: &str| match user {
-        "ana" => Account::Number(1000),
-        "no" => Account::Number(1001),
-        _ => Account::Missing,
+        "ana" => Answer::Known(1000),
+        "no" => Answer::Known(1001),
+        _ => Answer::Missing,
     };
     let services = || {
         Some(
@@ -57,7 +59,7 @@ fn machine() -> HostFacts {
 #[track_caller]
 fn proposed(kernel: &mut SimKernel) -> (Survey, String, Policy) {
     kernel.advance(std::time::Duration::from_secs(20));
-    let found = survey(kernel, name).unwrap();
+    let found = survey(kernel, &People::default(), name).unwrap();
     let host = machine();
     let clean = |text: &str| match load_from("proposal", text.as_bytes(), Some(&host)) {
         Ok(loaded) => (loaded.report.count(Severity::Warning) == 0).then_some(loaded.policy),

@@ -6,7 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
-use tenantd::policy::{Account, HostFacts, load_with_host};
+use tenantd::accounts::Answer;
+use tenantd::policy::{HostFacts, load_with_host};
 use tenantd::units::Bytes;
 
 use crate::util;
@@ -50,8 +51,8 @@ fn the_policy_of_the_readme_fits_a_machine_of_two_cores() {
     let dir = util::scratch();
     let path = util::file(dir.path(), "policy.yaml", policy());
     let small = HostFacts {
-        find_user: |_| Account::Missing,
-        find_group: |_| Account::Missing,
+        find_user: |_| Answer::Missing,
+        find_group: |_| Answer::Missing,
         ..HostFacts::of_size(2, Bytes::gib(4))
     };
     let loaded = load_with_host(&path, &small).unwrap_or_else(|report| panic!("{report}"));

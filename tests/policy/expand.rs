@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use proptest::prelude::*;
+use tenantd::accounts::people::People;
 use tenantd::policy::expand::{Found, FoundUser, Numbers, expand};
 use tenantd::policy::outline::Outline;
 use tenantd::policy::{Policy, is_tenant_name, load_text};
@@ -15,7 +16,7 @@ fn policy(tenants: &str) -> Policy {
 fn users(users: &[(u32, &str)]) -> Found {
     let user = |(uid, name): &(u32, &str)| {
         let name = (!name.is_empty()).then(|| (*name).to_string());
-        (*uid, FoundUser { name, groups: vec![*uid, 50] })
+        (*uid, FoundUser { name, groups: vec![*uid, 50], has_slice: false })
     };
     Found { users: users.iter().map(user).collect(), ..Found::default() }
 }
@@ -275,4 +276,50 @@ fn unescaped(name: &str) -> Vec<u8> {
         rest = if code.is_some() { &rest[4..] } else { after };
     }
     bytes
+}
+
+#[test]
+fn people_of_directories_and_of_systemd_homed_are_found() {
+    let policy = policy("  people: { each: { match: { users: '*' } } }");
+    let mut all = users(&[
+        (1500, "bob"),
+        (60_001, "homed"),
+        (574_509, "ana"),
+        (600_000, ""),
+        (61_184, "dynamic"),
+        (999, "old"),
+    ]);
+    assert_eq!(found(&policy, &all), ["people/ana", "people/bob", "people/homed"]);
+    all.people = People::of(b"UID_MIN 500\n", b"ana:1500:1\n");
+    assert_eq!(found(&policy, &all), ["people/ana", "people/bob", "people/homed", "people/old"]);
+    // A slice shows that a UID without an account is a user of the host.
+    for user in all.users.values_mut() {
+        user.has_slice = true;
+    }
+    let expanded = expand(&policy, &numbers(), &all);
+    assert_eq!(expanded.outside, BTreeMap::from([("people".to_string(), vec![61_184])]));
+    assert!(found(&policy, &all).contains(&"people/600000".to_string()));
+}
+
+#[test]
+fn digits_in_quotes_are_the_account_with_that_name() {
+    let policy = policy(
+        "  a: { match: { users: [\"200\", 300, \"007\", 007] } }\n  b: { match: { groups: [\"50\", 60] } }",
+    );
+    let look_up = |name: &str| match name {
+        "200" => Some(2000),
+        "50" => Some(5000),
+        _ => None,
+    };
+    let numbers = Numbers::of(&policy, look_up, look_up);
+    let user = |name: &str| numbers.user(name);
+    assert_eq!(
+        [user("200"), user("+300"), user("007"), user("300")],
+        [Some(2000), Some(300), None, None]
+    );
+    assert_eq!([numbers.group("50"), numbers.group("+60")], [Some(5000), Some(60)]);
+    let matches = &policy.tenants[0].matches;
+    assert_eq!(matches.users, ["200", "+300", "007", "007"]);
+    let shown = format!("{:?}", Outline::of(&policy));
+    assert!(shown.contains("\\\"200\\\", 300"), "{shown}");
 }

@@ -91,11 +91,24 @@ fn units_and_accounts_are_distinguished_from_other_texts() {
         assert!(help.contains(said), "{name}: {help}");
     }
     let user = |name: &str| errors(&of_tenant("match: { users: @ }", name));
-    for name in ["ana", "1000", "svc_build$", "DOMAIN\\ana", "ana@example.org"] {
+    for name in
+        ["ana", "1000", "svc_build$", "DOMAIN\\ana", "ana@example.org", "domain users", "+7"]
+    {
         assert_eq!(user(name), [""; 0], "{name}");
     }
-    for name in ["ana bob", "ana,bob", "a:b", "a/b", "*", "a\u{7}"] {
+    for name in ["ana,bob", "a:b", "a/b", "*", "a\u{7}", " ana", "ana ", "a\nb"] {
         assert_eq!(user(name), ["P031"], "{name:?}");
+    }
+    // Without quotes it looks like two names.
+    for text in [
+        "match: { users: ana bob }",
+        "match: { groups: [domain users] }",
+        "allow: { users: ana bob }",
+    ] {
+        let policy = format!("version: 1\ntenants: {{ t: {{ {text} }} }}\n");
+        let report = load_text("policy.yaml", &policy).unwrap_err();
+        let help = report.findings()[0].help.clone().unwrap();
+        assert!(help.contains("one with a space has quotes"), "{text}: {help}");
     }
 }
 

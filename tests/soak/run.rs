@@ -210,7 +210,7 @@ impl<G: Ground> Run<G> {
         };
         let is_disturbed = self.fate.dies_at.is_some() || self.fate.fails_at.is_some();
         let started = self.turn(Turn::of("start"), |agent, kernel| {
-            let rules = claims::rules(&policy).rules;
+            let rules = claims::rules(&policy);
             let started = Agent::start(kernel, policy, rules, &options);
             started.map(|mut started| {
                 started.record(Twin::boxed());
@@ -376,7 +376,7 @@ impl<G: Ground> Run<G> {
         let turn = Turn { paths: spec.paths(), claims: spec.claims(), ..Turn::of("reload") };
         let outcome = self.turn(turn, |agent, _| {
             let agent = agent.as_mut().expect("it runs");
-            let rules = claims::rules(&taken).rules;
+            let rules = claims::rules(&taken);
             agent.reload(taken, rules)
         });
         match outcome {

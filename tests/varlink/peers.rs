@@ -1,43 +1,132 @@
 //! The permission to change the agent.
 
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use tenantd::policy::model::Accounts;
-use tenantd::varlink::peers::{self, Peer};
+use tenantd::accounts::{Accounts, Directory, Outcome, Question, Record, User};
+use tenantd::policy::model::Accounts as Names;
+use tenantd::varlink::peers::{self, Peer, Permission};
 
 use crate::util;
 
-fn accounts(users: &[&str], groups: &[&str]) -> Accounts {
+fn names(users: &[&str], groups: &[&str]) -> Names {
     let texts = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-    Accounts { users: texts(users), groups: texts(groups) }
+    Names { users: texts(users), groups: texts(groups) }
 }
 
 fn peer(uid: u32, gid: u32) -> Peer {
     Peer { uid, gid, pid: 1 }
 }
 
+/// Whether a peer is among these, by the accounts of this machine.
+fn may(peer: Peer, users: &[&str], groups: &[&str]) -> bool {
+    peer.is_among(&names(users, groups), &Accounts::default()) == Permission::Granted
+}
+
 #[test]
 fn only_root_and_named_administrators_may_change() {
-    let none_named = Accounts::default();
-    assert!(peer(0, 0).is_among(&none_named));
-    assert!(!peer(54321, 54321).is_among(&none_named));
+    assert!(may(peer(0, 0), &[], &[]));
+    assert!(!may(peer(54321, 54321), &[], &[]));
     // The group of root is not root.
-    assert!(!peer(54321, 0).is_among(&none_named));
-    assert!(peer(54321, 1).is_among(&accounts(&["54321"], &[])));
-    assert!(!peer(54322, 1).is_among(&accounts(&["54321"], &[])));
-    assert!(peer(54321, 777).is_among(&accounts(&[], &["777"])));
-    assert!(!peer(54321, 778).is_among(&accounts(&[], &["777"])));
+    assert!(!may(peer(54321, 0), &[], &[]));
+    assert!(may(peer(54321, 1), &["54321"], &[]));
+    assert!(!may(peer(54322, 1), &["54321"], &[]));
+    assert!(may(peer(54321, 777), &[], &["777"]));
+    assert!(!may(peer(54321, 778), &[], &["777"]));
     // A name that does not exist matches no one; the number of a group is not that of a user.
-    assert!(!peer(777, 1).is_among(&accounts(&["no-such-user"], &["777", "no-such-group"])));
+    assert!(!may(peer(777, 1), &["no-such-user"], &["777", "no-such-group"]));
 }
 
 #[test]
 fn names_are_resolved_by_the_account_database() {
     // Every Linux machine has these two, and `daemon` in its own group (Linux Standard Base, ch. 23).
-    assert!(peer(1, 60000).is_among(&accounts(&["daemon"], &[])));
-    assert!(peer(1, 60000).is_among(&accounts(&[], &["daemon"])), "by the account database");
-    assert!(peer(60001, 1).is_among(&accounts(&[], &["daemon"])), "by the effective group");
-    assert!(!peer(60001, 60001).is_among(&accounts(&["daemon"], &["daemon"])));
+    assert!(may(peer(1, 60000), &["daemon"], &[]));
+    assert!(may(peer(1, 60000), &[], &["daemon"]), "by the account database");
+    assert!(may(peer(60001, 1), &[], &["daemon"]), "by the effective group");
+    assert!(!may(peer(60001, 60001), &["daemon"], &["daemon"]));
+}
+
+#[test]
+fn a_permission_waits_for_a_recent_answer_and_is_refused_without_one() {
+    let time = Arc::new(AtomicU64::new(0));
+    let clock = Arc::clone(&time);
+    let seconds = move || Duration::from_secs(clock.load(Ordering::Relaxed));
+    let (accounts, desk) = Accounts::with_desk(seconds);
+    let admins = names(&["ana"], &["wheel"]);
+    let ana = || peer(1500, 1500).is_among(&admins, &accounts);
+    assert_eq!((ana(), ana()), (Permission::Later, Permission::Later));
+    while let Some(question) = desk.next() {
+        desk.answer(&question, Err("no route to host".into()));
+    }
+    assert_eq!(ana(), Permission::Refused, "an error permits nothing");
+    time.store(40, Ordering::Relaxed);
+    ana();
+    while let Some(question) = desk.next() {
+        let number = if question == Question::User("ana".into()) { 1500 } else { 50 };
+        desk.answer(&question, Ok(Some(Record::Number(number))));
+    }
+    assert_eq!(ana(), Permission::Granted);
+    // A member of the group, whose groups are asked for first.
+    let ben = || peer(1600, 1600).is_among(&admins, &accounts);
+    assert_eq!(ben(), Permission::Later);
+    let question = desk.next().unwrap();
+    assert_eq!(question, Question::Owner(1600));
+    let user = User { name: "ben".into(), groups: vec![1600, 50] };
+    desk.answer(&question, Ok(Some(Record::User(user))));
+    assert_eq!(ben(), Permission::Granted);
+    // The service hangs: the old answer is awaited for a while, and is in use after that.
+    time.store(80, Ordering::Relaxed);
+    assert_eq!(ana(), Permission::Later);
+    time.store(86, Ordering::Relaxed);
+    assert_eq!(ana(), Permission::Granted);
+    // Dismissed.
+    while let Some(question) = desk.next() {
+        desk.answer(&question, Ok(None));
+    }
+    assert_eq!((ana(), ben()), (Permission::Refused, Permission::Refused));
+}
+
+/// Answers all questions about names by `known`, which fails where it says so.
+fn by(known: fn(&str) -> Result<Option<u32>, String>) -> Accounts {
+    struct Named(fn(&str) -> Result<Option<u32>, String>);
+    impl Directory for Named {
+        fn user(&mut self, name: &str) -> Outcome<u32> {
+            (self.0)(name)
+        }
+
+        fn group(&mut self, name: &str) -> Outcome<u32> {
+            (self.0)(name)
+        }
+
+        fn owner(&mut self, _: u32) -> Outcome<User> {
+            Ok(None)
+        }
+    }
+    Accounts::direct(Named(known))
+}
+
+#[test]
+fn digits_are_a_name_first_and_no_number_after_an_error() {
+    let named = by(|name| Ok((name == "200").then_some(2000)));
+    let nobody = by(|_| Ok(None));
+    let failing = by(|_| Err("no route to host".to_string()));
+    let users = |name: &str, uid, accounts: &Accounts| {
+        peer(uid, 9).is_among(&names(&[name], &[]), accounts)
+    };
+    let groups = |name: &str, gid, accounts: &Accounts| {
+        peer(9, gid).is_among(&names(&[], &[name]), accounts)
+    };
+    let (yes, no) = (Permission::Granted, Permission::Refused);
+    for may in [users, groups] {
+        assert_eq!((may("200", 2000, &named), may("200", 200, &named)), (yes, no));
+        assert_eq!((may("200", 2000, &nobody), may("200", 200, &nobody)), (no, yes));
+        assert_eq!((may("200", 2000, &failing), may("200", 200, &failing)), (no, no));
+        // Without quotes in the policy.
+        assert_eq!((may("+200", 2000, &named), may("+200", 200, &named)), (no, yes));
+        assert_eq!(may("+200", 200, &failing), yes);
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::accounts::people::People;
 use crate::host::cgroup::{Dialect, Facet, Layout, LayoutError, ReadError, parse};
 use crate::host::cgroup::{memory_sample, usage_usec};
 use crate::host::kernfs::{DirId, KernError, KernFs};
@@ -14,9 +15,6 @@ use crate::host::machine::Machine;
 use crate::host::process;
 use crate::kernel_text::{path_of, text_of_name};
 use crate::policy::model::{HierarchyChoice, RootChoice};
-
-/// The numbers of people, as distributions give them out (`UID_MIN`, `UID_MAX` in login.defs(5)).
-const PEOPLE: std::ops::RangeInclusive<u32> = 1000..=60_000;
 
 /// Cgroups that are looked at; a host may have very many.
 const MOST_CGROUPS: usize = 20_000;
@@ -76,12 +74,13 @@ pub enum SurveyError {
     Machine(#[from] ReadError),
 }
 
-/// Looks at the host of `kernel`; `user_name` is the name of an account.
+/// Looks at the host of `kernel`; `people` are its UIDs of people, and `user_name` is the name of an account.
 ///
 /// # Errors
 /// See [`SurveyError`]. What ends meanwhile is left out.
 pub fn survey(
     kernel: &mut impl KernFs,
+    people: &People,
     user_name: fn(u32) -> Option<String>,
 ) -> Result<Survey, SurveyError> {
     let machine = Machine::open(kernel)?;
@@ -98,11 +97,11 @@ pub fn survey(
     };
     if layout.dialect == Dialect::Unified {
         let top = layout.trees[0].mount.clone();
-        let mut walk = Walk { kernel, layout: &layout, user_name, left: MOST_CGROUPS };
+        let mut walk = Walk { kernel, layout: &layout, people, user_name, left: MOST_CGROUPS };
         walk.top(&top, &mut survey);
     }
     if !survey.has_units {
-        survey.users = users(kernel, proc, user_name)?;
+        survey.users = users(kernel, proc, people, user_name)?;
     }
     Ok(survey)
 }
@@ -111,12 +110,14 @@ pub fn survey(
 fn users(
     kernel: &mut impl KernFs,
     proc: DirId,
+    people: &People,
     user_name: fn(u32) -> Option<String>,
 ) -> Result<BTreeMap<u32, Found>, KernError> {
     let mut users: BTreeMap<u32, Found> = BTreeMap::new();
     for pid in process::all(kernel, proc)? {
+        // Of those with an account.
         let uid = process::user(kernel, proc, pid).ok().flatten();
-        let uid = uid.filter(|uid| PEOPLE.contains(uid));
+        let uid = uid.filter(|uid| people.includes(*uid, true));
         if let Some((uid, name)) = uid.and_then(|uid| Some((uid, user_name(uid)?))) {
             users.entry(uid).or_insert_with(|| Found { name, ..Found::default() }).nr_parts += 1;
         }
@@ -128,6 +129,7 @@ fn users(
 struct Walk<'a, K> {
     kernel: &'a mut K,
     layout: &'a Layout,
+    people: &'a People,
     user_name: fn(u32) -> Option<String>,
     /// Cgroups that may still be looked at.
     left: usize,
@@ -185,7 +187,8 @@ impl<K: KernFs> Walk<'_, K> {
     fn users(&mut self, slice: &Path, survey: &mut Survey) {
         for unit in self.children(slice) {
             let uid = unit.strip_prefix("user-").and_then(|rest| rest.strip_suffix(".slice"));
-            let uid = uid.and_then(|uid| uid.parse().ok()).filter(|uid| PEOPLE.contains(uid));
+            let uid =
+                uid.and_then(|uid| uid.parse().ok()).filter(|uid| self.people.includes(*uid, true));
             let Some(uid) = uid else { continue };
             let name = (self.user_name)(uid).unwrap_or_else(|| uid.to_string());
             let found = self.found(&slice.join(path_of(&unit)), &name);

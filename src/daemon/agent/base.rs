@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::control::finding::{Code, Finding};
+use crate::control::finding::{Code, Finding, Severity};
 use crate::control::place;
 use crate::control::tree::{self, Tree, TreeNode};
 use crate::daemon::backend::ancestry::{self, GovernedAbove};
@@ -15,6 +15,9 @@ use crate::host::kernfs::KernFs;
 use crate::host::process::ClaimRule;
 use crate::policy::expand::{Expanded, Found, Numbers, expand};
 use crate::policy::model::{CpusPolicy, Policy, Tenant};
+
+/// UIDs that are named in one finding.
+const UIDS_MAX: usize = 5;
 
 /// A policy, and what it takes to expand it without asking anybody.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub(super) struct Base {
     of_users: HashMap<u32, String>,
     /// What was found and is no tenant, by group.
     left_out: BTreeMap<String, usize>,
+    /// Users with slices who are not people, by group.
+    outside: BTreeMap<String, Vec<u32>>,
     /// Why what was found is not in force.
     pub(super) failure: Option<Finding>,
 }
@@ -64,6 +69,7 @@ impl Base {
             expanded: Policy::default(),
             of_users: HashMap::new(),
             left_out: BTreeMap::new(),
+            outside: BTreeMap::new(),
             failure: None,
         };
         let expanded = expand(&base.written, &base.numbers, found);
@@ -82,6 +88,7 @@ impl Base {
             self.expanded.clone_from(&expanded.policy);
         }
         self.left_out.clone_from(&expanded.left_out);
+        self.outside.clone_from(&expanded.outside);
         self.failure = None;
         self.index_users();
     }
@@ -131,7 +138,20 @@ impl Base {
             );
             Finding::of(group, Code::NotAttached, what)
         });
-        left_out.chain(self.failure.clone())
+        let outside = self.outside.iter().map(|(group, uids)| {
+            let first: Vec<String> = uids.iter().take(UIDS_MAX).map(u32::to_string).collect();
+            let more = if uids.len() > UIDS_MAX { " and others" } else { "" };
+            let what = format!(
+                "UID {}{more} with a slice of its own is not among the people of `users: \"*\"`, and no tenant",
+                first.join(", ")
+            );
+            let remedy = "name these users in a `match`, or lower UID_MIN in /etc/login.defs";
+            Finding {
+                severity: Severity::Note,
+                ..Finding::of(group, Code::NotAttached, what).with_remedy(remedy)
+            }
+        });
+        left_out.chain(outside).chain(self.failure.clone())
     }
 }
 
@@ -141,17 +161,28 @@ fn any_template(tenants: &[Tenant], holds: &impl Fn(&Tenant) -> bool) -> bool {
         .any(|tenant| tenant.template().iter().any(holds) || any_template(&tenant.tenants, holds))
 }
 
-/// For each old number the new number of the same node, where it stays.
+/// For each old number the new number of the same node, where it stays. A user who was found stays also under another
+/// name: the account has become known.
 pub(super) fn kept(
     (old, old_locations): (&Tree, &[Location]),
     (new, new_locations): (&Tree, &[Location]),
 ) -> Vec<Option<usize>> {
     let by_path: HashMap<&str, usize> =
         new.nodes().iter().enumerate().map(|(index, node)| (node.path.as_str(), index)).collect();
+    let by_unit: HashMap<&str, usize> = new_locations
+        .iter()
+        .enumerate()
+        .filter_map(|(index, it)| Some((it.unit()?, index)))
+        .collect();
     let mut kept: Vec<Option<usize>> = Vec::with_capacity(old.len());
     for (node, location) in old.nodes().iter().zip(old_locations) {
         let is_below_kept = node.parent.is_none_or(|parent| kept[parent].is_some());
-        let same = by_path.get(node.path.as_str()).copied();
+        let renamed = || {
+            let number = *by_unit.get(location.unit().filter(|_| node.is_found)?)?;
+            let parent = node.parent.map(|parent| kept[parent]);
+            (new.nodes()[number].parent.map(Some) == parent).then_some(number)
+        };
+        let same = by_path.get(node.path.as_str()).copied().or_else(renamed);
         let is_same = |number: &usize| {
             is_below_kept
                 && new.nodes()[*number].is_leaf == node.is_leaf

@@ -12,6 +12,7 @@
 //! | `ready` | the part of a reload that may fail |
 //! | [`reload`] | taking up another policy |
 //! | `base` | what a policy comes to on this host |
+//! | `names` | numbers of the names in the policy, which may come late |
 //! | `recorded` | the control loop, and the recorder of its changes |
 //! | `each` | taking up what the templates of the policy found |
 
@@ -28,6 +29,7 @@ mod job_submit;
 mod job_valves;
 pub mod jobs;
 pub mod mode;
+mod names;
 mod ready;
 mod recorded;
 pub mod reload;

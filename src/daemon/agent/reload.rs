@@ -21,10 +21,12 @@ use std::sync::Arc;
 
 use super::base::{Base, Layer, kept};
 use super::mode::ChangeError;
+use super::names::Names;
 use super::start::Agent;
 use crate::control::step::Settings;
 use crate::control::tree::{Tree, TreeNode};
 use crate::daemon::backend::ancestry;
+use crate::daemon::backend::claims;
 use crate::daemon::backend::location::Location;
 use crate::daemon::backend::release::{Release, has_exclusive};
 use crate::daemon::recovery::deadline::Deadline;
@@ -32,6 +34,7 @@ use crate::daemon::recovery::residents;
 use crate::host::enforce::{EnforceError, with_causes};
 use crate::host::kernfs::KernFs;
 use crate::host::process::ClaimRule;
+use crate::policy::expand::Numbers;
 use crate::policy::model::{CpusPolicy, Mode, Policy};
 
 impl<K: KernFs> Agent<K> {
@@ -50,7 +53,23 @@ impl<K: KernFs> Agent<K> {
         if policy.host.hierarchy != self.base.written.host.hierarchy {
             return Err(ChangeError::NeedsRestart("host.hierarchy"));
         }
-        let numbers = self.options.accounts.numbers(&policy);
+        let numbers = claims::numbers(&policy, &self.options.accounts);
+        let failures = self.take_policy(policy, numbers, claim_rules)?;
+        self.names = Names::of(&self.base.written);
+        self.reporter.count_reload();
+        Ok(failures)
+    }
+
+    /// Takes up `policy` with the numbers of its names; returns what could not be restored.
+    ///
+    /// # Errors
+    /// What is new cannot be had; the agent goes on with what it had.
+    pub(super) fn take_policy(
+        &mut self,
+        policy: Policy,
+        numbers: Numbers,
+        claim_rules: Vec<ClaimRule>,
+    ) -> Result<Vec<String>, ChangeError> {
         let (base, expanded) =
             Base::new(policy, numbers, claim_rules, &self.backends.found(self.control.tree()));
         let policy = Arc::clone(&base.written);
@@ -87,7 +106,8 @@ impl<K: KernFs> Agent<K> {
         let wants = self.wants(&policy);
         self.base = base;
         self.install(tree, &locations, claim_rules, &kept);
-        self.backends.want(wants, self.options.accounts);
+        let people = self.options.people.map(|read| read()).unwrap_or_default();
+        self.backends.want(wants, &self.options.accounts, people);
         if self.mode() == Mode::Enforce {
             failures.extend(self.bring_home().err().map(|error| with_causes(&error)));
             self.keeper.look_for_lost(&mut self.host.kernel, &self.host.layout);
@@ -98,7 +118,6 @@ impl<K: KernFs> Agent<K> {
         }
         self.take_up_attached();
         self.control.try_yielded();
-        self.reporter.count_reload();
         Ok(failures)
     }
 
@@ -157,10 +176,10 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    /// Forgets what was told of nodes that do not stay.
-    pub(super) fn forget_gone(&mut self, kept: &[Option<usize>]) {
+    /// Forgets what was told of nodes that do not stay, or have another name.
+    pub(super) fn forget_gone(&mut self, tree: &Tree, kept: &[Option<usize>]) {
         for (node, new) in self.control.tree().nodes().iter().zip(kept) {
-            if new.is_none() {
+            if new.is_none_or(|new| tree.nodes()[new].path != node.path) {
                 self.keeper.forget(&node.path);
             }
         }
@@ -174,7 +193,7 @@ impl<K: KernFs> Agent<K> {
         claim_rules: Vec<ClaimRule>,
         kept: &[Option<usize>],
     ) {
-        self.forget_gone(kept);
+        self.forget_gone(&tree, kept);
         let kernel = &mut self.host.kernel;
         self.backends.take_tree(kernel, &tree, locations, claim_rules, kept);
         self.reporter.renumber(kept);

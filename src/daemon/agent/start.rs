@@ -10,7 +10,10 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use super::base::{Base, Layer};
+use super::names::Names;
 use super::recorded::Recorded;
+use crate::accounts::Accounts;
+use crate::accounts::people::People;
 use crate::control::control_loop::ControlLoop;
 use crate::control::event::Witness;
 use crate::control::finding::Finding;
@@ -23,6 +26,7 @@ use crate::control::tree::TreeNode;
 use crate::daemon::backend::access::HostAccess;
 use crate::daemon::backend::ancestry;
 use crate::daemon::backend::backends::Backends;
+use crate::daemon::backend::claims;
 use crate::daemon::backend::members;
 use crate::daemon::backend::root;
 use crate::daemon::jobs::record::Jobs;
@@ -40,7 +44,6 @@ use crate::host::kernfs::{DirId, KernFs};
 use crate::host::machine::Machine;
 use crate::host::notify::Notifier;
 use crate::host::process::ClaimRule;
-use crate::policy::Accounts;
 use crate::policy::expand::Found;
 use crate::policy::model::{Mode, OnExit, Policy, RootChoice};
 use crate::resource::MEMORY;
@@ -56,6 +59,8 @@ pub struct Options {
     pub state_dir: Option<PathBuf>,
     /// The accounts of the host.
     pub accounts: Accounts,
+    /// The UIDs of people, read at the start and with each policy; without it those of any host.
+    pub people: Option<fn() -> People>,
 }
 
 /// The agent of one host.
@@ -63,6 +68,7 @@ pub struct Options {
 pub struct Agent<K> {
     pub(super) host: HostAccess<K>,
     pub(super) base: Base,
+    pub(super) names: Names,
     pub(super) options: Options,
     pub(super) control: Recorded,
     pub(super) backends: Backends,
@@ -88,7 +94,7 @@ impl<K: KernFs> Agent<K> {
         let limits_pids = policy.limits_pids();
         let machine = Machine::open(&mut kernel)?;
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
-        let numbers = options.accounts.numbers(&policy);
+        let numbers = claims::numbers(&policy, &options.accounts);
         let (base, expanded) = Base::new(policy, numbers, claim_rules, &Found::default());
         let layer = base.layer(
             &expanded,
@@ -136,6 +142,7 @@ impl<K: KernFs> Agent<K> {
         let mut agent = Agent {
             jobs: Jobs::new(job_store(state_dir, &mut host)),
             host,
+            names: Names::of(&base.written),
             base,
             options: options.clone(),
             control,
@@ -144,7 +151,8 @@ impl<K: KernFs> Agent<K> {
             reporter,
         };
         let wants = agent.wants(&agent.base.written);
-        agent.backends.want(wants, options.accounts);
+        let people = options.people.map(|read| read()).unwrap_or_default();
+        agent.backends.want(wants, &options.accounts, people);
         info!(action = "start", "{}", agent.first_words());
         agent.take_up_attached();
         Ok(agent)
@@ -198,6 +206,11 @@ impl<K: KernFs> Agent<K> {
     /// What the agent itself cost, published with the status of the last tick.
     pub fn note_cost(&mut self, cost: AgentStatus) {
         self.reporter.note_cost(cost);
+    }
+
+    /// The accounts of the host.
+    pub fn accounts(&self) -> &Accounts {
+        &self.options.accounts
     }
 
     /// The kernel, for a simulation that moves its time.

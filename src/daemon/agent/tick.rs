@@ -162,6 +162,7 @@ impl<K: KernFs> Agent<K> {
     /// Opens what is missing, and looks for obstacles to the values.
     fn attach(&mut self, tick: u64, now: Duration, nr_max: usize, findings: &mut Vec<Finding>) {
         let is_enforcing = self.mode() == Mode::Enforce;
+        self.take_names();
         let events = self.backends.poll(&mut self.host, self.control.tree(), tick, is_enforcing);
         self.take_in(events, findings);
         self.backends.discover(&mut self.host, self.control.tree(), tick);
@@ -199,6 +200,7 @@ impl<K: KernFs> Agent<K> {
         }
         let Agent { host, backends, keeper, .. } = self;
         findings.extend(self.base.findings());
+        findings.extend(self.names.findings(&self.options.accounts));
         if tick % LOST_TICKS == 1 {
             keeper.look_for_lost(&mut host.kernel, &host.layout);
         }

@@ -1,4 +1,4 @@
-//! From the policy's `match` to rules that know users and groups by number, and what is reported of them.
+//! From the policy's `match` to rules that know users and groups by number.
 //!
 //! **Search.** To read where thousands of processes are takes tens of milliseconds, so they are searched in
 //! [`PARTS`] parts by their numbers, one part in each tick: a new process is claimed within that many ticks. Those
@@ -11,33 +11,36 @@ use std::path::{Path, PathBuf};
 use tracing::info;
 
 use super::location::{self, Location, UserSlices};
+use crate::accounts::{Accounts, Need, explicit, meaning};
 use crate::control::finding::{Code, Finding, Severity};
 use crate::control::status::MoveStatus;
 use crate::control::tree::{self, TreeNode};
 use crate::host::process::{Claim, ClaimRule, Claims, Stay, StayPlace};
 use crate::kernel_text::text_of_path;
-use crate::policy::Accounts;
 use crate::policy::expand::Numbers;
 use crate::policy::model::{Policy, Tenant};
 
-/// The rules of a policy, and what could not be resolved.
-#[derive(Clone, Debug, Default)]
-pub struct Rules {
-    /// One for each tenant that claims processes, or keeps those of a cgroup in place, in the order of the policy.
-    pub rules: Vec<ClaimRule>,
-    /// Users and groups that this host does not know, as text.
-    pub findings: Vec<String>,
+/// Resolves every `match` of `policy` on this host, for programs that may wait for its accounts.
+pub fn rules(policy: &Policy) -> Vec<ClaimRule> {
+    rules_of(policy, &numbers(policy, &Accounts::default()))
 }
 
-/// Resolves every `match` of `policy` on this host.
-pub fn rules(policy: &Policy) -> Rules {
-    let numbers = Accounts::default().numbers(policy);
-    let locations = location::locations(policy, &numbers, UserSlices::Unknown);
-    let mut resolved = Rules::default();
+/// The numbers of all accounts that `policy` matches and that are known now.
+pub fn numbers(policy: &Policy, accounts: &Accounts) -> Numbers {
+    let user = |name: &str| meaning(name, |name| accounts.user(name, Need::Policy)).known();
+    let group = |name: &str| meaning(name, |name| accounts.group(name, Need::Policy)).known();
+    Numbers::of(policy, user, group)
+}
+
+/// Resolves every `match` of `policy` with these numbers: a rule for each tenant that claims processes, or keeps those of
+/// a cgroup in place, in the order of the policy.
+pub fn rules_of(policy: &Policy, numbers: &Numbers) -> Vec<ClaimRule> {
+    let locations = location::locations(policy, numbers, UserSlices::Unknown);
+    let mut rules = Vec::new();
     // Leaves are in the order of the nodes.
     let nodes = tree::flatten(policy);
     let leaves = nodes.iter().enumerate().filter(|(_, node)| node.is_leaf);
-    for ((node, _), (path, tenant)) in leaves.zip(policy.leaves()) {
+    for ((node, _), (_, tenant)) in leaves.zip(policy.leaves()) {
         // Nothing is moved into cgroups that systemd owns; processes of a user outside the slice are
         // reported.
         let is_meant = match &locations[node] {
@@ -54,17 +57,16 @@ pub fn rules(policy: &Policy) -> Rules {
         };
         if is_meant && tenant.matches.is_rest {
             let rest_beside = Some(policy.owners());
-            resolved.rules.push(ClaimRule { node, rest_beside, ..ClaimRule::default() });
+            rules.push(ClaimRule { node, rest_beside, ..ClaimRule::default() });
         } else if is_meant && claims(tenant) {
-            let rule = resolve(&path, tenant, node, &numbers, &mut resolved.findings);
-            resolved.rules.push(rule);
+            rules.push(resolve(tenant, node, numbers));
         }
     }
     // They only keep others from moving what is in them.
-    if resolved.rules.iter().all(|rule| rule.is_in_place) {
-        resolved.rules.clear();
+    if rules.iter().all(|rule: &ClaimRule| rule.is_in_place) {
+        rules.clear();
     }
-    resolved
+    rules
 }
 
 /// The rules of an expanded policy: those of the policy it was expanded from, and one for each user that was found.
@@ -86,7 +88,7 @@ pub(in crate::daemon) fn expanded(
     let leaves = nodes.iter().enumerate().filter(|(_, node)| node.is_leaf);
     for ((node, _), (_, tenant)) in leaves.zip(policy.leaves()) {
         let users = tenant.matches.users.iter().filter(|_| tenant.is_found);
-        let uids: Vec<u32> = users.filter_map(|user| user.parse().ok()).collect();
+        let uids: Vec<u32> = users.filter_map(|user| explicit(user)).collect();
         let is_meant = matches!(locations[node], Location::Direct | Location::Unit(_));
         if is_meant && !uids.is_empty() {
             all.push(ClaimRule { node, uids, ..ClaimRule::default() });
@@ -104,31 +106,14 @@ fn claims(tenant: &Tenant) -> bool {
     !(matches.cgroups.is_empty() && matches.users.is_empty() && matches.groups.is_empty())
 }
 
-fn resolve(
-    path: &str,
-    tenant: &Tenant,
-    node: usize,
-    known: &Numbers,
-    findings: &mut Vec<String>,
-) -> ClaimRule {
-    let mut numbers = |kind: &str, names: &[String], number: &dyn Fn(&str) -> Option<u32>| {
-        let mut numbers = Vec::new();
-        for name in names {
-            match number(name) {
-                Some(number) => numbers.push(number),
-                None => findings.push(format!(
-                    "{path}: this host has no {kind} `{name}`: nothing is claimed for it"
-                )),
-            }
-        }
-        numbers
-    };
+/// The rule of one tenant. Names without a number are reported by the agent.
+fn resolve(tenant: &Tenant, node: usize, known: &Numbers) -> ClaimRule {
     let cgroups = tenant.matches.cgroups.clone();
     if !tenant.matches.in_place().is_empty() {
         return ClaimRule { node, cgroups, is_in_place: true, ..ClaimRule::default() };
     }
-    let uids = numbers("user", &tenant.matches.users, &|name| known.user(name));
-    let gids = numbers("group", &tenant.matches.groups, &|name| known.group(name));
+    let uids = tenant.matches.users.iter().filter_map(|name| known.user(name)).collect();
+    let gids = tenant.matches.groups.iter().filter_map(|name| known.group(name)).collect();
     ClaimRule { node, cgroups, uids, gids, ..ClaimRule::default() }
 }
 

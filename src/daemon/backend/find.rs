@@ -5,20 +5,23 @@ use std::collections::BTreeSet;
 use super::access::HostAccess;
 use super::backends::Backends;
 use super::found::Wants;
+use crate::accounts::Accounts;
+use crate::accounts::people::People;
 use crate::control::finding::Finding;
 use crate::control::tree::Tree;
 use crate::daemon::recovery::residents::REST_CGROUP;
 use crate::host::kernfs::KernFs;
-use crate::policy::Accounts;
 use crate::policy::expand::Found;
 
 impl Backends {
     /// Looks for what the templates of a policy want from now on.
-    pub(in crate::daemon) fn want(&mut self, wants: Wants, accounts: Accounts) {
+    pub(in crate::daemon) fn want(&mut self, wants: Wants, accounts: &Accounts, people: People) {
+        self.finds.people = people;
         // Processes without a tenant may be those of a user who is found now.
         self.claim_rules.finds_users = wants.processes.then_some(REST_CGROUP);
         self.members.discovery.restart();
-        self.finds.want(wants, accounts);
+        self.finds.want(wants, accounts.clone());
+        self.members.ask(accounts.clone());
     }
 
     /// Looks for what comes and goes, as far as that needs no search of processes and of cgroups; returns what keeps
@@ -29,6 +32,8 @@ impl Backends {
         tick: u64,
     ) -> Vec<Finding> {
         let unread = self.finds.look_for_slices(host, tick);
+        self.finds.review(tick);
+        self.members.review();
         let templates = self.finds.wants.cgroups.iter();
         let untaken =
             templates.flat_map(|(group, from)| self.members.discovery.findings(group, from));
@@ -46,6 +51,7 @@ impl Backends {
         self.finds.see_processes(uids, tick);
         self.finds.see_processes(self.search.take_users(), tick);
         self.finds.end_processes(tick);
+        self.finds.review(tick);
         self.claim_rules.known_users = self.finds.users().into_keys().collect();
     }
 
@@ -64,7 +70,8 @@ impl Backends {
         let sources = self.finds.wants.cgroups.iter().map(|(_, sources)| sources);
         let patterns = sources.flat_map(|sources| &sources.cgroup_patterns);
         let cgroups = patterns.flat_map(|it| discovery.of_template(it)).map(str::to_string);
-        Found { users: self.finds.users(), units, cgroups: cgroups.collect() }
+        let people = self.finds.people.clone();
+        Found { users: self.finds.users(), units, cgroups: cgroups.collect(), people }
     }
 
     /// Whether something came or went since this was last asked.

@@ -3,20 +3,27 @@
 //! **Rules.** A user with a slice is found by the directory of that slice, which is listed in every tick: that costs one
 //! read, whatever the number of users, and needs no bus. Without slices a user is found by any process that the search
 //! for claims looks at, and stays while the cgroup made for that user has processes. Units are those that systemd
-//! lists ([`super::members`]). An account is looked up once, when its user is found.
+//! lists ([`super::members`]).
+//!
+//! **Accounts** may be late ([`crate::accounts`]). A user whose account is not known in the tick after the user was found
+//! is there without a name and without groups: a template of all users makes a tenant with the number as its name. The
+//! name changes at most once, when the account becomes known, and stays while the user is there, whatever the database
+//! says later: the identity of a tenant does not flap. Groups follow the database. A look-up that fails changes nothing.
 //!
 //! What has ended stays for a while: units and slices for [`LINGER_TICKS`], and then all that have ended go together,
 //! because giving units back takes a reload of systemd; users by their processes for [`PROCESS_TICKS`], longer than a
 //! search of all processes takes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::access::HostAccess;
 use super::discovery::{LINGER_TICKS, list};
 use super::location::{Sources, UserSlices, finds_users, makes};
+use crate::accounts::people::People;
+use crate::accounts::{Accounts, Answer, Need, User};
 use crate::control::finding::{Code, Finding};
 use crate::host::kernfs::KernFs;
-use crate::policy::Accounts;
 use crate::policy::expand::FoundUser;
 use crate::policy::model::{OwnerChoice, Policy, Tenant};
 use crate::policy::unit_path::user_of_slice;
@@ -74,12 +81,37 @@ impl Wants {
     }
 }
 
+/// Ticks for which a user is not there while the account is looked up.
+const LOOK_UP_TICKS: u64 = 1;
+/// Time after which answers about accounts may have expired.
+const REVIEW: Duration = Duration::from_secs(20);
+
 /// A user, and the ticks in which the slice and a process were last seen.
 #[derive(Debug, Default)]
 struct Seen {
     account: FoundUser,
+    /// Whether the user is there for templates: the account is known, or was waited for.
+    is_there: bool,
+    found_at: u64,
     slice_at: Option<u64>,
     process_at: Option<u64>,
+}
+
+impl Seen {
+    /// Takes in an answer about the account; returns whether anything has changed.
+    fn take(&mut self, answer: Answer<User>) -> bool {
+        let was_there = std::mem::replace(&mut self.is_there, true);
+        let (name, groups) = match answer {
+            Answer::Known(user) => (Some(user.name), user.groups),
+            Answer::Missing => (None, Vec::new()),
+            Answer::Unknown(_) | Answer::Pending => return !was_there,
+        };
+        let name = self.account.name.clone().or(name);
+        let account = FoundUser { name, groups, has_slice: false };
+        let is_other = account != self.account;
+        self.account = account;
+        is_other || !was_there
+    }
 }
 
 /// What was found.
@@ -88,6 +120,9 @@ pub(super) struct Finds {
     pub(super) wants: Wants,
     users: BTreeMap<u32, Seen>,
     accounts: Accounts,
+    pub(super) people: People,
+    /// When accounts are to be looked at again, and the answers that were looked at last.
+    look_at: (Duration, u64),
     /// Whether users came or went since this was last asked.
     pub(super) has_changed: bool,
 }
@@ -95,7 +130,7 @@ pub(super) struct Finds {
 impl Finds {
     /// Looks for what `wants` says from now on; what was found stays as far as that is the same.
     pub(super) fn want(&mut self, wants: Wants, accounts: Accounts) {
-        self.accounts = accounts;
+        (self.accounts, self.look_at) = (accounts, Default::default());
         for user in self.users.values_mut() {
             user.slice_at = user.slice_at.filter(|_| wants.slices);
             user.process_at = user.process_at.filter(|_| wants.processes);
@@ -107,15 +142,37 @@ impl Finds {
 
     /// The users that are there, or were a moment ago.
     pub(super) fn users(&self) -> BTreeMap<u32, FoundUser> {
-        self.users.iter().map(|(uid, user)| (*uid, user.account.clone())).collect()
+        let users = self.users.iter().filter(|(_, user)| user.is_there);
+        let found =
+            |user: &Seen| FoundUser { has_slice: user.slice_at.is_some(), ..user.account.clone() };
+        users.map(|(uid, user)| (*uid, found(user))).collect()
     }
 
-    fn user(&mut self, uid: u32) -> &mut Seen {
-        let (has_changed, accounts) = (&mut self.has_changed, &self.accounts);
+    fn user(&mut self, uid: u32, tick: u64) -> &mut Seen {
+        let look_at = &mut self.look_at;
         self.users.entry(uid).or_insert_with(|| {
-            *has_changed = true;
-            Seen { account: (accounts.user)(uid), ..Seen::default() }
+            *look_at = Default::default();
+            Seen { found_at: tick, ..Seen::default() }
         })
+    }
+
+    /// Looks at the accounts of users again, where an answer may have changed.
+    pub(super) fn review(&mut self, tick: u64) {
+        let (now, generation) = (self.accounts.now(), self.accounts.generation());
+        let (look_at, seen) = self.look_at;
+        if self.users.is_empty() || now < look_at && generation == seen {
+            return;
+        }
+        self.look_at = (now + REVIEW, generation);
+        for (uid, user) in &mut self.users {
+            let answer = self.accounts.owner(*uid, Need::Identity);
+            if answer == Answer::Pending && !user.is_there && tick < user.found_at + LOOK_UP_TICKS {
+                // The next tick looks again.
+                self.look_at = Default::default();
+                continue;
+            }
+            self.has_changed |= user.take(answer);
+        }
     }
 
     /// Lists the slices of users. Where that fails, what was found stays.
@@ -137,7 +194,7 @@ impl Finds {
             }
         };
         for uid in names.iter().filter_map(|name| user_of_slice(name)) {
-            self.user(uid).slice_at = Some(tick);
+            self.user(uid, tick).slice_at = Some(tick);
         }
         let have_ended = |user: &Seen| user.slice_at.is_some_and(|at| at + LINGER_TICKS < tick);
         if self.users.values().any(have_ended) {
@@ -152,7 +209,7 @@ impl Finds {
     /// Notes users who have processes.
     pub(super) fn see_processes(&mut self, uids: impl IntoIterator<Item = u32>, tick: u64) {
         for uid in uids {
-            self.user(uid).process_at = Some(tick);
+            self.user(uid, tick).process_at = Some(tick);
         }
     }
 

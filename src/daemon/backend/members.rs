@@ -12,14 +12,17 @@
 //! no end; then all of them that have ended go together, for giving units back takes calls to systemd.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::ancestry::dir_of;
 use super::discovery::{Discovery, LINGER_TICKS};
 use super::location::Location;
+use crate::accounts::{Accounts, Answer, Need};
 use crate::host::systemd::Order;
-use crate::policy::Accounts;
 use crate::policy::unit_path::{USER_SLICES, unit_at, user_of_slice};
 
+/// Time after which answers about accounts may have expired.
+const REVIEW: Duration = Duration::from_secs(20);
 /// Units by whose number the ticks between two questions grow.
 const UNITS_A_TICK: usize = 100;
 
@@ -33,8 +36,11 @@ pub(in crate::daemon) fn named(locations: &[Location]) -> Vec<(usize, String)> {
 pub(super) struct Members {
     /// With the tick in which each was last seen to run.
     running: BTreeMap<String, u64>,
-    /// The groups of the users whose slices run.
+    /// The groups of the users whose slices run, where they are known.
     groups_of: BTreeMap<String, Vec<u32>>,
+    accounts: Accounts,
+    /// When the groups are to be looked at again, and the answers that were looked at last.
+    look_at: (Duration, u64),
     /// Where they were found, from the mount. That is known once they are members, and kept when they are none because
     /// of it.
     homes: BTreeMap<String, String>,
@@ -147,7 +153,7 @@ impl Members {
         self.ask_at = tick + 1 + (running.len() / UNITS_A_TICK) as u64;
         for unit in running {
             if self.running.insert(unit.clone(), tick).is_none() {
-                self.groups_of.extend(groups_of(&unit).map(|groups| (unit, groups)));
+                self.look_at = Default::default();
                 self.note_change();
             }
         }
@@ -157,6 +163,34 @@ impl Members {
             self.running.retain(|_, seen| *seen == tick);
             self.groups_of.retain(|unit, _| self.running.contains_key(unit));
             self.note_change();
+        }
+    }
+
+    /// Asks these accounts from now on.
+    pub(super) fn ask(&mut self, accounts: Accounts) {
+        self.accounts = accounts;
+        self.look_at = Default::default();
+    }
+
+    /// Looks at the groups of users again, where an answer may have changed. Groups that cannot be looked up stay.
+    pub(super) fn review(&mut self) {
+        let (now, generation) = (self.accounts.now(), self.accounts.generation());
+        let (look_at, seen) = self.look_at;
+        if self.running.is_empty() || now < look_at && generation == seen {
+            return;
+        }
+        self.look_at = (now + REVIEW, generation);
+        for unit in self.running.keys() {
+            let Some(uid) = user_of_slice(unit) else { continue };
+            let groups = match self.accounts.owner(uid, Need::Identity) {
+                Answer::Known(user) => user.groups,
+                Answer::Missing => Vec::new(),
+                Answer::Unknown(_) | Answer::Pending => continue,
+            };
+            if self.groups_of.get(unit) != Some(&groups) {
+                self.groups_of.insert(unit.clone(), groups);
+                (self.has_changed, self.has_changed_for_each) = (true, true);
+            }
         }
     }
 
@@ -182,11 +216,6 @@ fn is_apart(path: &str, taken: &BTreeSet<&str>) -> bool {
     let is_below = |other: &&&str| other.strip_prefix(path).is_some_and(|it| it.starts_with('/'));
     let mut from = taken.range(path..).take_while(|other| other.starts_with(path));
     !above.any(is_taken) && !from.any(|other| is_below(&other))
-}
-
-/// The groups of the user whose slice this is; `None` where it is not the slice of a user.
-fn groups_of(unit: &str) -> Option<Vec<u32>> {
-    Some((Accounts::default().user)(user_of_slice(unit)?).groups)
 }
 
 #[cfg(test)]

@@ -53,13 +53,17 @@ impl PolicySource {
     /// # Errors
     /// Every finding, at least one of them an error.
     pub fn load(&self) -> Result<Loaded, Report> {
-        match self.facts.clone().map_or_else(HostFacts::of_this_machine, Ok) {
+        let here = || HostFacts::of_this_machine().map(HostFacts::without_accounts);
+        match self.facts.clone().map_or_else(here, Ok) {
             Ok(facts) => load_with_host(&self.path, &facts),
             // The size of the machine cannot be read: the agent reports that when it samples.
             Err(_) => load(&self.path),
         }
     }
 }
+
+/// Time for which a reload waits for the names that are new in the policy. Slower answers are taken up when they come.
+const NAMES_AT_RELOAD: Duration = Duration::from_millis(50);
 
 /// An agent with everything around it.
 #[derive(Debug)]
@@ -217,10 +221,12 @@ impl<K: KernFs> Service<K> {
 
     fn try_reload(&mut self) -> Result<ReloadReply, CallError> {
         let Loaded { policy, report } = self.source.load().map_err(bad_policy)?;
-        let rules = claims::rules(&policy);
-        rules.findings.iter().for_each(|finding| warn!("{finding}"));
+        let accounts = self.agent.accounts();
+        claims::numbers(&policy, accounts);
+        accounts.settle(NAMES_AT_RELOAD);
+        let rules = claims::rules_of(&policy, &claims::numbers(&policy, accounts));
         let changes = Outline::of(self.agent.policy()).changes_to(&Outline::of(&policy));
-        let failures = self.agent.reload(policy, rules.rules).map_err(failed)?;
+        let failures = self.agent.reload(policy, rules).map_err(failed)?;
         failures.iter().for_each(|failure| warn!(action = "reload", "not restored: {failure}"));
         self.agent.set_notice(None);
         self.watch_refused = false;
@@ -427,7 +433,8 @@ pub fn stamp<K: KernFs>(agent: &mut Agent<K>) {
 
 /// A description of the policy in force.
 fn governance<K: KernFs>(agent: &Agent<K>, path: &Path) -> Governance {
-    Governance::new(Some(path.display().to_string()), agent.shared_policy())
+    let path = Some(path.display().to_string());
+    Governance::new(path, agent.shared_policy(), agent.accounts().clone())
 }
 
 fn bad_policy(report: Report) -> CallError {

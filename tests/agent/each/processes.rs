@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use tenantd::policy::expand::FoundUser;
+use tenantd::accounts::User;
 use tenantd::sim::{Load, SimHost, SimKernel, Workload};
 
+use super::super::accounts::Fake;
 use super::super::world::{World, assert_near, assert_same, legacy, snapshot};
 use super::{Dice, accounts, people};
 
@@ -21,7 +22,7 @@ fn world(host: SimHost, yaml: &str) -> World {
     let mut world = World::with(kernel, yaml);
     world.host.without_systemd();
     world.options.root = Some("/tenants".into());
-    world.options.accounts = accounts();
+    world.options.accounts = accounts().direct();
     world
 }
 
@@ -116,7 +117,8 @@ fn after_a_kill_or_a_stop_everybody_is_back_in_the_next_life() {
 fn a_group_of_users_is_found_by_number_and_by_name() {
     let yaml = "tenants:\n  staff: { each: { match: { groups: [staff] } } }\n";
     let mut world = world(legacy(), yaml);
-    world.options.accounts.user = |uid| FoundUser { name: None, groups: vec![uid % 100] };
+    let owner = |uid: u32| Some(User { name: uid.to_string(), groups: vec![uid % 100] });
+    world.options.accounts = Fake { owner, ..accounts() }.direct();
     spawn(&world, 1050, Load::idle());
     spawn(&world, 1051, Load::idle());
     world.start().unwrap();

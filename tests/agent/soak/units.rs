@@ -260,7 +260,7 @@ impl Run {
         let (policy, state_dir) = (self.policy.clone(), Some(self.state_dir()));
         let options = Options { state_dir, ..Options::default() };
         let started = self.turn(Turn::of("start"), |agent, kernel| {
-            let rules = claims::rules(&policy).rules;
+            let rules = claims::rules(&policy);
             let started = Agent::start(kernel, policy, rules, &options);
             started.map(|mut started| {
                 started.record(Twin::boxed());
@@ -360,7 +360,7 @@ impl Run {
             let taken = policy.clone();
             let turn = Turn { units: spec.units(), ..Turn::of("reload") };
             let outcome = self.turn(turn, |agent, _| {
-                let rules = claims::rules(&taken).rules;
+                let rules = claims::rules(&taken);
                 agent.as_mut().expect("it runs").reload(taken, rules)
             });
             match outcome {

@@ -1,0 +1,530 @@
+//! The accounts of a host: names and numbers of users and groups.
+//!
+//! **Problem.** Names come from the C library, which may ask a directory on the network. It answers in microseconds, in
+//! seconds, not at all, with an error, or with "no such account" while a service restarts. A tick, the readiness of the
+//! service and the answer to a client must not depend on it.
+//!
+//! **Answer.** One thread asks, one question after another. The control thread and the socket thread look into a book
+//! of answers ([`book`]) and never wait: a question without an answer is queued and is [`Answer::Pending`]. A question
+//! is in the queue once, and the book has a bound, so the queue is bounded. Whoever waits for an answer is woken by it
+//! ([`Accounts::wake_on_answers`]), or looks again in the next tick.
+//!
+//! | event | effect |
+//! |---|---|
+//! | an answer | in use for [`book::KEPT`], then asked for again; it stays in use meanwhile |
+//! | "no such account" | asked for again after 30 s, doubling to 10 min, while it is asked for |
+//! | "no such account" after a good answer | asked for again after 30 s; only the second one counts |
+//! | an error | no answer: the last good one stays in use, else [`Answer::Unknown`] with the reason |
+//! | no answer for [`book::PATIENCE`] | the same as an error, and one finding ([`Accounts::stall`]) |
+//!
+//! **Permissions** need a recent answer ([`Need::Permission`]): one older than [`book::RECENT`] is asked for again and
+//! awaited, and a single "no such account" counts. Where the service fails, the last good answer stays in use; without
+//! one the permission is refused.
+//!
+//! **Names of digits.** As with chown(1), digits are a name first, and a number where there is no account of that name.
+//! An error or a missing answer is neither: `200` never means the UID 200 because a look-up failed. `+200` is the
+//! number ([`explicit`]); a policy reads digits without quotes as that.
+//!
+//! **Programs without a thread** (commands, simulations, tests) use [`Accounts::direct`]: the same book, and the caller
+//! itself asks. `tenantctl check` uses [`on_this_machine`], with a limit on the time.
+//!
+//! **Properties** (`tests/agent/accounts.rs`, and the tests of [`book`]): ticks go on while a look-up hangs; a user is a
+//! tenant under the number until the name arrives; an error changes nothing; answers expire.
+
+pub mod book;
+pub mod nss;
+pub mod people;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use book::Book;
+
+/// What is known of an account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<T> {
+    /// It exists.
+    Known(T),
+    /// There is no such account.
+    Missing,
+    /// It could not be looked up, for this reason.
+    Unknown(String),
+    /// It is being looked up.
+    Pending,
+}
+
+impl<T> Answer<T> {
+    /// The value, where the account is known.
+    pub fn known(self) -> Option<T> {
+        match self {
+            Answer::Known(value) => Some(value),
+            Answer::Missing | Answer::Unknown(_) | Answer::Pending => None,
+        }
+    }
+}
+
+/// A user by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// The login name.
+    pub name: String,
+    /// The GIDs of all groups.
+    pub groups: Vec<u32>,
+}
+
+/// A question about an account.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Question {
+    /// The number of the user with this name.
+    User(String),
+    /// The number of the group with this name.
+    Group(String),
+    /// The user with this number.
+    Owner(u32),
+    /// The name of the group with this number.
+    GroupName(u32),
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Question::User(name) => write!(f, "user `{name}`"),
+            Question::Group(name) => write!(f, "group `{name}`"),
+            Question::Owner(uid) => write!(f, "UID {uid}"),
+            Question::GroupName(gid) => write!(f, "GID {gid}"),
+        }
+    }
+}
+
+/// The answer to a [`Question`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// To a question about a name.
+    Number(u32),
+    /// To a question about the number of a user.
+    User(User),
+    /// To a question about the number of a group.
+    Name(String),
+}
+
+/// The result of a look-up: the account, none, or why neither is known.
+pub type Outcome<T> = Result<Option<T>, String>;
+
+/// A database of accounts that may block, and may fail.
+pub trait Directory: Send {
+    /// The number of the user with this name.
+    ///
+    /// # Errors
+    /// The look-up failed.
+    fn user(&mut self, name: &str) -> Outcome<u32>;
+
+    /// The number of the group with this name.
+    ///
+    /// # Errors
+    /// The look-up failed.
+    fn group(&mut self, name: &str) -> Outcome<u32>;
+
+    /// The user with this number.
+    ///
+    /// # Errors
+    /// The look-up failed.
+    fn owner(&mut self, uid: u32) -> Outcome<User>;
+
+    /// The name of the group with this number; only commands ask for it.
+    ///
+    /// # Errors
+    /// The look-up failed.
+    fn group_name(&mut self, gid: u32) -> Outcome<String> {
+        let _ = gid;
+        Ok(None)
+    }
+}
+
+/// Purpose of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The identity of a tenant.
+    Identity,
+    /// A name of the policy: an unknown one is asked for again each minute.
+    Policy,
+    /// A permission.
+    Permission,
+    /// The state of the database now.
+    Now,
+}
+
+/// A look-up that has taken long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// The question.
+    pub question: Question,
+    /// Its age.
+    pub age: Duration,
+    /// Questions behind it.
+    pub nr_waiting: usize,
+}
+
+type Clock = dyn Fn() -> Duration + Send + Sync;
+type Waker = dyn Fn() + Send + Sync;
+
+struct Shared {
+    book: Mutex<Book>,
+    has_questions: Condvar,
+    has_answers: Condvar,
+    clock: Box<Clock>,
+    /// Changes of answers so far.
+    generation: AtomicU64,
+    wakers: Mutex<Vec<Box<Waker>>>,
+    is_closed: AtomicBool,
+    /// The database, where the callers ask.
+    direct: Option<Mutex<Box<dyn Directory>>>,
+}
+
+impl Shared {
+    fn new(clock: Box<Clock>, direct: Option<Box<dyn Directory>>) -> Arc<Shared> {
+        Arc::new(Shared {
+            book: Mutex::default(),
+            has_questions: Condvar::new(),
+            has_answers: Condvar::new(),
+            clock,
+            generation: AtomicU64::new(0),
+            wakers: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+            direct: direct.map(Mutex::new),
+        })
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        // Each change of the book is complete before anything in it can panic.
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Duration {
+        (self.clock)()
+    }
+
+    /// Takes in an answer.
+    fn note(&self, question: &Question, outcome: Outcome<Record>) {
+        let now = self.now();
+        if self.book().note(question, outcome, now) {
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+        self.has_answers.notify_all();
+        let wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        wakers.iter().for_each(|wake| wake());
+    }
+}
+
+/// The accounts of a host. Copies share one book.
+#[derive(Clone)]
+pub struct Accounts {
+    shared: Arc<Shared>,
+    _open: Arc<Open>,
+}
+
+impl fmt::Debug for Accounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accounts").finish_non_exhaustive()
+    }
+}
+
+impl Default for Accounts {
+    /// The accounts of this machine; the caller asks.
+    fn default() -> Accounts {
+        Accounts::direct(nss::Nss)
+    }
+}
+
+/// Ends the thread when the last copy of the accounts is dropped.
+struct Open(Arc<Shared>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // Under the lock, so that the thread does not miss it between a look and its sleep.
+        let book = self.0.book();
+        self.0.is_closed.store(true, Ordering::Release);
+        self.0.has_questions.notify_all();
+        drop(book);
+    }
+}
+
+/// The other end of a book: the part that asks.
+pub struct Desk {
+    shared: Arc<Shared>,
+}
+
+impl Accounts {
+    /// Accounts whose callers ask `directory` themselves, for programs that may wait.
+    pub fn direct(directory: impl Directory + 'static) -> Accounts {
+        Accounts::of(Shared::new(since_start(), Some(Box::new(directory))))
+    }
+
+    /// Accounts whose questions are answered by the [`Desk`], by the time of `clock`.
+    pub fn with_desk(clock: impl Fn() -> Duration + Send + Sync + 'static) -> (Accounts, Desk) {
+        let shared = Shared::new(Box::new(clock), None);
+        (Accounts::of(Arc::clone(&shared)), Desk { shared })
+    }
+
+    /// Accounts whose questions are answered by a thread that asks `directory`.
+    ///
+    /// # Errors
+    /// The system has no threads left.
+    pub fn in_thread(directory: impl Directory + 'static) -> std::io::Result<Accounts> {
+        let (accounts, desk) = Accounts::with_desk(since_start());
+        thread::Builder::new().name("accounts".into()).spawn(move || desk.serve(directory))?;
+        Ok(accounts)
+    }
+
+    fn of(shared: Arc<Shared>) -> Accounts {
+        let open = Arc::new(Open(Arc::clone(&shared)));
+        Accounts { shared, _open: open }
+    }
+
+    /// The number of a user by name, digits included, without the meaning of digits.
+    pub fn user(&self, name: &str, need: Need) -> Answer<u32> {
+        number(self.look_up(Question::User(name.to_string()), need))
+    }
+
+    /// The number of a group by name, likewise.
+    pub fn group(&self, name: &str, need: Need) -> Answer<u32> {
+        number(self.look_up(Question::Group(name.to_string()), need))
+    }
+
+    /// The user with a number.
+    pub fn owner(&self, uid: u32, need: Need) -> Answer<User> {
+        user(self.look_up(Question::Owner(uid), need))
+    }
+
+    fn look_up(&self, question: Question, need: Need) -> Answer<Record> {
+        let answer = self.shared.book().look_up(&question, need, self.shared.now());
+        let Some(directory) = &self.shared.direct else {
+            // Also where it is no first question: a notification costs nothing where the thread is busy.
+            self.shared.has_questions.notify_one();
+            return answer;
+        };
+        let mut directory = directory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut has_asked = false;
+        while let Some(question) = self.next_question() {
+            self.shared.note(&question, ask(&mut **directory, &question));
+            has_asked = true;
+        }
+        match has_asked {
+            true => self.shared.book().answer(&question, need, self.shared.now()),
+            false => answer,
+        }
+    }
+
+    fn next_question(&self) -> Option<Question> {
+        self.shared.book().next(self.shared.now())
+    }
+
+    /// Counts the changes of answers: where it is as it was, no answer is another one.
+    pub fn generation(&self) -> u64 {
+        self.shared.generation.load(Ordering::Acquire)
+    }
+
+    /// The time by which answers expire.
+    pub fn now(&self) -> Duration {
+        self.shared.now()
+    }
+
+    /// The look-up that has taken longer than [`book::PATIENCE`], if there is one.
+    pub fn stall(&self) -> Option<Stall> {
+        self.shared.book().stall(self.shared.now())
+    }
+
+    /// Calls `wake` after each answer, in the thread that asked.
+    pub fn wake_on_answers(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let mut wakers = self.shared.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        wakers.push(Box::new(wake));
+    }
+
+    /// Waits until no question is open, at most `limit`.
+    pub fn settle(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        let mut book = self.shared.book();
+        while book.is_waiting() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.shared.has_answers.wait_timeout(book, left);
+            book = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The answer to a question, which is awaited for at most `limit`.
+    fn wait_for(&self, question: &Question, limit: Duration) -> Answer<Record> {
+        let first = self.look_up(question.clone(), Need::Now);
+        if first != Answer::Pending {
+            return first;
+        }
+        let end = Instant::now() + limit;
+        let mut book = self.shared.book();
+        loop {
+            let answer = book.answer(question, Need::Now, self.shared.now());
+            let left = end.saturating_duration_since(Instant::now());
+            if answer != Answer::Pending || left.is_zero() {
+                return answer;
+            }
+            let waited = self.shared.has_answers.wait_timeout(book, left);
+            book = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Desk {
+    /// The next question; `None` where there is none now.
+    pub fn next(&self) -> Option<Question> {
+        self.shared.book().next(self.shared.now())
+    }
+
+    /// Answers a question.
+    pub fn answer(&self, question: &Question, outcome: Outcome<Record>) {
+        self.shared.note(question, outcome);
+    }
+
+    /// Asks `directory` the next question; returns whether there was one.
+    pub fn serve_one(&self, directory: &mut dyn Directory) -> bool {
+        let Some(question) = self.next() else { return false };
+        let outcome = ask(directory, &question);
+        self.answer(&question, outcome);
+        true
+    }
+
+    /// Answers questions until the accounts are dropped.
+    fn serve(self, mut directory: impl Directory) {
+        loop {
+            while self.serve_one(&mut directory) {}
+            let book = self.shared.book();
+            if self.shared.is_closed.load(Ordering::Acquire) {
+                return;
+            }
+            if !book.has_question() {
+                drop(self.shared.has_questions.wait(book));
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").finish_non_exhaustive()
+    }
+}
+
+fn ask(directory: &mut dyn Directory, question: &Question) -> Outcome<Record> {
+    match question {
+        Question::User(name) => Ok(directory.user(name)?.map(Record::Number)),
+        Question::Group(name) => Ok(directory.group(name)?.map(Record::Number)),
+        Question::Owner(uid) => Ok(directory.owner(*uid)?.map(Record::User)),
+        Question::GroupName(gid) => Ok(directory.group_name(*gid)?.map(Record::Name)),
+    }
+}
+
+fn number(answer: Answer<Record>) -> Answer<u32> {
+    narrowed(answer, |record| match record {
+        Record::Number(number) => Some(number),
+        _ => None,
+    })
+}
+
+fn user(answer: Answer<Record>) -> Answer<User> {
+    narrowed(answer, |record| match record {
+        Record::User(user) => Some(user),
+        _ => None,
+    })
+}
+
+/// An answer of one kind. The record has the kind of its question.
+fn narrowed<T>(answer: Answer<Record>, kind: impl FnOnce(Record) -> Option<T>) -> Answer<T> {
+    match answer {
+        Answer::Known(record) => kind(record).map_or(Answer::Missing, Answer::Known),
+        Answer::Missing => Answer::Missing,
+        Answer::Unknown(why) => Answer::Unknown(why),
+        Answer::Pending => Answer::Pending,
+    }
+}
+
+fn since_start() -> Box<Clock> {
+    let start = Instant::now();
+    Box::new(move || start.elapsed())
+}
+
+/// The number that a text with a plus sign names, whatever accounts there are: `+200`.
+pub fn explicit(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix('+')?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// The number that a text of digits is where no account has it as its name.
+pub fn digits(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// The number that a name of a policy stands for, by the rules of chown(1); `look_up` asks for the account.
+pub fn meaning(name: &str, look_up: impl FnOnce(&str) -> Answer<u32>) -> Answer<u32> {
+    if let Some(number) = explicit(name) {
+        return Answer::Known(number);
+    }
+    match look_up(name) {
+        Answer::Missing => digits(name).map_or(Answer::Missing, Answer::Known),
+        answer => answer,
+    }
+}
+
+/// The longest that a command waits for one look-up.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The accounts of this machine for a command, which waits for answers, and not for ever.
+#[derive(Debug)]
+pub struct OnThisMachine(Result<Accounts, String>);
+
+/// The accounts of this machine, asked by a thread of their own.
+pub fn on_this_machine() -> &'static OnThisMachine {
+    static ACCOUNTS: OnceLock<OnThisMachine> = OnceLock::new();
+    ACCOUNTS.get_or_init(|| {
+        OnThisMachine(Accounts::in_thread(nss::Nss).map_err(|error| error.to_string()))
+    })
+}
+
+impl OnThisMachine {
+    fn ask(&self, question: &Question) -> Answer<Record> {
+        let accounts = match &self.0 {
+            Ok(accounts) => accounts,
+            Err(error) => return Answer::Unknown(error.clone()),
+        };
+        // A service that hangs is not waited for once more for each name.
+        let limit = if accounts.stall().is_some() { Duration::ZERO } else { COMMAND_PATIENCE };
+        match accounts.wait_for(question, limit) {
+            Answer::Pending => Answer::Unknown(book::no_answer(COMMAND_PATIENCE)),
+            answer => answer,
+        }
+    }
+
+    /// The number of the user with this name.
+    pub fn user(&self, name: &str) -> Answer<u32> {
+        number(self.ask(&Question::User(name.to_string())))
+    }
+
+    /// The number of the group with this name.
+    pub fn group(&self, name: &str) -> Answer<u32> {
+        number(self.ask(&Question::Group(name.to_string())))
+    }
+
+    /// The user with this number.
+    pub fn owner(&self, uid: u32) -> Answer<User> {
+        user(self.ask(&Question::Owner(uid)))
+    }
+
+    /// The name of the group with this number.
+    pub fn group_name(&self, gid: u32) -> Answer<String> {
+        narrowed(self.ask(&Question::GroupName(gid)), |record| match record {
+            Record::Name(name) => Some(name),
+            _ => None,
+        })
+    }
+}

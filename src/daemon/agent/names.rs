@@ -1,0 +1,199 @@
+//! The names of users and groups in the policy, as their numbers become known while the agent runs.
+//!
+//! **Problem.** At boot the account service may start after the agent, and later it may hang or fail. **Answer.** Each
+//! name is looked up without waiting ([`crate::accounts`]), and again each minute while it is unknown. When a number
+//! becomes known or changes, the same policy is taken up with it, as in a reload. Until then there is one finding for
+//! each name that does not exist or cannot be looked up, and one where the service does not answer.
+//!
+//! Names of `administrators` and `allow` are looked up with the others, so that they are known before the first request
+//! that needs them; permissions themselves are checked by the socket thread.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::start::Agent;
+use crate::accounts::{Accounts, Answer, Need, Question, digits, explicit};
+use crate::control::finding::{Code, Finding};
+use crate::daemon::backend::claims;
+use crate::host::enforce::with_causes;
+use crate::host::kernfs::KernFs;
+use crate::policy::expand::ALL_USERS;
+use crate::policy::model::{Policy, Tenant};
+
+/// Time between two looks at the names: while an answer is due, and otherwise.
+const SOON: Duration = Duration::from_secs(1);
+const SELDOM: Duration = Duration::from_secs(20);
+/// Names with a finding each; the others are counted.
+const FINDINGS_MAX: usize = 50;
+
+/// The first place of a policy that has a name.
+#[derive(Clone, Debug)]
+struct Use {
+    /// The tenant; none for the policy as a whole.
+    tenant: Option<String>,
+    key: &'static str,
+}
+
+/// The names of a policy.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    uses: BTreeMap<Question, Use>,
+    /// The answers that were looked at last.
+    generation: u64,
+    look_at: Duration,
+    findings: Vec<Finding>,
+    /// Why numbers that are known are not in force.
+    failure: Option<Finding>,
+}
+
+impl Names {
+    /// The names of `policy`.
+    pub(super) fn of(policy: &Policy) -> Names {
+        let mut uses = BTreeMap::new();
+        let mut add = |tenant: Option<&str>, key, users: &[String], groups: &[String]| {
+            let users = users.iter().filter(|name| *name != ALL_USERS).cloned();
+            let users = users.map(Question::User);
+            for question in users.chain(groups.iter().cloned().map(Question::Group)) {
+                if is_name(&question) {
+                    let tenant = tenant.map(str::to_string);
+                    uses.entry(question).or_insert(Use { tenant, key });
+                }
+            }
+        };
+        walk(&policy.tenants, "", &mut |path, tenant| {
+            add(Some(path), "match", &tenant.matches.users, &tenant.matches.groups);
+            add(Some(path), "allow", &tenant.allow.users, &tenant.allow.groups);
+        });
+        let administrators = &policy.administrators;
+        add(None, "administrators", &administrators.users, &administrators.groups);
+        Names { uses, ..Names::default() }
+    }
+
+    /// Whether an answer may have changed since the last look.
+    fn is_due(&self, accounts: &Accounts) -> bool {
+        !self.uses.is_empty()
+            && (accounts.generation() != self.generation || accounts.now() >= self.look_at)
+    }
+
+    /// Looks all names up.
+    fn look(&mut self, accounts: &Accounts) {
+        // Before the answers are read: one that comes meanwhile is read again.
+        self.generation = accounts.generation();
+        self.findings.clear();
+        let (mut is_pending, mut nr_more) = (false, 0);
+        for (question, at) in &self.uses {
+            let answer = match question {
+                Question::User(name) => accounts.user(name, Need::Policy),
+                Question::Group(name) => accounts.group(name, Need::Policy),
+                Question::Owner(_) | Question::GroupName(_) => continue,
+            };
+            is_pending |= answer == Answer::Pending;
+            match finding(question, at, &answer) {
+                Some(_) if self.findings.len() >= FINDINGS_MAX => nr_more += 1,
+                finding => self.findings.extend(finding),
+            }
+        }
+        if nr_more > 0 {
+            let what = format!("{nr_more} further names of users and groups are not known");
+            self.findings.push(Finding::of_host(Code::AccountMissing, what));
+        }
+        self.look_at = accounts.now() + if is_pending { SOON } else { SELDOM };
+    }
+
+    /// The names that are not known, and a service that does not answer.
+    pub(super) fn findings(&self, accounts: &Accounts) -> impl Iterator<Item = Finding> + use<> {
+        let stall = accounts.stall().map(|stall| {
+            let what = format!(
+                "accounts do not answer: the look-up of {} has taken {} s, and {} wait behind it; new users are \
+                 shown by number, and names that are not known yet match nothing",
+                stall.question,
+                stall.age.as_secs(),
+                stall.nr_waiting
+            );
+            Finding::of_host(Code::AccountsAway, what)
+                .with_remedy("check the services that /etc/nsswitch.conf names")
+        });
+        self.findings.clone().into_iter().chain(self.failure.clone()).chain(stall)
+    }
+}
+
+/// Whether the name is looked up.
+fn is_name(question: &Question) -> bool {
+    match question {
+        Question::User(name) | Question::Group(name) => explicit(name).is_none(),
+        Question::Owner(_) | Question::GroupName(_) => false,
+    }
+}
+
+fn walk(tenants: &[Tenant], above: &str, visit: &mut impl FnMut(&str, &Tenant)) {
+    for tenant in tenants {
+        let path = format!("{above}{}", tenant.name);
+        visit(&path, tenant);
+        tenant.template().iter().for_each(|template| visit(&path, template));
+        walk(&tenant.tenants, &format!("{path}/"), visit);
+    }
+}
+
+fn finding(question: &Question, at: &Use, answer: &Answer<u32>) -> Option<Finding> {
+    let (kind, name) = match question {
+        Question::User(name) => ("users", name),
+        Question::Group(name) => ("groups", name),
+        Question::Owner(_) | Question::GroupName(_) => return None,
+    };
+    let key = format!("{}.{kind}", at.key);
+    let effect = match at.key {
+        "match" => "it claims nothing",
+        _ => "it permits nothing",
+    };
+    let (what, remedy) = match answer {
+        Answer::Known(_) | Answer::Pending => return None,
+        Answer::Missing if digits(name).is_some() => return None,
+        Answer::Missing => (
+            format!("`{key}`: this host has no {question}, as this daemon sees it: {effect}"),
+            "make the account or correct the name, which is looked up again each minute; where getent(1) finds it, \
+             the unit keeps an NSS module from its directory: docs/sandbox.md has the drop-in",
+        ),
+        Answer::Unknown(why) => (
+            format!(
+                "`{key}`: {question} could not be looked up: {why}: {effect} until it is known"
+            ),
+            "check the services that /etc/nsswitch.conf names; it is looked up again each minute",
+        ),
+    };
+    let finding = Finding::of_host(Code::AccountMissing, what).with_remedy(remedy);
+    Some(Finding { tenant: at.tenant.clone(), ..finding })
+}
+
+impl<K: KernFs> Agent<K> {
+    /// Takes up the numbers of names that have become known since the last tick.
+    pub(super) fn take_names(&mut self) {
+        let accounts = self.options.accounts.clone();
+        if !self.names.is_due(&accounts) {
+            return;
+        }
+        self.names.look(&accounts);
+        let policy = &self.base.written;
+        let numbers = claims::numbers(policy, &accounts);
+        if numbers == self.base.numbers {
+            self.names.failure = None;
+            return;
+        }
+        let rules = claims::rules_of(policy, &numbers);
+        let outcome = self.take_policy(Policy::clone(policy), numbers, rules);
+        self.names.failure = match outcome {
+            Ok(failures) => {
+                let not_kept = |why: &String| Finding::of_host(Code::NotKept, why.as_str());
+                self.reporter.note_late_findings(failures.iter().map(not_kept).collect());
+                None
+            }
+            Err(error) => {
+                // Tried again at the next look.
+                let what = format!(
+                    "accounts that are known now are not in force: {}",
+                    with_causes(&error)
+                );
+                Some(Finding::of_host(Code::NotAttached, what).as_error())
+            }
+        };
+    }
+}
