@@ -5,6 +5,7 @@
 //! | [`kernfs`] | the only interface to the kernel: reading and writing kernel files |
 //! | [`cgroup`] | cgroups of both hierarchies |
 //! | [`machine`] | CPUs and memory of the host |
+//! | [`private`] | files of the state directory, and whose that may be |
 //! | [`process`] | processes, and the rules that claim them |
 //! | [`topology`] | sockets, nodes, caches and cores, from sysfs |
 //! | [`systemd`] | cgroups that systemd owns |
@@ -21,6 +22,7 @@ pub mod journal;
 pub mod kernfs;
 pub mod machine;
 pub mod notify;
+pub mod private;
 pub mod process;
 pub mod recording;
 pub mod systemd;
