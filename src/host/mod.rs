@@ -6,7 +6,8 @@
 //! | [`cgroup`] | cgroups of both hierarchies |
 //! | [`machine`] | CPUs and memory of the host |
 //! | [`private`] | files of the state directory, and whose that may be |
-//! | [`process`] | processes, and the rules that claim them |
+//! | [`process`] | processes: origin, owner, place and use |
+//! | [`claiming`] | the rules that claim processes, and the search by them |
 //! | [`topology`] | sockets, nodes, caches and cores, from sysfs |
 //! | [`systemd`] | cgroups that systemd owns |
 //! | [`journal`] | the values from before the agent |
@@ -16,6 +17,7 @@
 //! | [`cost`] | CPU time and memory of the agent itself |
 
 pub mod cgroup;
+pub mod claiming;
 pub mod cost;
 pub mod enforce;
 pub mod journal;
