@@ -5,7 +5,9 @@
 //! | [`kernfs`] | the only interface to the kernel: reading and writing kernel files |
 //! | [`cgroup`] | cgroups of both hierarchies |
 //! | [`machine`] | CPUs and memory of the host |
-//! | [`process`] | processes, and the rules that claim them |
+//! | [`private`] | files of the state directory, and whose that may be |
+//! | [`process`] | processes: origin, owner, place and use |
+//! | [`claiming`] | the rules that claim processes, and the search by them |
 //! | [`topology`] | sockets, nodes, caches and cores, from sysfs |
 //! | [`systemd`] | cgroups that systemd owns |
 //! | [`journal`] | the values from before the agent |
@@ -15,12 +17,14 @@
 //! | [`cost`] | CPU time and memory of the agent itself |
 
 pub mod cgroup;
+pub mod claiming;
 pub mod cost;
 pub mod enforce;
 pub mod journal;
 pub mod kernfs;
 pub mod machine;
 pub mod notify;
+pub mod private;
 pub mod process;
 pub mod recording;
 pub mod systemd;

@@ -1,14 +1,8 @@
-//! Processes, and the rules by which a tenant claims them.
+//! Processes: their origin, owner, place and use of the machine.
 //!
-//! A process is read only as far as a rule needs it: its cgroup first (one small file), its user only
-//! where a rule names users. Kernel threads, process 1 and the agent itself are never claimed. A process in a
-//! service or scope of systemd is claimed by its cgroup only, never by its owner: systemd takes a process that
-//! left its unit for one that has ended. Such processes are counted, so that they can be reported.
-//!
-//! A legacy host has several trees, in which a process is moved one after the other. A child that it starts meanwhile
-//! is in the tenant's cgroups in some of them only, and is claimed in the others by where it is there.
+//! Files of `/proc` are read as bytes ([`crate::kernel_text`]). A process is *gone* where the kernel says ENOENT or ESRCH;
+//! one that could not be read is an error, and never gone.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -20,114 +14,18 @@ use super::cgroup::{Facet, Layout, Tree};
 use super::kernfs::{DirId, KernError, KernFs, Operation};
 use crate::kernel_text::proc_files::{self, CgroupLine, Owner};
 use crate::kernel_text::{cleaned, path_of, text_of};
-use crate::policy::{pattern, unit_path};
+use crate::policy::unit_path;
 
-/// Which processes one tenant claims.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClaimRule {
-    /// Index of the tenant's node.
-    pub node: usize,
-    /// Cgroup paths from the mount, with `*` and `?` within one name; what is below them is claimed too.
-    pub cgroups: Vec<String>,
-    /// User numbers (effective).
-    pub uids: Vec<u32>,
-    /// Group numbers (effective or supplementary).
-    pub gids: Vec<u32>,
-    /// Whether the tenant is that cgroup itself: no process is moved out of it, for whatever tenant.
-    pub is_in_place: bool,
-    /// The units that the tenant is, by name or pattern: their processes belong to the tenant already. Where there
-    /// are any, none is moved.
-    pub homes: Vec<String>,
-    /// Whether the tenant has the processes in the root cgroup without another claim: the claims of others, as the
-    /// policy writes them.
-    pub rest_beside: Option<Vec<String>>,
-}
-
-impl ClaimRule {
-    fn wants_cgroup(&self, path: &str) -> bool {
-        self.cgroups.iter().any(|pattern| pattern::claims(pattern, path))
-    }
-
-    fn is_at_home(&self, unit: Option<&str>) -> bool {
-        unit.is_some_and(|unit| self.homes.iter().any(|home| pattern::fits(home, unit)))
-    }
-}
-
-/// The rules of all tenants, with the first for each owner.
-#[derive(Clone, Debug, Default)]
-pub struct ClaimRules {
-    rules: Vec<ClaimRule>,
-    /// The rules that name cgroups.
-    of_cgroups: Vec<usize>,
-    by_uid: HashMap<u32, usize>,
-    by_gid: HashMap<u32, usize>,
-    rest: Option<usize>,
-    /// Whether users without a rule are looked for; with the child of the root whose processes have no tenant.
-    pub finds_users: Option<&'static str>,
-    /// The users of whom it is known whether they have a tenant, where users are looked for.
-    pub known_users: BTreeSet<u32>,
-}
-
-impl ClaimRules {
-    /// These rules; of those that name the same owner the first counts.
-    pub fn new(rules: Vec<ClaimRule>) -> ClaimRules {
-        let (mut by_uid, mut by_gid) = (HashMap::new(), HashMap::new());
-        for (index, rule) in rules.iter().enumerate() {
-            for uid in &rule.uids {
-                by_uid.entry(*uid).or_insert(index);
-            }
-            for gid in &rule.gids {
-                by_gid.entry(*gid).or_insert(index);
-            }
-        }
-        let of_cgroups = (0..rules.len()).filter(|index| !rules[*index].cgroups.is_empty());
-        let of_cgroups = of_cgroups.collect();
-        let rest = rules.iter().position(|rule| rule.rest_beside.is_some());
-        ClaimRules { rules, of_cgroups, by_uid, by_gid, rest, ..ClaimRules::default() }
-    }
-
-    /// The rules themselves.
-    pub fn all(&self) -> &[ClaimRule] {
-        &self.rules
-    }
-
-    /// Whether nothing is claimed or looked for.
-    pub fn is_empty(&self) -> bool {
-        self.rules.is_empty() && self.finds_users.is_none()
-    }
-
-    /// Whether this user has a rule.
-    pub fn has_user(&self, uid: u32) -> bool {
-        self.by_uid.contains_key(&uid)
-    }
-
-    fn of_place(&self, place: &Place) -> Option<&ClaimRule> {
-        let is_wanted = |rule: &&ClaimRule| match place.is_split() {
-            true => place.outside.iter().any(|path| rule.wants_cgroup(path)),
-            false => rule.wants_cgroup(&place.cpu_path),
-        };
-        self.of_cgroups.iter().map(|index| &self.rules[*index]).find(is_wanted)
-    }
-
-    /// The rule for a process that no rule for owners claims.
-    fn of_rest(&self, place: &Place, owner: &Owner) -> Option<&ClaimRule> {
-        let is_known = |uid: u32| self.finds_users.is_none() || self.known_users.contains(&uid);
-        let is_left = place.is_at_top && is_known(owner.euid);
-        self.rest.filter(|_| is_left).map(|index| &self.rules[index])
-    }
-
-    fn of_owner(&self, owner: &Owner) -> Option<&ClaimRule> {
-        let of_user = self.by_uid.get(&owner.euid);
-        let gids = owner.groups.iter().chain([&owner.egid]);
-        let of_groups = gids.filter_map(|gid| self.by_gid.get(gid));
-        of_groups.chain(of_user).min().map(|index| &self.rules[*index])
-    }
-
-    fn looks_at_owners(&self) -> bool {
-        self.finds_users.is_some()
-            || self.rest.is_some()
-            || !(self.by_uid.is_empty() && self.by_gid.is_empty())
-    }
+/// The numbers of all processes, in ascending order.
+///
+/// # Errors
+/// `/proc` cannot be listed.
+pub fn all(kernel: &mut impl KernFs, proc: DirId) -> Result<Vec<u32>, KernError> {
+    let names = kernel.list_dirs(proc)?;
+    let numbers = names.iter().filter_map(|name| proc_files::number(name.as_bytes()));
+    let mut pids: Vec<u32> = numbers.collect();
+    pids.sort_unstable();
+    Ok(pids)
 }
 
 /// One process that a tenant claims.
@@ -143,171 +41,6 @@ pub struct Claim {
     pub from: Vec<PathBuf>,
     /// Whether it is below the agent's root in some of the trees.
     pub is_split: bool,
-}
-
-/// The result of `rules` for the processes that are not below the agent's root.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Claims {
-    /// The processes to be moved, in ascending order of their numbers.
-    pub moves: Vec<Claim>,
-    /// What is claimed by owner and stays where it is, by node and place.
-    pub stays: Vec<Stay>,
-    /// The processes that are in tenants already: below the agent's root, or in a cgroup in place.
-    pub inside: Vec<u32>,
-    /// The users of processes that are in no tenant, where users are looked for: with the process, where no rule
-    /// claims it.
-    pub users: Vec<(u32, Option<u32>)>,
-    /// How many processes could not be read, with the first error.
-    pub unread: Option<(usize, KernError)>,
-}
-
-impl Claims {
-    fn note_unread(&mut self, error: KernError) {
-        let (nr, first) = self.unread.take().unwrap_or((0, error));
-        self.unread = Some((nr + 1, first));
-    }
-}
-
-/// Processes of one place that are claimed by owner and are not moved.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stay {
-    /// Index of the tenant's node.
-    pub node: usize,
-    /// Where they are.
-    pub place: StayPlace,
-    /// Their number.
-    pub nr_processes: usize,
-}
-
-/// A place where processes stay.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StayPlace {
-    /// In this unit of systemd, which a policy can name.
-    Unit(String),
-    /// In this cgroup, which is no unit, while the tenant is one.
-    Cgroup(String),
-    /// In this cgroup, a path from the root of a hierarchy of which only another part is mounted.
-    Unmounted(String),
-}
-
-/// The numbers of all processes, in ascending order.
-///
-/// # Errors
-/// `/proc` cannot be listed.
-pub fn all(kernel: &mut impl KernFs, proc: DirId) -> Result<Vec<u32>, KernError> {
-    let names = kernel.list_dirs(proc)?;
-    let numbers = names.iter().filter_map(|name| proc_files::number(name.as_bytes()));
-    let mut pids: Vec<u32> = numbers.collect();
-    pids.sort_unstable();
-    Ok(pids)
-}
-
-/// What `rules` claim, of those of the processes `pids` that are not below the agent's root yet. A process
-/// that ends meanwhile is left out; one that cannot be read is counted. When `nr_max` are to be moved, the rest of
-/// `pids` is not taken.
-pub fn claims(
-    kernel: &mut impl KernFs,
-    proc: DirId,
-    layout: &Layout,
-    rules: &ClaimRules,
-    pids: &mut impl Iterator<Item = u32>,
-    nr_max: usize,
-) -> Claims {
-    let mut claims = Claims::default();
-    let mut stays: BTreeMap<(usize, StayPlace), usize> = BTreeMap::new();
-    while claims.moves.len() < nr_max
-        && let Some(pid) = pids.next()
-    {
-        match look(kernel, proc, layout, rules, pid, &mut claims) {
-            Ok(Some(Found::Move(claim))) => claims.moves.push(claim),
-            Ok(Some(Found::Stay(node, place))) => *stays.entry((node, place)).or_default() += 1,
-            Ok(None) => {}
-            Err(error) => claims.note_unread(error),
-        }
-    }
-    let stay = |((node, place), nr_processes)| Stay { node, place, nr_processes };
-    claims.stays = stays.into_iter().map(stay).collect();
-    claims
-}
-
-/// A process that a rule claims.
-enum Found {
-    Move(Claim),
-    Stay(usize, StayPlace),
-}
-
-/// Process `pid`, if a rule claims it and it is not in its tenant. Notes in `claims` the processes in tenants, and users.
-fn look(
-    kernel: &mut impl KernFs,
-    proc: DirId,
-    layout: &Layout,
-    rules: &ClaimRules,
-    pid: u32,
-    claims: &mut Claims,
-) -> Result<Option<Found>, KernError> {
-    let Some(place) = place(kernel, proc, layout, pid)? else { return Ok(None) };
-    if place.below_root {
-        let is_lost = |name: &str| {
-            layout.trees.iter().zip(&place.dirs).any(|(tree, dir)| *dir == tree.root.join(name))
-        };
-        if rules.finds_users.is_some_and(is_lost) {
-            claims.users.extend(user(kernel, proc, pid)?.map(|uid| (uid, None)));
-        } else {
-            claims.inside.push(pid);
-        }
-        return Ok(None);
-    }
-    let node = match rules.of_place(&place) {
-        Some(rule) if rule.is_in_place => {
-            claims.inside.push(pid);
-            return Ok(None);
-        }
-        Some(rule) => rule.node,
-        None if rules.looks_at_owners() => {
-            let Some(owner) = owner(kernel, proc, pid)? else { return Ok(None) };
-            let rule = rules.of_owner(&owner);
-            if rules.finds_users.is_some() {
-                claims.users.push((owner.euid, rule.is_none().then_some(pid)));
-            }
-            let rule = rule.or_else(|| rules.of_rest(&place, &owner));
-            match rule.map(|rule| (rule.node, stays_at(rule, &place))) {
-                None | Some((_, Stays::Home)) => return Ok(None),
-                Some((node, Stays::Moved)) => node,
-                Some((node, Stays::At(stay))) => {
-                    let is_process = matches!(stay, StayPlace::Unit(_))
-                        || claimable_since(kernel, proc, pid)?.is_some();
-                    return Ok(is_process.then_some(Found::Stay(node, stay)));
-                }
-            }
-        }
-        None => return Ok(None),
-    };
-    let Some(start_ticks) = claimable_since(kernel, proc, pid)? else { return Ok(None) };
-    let is_split = place.is_split();
-    Ok(Some(match place.unmounted {
-        Some(path) => Found::Stay(node, StayPlace::Unmounted(path)),
-        None => Found::Move(Claim { node, pid, start_ticks, from: place.dirs, is_split }),
-    }))
-}
-
-/// The result for a process that is claimed by owner.
-enum Stays {
-    /// It is where the tenant is.
-    Home,
-    /// It stays where it is.
-    At(StayPlace),
-    /// It is moved.
-    Moved,
-}
-
-fn stays_at(rule: &ClaimRule, place: &Place) -> Stays {
-    match &place.unit {
-        unit if rule.is_at_home(unit.as_deref()) => Stays::Home,
-        Some(_) if place.is_split() => Stays::Home,
-        Some(unit) => Stays::At(StayPlace::Unit(unit.clone())),
-        None if !rule.homes.is_empty() => Stays::At(StayPlace::Cgroup(place.cpu_path.clone())),
-        None => Stays::Moved,
-    }
 }
 
 /// A process that a request wants to move: how it would be, and where it is.
@@ -361,7 +94,7 @@ pub fn is_alive(kernel: &mut impl KernFs, held: DirId) -> Result<bool, KernError
 }
 
 /// When `pid` started, where it is a process that can be moved.
-fn claimable_since(
+pub(super) fn claimable_since(
     kernel: &mut impl KernFs,
     proc: DirId,
     pid: u32,
@@ -569,34 +302,55 @@ pub fn is_of(
     Ok(owner.map(|owner| [owner.ruid, owner.euid] == [user; 2]))
 }
 
+/// Why process `pid` may be of another user than this one; `None` where it is this user's alone, or gone.
+pub fn why_not_of(kernel: &mut impl KernFs, proc: DirId, pid: u32, user: u32) -> Option<String> {
+    // So the kernel lists a process that has no number in this PID namespace.
+    if pid == 0 {
+        return Some(
+            "a process of another PID namespace has no owner that is known here".to_string(),
+        );
+    }
+    match is_of(kernel, proc, pid, user) {
+        Ok(Some(true) | None) => None,
+        Ok(Some(false)) => Some(format!("process {pid} is not yours")),
+        Err(error) => Some(format!("the owner of process {pid} is not known: {error}")),
+    }
+}
+
 /// The owner of process `pid`; `None` where it is gone.
-fn owner(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<Owner>, KernError> {
+///
+/// # Errors
+/// It could not be read.
+pub fn owner(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<Owner>, KernError> {
     parsed(kernel, proc, &format!("{pid}/status"), proc_files::owner)
 }
 
 /// The place of a process. Paths are texts, from the mount.
-struct Place {
-    cpu_path: String,
+pub(super) struct Place {
+    pub(super) cpu_path: String,
     /// In every tree that tenants live in.
-    below_root: bool,
+    pub(super) below_root: bool,
     /// Its paths in the trees in which it is not below the root, where it is in others.
-    outside: Vec<String>,
+    pub(super) outside: Vec<String>,
     /// The unit that it is in, except for processes in the agent's root itself.
-    unit: Option<String>,
+    pub(super) unit: Option<String>,
     /// Whether it is in the root cgroup of every tree that tenants live in.
-    is_at_top: bool,
+    pub(super) is_at_top: bool,
     /// Its path from the root of a hierarchy of which the part with this path is not mounted.
-    unmounted: Option<String>,
-    dirs: Vec<PathBuf>,
+    pub(super) unmounted: Option<String>,
+    /// Its path in the first tree in which a program that manages cgroups has put it somewhere.
+    pub(super) managed: Option<String>,
+    pub(super) dirs: Vec<PathBuf>,
 }
 
 impl Place {
-    fn is_split(&self) -> bool {
+    /// Whether it is below the agent's root in some of the trees only.
+    pub(super) fn is_split(&self) -> bool {
         !self.outside.is_empty()
     }
 }
 
-fn place(
+pub(super) fn place(
     kernel: &mut impl KernFs,
     proc: DirId,
     layout: &Layout,
@@ -611,6 +365,7 @@ fn place_in(layout: &Layout, text: &[u8]) -> Option<Place> {
     let mut dirs = Vec::with_capacity(layout.trees.len());
     let (mut cpu_path, mut in_root, mut unmounted) = (String::new(), false, None);
     let (mut is_inside, mut outside, mut is_at_top) = (false, Vec::new(), true);
+    let mut managed = None;
     for tree in &layout.trees {
         let line = lines.iter().find(|line| is_line_of(tree, line))?;
         let path = tree.from_mount(&line.path).unwrap_or_else(|| {
@@ -623,6 +378,9 @@ fn place_in(layout: &Layout, text: &[u8]) -> Option<Place> {
             in_root = dir == tree.root;
         }
         is_at_top &= path == "/" || !tree.is_for_all();
+        if managed.is_none() && tree.is_for_all() && !is_of_session(tree, line, &path) {
+            managed = Some(path.clone());
+        }
         match dir.starts_with(&tree.root) && dir != tree.root {
             _ if !tree.is_for_all() => {}
             true => is_inside = true,
@@ -638,7 +396,18 @@ fn place_in(layout: &Layout, text: &[u8]) -> Option<Place> {
     if !is_inside {
         outside.clear();
     }
-    Some(Place { cpu_path, below_root, outside, unit, is_at_top, unmounted, dirs })
+    Some(Place { cpu_path, below_root, outside, unit, is_at_top, unmounted, managed, dirs })
+}
+
+/// Whether the cgroup at `path`, from the mount, is a session's own: see the essay of [`super::claiming`].
+fn is_of_session(tree: &Tree, line: &CgroupLine, path: &str) -> bool {
+    let dir = tree.dir_of(path);
+    let is_number = |id: &str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
+    let is_of_elogind = || {
+        let id = path.strip_prefix('/').map(|id| id.strip_prefix('c').unwrap_or(id));
+        line.hierarchy == 0 && id.is_some_and(is_number)
+    };
+    tree.own.starts_with(&dir) || dir == tree.root || is_of_elogind()
 }
 
 fn is_line_of(tree: &Tree, line: &CgroupLine) -> bool {

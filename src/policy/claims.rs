@@ -83,10 +83,13 @@ pub(super) fn moves(leaves: &[Node<'_>], report: &mut Report) {
     let mut nr_tenants = 0;
     for leaf in leaves {
         let matches = &leaf.tenant.matches;
-        if let (true, Some(at)) = (matches.cgroups.is_empty(), leaf.given.value("match.move")) {
-            let message = format!("`{}` names no cgroup whose processes are moved", leaf.path);
+        let names_none =
+            matches.cgroups.is_empty() && matches.users.is_empty() && matches.groups.is_empty();
+        if let (true, Some(at)) = (names_none, leaf.given.value("match.move")) {
+            let message =
+                format!("`{}` names no cgroup, user or group whose processes are moved", leaf.path);
             let finding = rules::MOVE_WITHOUT_CGROUP.at(at, message, "");
-            report.push(finding.help("add the `cgroup`, or drop `move`"));
+            report.push(finding.help("add the `cgroup`, `users` or `groups`, or drop `move`"));
         }
         let is_moved = matches.in_place().is_empty()
             && matches.units.is_empty()

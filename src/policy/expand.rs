@@ -305,7 +305,11 @@ impl Expansion<'_> {
                 Some(name) => tenants.push(Tenant {
                     name,
                     is_found: true,
-                    matches: matches.clone(),
+                    matches: Matches {
+                        // Cgroups that are found are weighed where they are.
+                        moves: template.matches.moves && !matches.users.is_empty(),
+                        ..matches.clone()
+                    },
                     ..template.clone()
                 }),
                 None => nr_left_out += 1,

@@ -127,8 +127,8 @@ fn units() -> Vec<UnitFacts> {
         let of_systemd = lines.iter().filter(|line| line.is_of_units());
         let Some(unit) = of_systemd.filter_map(|line| unit_of(&line.path)).next() else { continue };
         let (users, groups) = accounts.entry(unit.to_string()).or_default();
-        users.insert(owner.euid);
-        groups.insert(owner.egid);
+        users.insert(owner.ruid);
+        groups.insert(owner.rgid);
         groups.extend(owner.groups);
     }
     let facts = |(name, (users, groups)): (String, (BTreeSet<u32>, BTreeSet<u32>))| UnitFacts {
@@ -171,8 +171,8 @@ fn found() -> Option<Found> {
     let mut with_slices = BTreeSet::new();
     for (owner, lines) in processes() {
         let Some(path) = cgroup(&lines, &mounts) else { continue };
-        let user = found.users.entry(owner.euid);
-        user.or_insert_with(|| found_user(owner.euid));
+        let user = found.users.entry(owner.ruid);
+        user.or_insert_with(|| found_user(owner.ruid));
         let parts = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         for above in parts.map(|end| &path[..end]).filter(|above| !above.is_empty()) {
             let unit = unit_at(above);

@@ -244,7 +244,7 @@ section! {
         /// one path component, ** any number of components. They are weighed where they are.
         "cgroup" => cgroups: Vec<String>, CgroupPaths;
         /// Whether the processes of these cgroups are moved into a cgroup of tenantd's. Beside users or groups they
-        /// always are.
+        /// always are; there it says that processes are taken out of cgroups that other programs made, too.
         "move" => moves: bool, Word;
         /// User names or UIDs: digits in quotes are a name first, without quotes a UID. In `each`, \"*\" finds all people
         /// of the host.

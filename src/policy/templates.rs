@@ -87,7 +87,9 @@ fn refused_values(template: &Node<'_>, report: &mut Report) {
         let message = "a template gives the same CPUs to every tenant, and they are one tenant's";
         refuse("cpus", message, "say `cpus: dop` or `cpus: exclusive`");
     }
-    if template.tenant.matches.moves {
+    let matches = &template.tenant.matches;
+    let has_owners = !(matches.users.is_empty() && matches.groups.is_empty());
+    if matches.moves && !(has_owners && matches.cgroups.is_empty()) {
         let message = "the cgroups that a template finds are weighed where they are";
         refuse("match.move", message, "drop `move`");
     }

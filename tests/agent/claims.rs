@@ -37,7 +37,7 @@ fn users_groups_and_cgroups_are_claimed_and_go_back() {
     let mut world = without_systemd(
         &["/build/one", "/home/x", "/home/y"],
         "tenants:\n  ci: { match: { cgroup: /build, move: true } }\n  \
-         ana: { match: { users: [ 1000 ] } }\n  staff: { match: { groups: [ 50 ] } }\n",
+         ana: { match: { users: [ 1000 ], move: true } }\n  staff: { match: { groups: [ 50 ], move: true } }\n",
     );
     let processes = [
         ("/build/one", 0, "/tenants/ci"),
@@ -521,4 +521,70 @@ fn a_process_that_cannot_be_read_is_a_finding_and_is_claimed_later() {
         assert_eq!(place(&world, pid), "/tenants/ana");
         world.stop();
     }
+}
+
+/// A container engine, a batch system or an init made these cgroups, and accounts and ends what is in them.
+#[test]
+fn processes_of_other_managers_are_not_taken_by_owner() {
+    for host in [SimHost::default(), legacy()] {
+        let paths = ["/engine/1", "/slurm/job_7", "/3", "/c12", "/c", "/host/agents"];
+        let yaml =
+            |moves: &str| format!("tenants: {{ ana: {{ match: {{ users: [ 1000 ]{moves} }} }} }}");
+        let mut world = with_cgroups(host.clone(), &paths, &yaml(""));
+        world.host.without_systemd();
+        // The agent itself was started in a cgroup of its own.
+        let own = world.host.with(|kernel| kernel.caller()).to_string();
+        let is_unified = host.layout == SimHost::default().layout;
+        let trees: &[&str] = if is_unified { &[""] } else { &LEGACY_TREES };
+        for tree in trees {
+            let prefix = if is_unified { String::new() } else { format!("{tree}/") };
+            world.write(&format!("{prefix}host/agents/cgroup.procs"), &own);
+        }
+        let places = ["/", "/engine/1", "/slurm/job_7", "/3", "/c12", "/c", "/host/agents"];
+        let pids = places.map(|path| spawn(&world, path, 1000));
+        let before = snapshot(&world.host);
+        world.start().unwrap();
+        let status = world.ticks(6);
+        // Sessions of elogind are in the unified hierarchy only, where there is one for all.
+        let is_taken = |path: &str| match path {
+            "/" | "/host/agents" => true,
+            "/3" | "/c12" => is_unified,
+            _ => false,
+        };
+        for (pid, path) in pids.iter().zip(places) {
+            let expected = if is_taken(path) { "/tenants/ana" } else { path };
+            assert_eq!(place(&world, *pid), expected);
+            let finding = format!(
+                "ana: 1 process stays in the cgroup {path}, which another program made and manages"
+            );
+            let is_told = status.findings.iter().any(|it| it.starts_with(&finding));
+            assert_eq!(is_told, !is_taken(path), "{path}: {:?}", status.findings);
+        }
+        world.stop();
+        assert_same(&before, &snapshot(&world.host), "after the stop");
+        world.policy =
+            crate::util::policy(&format!("version: 1\nmode: enforce\n{}", yaml(", move: true")));
+        world.start().unwrap();
+        let status = world.ticks(6);
+        assert!(
+            pids.iter().all(|pid| place(&world, *pid) == "/tenants/ana"),
+            "{:?}",
+            status.findings
+        );
+        world.stop();
+        assert_same(&before, &snapshot(&world.host), "after the second stop");
+    }
+}
+
+#[test]
+fn a_set_user_id_program_is_of_the_user_who_started_it() {
+    let yaml =
+        "tenants: { ana: { match: { users: [ 1000 ] } }, bob: { match: { users: [ 1001 ] } } }";
+    let mut world = without_systemd(&[], yaml);
+    let pid = spawn(&world, "/", 1000);
+    world.host.with(|kernel| kernel.set_users(pid, 1000, 1001)).unwrap();
+    world.start().unwrap();
+    world.ticks(6);
+    assert_eq!(place(&world, pid), "/tenants/ana");
+    world.stop();
 }

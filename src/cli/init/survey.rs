@@ -116,7 +116,7 @@ fn users(
     let mut users: BTreeMap<u32, Found> = BTreeMap::new();
     for pid in process::all(kernel, proc)? {
         // Of those with an account.
-        let uid = process::user(kernel, proc, pid).ok().flatten();
+        let uid = process::owner(kernel, proc, pid).ok().flatten().map(|owner| owner.ruid);
         let uid = uid.filter(|uid| people.includes(*uid, true));
         if let Some((uid, name)) = uid.and_then(|uid| Some((uid, user_name(uid)?))) {
             users.entry(uid).or_insert_with(|| Found { name, ..Found::default() }).nr_parts += 1;

@@ -33,20 +33,10 @@ impl<K: KernFs> Agent<K> {
                         text_of_path(dir)
                     ));
                 }
-                let at = text_of_path(dir);
-                let why = match (pid, process::is_of(kernel, proc, pid, user)) {
-                    (0, _) => format!(
-                        "a process in {at} is of another PID namespace, so its owner is not known: an \
-                         administrator can attach {at}"
-                    ),
-                    // One that ended has no owner.
-                    (_, Ok(Some(true) | None)) => continue,
-                    (_, Ok(Some(false))) => format!("process {pid} in {at} is not yours"),
-                    (_, Err(error)) => {
-                        format!("the owner of process {pid} in {at} is not known: {error}")
-                    }
-                };
-                return Err(AttachError::NotPermitted(why));
+                if let Some(why) = process::why_not_of(kernel, proc, pid, user) {
+                    let why = format!("{why} (in {})", text_of_path(dir));
+                    return Err(AttachError::NotPermitted(why));
+                }
             }
         }
         match nr_processes {

@@ -11,8 +11,8 @@ use crate::daemon::backend::claims;
 use crate::daemon::backend::location::Location;
 use crate::daemon::backend::on_host;
 use crate::host::cgroup::Layout;
+use crate::host::claiming::ClaimRule;
 use crate::host::kernfs::KernFs;
-use crate::host::process::ClaimRule;
 use crate::policy::expand::{Expanded, Found, Numbers, expand};
 use crate::policy::model::{CpusPolicy, Policy, Tenant};
 

@@ -31,9 +31,9 @@ use crate::daemon::backend::location::Location;
 use crate::daemon::backend::release::{Release, has_exclusive};
 use crate::daemon::recovery::deadline::Deadline;
 use crate::daemon::recovery::residents;
+use crate::host::claiming::ClaimRule;
 use crate::host::enforce::{EnforceError, with_causes};
 use crate::host::kernfs::KernFs;
-use crate::host::process::ClaimRule;
 use crate::policy::expand::Numbers;
 use crate::policy::model::{CpusPolicy, Mode, Policy};
 

@@ -31,8 +31,8 @@ use crate::control::state::Outcome;
 use crate::control::status::MoveStatus;
 use crate::control::tree::{Ancestor, Tree};
 use crate::host::cgroup::Facet;
+use crate::host::claiming::{ClaimRule, ClaimRules};
 use crate::host::kernfs::{DirId, KernError, KernFs};
-use crate::host::process::{ClaimRule, ClaimRules};
 use crate::host::systemd::UnitManager;
 use crate::host::systemd::slice_name::TOP;
 use crate::kernel_text::path_of;
@@ -215,8 +215,7 @@ impl Backends {
             Location::Members(_) | Location::Nowhere | Location::Unknown(_) => return false,
         };
         dir.clone_from(above);
-        if let Some(below) = below {
-            let below = below.trim_start_matches('/');
+        if let Some(below) = below.map(|below| below.trim_start_matches('/')) {
             // Names of the agent's own cgroups are written as they are; those of others may be escaped.
             match above == &trees.mount && below.contains('\\') {
                 true => dir.push(path_of(below)),

@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 
 use tracing::info;
 
+use super::claim_findings::{PLACES_MAX, counted, describe, named};
 use super::location::{self, Location, UserSlices};
 use crate::accounts::{Accounts, Need, explicit, meaning};
 use crate::control::finding::{Code, Finding, Severity};
 use crate::control::status::MoveStatus;
 use crate::control::tree::{self, TreeNode};
-use crate::host::process::{Claim, ClaimRule, Claims, Stay, StayPlace};
+use crate::host::claiming::{ClaimRule, Claims, Stay};
+use crate::host::process::Claim;
 use crate::kernel_text::text_of_path;
 use crate::policy::expand::Numbers;
 use crate::policy::model::{Policy, Tenant};
@@ -91,7 +93,8 @@ pub(in crate::daemon) fn expanded(
         let uids: Vec<u32> = users.filter_map(|user| explicit(user)).collect();
         let is_meant = matches!(locations[node], Location::Direct | Location::Unit(_));
         if is_meant && !uids.is_empty() {
-            all.push(ClaimRule { node, uids, ..ClaimRule::default() });
+            let moves = tenant.matches.moves;
+            all.push(ClaimRule { node, uids, moves, ..ClaimRule::default() });
         }
     }
     // Where the rest is units, none of its processes is moved.
@@ -114,7 +117,8 @@ fn resolve(tenant: &Tenant, node: usize, known: &Numbers) -> ClaimRule {
     }
     let uids = tenant.matches.users.iter().filter_map(|name| known.user(name)).collect();
     let gids = tenant.matches.groups.iter().filter_map(|name| known.group(name)).collect();
-    ClaimRule { node, cgroups, uids, gids, ..ClaimRule::default() }
+    let moves = tenant.matches.moves;
+    ClaimRule { node, cgroups, uids, gids, moves, ..ClaimRule::default() }
 }
 
 /// Adds to each rule the units of its tenant, where it has any on this host.
@@ -423,43 +427,6 @@ fn sum<'a>(parts: impl Iterator<Item = &'a Stay>) -> Vec<Stay> {
     all
 }
 
-/// Places of one tenant that are named in findings; the rest is counted.
-const PLACES_MAX: usize = 16;
-
-/// The finding on processes that are claimed by owner and stay where they are.
-fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for stays in stays.chunk_by(|a, b| a.node == b.node) {
-        let tenant = &nodes[stays[0].node].path;
-        let said = |what: String| Finding::of(tenant, Code::NotClaimed, what);
-        findings.extend(stays.iter().take(PLACES_MAX).map(|stay| {
-            let processes = counted(stay.nr_processes, "process stays", "processes stay");
-            match &stay.place {
-                StayPlace::Unit(unit) => said(format!(
-                    "{processes} in {unit}, which is systemd's: to share by it, give it a tenant \
-                     with `match: {{ unit: {unit} }}`"
-                )),
-                StayPlace::Cgroup(cgroup) => said(format!(
-                    "{processes} in the cgroup {cgroup}, outside the slice of the user: to share \
-                     by it, give it a tenant with `match: {{ cgroup: {cgroup} }}`"
-                )),
-                StayPlace::Unmounted(cgroup) => said(format!(
-                    "{processes} in the cgroup {cgroup}, which is not below the mount points of this namespace, so \
-                     tenantd cannot move them: run tenantd outside of the container"
-                )),
-            }
-        }));
-        let rest = &stays[stays.len().min(PLACES_MAX)..];
-        if !rest.is_empty() {
-            let nr_processes = rest.iter().map(|stay| stay.nr_processes).sum();
-            let processes = counted(nr_processes, "process stays", "processes stay");
-            let units = counted(rest.len(), "further unit", "further units");
-            findings.push(said(format!("{processes} in {units} of systemd's")));
-        }
-    }
-    findings
-}
-
 /// The findings on tenants whose processes come from several cgroups: in the tenant's they are in one.
 fn flattened(found: &[Found], nodes: &[TreeNode]) -> Vec<Finding> {
     let mut cgroups: BTreeMap<usize, BTreeSet<&Path>> = BTreeMap::new();
@@ -481,16 +448,4 @@ fn flattened(found: &[Found], nodes: &[TreeNode]) -> Vec<Finding> {
         }
     };
     cgroups.into_iter().map(note).collect()
-}
-
-/// The first of these cgroups, as text, and how many more there are.
-fn named<P: AsRef<Path>>(cgroups: impl ExactSizeIterator<Item = P>) -> String {
-    let rest = cgroups.len().saturating_sub(PLACES_MAX);
-    let first = cgroups.take(PLACES_MAX).map(|path| text_of_path(path.as_ref()));
-    let rest = (rest > 0).then(|| counted(rest, "further cgroup", "further cgroups"));
-    first.chain(rest).collect::<Vec<_>>().join(", ")
-}
-
-fn counted(number: usize, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
 }

@@ -16,9 +16,10 @@ use crate::control::finding::{Code, Finding};
 use crate::control::plan::{Action, Value};
 use crate::control::tree::TreeNode;
 use crate::host::cgroup::{Cgroup, Facet};
+use crate::host::claiming::{self, ClaimRules, Claims};
 use crate::host::enforce::EnforceError;
 use crate::host::kernfs::{KernError, KernFs};
-use crate::host::process::{self, Claim, ClaimRules, Claims};
+use crate::host::process::{self, Claim};
 
 /// When this many processes have been moved, and then each time that their number has doubled, records of
 /// those that ended are dropped.
@@ -133,7 +134,7 @@ fn find<K: KernFs>(
 ) -> Claims {
     let proc = host.proc();
     let claims =
-        process::claims(&mut host.kernel, proc, &host.layout, rules, &mut part.left, nr_max);
+        claiming::claims(&mut host.kernel, proc, &host.layout, rules, &mut part.left, nr_max);
     search.settle(&claims.inside);
     search.note_users(&claims.users);
     part.found.add(&claims, host.layout.tree(Facet::Cpu).unwrap_or(0));
@@ -188,7 +189,7 @@ fn claim_children<K: KernFs>(
         let known = std::mem::replace(&mut part.known, pids);
         let mut new = part.known.iter().copied().filter(|pid| known.binary_search(pid).is_err());
         let claims =
-            process::claims(&mut host.kernel, proc, &host.layout, rules, &mut new, usize::MAX);
+            claiming::claims(&mut host.kernel, proc, &host.layout, rules, &mut new, usize::MAX);
         if claims.moves.is_empty() {
             break;
         }

@@ -39,6 +39,7 @@ mod attach;
 pub(super) mod backends;
 mod backlog;
 pub(super) mod bounds;
+mod claim_findings;
 pub mod claims;
 mod cpusets;
 mod direct;

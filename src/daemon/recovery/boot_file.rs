@@ -3,12 +3,14 @@
 //! It is only a hint: what cannot be read, or is from another boot, is passed over.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
+
+use crate::host::private;
 
 /// One file.
 #[derive(Debug)]
@@ -52,7 +54,7 @@ impl BootFile {
     pub(in crate::daemon) fn write(&self, content: &impl Serialize) -> io::Result<()> {
         let record = Record { boot_id: self.boot_id.clone(), content };
         let fresh = self.path.with_extension("new");
-        fs::write(&fresh, serde_json::to_vec(&record)?)?;
+        private::create(&fresh)?.write_all(&serde_json::to_vec(&record)?)?;
         fs::rename(&fresh, &self.path)
     }
 

@@ -6,12 +6,14 @@
 //! more, are ignored with a line in the log, and a start never depends on it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use tracing::warn;
 
 use crate::dop::CpuSet;
+use crate::host::private;
 
 /// The file of one state directory.
 #[derive(Debug)]
@@ -73,7 +75,7 @@ impl PlacementStore {
         let lists: BTreeMap<&str, String> =
             placed.clone().map(|(name, cpus)| (name, cpus.to_string())).collect();
         let fresh = self.path.with_extension("new");
-        fs::write(&fresh, serde_json::to_vec(&lists)?)?;
+        private::create(&fresh)?.write_all(&serde_json::to_vec(&lists)?)?;
         fs::rename(&fresh, &self.path)?;
         self.kept = placed.map(|(name, cpus)| (name.to_string(), cpus.clone())).collect();
         Ok(())

@@ -1,7 +1,8 @@
 //! The file of a journal: created, continued, appended to, replaced as a whole.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -9,6 +10,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use super::entry::Entry;
+use crate::host::private;
 
 /// Why the journal cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +57,7 @@ pub(super) struct Store {
 impl Store {
     /// Locks the state directory (created if missing), and continues the file or creates it.
     pub(super) fn open(state_dir: &Path, boot_id: &str) -> Result<(Store, Found), JournalError> {
-        fs::create_dir_all(state_dir).map_err(|e| failed("make directory", state_dir, e))?;
+        private::state_dir(state_dir).map_err(|e| failed("use state directory", state_dir, e))?;
         let lock = lock(&state_dir.join("lock"), state_dir)?;
         let path = state_dir.join("journal");
         let found = match fs::read(&path) {
@@ -77,6 +79,7 @@ impl Store {
     fn take_up(&mut self) -> Result<(), JournalError> {
         let open = || -> io::Result<File> {
             let mut file = OpenOptions::new().write(true).open(&self.path)?;
+            file.set_permissions(Permissions::from_mode(0o600))?;
             file.set_len(self.length_bytes)?;
             file.seek(SeekFrom::End(0))?;
             Ok(file)
@@ -122,8 +125,7 @@ impl Store {
         }
         let fresh = self.path.with_extension("new");
         let write = || -> io::Result<File> {
-            let mut file =
-                OpenOptions::new().write(true).create(true).truncate(true).open(&fresh)?;
+            let mut file = private::create(&fresh)?;
             file.write_all(text.as_bytes())?;
             file.sync_data()?;
             fs::rename(&fresh, &self.path)?;
@@ -153,6 +155,7 @@ fn lock(path: &Path, state_dir: &Path) -> Result<Flock<File>, JournalError> {
     let file = OpenOptions::new()
         .write(true)
         .create(true)
+        .mode(0o600)
         .truncate(false)
         .open(path)
         .map_err(|e| failed("open", path, e))?;

@@ -15,6 +15,7 @@ use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, fstatfs};
 use nix::unistd::{UnlinkatFlags, unlinkat, write};
 
 use super::aside::Aside;
@@ -179,6 +180,7 @@ impl KernFs for RealKernFs {
         let handle = self
             .open_in(dir, name, OFlag::O_WRONLY)
             .map_err(|error| failed(error.errno, error.path))?;
+        check_kind(&handle).map_err(|errno| failed(errno, self.dir_path(dir).join(name)))?;
         let written = write(&handle, value.as_bytes())
             .map_err(|errno| failed(errno, self.dir_path(dir).join(name)))?;
         if written != value.len() {
@@ -190,6 +192,7 @@ impl KernFs for RealKernFs {
     fn write_aside(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError> {
         let handle = self.open_in(dir, name, OFlag::O_WRONLY)?;
         let path = self.dir_path(dir).join(name);
+        check_kind(&handle).map_err(|errno| KernError::new(Operation::Write, &path, errno))?;
         self.aside.write(handle, path, value)
     }
 
@@ -281,6 +284,14 @@ fn read_whole(handle: &File, buffer: &mut Vec<u8>) -> Result<usize, Errno> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(errno_of(&error)),
         }
+    }
+}
+
+/// Fails for a file that is in no hierarchy of cgroups: whatever a journal says, nothing else is written.
+fn check_kind(handle: &File) -> Result<(), Errno> {
+    match fstatfs(handle)?.filesystem_type() {
+        CGROUP_SUPER_MAGIC | CGROUP2_SUPER_MAGIC => Ok(()),
+        _ => Err(Errno::EXDEV),
     }
 }
 

@@ -1,0 +1,62 @@
+//! Findings on processes that are claimed by owner and stay where they are.
+
+use std::path::Path;
+
+use crate::control::finding::{Code, Finding};
+use crate::control::tree::TreeNode;
+use crate::host::claiming::{Stay, StayPlace};
+use crate::kernel_text::text_of_path;
+
+/// Places of one tenant that are named in findings; the rest is counted.
+pub(super) const PLACES_MAX: usize = 16;
+
+/// The finding on processes that are claimed by owner and stay where they are.
+pub(super) fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for stays in stays.chunk_by(|a, b| a.node == b.node) {
+        let tenant = &nodes[stays[0].node].path;
+        let said = |what: String| Finding::of(tenant, Code::NotClaimed, what);
+        findings.extend(stays.iter().take(PLACES_MAX).map(|stay| {
+            let processes = counted(stay.nr_processes, "process stays", "processes stay");
+            match &stay.place {
+                StayPlace::Unit(unit) => said(format!(
+                    "{processes} in {unit}, which is systemd's: to share by it, give it a tenant \
+                     with `match: {{ unit: {unit} }}`"
+                )),
+                StayPlace::Cgroup(cgroup) => said(format!(
+                    "{processes} in the cgroup {cgroup}, outside the slice of the user: to share \
+                     by it, give it a tenant with `match: {{ cgroup: {cgroup} }}`"
+                )),
+                StayPlace::Managed(cgroup) => said(format!(
+                    "{processes} in the cgroup {cgroup}, which another program made and manages: to share by it, give \
+                     it a tenant with `match: {{ cgroup: {cgroup} }}`, or add `move: true` to the `match` of {tenant}"
+                )),
+                StayPlace::Unmounted(cgroup) => said(format!(
+                    "{processes} in the cgroup {cgroup}, which is not below the mount points of this namespace, so \
+                     tenantd cannot move them: run tenantd outside of the container"
+                )),
+            }
+        }));
+        let rest = &stays[stays.len().min(PLACES_MAX)..];
+        if !rest.is_empty() {
+            let nr_processes = rest.iter().map(|stay| stay.nr_processes).sum();
+            let processes = counted(nr_processes, "process stays", "processes stay");
+            let places = counted(rest.len(), "further place", "further places");
+            findings.push(said(format!("{processes} in {places}")));
+        }
+    }
+    findings
+}
+
+/// The first of these cgroups, as text, and how many more there are.
+pub(super) fn named<P: AsRef<Path>>(cgroups: impl ExactSizeIterator<Item = P>) -> String {
+    let rest = cgroups.len().saturating_sub(PLACES_MAX);
+    let first = cgroups.take(PLACES_MAX).map(|path| text_of_path(path.as_ref()));
+    let rest = (rest > 0).then(|| counted(rest, "further cgroup", "further cgroups"));
+    first.chain(rest).collect::<Vec<_>>().join(", ")
+}
+
+/// A number with its noun.
+pub(super) fn counted(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
