@@ -60,7 +60,12 @@ fn machine() -> HostFacts {
                 ["/user.slice", "/user.slice/user-2000.slice", "/user.slice/user-4242.slice"];
             let services = ["/system.slice", "/system.slice/a.service", "/"];
             let cgroups = slices.iter().chain(&services).map(|path| path.to_string()).collect();
-            Some(Found { users, units: BTreeSet::from(["a.service".into()]), cgroups })
+            Some(Found {
+                users,
+                units: BTreeSet::from(["a.service".into()]),
+                cgroups,
+                ..Found::default()
+            })
         },
         has_cgroup: |pattern, _| !pattern.starts_with("/gone"),
         units: || {

@@ -62,7 +62,7 @@ impl People {
         let lines = login_defs.split(|byte| *byte == b'\n');
         let uid_min = lines.filter_map(|line| {
             let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-            (words.next() == Some(b"UID_MIN")).then(|| number(words.next()?))?
+            (words.next() == Some(&b"UID_MIN"[..])).then(|| number(words.next()?))?
         });
         let subordinate = subuid.split(|byte| *byte == b'\n').filter_map(|line| {
             let mut fields = line.split(|byte| *byte == b':').skip(1);

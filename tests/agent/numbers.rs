@@ -68,7 +68,7 @@ fn set_mode(world: &mut World, mode: Mode) {
 fn reload(world: &mut World, yaml: &str) {
     let mode = if yaml.contains("mode:") { "" } else { "mode: enforce\n" };
     let policy = util::policy(&format!("version: 1\n{mode}{yaml}"));
-    let rules = claims::rules(&policy).rules;
+    let rules = claims::rules(&policy);
     assert_eq!(world.agent.as_mut().unwrap().reload(policy, rules).unwrap(), [""; 0]);
     finish(world);
 }

@@ -42,8 +42,8 @@ fn check(dir: &Path, group: &[u8], policy: &str) -> Option<String> {
     command.args(["-m", "--propagation", "private", "sh", "-c", &script]);
     command.arg(env!("CARGO_BIN_EXE_tenantctl")).arg(at);
     let ran = util::run(&mut command);
-    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
-    Some([ran.stdout, ran.stderr].concat())
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    Some([ran.out, ran.err].concat())
 }
 
 #[test]

@@ -16,8 +16,6 @@
 //! **Properties** (`tests/agent/attach.rs`): after any restart, kill, reload and change of mode work is where it was
 //! handed to; in the end everything is where it came from.
 
-use std::path::Path;
-
 use tracing::info;
 
 use super::start::Agent;
