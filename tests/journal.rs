@@ -76,8 +76,8 @@ fn the_format_matches_its_declaration() {
 {"made":{"path":"/c/a","inode":7}}
 {"held":{"path":"/c/a","inode":7,"file":"cpu.max","value":"max 100000"}}
 {"moved":{"pid":12,"start_ticks":99,"from":["/c/x y"],"to":["/c/a"]}}
-{"making":{"path":"/c/\"quoted\"\n"}}
-{"not_made":{"path":"/c/\"quoted\"\n"}}
+{"making":{"path":"/c/\"quoted\"\\x0a"}}
+{"not_made":{"path":"/c/\"quoted\"\\x0a"}}
 {"starting":{"unit":"tenants-a.slice"}}
 {"unit_held":{"unit":"a.service","life":"","held":{"property":"CPUWeight","value":{"number":100}},"drop_in":null}}
 {"theirs":{"path":"/c/a","inode":7,"file":"cpu.max"}}
@@ -205,7 +205,7 @@ fn tiny_disk(at: &Path) -> Option<()> {
     // The namespace is this thread's alone, and goes with it.
     if unshare(CloneFlags::CLONE_NEWNS).is_err()
         || !Command::new("mount").args(["--make-rprivate", "/"]).status().is_ok_and(|s| s.success())
-        || !run(&["-t", "tmpfs", "-o", "size=8k", "tmpfs"])
+        || !run(&["-t", "tmpfs", "-o", "size=8k,mode=755", "tmpfs"])
     {
         util::skipped("no mount namespace can be made");
         return None;

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use super::{Answer, Need, Outcome, Question, Record, Stall};
+use super::answer::{Answer, Need, Outcome, Question, Record, Stall};
 
 /// Age at which an answer is asked for again.
 pub const KEPT: Duration = Duration::from_secs(300);

@@ -19,7 +19,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User as Account, getgrouplist};
 
-use super::{Directory, Outcome, User, digits};
+use super::answer::{Directory, Outcome, User, digits};
 
 /// The database that the C library reads.
 #[derive(Clone, Copy, Debug)]

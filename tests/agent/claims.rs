@@ -166,7 +166,7 @@ const UNITS: [&str; 4] = [
 fn no_process_is_claimed_out_of_a_service_or_session() {
     for mode in ["enforce", "observe"] {
         let yaml = format!(
-            "mode: {mode}\ntenants: {{ team: {{ owner: direct, match: {{ users: [ 1000, 1001 ], groups: [ 50 ] }} }} }}"
+            "mode: {mode}\ntenants: {{ team: {{ owner: direct, match: {{ users: [ 1000, 1001 ], groups: [ 50 ], move: true }} }} }}"
         );
         let mut world = with_cgroups(SimHost::default(), &UNITS, &yaml);
         let pids = UNITS.map(|path| spawn(&world, path, 1000));
@@ -190,7 +190,7 @@ fn no_process_is_claimed_out_of_a_service_or_session() {
 /// Each tick searches a part of all processes; what is said of those of the other parts stands meanwhile.
 #[test]
 fn findings_on_claims_stand_until_their_processes_are_searched_again() {
-    let yaml = "tenants: { team: { owner: direct, match: { users: [ 1000 ] } } }";
+    let yaml = "tenants: { team: { owner: direct, match: { users: [ 1000 ], move: true } } }";
     let mut world = with_cgroups(SimHost::default(), &UNITS, yaml);
     // Those of the unit are in every part, those that are refused in three of them.
     for (nr_processes, place) in [(7, UNITS[0]), (3, UNITS[3])] {
@@ -293,7 +293,7 @@ fn a_claimed_process_that_is_found_in_a_unit_is_left_there() {
     let mut world = with_cgroups(
         SimHost::default(),
         &UNITS,
-        "tenants: { team: { owner: direct, match: { users: [ 1000, 1001 ] } } }",
+        "tenants: { team: { owner: direct, match: { users: [ 1000, 1001 ], move: true } } }",
     );
     let pid = spawn(&world, "/jobs", 1000);
     world.start().unwrap();
@@ -418,7 +418,7 @@ fn claims_from_several_cgroups_are_said_and_undone_one_by_one() {
 /// What a policy moves is shown before it is done, and counted when it is.
 #[test]
 fn moves_are_planned_and_counted() {
-    let yaml = "tenants: { ci: { match: { cgroup: \"/build/*\", move: true } }, ana: { match: { users: [ 1000, 1001 ] } } }";
+    let yaml = "tenants: { ci: { match: { cgroup: \"/build/*\", move: true } }, ana: { match: { users: [ 1000, 1001 ], move: true } } }";
     let row = |tenant: &str, from: &str, nr: u64| {
         (tenant.to_string(), format!("/sys/fs/cgroup/{from}"), nr)
     };

@@ -205,7 +205,7 @@ fn the_largest_work_of_no_tenant_is_named_with_its_program() {
         let named = outsiders(&status, "a");
         let places: Vec<&str> = named.iter().map(|(cgroup, ..)| cgroup.as_str()).collect();
         assert_eq!(places, ["/x.slice", "/y.slice", "/z.slice"], "{is_legacy} {named:?}");
-        assert_eq!(named[0].2.as_deref(), Some("hog?[1m"));
+        assert_eq!(named[0].2.as_deref(), Some("hog\u{fffd}[1m"));
         let nr_cpus = world.host.with(|kernel| kernel.host().cpus) as f64;
         let used: f64 = named.iter().map(|(.., cores)| cores).sum();
         let outside = status.host.outside_cores.unwrap();

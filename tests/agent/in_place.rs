@@ -243,7 +243,7 @@ fn an_observer_measures_and_writes_nothing() {
 /// What is in a cgroup in place is its tenant's, whoever owns the processes.
 #[test]
 fn no_process_is_claimed_out_of_a_cgroup_in_place() {
-    let yaml = format!("{TWO}  ana: {{ match: {{ users: [ 1000, 1001 ] }} }}\n");
+    let yaml = format!("{TWO}  ana: {{ match: {{ users: [ 1000, 1001 ], move: true }} }}\n");
     let mut world = unified(&["/jobs/a/inside", "/jobs/b", "/home"], &yaml);
     world.options.root = Some("/tenants".into());
     let spawn = |path: &str| {

@@ -391,7 +391,9 @@ fn submit_wide(world: &mut World, client: Client, tenant: &str, no_wait: bool, n
     };
     let (uid, pid, allowed) = (1000, client.0, Allowed::All);
     let submission = Submission { parameters, uid, pid, process: None, allowed };
-    world.agent.as_mut().unwrap().submit_job(client.ticket(), &submission, now);
+    let agent = world.agent.as_mut().unwrap();
+    agent.submit_job(client.ticket(), &submission, now);
+    agent.settle_job_calls(now);
 }
 
 #[test]

@@ -163,7 +163,7 @@ fn tenants_are_pinned_and_let_go_again() {
 fn processes_of_a_changed_claim_return_to_their_origin() {
     let mut kernel = SimKernel::new(SimHost::default());
     kernel.make_cgroup("/home/x").unwrap();
-    let ana = "tenants: { a: { match: { users: [ 1000 ] } }, b: {} }";
+    let ana = "tenants: { a: { match: { users: [ 1000 ], move: true } }, b: {} }";
     let mut world = World::with(kernel, ana);
     world.host.without_systemd();
     world.options.root = Some("/tenants".into());

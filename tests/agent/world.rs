@@ -14,6 +14,7 @@ use tenantd::daemon::recovery::leftover;
 use tenantd::daemon::recovery::restored::Restored;
 use tenantd::host::kernfs::{DirId, FileId, KernError, KernFs};
 use tenantd::host::systemd::UnitManager;
+use tenantd::kernel_text::path_of;
 use tenantd::policy::Policy;
 use tenantd::sim::{Call, Fault, Faulty, Layout, Load, SimHost, SimKernel, SimSystemd, SimUnits};
 
@@ -266,7 +267,7 @@ impl KernFs for Host {
 /// The snapshot of all hierarchies of `host`.
 pub(super) fn snapshot(host: &Host) -> Snapshot {
     fn walk(kernel: &mut SimKernel, path: &str, into: &mut Snapshot) {
-        let dir = kernel.open_dir(Path::new(path)).unwrap();
+        let dir = kernel.open_dir(&path_of(path)).unwrap();
         let children = util::names(kernel.list_dirs(dir).unwrap());
         let inode = kernel.inode(dir).unwrap();
         into.insert(path.to_string(), inode.to_string());

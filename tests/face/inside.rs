@@ -51,7 +51,7 @@ fn members_and_processes_are_found_with_their_rates() {
         assert_eq!(pids, [busy, idle], "{found:?}");
         let largest = &found.processes[0];
         assert!(largest.cpu_cores.is_some_and(|cores| (cores - 1.0).abs() < 0.05), "{largest:?}");
-        assert_eq!((&*largest.command, largest.resident_bytes), ("a?[2Jb", 64 * MIB));
+        assert_eq!((&*largest.command, largest.resident_bytes), ("a\u{fffd}[2Jb", 64 * MIB));
         let [member, gone] = &found.members[..] else { panic!("{found:?}") };
         assert_eq!((member.nr_processes, gone.nr_processes), (Some(2), None));
         assert!(member.memory_bytes.is_some_and(|bytes| bytes >= 64 * MIB), "{member:?}");

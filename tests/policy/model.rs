@@ -109,7 +109,7 @@ fn sections_have_the_values_of_the_text() {
         }
     );
     assert_eq!(policy.memory, MemoryPolicy { probe: true });
-    assert_eq!(policy.administrators.users, ["root", "1000"]);
+    assert_eq!(policy.administrators.users, ["root", "+1000"]);
     assert_eq!(policy.administrators.groups, ["wheel"]);
     assert_eq!(
         policy.admission,
@@ -132,7 +132,7 @@ fn tenants_have_the_values_of_the_text() {
         matches: Matches {
             units: texts(&["nginx.service"]),
             cgroups: texts(&["/web.slice", "/jobs/web-*"]),
-            users: texts(&["33"]),
+            users: texts(&["+33"]),
             groups: texts(&["www"]),
             moves: false,
             is_rest: false,

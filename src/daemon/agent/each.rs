@@ -3,7 +3,8 @@
 //! The agent keeps the policy as it was written: that is what a reload compares and what readers are shown. In force is
 //! what it expands to with what was found ([`crate::policy::expand`]). When something came or went, the new tree is
 //! exchanged as in a reload: tenants that stay are not written, not moved and not made anew, and of those that went
-//! everything is restored. A tenant whose unit stays keeps all of this under another name. Where that fails, what was there stays in force, and the next tick tries again.
+//! everything is restored. A tenant whose unit stays keeps all of this under another name. Where that fails, what was
+//! there stays in force, and the next tick tries again.
 //!
 //! **Properties** (`tests/agent/each.rs`): a tenant is there in the tick after its user, and goes with the last
 //! process; a thousand users that log in and out at random leave nothing in the tree, the journal, the states and the

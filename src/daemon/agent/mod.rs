@@ -34,6 +34,7 @@ mod ready;
 mod recorded;
 pub mod reload;
 pub mod start;
+mod take_names;
 mod tick;
 
 pub use crate::daemon::start_error::StartError;

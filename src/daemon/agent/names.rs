@@ -11,12 +11,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::start::Agent;
 use crate::accounts::{Accounts, Answer, Need, Question, digits, explicit};
 use crate::control::finding::{Code, Finding};
-use crate::daemon::backend::claims;
-use crate::host::enforce::with_causes;
-use crate::host::kernfs::KernFs;
 use crate::policy::expand::ALL_USERS;
 use crate::policy::model::{Policy, Tenant};
 
@@ -43,7 +39,7 @@ pub(super) struct Names {
     look_at: Duration,
     findings: Vec<Finding>,
     /// Why numbers that are known are not in force.
-    failure: Option<Finding>,
+    pub(super) failure: Option<Finding>,
 }
 
 impl Names {
@@ -70,13 +66,13 @@ impl Names {
     }
 
     /// Whether an answer may have changed since the last look.
-    fn is_due(&self, accounts: &Accounts) -> bool {
+    pub(super) fn is_due(&self, accounts: &Accounts) -> bool {
         !self.uses.is_empty()
             && (accounts.generation() != self.generation || accounts.now() >= self.look_at)
     }
 
     /// Looks all names up.
-    fn look(&mut self, accounts: &Accounts) {
+    pub(super) fn look(&mut self, accounts: &Accounts) {
         // Before the answers are read: one that comes meanwhile is read again.
         self.generation = accounts.generation();
         self.findings.clear();
@@ -162,38 +158,4 @@ fn finding(question: &Question, at: &Use, answer: &Answer<u32>) -> Option<Findin
     };
     let finding = Finding::of_host(Code::AccountMissing, what).with_remedy(remedy);
     Some(Finding { tenant: at.tenant.clone(), ..finding })
-}
-
-impl<K: KernFs> Agent<K> {
-    /// Takes up the numbers of names that have become known since the last tick.
-    pub(super) fn take_names(&mut self) {
-        let accounts = self.options.accounts.clone();
-        if !self.names.is_due(&accounts) {
-            return;
-        }
-        self.names.look(&accounts);
-        let policy = &self.base.written;
-        let numbers = claims::numbers(policy, &accounts);
-        if numbers == self.base.numbers {
-            self.names.failure = None;
-            return;
-        }
-        let rules = claims::rules_of(policy, &numbers);
-        let outcome = self.take_policy(Policy::clone(policy), numbers, rules);
-        self.names.failure = match outcome {
-            Ok(failures) => {
-                let not_kept = |why: &String| Finding::of_host(Code::NotKept, why.as_str());
-                self.reporter.note_late_findings(failures.iter().map(not_kept).collect());
-                None
-            }
-            Err(error) => {
-                // Tried again at the next look.
-                let what = format!(
-                    "accounts that are known now are not in force: {}",
-                    with_causes(&error)
-                );
-                Some(Finding::of_host(Code::NotAttached, what).as_error())
-            }
-        };
-    }
 }

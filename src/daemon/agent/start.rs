@@ -150,12 +150,17 @@ impl<K: KernFs> Agent<K> {
             keeper,
             reporter,
         };
-        let wants = agent.wants(&agent.base.written);
-        let people = options.people.map(|read| read()).unwrap_or_default();
-        agent.backends.want(wants, &options.accounts, people);
+        agent.want_found();
         info!(action = "start", "{}", agent.first_words());
         agent.take_up_attached();
         Ok(agent)
+    }
+
+    /// Looks for users, units and cgroups that the templates of the policy find.
+    fn want_found(&mut self) {
+        let wants = self.wants(&self.base.written);
+        let people = self.options.people.map(|read| read()).unwrap_or_default();
+        self.backends.want(wants, &self.options.accounts, people);
     }
 
     /// What began where, and to do what.

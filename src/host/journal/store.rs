@@ -57,7 +57,8 @@ pub(super) struct Store {
 impl Store {
     /// Locks the state directory (created if missing), and continues the file or creates it.
     pub(super) fn open(state_dir: &Path, boot_id: &str) -> Result<(Store, Found), JournalError> {
-        private::state_dir(state_dir).map_err(|e| failed("use state directory", state_dir, e))?;
+        private::make_dir(state_dir).map_err(|e| failed("make directory", state_dir, e))?;
+        private::check_dir(state_dir).map_err(|e| failed("use state directory", state_dir, e))?;
         let lock = lock(&state_dir.join("lock"), state_dir)?;
         let path = state_dir.join("journal");
         let found = match fs::read(&path) {

@@ -12,8 +12,8 @@ use super::{Dice, accounts, people};
 const PEOPLE: &str = "\
 tenants:
   people:
-    each: { match: { users: '*' }, weight: 1 }
-    tenants: { ana: { weight: 3, match: { users: [1001] } } }
+    each: { match: { users: '*', move: true }, weight: 1 }
+    tenants: { ana: { weight: 3, match: { users: [1001], move: true } } }
 ";
 
 fn world(host: SimHost, yaml: &str) -> World {

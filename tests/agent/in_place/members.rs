@@ -233,16 +233,18 @@ fn what_cannot_be_a_member_is_reported_and_the_others_are() {
     }
 }
 
-/// A name that would change what a terminal shows is no match.
+/// A name that would change the contents of a terminal is shown with escapes.
 #[test]
-fn hostile_names_are_passed_over() {
+fn hostile_names_are_escaped() {
     let mut world = unified(&["/jobs/named", "/other"], POLICY);
     for name in ["run-\u{1b}[2J", "run-\u{7}", "run-\u{9b}1m", "run-ok"] {
         make(&world, &format!("/jobs/{name}"));
     }
     world.start().unwrap();
     world.ticks(2);
-    assert_eq!(members(&world, "batch"), ["/jobs/named", "/jobs/run-ok"]);
+    let escaped = ["/jobs/run-\\x07", "/jobs/run-\\x1b[2J", "/jobs/run-\\xc2\\x9b1m"];
+    let [bell, clear, csi] = escaped;
+    assert_eq!(members(&world, "batch"), ["/jobs/named", bell, clear, csi, "/jobs/run-ok"]);
     assert_eq!(world.stop().failures, [""; 0]);
 }
 

@@ -1,0 +1,42 @@
+//! Takes up the numbers of names that have become known while the agent runs, as a reload of the same policy.
+
+use super::start::Agent;
+use crate::control::finding::{Code, Finding};
+use crate::daemon::backend::claims;
+use crate::host::enforce::with_causes;
+use crate::host::kernfs::KernFs;
+use crate::policy::model::Policy;
+
+impl<K: KernFs> Agent<K> {
+    /// Takes up the numbers of names that have become known since the last tick.
+    pub(super) fn take_names(&mut self) {
+        let accounts = self.options.accounts.clone();
+        if !self.names.is_due(&accounts) {
+            return;
+        }
+        self.names.look(&accounts);
+        let policy = &self.base.written;
+        let numbers = claims::numbers(policy, &accounts);
+        if numbers == self.base.numbers {
+            self.names.failure = None;
+            return;
+        }
+        let rules = claims::rules_of(policy, &numbers);
+        let outcome = self.take_policy(Policy::clone(policy), numbers, rules);
+        self.names.failure = match outcome {
+            Ok(failures) => {
+                let not_kept = |why: &String| Finding::of_host(Code::NotKept, why.as_str());
+                self.reporter.note_late_findings(failures.iter().map(not_kept).collect());
+                None
+            }
+            Err(error) => {
+                // Tried again at the next look.
+                let what = format!(
+                    "accounts that are known now are not in force: {}",
+                    with_causes(&error)
+                );
+                Some(Finding::of_host(Code::NotAttached, what).as_error())
+            }
+        };
+    }
+}
