@@ -176,7 +176,7 @@ fn processes_of_a_changed_claim_return_to_their_origin() {
     assert_eq!(place(&world, pid), "/home/x");
     world.ticks(6);
     assert_eq!(place(&world, pid), "/home/x");
-    let bob = "tenants: { a: {}, b: { match: { users: [ 1000 ] } } }";
+    let bob = "tenants: { a: {}, b: { match: { users: [ 1000 ], move: true } } }";
     reload(&mut world, bob).unwrap();
     world.ticks(6);
     assert_eq!(place(&world, pid), "/tenants/b");
