@@ -43,7 +43,9 @@ fn check(dir: &Path, group: &[u8], policy: &str) -> Option<String> {
     command.arg(env!("CARGO_BIN_EXE_tenantctl")).arg(at);
     let ran = util::run(&mut command);
     assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
-    Some([ran.out, ran.err].concat())
+    // Messages are wrapped.
+    let words: Vec<&str> = ran.out.split_whitespace().chain(ran.err.split_whitespace()).collect();
+    Some(words.join(" "))
 }
 
 #[test]
