@@ -147,7 +147,7 @@ fn escape_at(text: &[u8]) -> Option<u8> {
     };
     let [b'\\', b'x', high, low, ..] = text else { return None };
     let byte = digit(*high)? << 4 | digit(*low)?;
-    (byte >= 0x7f || byte < b' ' || byte == b'\\').then_some(byte)
+    (!(b' '..0x7f).contains(&byte) || byte == b'\\').then_some(byte)
 }
 
 /// Paths in JSON, as their texts.

@@ -60,7 +60,7 @@ impl People {
     pub fn of(login_defs: &[u8], subuid: &[u8]) -> People {
         let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.trim().parse::<u32>().ok();
         let lines = login_defs.split(|byte| *byte == b'\n');
-        let uid_min = lines.filter_map(|line| {
+        let mut uid_min = lines.filter_map(|line| {
             let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
             (words.next() == Some(&b"UID_MIN"[..])).then(|| number(words.next()?))?
         });
@@ -70,7 +70,7 @@ impl People {
             (nr > 0).then(|| first..=first.saturating_add(nr - 1))
         });
         // As the tools of shadow read it, the last line counts. Root is never a person.
-        let uid_min = uid_min.last().unwrap_or(UID_MIN).max(1);
+        let uid_min = uid_min.next_back().unwrap_or(UID_MIN).max(1);
         People { uid_min, subordinate: subordinate.collect() }
     }
 
