@@ -58,7 +58,7 @@ impl KernFs for Noting {
     fn remove_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError> {
         self.kernel.remove_dir(dir, name)
     }
-    fn list_dirs(&mut self, dir: DirId) -> Result<Vec<String>, KernError> {
+    fn list_dirs(&mut self, dir: DirId) -> Result<Vec<std::ffi::OsString>, KernError> {
         self.kernel.list_dirs(dir)
     }
 }
