@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// What is known of an account.
+/// The knowledge of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<T> {
     /// It exists.

@@ -28,7 +28,7 @@ const FORGOTTEN: Duration = Duration::from_secs(1200);
 /// Entries of the book.
 pub const ENTRIES_MAX: usize = 65_536;
 
-/// What is known about one question.
+/// The knowledge about one question.
 #[derive(Debug, Default)]
 struct Entry {
     /// The last answer that counts, and when it came; `None` in it is "no such account".
@@ -37,7 +37,7 @@ struct Entry {
     is_doubted: bool,
     /// "No such account" in a row.
     nr_missing: u32,
-    /// Why the last look-up failed.
+    /// The reason for which the last look-up failed.
     failure: Option<String>,
     /// When the last look-up ended.
     ended: Duration,
@@ -47,7 +47,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether a look-up is due.
+    /// Returns whether a look-up is due.
     fn is_due(&self, need: Need, now: Duration) -> bool {
         if self.asked.is_some() {
             return false;
@@ -114,7 +114,7 @@ pub struct Book {
 }
 
 impl Book {
-    /// What is known; asks for what is not.
+    /// Returns the answer so far; queues a question without one.
     pub fn look_up(&mut self, question: &Question, need: Need, now: Duration) -> Answer<Record> {
         if !self.entries.contains_key(question) {
             if self.entries.len() >= ENTRIES_MAX {
@@ -134,7 +134,7 @@ impl Book {
         entry.answer(need, now)
     }
 
-    /// What is known, without asking.
+    /// Returns the answer so far, and queues nothing.
     pub fn answer(&self, question: &Question, need: Need, now: Duration) -> Answer<Record> {
         self.entries.get(question).map_or(Answer::Pending, |entry| entry.answer(need, now))
     }

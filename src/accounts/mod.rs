@@ -6,7 +6,7 @@
 //!
 //! **Answer.** One thread asks, one question after another. The control thread and the socket thread look into a book
 //! of answers ([`book`]) and never wait: a question without an answer is queued and is [`Answer::Pending`]. A question
-//! is in the queue once, and the book has a bound, so the queue is bounded. Whoever waits for an answer is woken by it
+//! is in the queue once, and the book has a bound, so the queue is bounded. A waiting caller is woken by an answer
 //! ([`Accounts::wake_on_answers`]), or looks again in the next tick.
 //!
 //! | event | effect |

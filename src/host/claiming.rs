@@ -1,6 +1,6 @@
 //! The rules by which tenants claim processes, and the search for the processes that they claim.
 //!
-//! A process is read only as far as a rule needs it: its cgroup first (one small file), its user only
+//! A process costs no read that no rule needs: its cgroup first (one small file), its user only
 //! where a rule names users. Kernel threads, process 1 and the agent itself are never claimed. A process in a
 //! service or scope of systemd is claimed by its cgroup only, never by its owner: systemd takes a process that
 //! left its unit for one that has ended. Such processes are counted, so that they can be reported.

@@ -1,4 +1,4 @@
-//! Reader of `/proc/self/mountinfo`, as far as cgroups need it.
+//! Reader of the cgroup mounts in `/proc/self/mountinfo`.
 //!
 //! Mount points, roots and sources are bytes that users choose (a USB stick, a FUSE mount), with space, tab, end of line
 //! and backslash in octal. Lines without a cgroup mount are looked at for their mount point only, and a line that is not

@@ -467,7 +467,7 @@ fn moves_from_many_cgroups_are_summed() {
     assert_eq!(status.nr_moves, pids.len() as u64);
 }
 
-/// The kernel cuts names of processes within a letter, and anybody may give any name.
+/// The kernel cuts names of processes within a letter, and a process may take any name.
 #[test]
 fn processes_and_cgroups_with_names_that_are_not_text_are_claimed() {
     for host in [SimHost::default(), legacy()] {
