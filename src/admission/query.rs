@@ -48,8 +48,7 @@ impl Admission {
 
     /// The width that no job exceeds: workers beyond the slots let more jobs run, not wider ones.
     pub fn widest(&self) -> u32 {
-        let Capacity { slots, cpus, .. } = self.capacity;
-        cpus.map_or(slots, |cpus| cpus.min(slots)).max(1)
+        self.capacity.slots.max(1)
     }
 
     /// What there is.
@@ -63,7 +62,6 @@ impl Admission {
         let names = self.capacity.units.iter().map(|(name, _)| name.clone());
         Capacity {
             slots: u32::try_from(free.slots).unwrap_or(u32::MAX),
-            cpus: self.capacity.cpus,
             memory_bytes: free.memory_bytes,
             units: names.zip(free.units).collect(),
         }

@@ -78,11 +78,8 @@ impl Terms {
 /// What all jobs share.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capacity {
-    /// Units of parallelism; 0 counts as 1.
+    /// Units of parallelism; 0 counts as 1. No job is wider, however many workers there are.
     pub slots: u32,
-    /// CPUs that one job may use: none is wider, however many slots or workers there are. `None` where they are not known.
-    #[serde(default)]
-    pub cpus: Option<u32>,
     /// Memory of jobs and of everything outside together; `None` where it is not known.
     pub memory_bytes: Option<u64>,
     /// Counted resources: name and number.

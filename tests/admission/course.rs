@@ -70,12 +70,7 @@ pub(super) fn terms() -> Vec<Terms> {
 }
 
 pub(super) fn capacity() -> Capacity {
-    Capacity {
-        slots: 8,
-        cpus: None,
-        memory_bytes: Some(16 * GIB),
-        units: vec![("gpu".to_string(), 3)],
-    }
+    Capacity { slots: 8, memory_bytes: Some(16 * GIB), units: vec![("gpu".to_string(), 3)] }
 }
 
 /// A queue in the middle of a course.

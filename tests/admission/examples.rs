@@ -17,7 +17,7 @@ fn queue(rules: Rules, capacity: Capacity, weights: &[(&str, f64)]) -> Admission
 }
 
 fn slots(slots: u32) -> Capacity {
-    Capacity { slots, cpus: None, memory_bytes: Some(16 * GIB), units: vec![("gpu".into(), 2)] }
+    Capacity { slots, memory_bytes: Some(16 * GIB), units: vec![("gpu".into(), 2)] }
 }
 
 fn starts(admission: &mut Admission, now: f64) -> Vec<Start> {
@@ -176,16 +176,12 @@ fn widths_follow_who_runs() {
     assert_eq!(admission.dispatch(Measured::default(), 1.0).widths, [(first, 8)]);
 }
 
-/// More workers than CPUs let more jobs run, and none wider than the machine.
+/// More workers than slots let more jobs run, and none wider than the machine.
 #[test]
-fn no_job_is_wider_than_the_cpus() {
+fn no_job_is_wider_than_the_slots() {
     let rules = Rules { max_running: Some(16), ..Rules::default() };
-    for (capacity, widest) in [
-        (slots(2), 2),
-        (Capacity { cpus: Some(2), ..slots(2) }, 2),
-        (Capacity { cpus: Some(3), ..slots(6) }, 3),
-    ] {
-        let mut admission = queue(rules, capacity, &[("a", 1.0)]);
+    for widest in [2, 3] {
+        let mut admission = queue(rules, slots(widest), &[("a", 1.0)]);
         let first = admission.submit(Request::new("a", 1), 0.0).unwrap();
         assert_eq!(starts(&mut admission, 0.0), [Start { job: first, dop: widest }]);
         let most = Request { width: Width::AtMost(16), ..Request::new("a", 1) };

@@ -26,7 +26,7 @@ impl Streams {
     fn begin(discipline: Name, tenants: Vec<Terms>, of: [Request; 2]) -> Streams {
         let rules = Rules { discipline, overtakes_max: OVERTAKES_MAX, ..Rules::default() };
         let units = vec![("gpu".into(), 1), ("licence".into(), 1)];
-        let capacity = Capacity { slots: 8, cpus: None, memory_bytes: Some(64 * GIB), units };
+        let capacity = Capacity { slots: 8, memory_bytes: Some(64 * GIB), units };
         let mut admission = Admission::new(rules, capacity);
         admission.policy(rules, tenants, 0.0);
         let running = [0, 1].map(|which: usize| admission.submit(of[which].clone(), 0.0).unwrap());

@@ -193,9 +193,7 @@ impl<K: KernFs> Agent<K> {
         let reserve = self.base.written.host.reserve[MEMORY].on(Some(total)).unwrap_or(0);
         let memory_bytes = Some(total.saturating_sub(reserve));
         let units = self.base.written.host.resources.clone();
-        let usable = self.control.topology().map(|topology| topology.usable().len());
-        let cpus = usable.and_then(|nr| u32::try_from(nr).ok());
-        self.jobs.admission.capacity(Capacity { slots, cpus, memory_bytes, units }, now);
+        self.jobs.admission.capacity(Capacity { slots, memory_bytes, units }, now);
         let views = self.jobs.admission.active();
         let of_jobs: u64 = views.filter_map(|view| view.used_bytes).sum();
         if let Some(available) = sample.memory_available_bytes {
