@@ -15,6 +15,8 @@
 mod bar;
 mod cpu_tree;
 mod daemon;
+#[path = "../tests/programs.rs"]
+mod programs;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -24,7 +26,7 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use nix::unistd::Uid;
-use tenantd::host::cgroup::Dialect;
+use tenantd_host::cgroup::Dialect;
 
 use bar::Bars;
 use cpu_tree::cpu_tree;
@@ -182,7 +184,7 @@ fn main() -> ExitCode {
     for round in 1..=NR_ROUNDS {
         let daemon = Daemon::start(dir.path(), &root, POLICY);
         let jobs = [0, 1].map(|at| {
-            let mut run = Command::new(env!("CARGO_BIN_EXE_tenantctl"));
+            let mut run = Command::new(crate::programs::path("tenantctl"));
             run.arg("--socket").arg(&daemon.socket).args(["run", "--tenant", TENANTS[at], "--"]);
             run.args(["make", "-C"]).arg(&dirs[at]);
             run

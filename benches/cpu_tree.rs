@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use tenantd::host::cgroup::{Dialect, Facet, Layout};
-use tenantd::policy::model::{HierarchyChoice, RootChoice};
+use tenantd_host::cgroup::{Dialect, Facet, Layout};
+use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
 /// Where the cgroup `root` is in that tree, as a daemon finds it, and how its files are called.
 pub(crate) fn cpu_tree(root: &str) -> (Dialect, PathBuf) {

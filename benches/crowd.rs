@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::time::TimeValLike;
-use tenantd::daemon::agent::{Agent, Options};
-use tenantd::host::cgroup::Layout;
-use tenantd::host::kernfs::{DirId, FileId, KernError, KernFs, RealKernFs};
-use tenantd::policy::model::{HierarchyChoice, Mode, Policy, RootChoice, Tenant};
+use tenantd::agent::{Agent, Options};
+use tenantd_host::cgroup::Layout;
+use tenantd_host::kernfs::{DirId, FileId, KernError, KernFs, RealKernFs};
+use tenantd_policy::model::{HierarchyChoice, Mode, Policy, RootChoice, Tenant};
 
 /// The real kernel, and the paths of the files that were opened to be kept.
 #[allow(dead_code, reason = "not every benchmark asks")]

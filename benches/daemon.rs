@@ -21,7 +21,7 @@ impl Daemon {
     pub(crate) fn start(dir: &Path, root: &str, policy: &str) -> Daemon {
         let file = dir.join("policy.yaml");
         fs::write(&file, policy).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tenantd"));
+        let mut command = Command::new(crate::programs::path("tenantd"));
         command.arg("--policy").arg(file).arg("--state-dir").arg(dir.join("state"));
         command.args(["--root", root]);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();

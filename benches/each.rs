@@ -12,11 +12,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bar::Bars;
-use tenantd::accounts::{Accounts, Directory, Outcome, User};
-use tenantd::daemon::agent::{Agent, Options};
-use tenantd::daemon::backend::claims;
-use tenantd::policy::{Policy, load_text};
-use tenantd::sim::{Load, SimHost, SimKernel, Workload};
+use tenantd::agent::{Agent, Options};
+use tenantd::backend::claims;
+use tenantd_policy::accounts::{Accounts, Directory, Outcome, User};
+use tenantd_policy::{Policy, load_text};
+use tenantd_sim::{Load, SimHost, SimKernel, Workload};
 
 const USERS: u32 = 1000;
 const ACTIVE: u32 = 50;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group};
 use microlp::{ComparisonOp, OptimizationDirection};
-use tenantd::fair::{
+use tenantd_fair::{
     self, Algorithm, Bounds, Demand, Kind, Node, Problem, WorkConserving, integer, max_min,
 };
 
@@ -53,8 +53,8 @@ fn problem(leaves: usize, group: Option<usize>) -> Problem {
     Problem::try_new(capacity, nodes).unwrap()
 }
 
-fn drf(problem: &Problem, work_conserving: WorkConserving) -> fair::Solution {
-    fair::allocate(problem, Algorithm::Drf, work_conserving)
+fn drf(problem: &Problem, work_conserving: WorkConserving) -> tenantd_fair::Solution {
+    tenantd_fair::allocate(problem, Algorithm::Drf, work_conserving)
 }
 
 /// Progressive filling as textbooks have it: a heap of shares, one unit of share at a time.

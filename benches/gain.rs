@@ -16,6 +16,8 @@
 mod bar;
 #[path = "../examples/one_per_cpu.rs"]
 mod one_per_cpu;
+#[path = "../tests/programs.rs"]
+mod programs;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,9 +30,9 @@ use bar::Bars;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use tempfile::TempDir;
-use tenantd::dop::CpuSet;
-use tenantd::host::cgroup::{Dialect, Facet, Layout};
-use tenantd::policy::model::{HierarchyChoice, RootChoice};
+use tenantd_dop::CpuSet;
+use tenantd_host::cgroup::{Dialect, Facet, Layout};
+use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
 /// Those whose threads spin for each other.
 const WAITING: [&str; 2] = ["barrier", "ticket"];
@@ -140,7 +142,7 @@ impl<'a> Stage<'a> {
         );
         fs::write(&policy, text).unwrap();
         let log = fs::File::create(scratch.path().join("log")).unwrap();
-        let mut daemon = Command::new(env!("CARGO_BIN_EXE_tenantd"));
+        let mut daemon = Command::new(crate::programs::path("tenantd"));
         daemon.arg("--policy").arg(&policy).args(["--root", &place.name]);
         daemon.arg("--state-dir").arg(scratch.path().join("state"));
         let daemon = daemon.stdout(Stdio::null()).stderr(log).spawn().unwrap();
@@ -153,7 +155,7 @@ impl<'a> Stage<'a> {
             })
         })?;
         place.outweigh();
-        let load = Path::new(env!("CARGO_BIN_EXE_tenantctl"));
+        let load = Path::new(crate::programs::path("tenantctl"));
         let mut load = place.command("competitor", load);
         load.args(["load", &format!("threads={}", place.nr_cpus)]);
         stage.competitor = Some(load.stdin(Stdio::piped()).spawn().unwrap());

@@ -27,8 +27,8 @@ use nix::unistd::Uid;
 
 use bar::{Bars, exponent};
 use crowd::{Crowd, Noting, allow_files, observer};
-use tenantd::host::cgroup::Cgroup;
-use tenantd::host::kernfs::RealKernFs;
+use tenantd_host::cgroup::Cgroup;
+use tenantd_host::kernfs::RealKernFs;
 
 const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
 /// Of the tenants, one in so many has a process.

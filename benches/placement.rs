@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 use bar::{Bars, least_millis};
 use criterion::{Criterion, criterion_group};
-use tenantd::dop::CpuSet;
-use tenantd::dop::placement::{Request, Want, place};
-use tenantd::dop::topology::{CpuPlace, Topology};
+use tenantd_dop::CpuSet;
+use tenantd_dop::placement::{Request, Want, place};
+use tenantd_dop::topology::{CpuPlace, Topology};
 
 const BAR_MS: f64 = 5.0;
 const NR_CPUS: u32 = 256;

@@ -19,9 +19,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use criterion::{BenchmarkId, Criterion, criterion_group};
-use tenantd::queue::simulation::{Arrival, Observer, Run, Source, Work, simulate};
-use tenantd::queue::virtual_time::Method;
-use tenantd::queue::{
+use tenantd_queue::simulation::{Arrival, Observer, Run, Source, Work, simulate};
+use tenantd_queue::virtual_time::Method;
+use tenantd_queue::{
     Discipline, Estimator, Machine, Pick, Queue, Request, Rule, Setup, TenantId, Terms, Ticket,
     Ties,
 };

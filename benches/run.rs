@@ -13,6 +13,8 @@
 mod bar;
 mod cpu_tree;
 mod daemon;
+#[path = "../tests/programs.rs"]
+mod programs;
 
 use std::fs;
 use std::path::PathBuf;
@@ -62,7 +64,7 @@ fn main() -> ExitCode {
     }
     let dir = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(dir.path(), &root(), POLICY);
-    let tenantctl = || Command::new(env!("CARGO_BIN_EXE_tenantctl"));
+    let tenantctl = || Command::new(crate::programs::path("tenantctl"));
     let tenants = tenants();
     let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
     let mut times = [const { Vec::new() }; 5];

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use bar::Bars;
 use crowd::{Crowd, Noting, allow_files, cpu_times, observer};
-use tenantd::host::cgroup::{Cgroup, Last};
-use tenantd::host::kernfs::RealKernFs;
+use tenantd_host::cgroup::{Cgroup, Last};
+use tenantd_host::kernfs::RealKernFs;
 
 const TENANTS: [usize; 2] = [100, 1_000];
 /// Times a bare loop of `pread`.

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bar::Bars;
-use tenantd::daemon::agent::{Agent, Options};
-use tenantd::sim::{Load, SimHost, SimKernel, Trace, Workload};
+use tenantd::agent::{Agent, Options};
+use tenantd_sim::{Load, SimHost, SimKernel, Trace, Workload};
 
 const NR_TENANTS: u64 = 10;
 const NR_TICKS: u32 = 2_000;
@@ -65,7 +65,7 @@ fn kernel_alone(hot_mib: u64) -> f64 {
 fn with_agent(hot_mib: u64) -> f64 {
     let tenants: Vec<String> = (0..NR_TENANTS).map(|tenant| format!("t{tenant}: {{}}")).collect();
     let text = format!("version: 1\nmode: enforce\ntenants: {{ {} }}\n", tenants.join(", "));
-    let policy = tenantd::policy::load_text("policy.yaml", &text).unwrap().policy;
+    let policy = tenantd_policy::load_text("policy.yaml", &text).unwrap().policy;
     let kernel = SimKernel::new(host());
     let mut agent = Agent::start(kernel, policy, Vec::new(), &Options::default()).unwrap();
     let mut now = Duration::ZERO;

@@ -25,11 +25,11 @@ use bar::Bars;
 use criterion::{Criterion, criterion_group};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use tenantd::control::status::{Status, TenantStatus};
-use tenantd::resource::PerResource;
-use tenantd::varlink::bridge::{self, AgentEnd, Governance, Published};
-use tenantd::varlink::listen::Listener;
-use tenantd::varlink::server::{Limits, Server};
+use tenantd_control::status::{Status, TenantStatus};
+use tenantd_core::resource::PerResource;
+use tenantd_varlink::bridge::{self, AgentEnd, Governance, Published};
+use tenantd_varlink::listen::Listener;
+use tenantd_varlink::server::{Limits, Server};
 
 /// Round trips of which the median is told.
 const TRIPS: usize = 2_000;

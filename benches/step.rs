@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use bar::Bars;
 use dice::Dice;
-use tenantd::control::control_loop::ControlLoop;
-use tenantd::control::sample::{HostSample, MemorySample, TenantSample};
-use tenantd::control::step::{Input, NodeInput, Settings};
-use tenantd::control::tree::{self, CgroupParent, Member, Tree};
-use tenantd::policy::model::{Policy, Tenant};
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::sample::{HostSample, MemorySample, TenantSample};
+use tenantd_control::step::{Input, NodeInput, Settings};
+use tenantd_control::tree::{self, CgroupParent, Member, Tree};
+use tenantd_policy::model::{Policy, Tenant};
 
 const CGROUPS: usize = 10_000;
 const MEMBERS: usize = 10;

@@ -11,6 +11,8 @@
 
 mod bar;
 mod daemon;
+#[path = "../tests/programs.rs"]
+mod programs;
 
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -41,7 +43,7 @@ fn start(dir: &Path, discipline: Option<&str>) -> Daemon {
 }
 
 fn run(daemon: &Daemon, tenant: &str, command: &[&str]) -> Child {
-    let mut run = Command::new(env!("CARGO_BIN_EXE_tenantctl"));
+    let mut run = Command::new(crate::programs::path("tenantctl"));
     run.arg("--socket").arg(&daemon.socket).args(["run", "--tenant", tenant, "--"]).args(command);
     run.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }

@@ -21,8 +21,8 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use bar::Bars;
-use tenantd::dop::environment::{self, Jobserver, Width};
-use tenantd::valve::Valve;
+use tenantd_dop::environment::{self, Jobserver, Width};
+use tenantd_host::valve::Valve;
 
 /// What a command of make takes, in seconds.
 const PIECE: f64 = 0.3;

@@ -46,12 +46,12 @@ case $kind in
         options=()
         # What is only for a test is unpacked by emulated processors.
         if [[ $profile == dev ]]; then options=(-Z gz --compress-system); fi
-        cargo deb --quiet --locked --no-build --no-strip "${options[@]}" --output target/debian/ | tail -n 1
+        cargo deb -p tenantd --quiet --locked --no-build --no-strip "${options[@]}" --output target/debian/ | tail -n 1
         ;;
     rpm)
         options=()
         if [[ $profile == dev ]]; then options=(--payload-compress none); fi
-        cargo generate-rpm "${options[@]}"
+        cargo generate-rpm -p src/agent "${options[@]}"
         find target/generate-rpm -name 'tenantd-*.rpm' -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2
         ;;
 esac

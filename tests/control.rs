@@ -18,16 +18,16 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use tenantd::control::demand::{self, Context, Demand};
-use tenantd::control::plan::{self, Knob, Value, Wanted, WeightBand};
-use tenantd::control::sample::{MemorySample, TenantSample};
-use tenantd::control::target::{self, Target};
-use tenantd::control::tree::{self, TreeNode};
-use tenantd::control::usage::{self, Usage};
-use tenantd::dop::CpuSet;
-use tenantd::policy::model::{Allocation, Amount, Policy, Tenant};
-use tenantd::resource::{CPU, MEMORY, PerResource};
-use tenantd::units::Weight;
+use tenantd_control::demand::{self, Context, Demand};
+use tenantd_control::plan::{self, Knob, Value, Wanted, WeightBand};
+use tenantd_control::sample::{MemorySample, TenantSample};
+use tenantd_control::target::{self, Target};
+use tenantd_control::tree::{self, TreeNode};
+use tenantd_control::usage::{self, Usage};
+use tenantd_core::resource::{CPU, MEMORY, PerResource};
+use tenantd_core::units::Weight;
+use tenantd_dop::CpuSet;
+use tenantd_policy::model::{Allocation, Amount, Policy, Tenant};
 
 const CORES: f64 = 16.0;
 const MEMORY_BYTES: f64 = (64_u64 << 30) as f64;
@@ -276,7 +276,7 @@ proptest! {
 fn protection(knobs: &[(Knob, Value)]) -> f64 {
     let low = knobs.iter().find(|(knob, _)| *knob == Knob::MemoryLow);
     match low {
-        Some((_, Value::Amount(_, tenantd::units::Limit::Finite(bytes)))) => *bytes as f64,
+        Some((_, Value::Amount(_, tenantd_core::units::Limit::Finite(bytes)))) => *bytes as f64,
         other => panic!("{other:?}"),
     }
 }

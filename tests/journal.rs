@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};
-use tenantd::host::journal::{Entry, Journal, JournalError, UnitHeld};
-use tenantd::host::systemd::{Property, PropertyValue, Setting};
+use tenantd_host::journal::{Entry, Journal, JournalError, UnitHeld};
+use tenantd_host::systemd::{Property, PropertyValue, Setting};
 
 use crate::util;
 

@@ -23,12 +23,12 @@ mod values;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use tenantd::accounts::Answer;
-use tenantd::policy::expand::{Found, FoundUser};
-use tenantd::policy::report::Style;
-use tenantd::policy::rules::{MOVED, RULES};
-use tenantd::policy::{HostFacts, Report, UnitFacts, load_with_host};
-use tenantd::units::Bytes;
+use tenantd_core::units::Bytes;
+use tenantd_policy::accounts::Answer;
+use tenantd_policy::expand::{Found, FoundUser};
+use tenantd_policy::report::Style;
+use tenantd_policy::rules::{MOVED, RULES};
+use tenantd_policy::{HostFacts, Report, UnitFacts, load_with_host};
 
 const FIXTURES: &str = "tests/fixtures/policy";
 
@@ -187,6 +187,6 @@ fn the_rules_about_the_machine_need_the_machine() {
     for code in ["p060", "p061", "p062", "p063", "p064", "p066", "p067"] {
         let fixture =
             fixtures().into_iter().find(|path| code_of(path) == code.to_uppercase()).unwrap();
-        assert!(tenantd::policy::load(&fixture).is_ok(), "{}", fixture.display());
+        assert!(tenantd_policy::load(&fixture).is_ok(), "{}", fixture.display());
     }
 }

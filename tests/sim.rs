@@ -13,8 +13,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use tenantd::host::kernfs::{DirId, KernFs};
-use tenantd::sim::{Load, SimHost, SimKernel};
+use tenantd_host::kernfs::{DirId, KernFs};
+use tenantd_sim::{Load, SimHost, SimKernel};
 
 const MOUNT: &str = "/sys/fs/cgroup";
 const SECOND: Duration = Duration::from_secs(1);

@@ -15,6 +15,7 @@ mod history;
 mod journal;
 mod kernel;
 mod policy;
+mod programs;
 mod queue;
 mod sim;
 mod soak;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use tenantd::policy::{self, Policy};
+use tenantd_policy::{self as policy, Policy};
 
 /// So long a test waits for what must come, before it fails. A bound of nothing: machines are slow at times.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
@@ -71,12 +71,12 @@ pub(crate) fn scratch() -> tempfile::TempDir {
 
 /// The built `tenantd`.
 pub(crate) fn tenantd() -> Command {
-    program(env!("CARGO_BIN_EXE_tenantd"))
+    program(crate::programs::path("tenantd"))
 }
 
 /// The built `tenantctl`.
 pub(crate) fn tenantctl() -> Command {
-    program(env!("CARGO_BIN_EXE_tenantctl"))
+    program(crate::programs::path("tenantctl"))
 }
 
 /// What `tenantctl` says with these arguments and this standard input.
@@ -271,5 +271,5 @@ impl Dice {
 
 /// Names of directories, as text.
 pub(crate) fn names(dirs: Vec<std::ffi::OsString>) -> Vec<String> {
-    dirs.iter().map(|name| tenantd::kernel_text::text_of_name(name)).collect()
+    dirs.iter().map(|name| tenantd_core::kernel_text::text_of_name(name)).collect()
 }

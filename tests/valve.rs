@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use tenantd::valve::Valve;
+use tenantd_host::valve::Valve;
 use works::Client;
 
 use crate::util::{self, Dice, wait_until};
@@ -32,7 +32,7 @@ fn tokens_are_as_many_as_was_told() {
     }
     // More than a pipe takes is not an error that comes back each tick.
     valve.set(u32::MAX).unwrap();
-    assert_eq!(valve.free().unwrap(), tenantd::valve::TOKENS_MAX);
+    assert_eq!(valve.free().unwrap(), tenantd_host::valve::TOKENS_MAX);
     valve.set(0).unwrap();
     assert_eq!(valve.free().unwrap(), 0);
 }

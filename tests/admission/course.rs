@@ -1,11 +1,11 @@
 //! A course of events in a queue of jobs, and what is checked after each.
 
 use proptest::prelude::*;
-use tenantd::admission::{
+use tenantd_admission::{
     Admission, Capacity, Dispatch, JobId, Measured, Phase, Reason, Request, Rules, Terms,
 };
-use tenantd::dop::target::Width;
-use tenantd::queue::discipline::Name;
+use tenantd_dop::target::Width;
+use tenantd_queue::discipline::Name;
 
 pub(super) const GIB: u64 = 1 << 30;
 pub(super) const TENANTS: [&str; 4] = ["a", "b", "c/d", "c/e"];
@@ -144,7 +144,7 @@ impl Course {
     /// Checks what holds after each dispatch.
     pub(super) fn check(&self, dispatch: &Dispatch) {
         let is_active =
-            |job: &tenantd::admission::JobView<'_>| !matches!(job.phase, Phase::Waiting { .. });
+            |job: &tenantd_admission::JobView<'_>| !matches!(job.phase, Phase::Waiting { .. });
         let active: Vec<JobId> = self.admission.jobs().filter(is_active).map(|it| it.job).collect();
         let told: Vec<JobId> = self.admission.active().map(|it| it.job).collect();
         assert_eq!(active, told);

@@ -1,11 +1,11 @@
 //! Courses with figures.
 
-use tenantd::admission::{
+use tenantd_admission::{
     Admission, Capacity, JobId, Measured, Phase, Reason, Refusal, Request, Rules, Start, Terms,
     weights,
 };
-use tenantd::dop::target::Width;
-use tenantd::queue::discipline::Name;
+use tenantd_dop::target::Width;
+use tenantd_queue::discipline::Name;
 
 use super::course::{GIB, all_disciplines};
 

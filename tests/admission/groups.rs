@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tenantd::admission::{
+use tenantd_admission::{
     Admission, Capacity, Claim, FREEZE_AFTER_SECONDS, JobId, Measured, PATIENCE_SECONDS, Phase,
     Preemption, Request, Rules, Running, Terms,
 };
-use tenantd::dop::target::Width;
+use tenantd_dop::target::Width;
 
 const SLOTS: u32 = 12;
 /// A tenant outside of groups, and groups in a group.

@@ -1,6 +1,6 @@
 //! Names that never return: containers, jobs of a CI, classes. What is kept of them is bounded.
 
-use tenantd::admission::{Admission, Capacity, JobId, Measured, Refusal, Request, Rules, Terms};
+use tenantd_admission::{Admission, Capacity, JobId, Measured, Refusal, Request, Rules, Terms};
 
 /// As many names as `TENANTD_NAMES` says.
 fn nr_names() -> usize {

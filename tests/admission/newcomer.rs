@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tenantd::admission::{Admission, Capacity, JobId, Measured, Phase, Request, Rules, Terms};
-use tenantd::queue::discipline::Name;
+use tenantd_admission::{Admission, Capacity, JobId, Measured, Phase, Request, Rules, Terms};
+use tenantd_queue::discipline::Name;
 
 /// Steps in a second: running jobs are charged with each.
 const STEPS: u32 = 10;

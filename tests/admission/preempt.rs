@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tenantd::admission::{
+use tenantd_admission::{
     Admission, Claim, FREEZE_AFTER_SECONDS, HOLD_SECONDS, JobId, Measured, PATIENCE_SECONDS, Phase,
     Preemption, Request, Rules, Running,
 };
-use tenantd::dop::target::Width;
+use tenantd_dop::target::Width;
 
 use super::course::{TENANTS, capacity, terms};
 

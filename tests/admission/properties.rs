@@ -1,7 +1,7 @@
 //! What holds for any course of events.
 
 use proptest::prelude::*;
-use tenantd::admission::{Admission, Phase};
+use tenantd_admission::{Admission, Phase};
 
 use super::course::{Course, TENANTS, all_disciplines, events};
 

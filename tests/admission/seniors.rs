@@ -1,9 +1,9 @@
 //! A job that needs two things which others take in turn starts all the same.
 
-use tenantd::admission::{
+use tenantd_admission::{
     Admission, Capacity, JobId, Measured, Phase, Request, Rules, Start, Terms,
 };
-use tenantd::queue::discipline::Name;
+use tenantd_queue::discipline::Name;
 
 use super::course::{GIB, all_disciplines};
 

@@ -1,7 +1,7 @@
 //! Short jobs of equal tenants, one at a time: nobody starves by how ties are broken.
 
-use tenantd::admission::{Admission, Capacity, Measured, Request, Rules, Terms};
-use tenantd::queue::discipline::Name;
+use tenantd_admission::{Admission, Capacity, Measured, Request, Rules, Terms};
+use tenantd_queue::discipline::Name;
 
 use super::course::{GIB, all_disciplines};
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenantd::accounts::{Accounts, Desk, Directory, Outcome, Question, Record, User};
-use tenantd::control::finding::Code;
-use tenantd::control::status::Status;
-use tenantd::host::systemd::Order;
-use tenantd::resource::CPU;
-use tenantd::sim::Load;
+use tenantd_control::finding::Code;
+use tenantd_control::status::Status;
+use tenantd_core::resource::CPU;
+use tenantd_host::systemd::Order;
+use tenantd_policy::accounts::{Accounts, Desk, Directory, Outcome, Question, Record, User};
+use tenantd_sim::Load;
 
 use super::each::{log_in, log_out, people};
 use super::world::World;

@@ -1,7 +1,7 @@
 //! Tenants in which nothing runs: they cost little, and what happens to them is seen.
 
-use tenantd::resource::{CPU, MEMORY};
-use tenantd::sim::{Load, SimHost};
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_sim::{Load, SimHost};
 
 use super::world::{MIB, World, assert_near, legacy, tenant};
 

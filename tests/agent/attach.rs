@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use nix::errno::Errno;
-use tenantd::control::explain::explain;
-use tenantd::control::status::Status;
-use tenantd::daemon::agent::attach::{AttachError, Moved};
-use tenantd::daemon::backend::claims;
-use tenantd::host::kernfs::{KernFs, Operation};
-use tenantd::policy::model::Mode;
-use tenantd::resource::CPU;
-use tenantd::sim::{Fault, Load, SimHost, SimKernel, Workload};
-use tenantd::varlink::bridge::{Caller, Work};
+use tenantd::agent::attach::{AttachError, Moved};
+use tenantd::backend::claims;
+use tenantd_control::explain::explain;
+use tenantd_control::status::Status;
+use tenantd_core::resource::CPU;
+use tenantd_host::kernfs::{KernFs, Operation};
+use tenantd_policy::model::Mode;
+use tenantd_sim::{Fault, Load, SimHost, SimKernel, Workload};
+use tenantd_varlink::bridge::{Caller, Work};
 
 use super::world::{MIB, World, assert_same, legacy, snapshot, tenant};
 use crate::util;

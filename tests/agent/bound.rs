@@ -1,7 +1,7 @@
 //! Memory that comes back from whoever holds more than the allocation, by `memory.high`, where `memory.low` is not kept.
 
-use tenantd::policy::model::Mode;
-use tenantd::sim::{Layout, Load, SimHost};
+use tenantd_policy::model::Mode;
+use tenantd_sim::{Layout, Load, SimHost};
 
 use super::world::{GIB, MIB, World, snapshot};
 

@@ -2,9 +2,9 @@
 //! stays there.
 
 use nix::errno::Errno;
-use tenantd::control::status::Status;
-use tenantd::host::kernfs::{KernFs, Operation};
-use tenantd::sim::{Call, Fault, Layout, Load, SimHost, SimKernel, Workload};
+use tenantd_control::status::Status;
+use tenantd_host::kernfs::{KernFs, Operation};
+use tenantd_sim::{Call, Fault, Layout, Load, SimHost, SimKernel, Workload};
 
 use super::world::{World, assert_near, assert_same, legacy, snapshot};
 

@@ -1,10 +1,10 @@
 //! Another program that keeps overwriting a value of the agent.
 
-use tenantd::control::contest::{PAUSE_TICKS, ROUNDS, WINDOW_TICKS};
-use tenantd::control::finding::{Code, Severity};
-use tenantd::control::status::Status;
-use tenantd::policy::model::Mode;
-use tenantd::sim::Load;
+use tenantd_control::contest::{PAUSE_TICKS, ROUNDS, WINDOW_TICKS};
+use tenantd_control::finding::{Code, Severity};
+use tenantd_control::status::Status;
+use tenantd_policy::model::Mode;
+use tenantd_sim::Load;
 
 use super::world::{World, tenant};
 use crate::util;

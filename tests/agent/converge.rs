@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tenantd::control::demand::CpuBasis;
-use tenantd::resource::{CPU, MEMORY};
-use tenantd::sim::{Load, SimHost};
+use tenantd_control::demand::CpuBasis;
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_sim::{Load, SimHost};
 
 use super::world::{GIB, MIB, World, assert_near, legacy, tenant};
 

@@ -5,7 +5,7 @@ use super::story::{
     leave, play,
 };
 use super::world::{Snapshot, World, assert_same, snapshot};
-use tenantd::sim::Load;
+use tenantd_sim::Load;
 
 /// Tells `story` once for each of every `stride` calls, right before which the agent dies, then lets `revive`
 /// bring the host in order.

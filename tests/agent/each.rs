@@ -5,12 +5,12 @@ mod processes;
 
 use std::collections::BTreeSet;
 
-use tenantd::accounts::User;
-use tenantd::control::explain;
-use tenantd::control::status::Status;
-use tenantd::host::systemd::Order;
-use tenantd::resource::CPU;
-use tenantd::sim::{Load, UnitFault};
+use tenantd_control::explain;
+use tenantd_control::status::Status;
+use tenantd_core::resource::CPU;
+use tenantd_host::systemd::Order;
+use tenantd_policy::accounts::User;
+use tenantd_sim::{Load, UnitFault};
 
 use super::accounts::Fake;
 use super::units::{assert_whole, whole};

@@ -1,13 +1,13 @@
 //! What is written and cannot take effect is counted, explained and said with its remedy; and nothing else is.
 
 use nix::errno::Errno;
-use tenantd::control::explain::{Explanation, Outcome, explain};
-use tenantd::control::reason::{Outsider, ReasonKind};
-use tenantd::control::status::{ReasonStatus, Status};
-use tenantd::host::kernfs::Operation;
-use tenantd::host::systemd::{Property, PropertyValue, Setting};
-use tenantd::resource::CPU;
-use tenantd::sim::{Fault, Load, SimHost, SimKernel, Workload};
+use tenantd_control::explain::{Explanation, Outcome, explain};
+use tenantd_control::reason::{Outsider, ReasonKind};
+use tenantd_control::status::{ReasonStatus, Status};
+use tenantd_core::resource::CPU;
+use tenantd_host::kernfs::Operation;
+use tenantd_host::systemd::{Property, PropertyValue, Setting};
+use tenantd_sim::{Fault, Load, SimHost, SimKernel, Workload};
 
 use super::world::{MIB, World, legacy, tenant};
 

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use tenantd::resource::{CPU, MEMORY, Resource};
-use tenantd::sim::{Load, SimHost, Trace, Workload};
+use tenantd_core::resource::{CPU, MEMORY, Resource};
+use tenantd_sim::{Load, SimHost, Trace, Workload};
 
 use super::world::{GIB, World, tenant};
 

@@ -1,6 +1,6 @@
 //! Jain's index says how even the division is, by what tenants really got.
 
-use tenantd::sim::Load;
+use tenantd_sim::Load;
 
 use super::world::World;
 

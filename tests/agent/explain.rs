@@ -1,11 +1,11 @@
 //! An explanation says what the files hold, and its reasons agree with the numbers beside them.
 
 use nix::errno::Errno;
-use tenantd::control::explain::{self, AllocationBound, Explanation, Outcome};
-use tenantd::control::status::Status;
-use tenantd::host::kernfs::Operation;
-use tenantd::resource::{CPU, MEMORY};
-use tenantd::sim::{Fault, Load, SimHost};
+use tenantd_control::explain::{self, AllocationBound, Explanation, Outcome};
+use tenantd_control::status::Status;
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_host::kernfs::Operation;
+use tenantd_sim::{Fault, Load, SimHost};
 
 use super::world::{GIB, MIB, World, legacy};
 

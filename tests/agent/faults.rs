@@ -1,8 +1,8 @@
 //! Whatever the kernel refuses, and whenever: no panic, and nothing is left behind.
 
 use nix::errno::Errno;
-use tenantd::host::kernfs::Operation;
-use tenantd::sim::{Access, Call, Fault, SimKernel};
+use tenantd_host::kernfs::Operation;
+use tenantd_sim::{Access, Call, Fault, SimKernel};
 
 use super::story::{
     ADOPTED, DEEP, IN_PLACE, IN_PLACE_LEGACY, LEGACY, MADE, PINNED, PINNED_LEGACY, SERVICE, Story,

@@ -1,8 +1,8 @@
 //! Guaranteed memory: `memory.min` of the tenant and of all that is above it.
 
-use tenantd::daemon::backend::claims;
-use tenantd::host::systemd::Property;
-use tenantd::sim::{Load, SimHost};
+use tenantd::backend::claims;
+use tenantd_host::systemd::Property;
+use tenantd_sim::{Load, SimHost};
 
 use super::units::{assert_whole, whole};
 use super::world::{GIB, MIB, World, legacy};

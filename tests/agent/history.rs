@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenantd::host::recording::recorder::Recorder;
-use tenantd::host::recording::ring::Bounds;
-use tenantd::sim::Load;
+use tenantd_host::recording::recorder::Recorder;
+use tenantd_host::recording::ring::Bounds;
+use tenantd_sim::Load;
 
 use super::world::{MIB, World};
 use crate::util;

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use nix::errno::Errno;
-use tenantd::control::status::Status;
-use tenantd::daemon::agent::StartError;
-use tenantd::host::cgroup::LayoutError;
-use tenantd::host::kernfs::{KernFs, Operation};
-use tenantd::policy::model::HierarchyChoice;
-use tenantd::resource::{CPU, MEMORY, PerResource};
-use tenantd::sim::{Access, Controller, Fault, Load, SimHost};
+use tenantd::agent::StartError;
+use tenantd_control::status::Status;
+use tenantd_core::resource::{CPU, MEMORY, PerResource};
+use tenantd_host::cgroup::LayoutError;
+use tenantd_host::kernfs::{KernFs, Operation};
+use tenantd_policy::model::HierarchyChoice;
+use tenantd_sim::{Access, Controller, Fault, Load, SimHost};
 
 use super::world::{GIB, World, assert_same, legacy, snapshot, tenant};
 
@@ -47,7 +47,7 @@ fn without_any_controller_the_agent_does_not_start() {
 
 #[test]
 fn a_root_with_foreign_processes_is_refused() {
-    let mut kernel = tenantd::sim::SimKernel::new(SimHost::default());
+    let mut kernel = tenantd_sim::SimKernel::new(SimHost::default());
     kernel.make_cgroup("/session").unwrap();
     let caller = kernel.caller().to_string();
     kernel.write_file("/sys/fs/cgroup/session/cgroup.procs", &caller).unwrap();

@@ -5,12 +5,12 @@ mod random;
 
 use std::path::Path;
 
-use tenantd::control::explain;
-use tenantd::control::status::Status;
-use tenantd::daemon::backend::claims;
-use tenantd::host::kernfs::KernFs;
-use tenantd::resource::CPU;
-use tenantd::sim::{Call, Layout, Load, SimHost, SimKernel, Workload};
+use tenantd::backend::claims;
+use tenantd_control::explain;
+use tenantd_control::status::Status;
+use tenantd_core::resource::CPU;
+use tenantd_host::kernfs::KernFs;
+use tenantd_sim::{Call, Layout, Load, SimHost, SimKernel, Workload};
 
 use super::world::{GIB, MIB, World, assert_near, assert_same, legacy, snapshot, tenant};
 use crate::util;
@@ -443,7 +443,7 @@ tenants:
   twice: { match: { unit: db.service } }
   again: { match: { cgroup: /system.slice/db.service } }
 ";
-    let policy = tenantd::policy::load_text("policy.yaml", &format!("version: 1\n{yaml}"));
+    let policy = tenantd_policy::load_text("policy.yaml", &format!("version: 1\n{yaml}"));
     assert!(policy.is_err(), "one cgroup for two tenants");
     let yaml = &yaml[..yaml.find("  twice").unwrap()];
     let mut world = World::new(yaml);

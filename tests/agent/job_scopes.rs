@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use tenantd::daemon::agent::jobs::JobAnswer;
-use tenantd::host::kernfs::KernFs;
-use tenantd::host::systemd::Order;
-use tenantd::sim::{Load, UnitFault, Workload};
-use tenantd::varlink::bridge::{Allowed, Caller, Submission, Ticket};
-use tenantd::varlink::jobs::{JobState, ListReply, Started, SubmitParameters};
+use tenantd::agent::jobs::JobAnswer;
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::systemd::Order;
+use tenantd_sim::{Load, UnitFault, Workload};
+use tenantd_varlink::bridge::{Allowed, Caller, Submission, Ticket};
+use tenantd_varlink::jobs::{JobState, ListReply, Started, SubmitParameters};
 
 use super::world::{MIB, World};
 

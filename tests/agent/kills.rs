@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tenantd::control::demand::MemoryBasis;
-use tenantd::control::explain;
-use tenantd::control::status::Status;
-use tenantd::host::systemd::{Property, PropertyValue, Setting};
-use tenantd::resource::MEMORY;
-use tenantd::sim::{Layout, Load, SimHost};
+use tenantd_control::demand::MemoryBasis;
+use tenantd_control::explain;
+use tenantd_control::status::Status;
+use tenantd_core::resource::MEMORY;
+use tenantd_host::systemd::{Property, PropertyValue, Setting};
+use tenantd_sim::{Layout, Load, SimHost};
 
 use super::world::{MIB, World, legacy, tenant};
 
@@ -194,7 +194,7 @@ fn a_kill_before_the_agent_is_not_counted() {
     world.host.systemd(|systemd, kernel| {
         let again = systemd.units["web.service"].is_oom_kill;
         let unit = "web.service".to_string();
-        systemd.results.push(tenantd::host::systemd::RunResult { unit, is_oom_kill: again });
+        systemd.results.push(tenantd_host::systemd::RunResult { unit, is_oom_kill: again });
         systemd.start(kernel, "web.service");
     });
     let status = world.ticks(8);

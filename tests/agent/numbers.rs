@@ -1,11 +1,11 @@
 //! Nodes, members and ancestors are counted in one sequence: none is ever taken for another one.
 
-use tenantd::control::explain::{self, Outcome};
-use tenantd::control::status::Status;
-use tenantd::daemon::backend::claims;
-use tenantd::policy::model::Mode;
-use tenantd::sim::{Load, SimHost, SimKernel};
-use tenantd::varlink::bridge::{Caller, Work};
+use tenantd::backend::claims;
+use tenantd_control::explain::{self, Outcome};
+use tenantd_control::status::Status;
+use tenantd_policy::model::Mode;
+use tenantd_sim::{Load, SimHost, SimKernel};
+use tenantd_varlink::bridge::{Caller, Work};
 
 use super::world::{World, legacy, snapshot, tenant};
 use crate::util;

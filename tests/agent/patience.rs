@@ -4,8 +4,8 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenantd::host::notify::Notifier;
-use tenantd::policy::model::Mode;
+use tenantd_host::notify::Notifier;
+use tenantd_policy::model::Mode;
 
 use super::units::{assert_whole, services, whole};
 use super::world::World;

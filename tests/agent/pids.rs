@@ -1,11 +1,11 @@
 //! Limits of processes: written, restored, and reported where they stop a tenant.
 
 use nix::errno::Errno;
-use tenantd::control::finding::{Code, Finding};
-use tenantd::control::plan::Knob;
-use tenantd::control::status::Status;
-use tenantd::host::systemd::{Property, PropertyValue, Setting};
-use tenantd::sim::{Controller, Layout, Load, SimHost};
+use tenantd_control::finding::{Code, Finding};
+use tenantd_control::plan::Knob;
+use tenantd_control::status::Status;
+use tenantd_host::systemd::{Property, PropertyValue, Setting};
+use tenantd_sim::{Controller, Layout, Load, SimHost};
 
 use super::reload::reload;
 use super::units::{assert_whole, whole};

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use tenantd::policy::model::Policy;
-use tenantd::resource::{CPU, MEMORY};
-use tenantd::sim::Load;
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_policy::model::Policy;
+use tenantd_sim::Load;
 
 use super::world::{World, legacy, tenant};
 
 const TWO: &str = "tenants: { a: {}, b: {} }";
 
 /// Lets the kernel run for `time` and the agent tick then.
-fn tick_after(world: &mut World, time: Duration) -> tenantd::control::status::Status {
+fn tick_after(world: &mut World, time: Duration) -> tenantd_control::status::Status {
     let interval = world.step.replace(time);
     let status = world.tick();
     world.step = interval;
@@ -80,7 +80,7 @@ fn a_premature_tick_keeps_findings_and_loses_no_event() {
 
 #[test]
 fn short_jobs_are_visible() {
-    for host in [tenantd::sim::SimHost::default(), legacy()] {
+    for host in [tenantd_sim::SimHost::default(), legacy()] {
         let mut world = World::on(host, TWO);
         world.start().unwrap();
         world.tick();
@@ -151,7 +151,7 @@ fn what_is_found_at_the_moment_of_writing_is_left_where_drift_is_accepted() {
 
 #[test]
 fn a_root_that_was_removed_is_made_and_taken_again() {
-    for host in [tenantd::sim::SimHost::default(), legacy()] {
+    for host in [tenantd_sim::SimHost::default(), legacy()] {
         let mut world = World::on(host, TWO);
         world.options.root = Some("/tenants".into());
         world.start().unwrap();
@@ -184,7 +184,7 @@ fn processes_directly_beside_the_tenants_are_named() {
 #[test]
 fn limits_above_the_tenants_are_capacity() {
     for (host, quota, memory) in [
-        (tenantd::sim::SimHost::default(), "cpu.max", "memory.max"),
+        (tenantd_sim::SimHost::default(), "cpu.max", "memory.max"),
         (legacy(), "cpu/tenants/cpu.cfs_quota_us", "memory/tenants/memory.limit_in_bytes"),
     ] {
         let mut world = World::on(host, TWO);

@@ -1,11 +1,11 @@
 //! Working sets that are found by a gentle squeeze (`memory: { probe: true }`).
 
-use tenantd::control::demand::MemoryBasis;
-use tenantd::control::explain;
-use tenantd::control::status::Status;
-use tenantd::policy::model::Mode;
-use tenantd::resource::MEMORY;
-use tenantd::sim::{Load, SimHost, Swap};
+use tenantd_control::demand::MemoryBasis;
+use tenantd_control::explain;
+use tenantd_control::status::Status;
+use tenantd_core::resource::MEMORY;
+use tenantd_policy::model::Mode;
+use tenantd_sim::{Load, SimHost, Swap};
 
 use super::reload::reload;
 use super::world::{GIB, MIB, World, snapshot, tenant};

@@ -1,8 +1,8 @@
 //! Memory protection on a small host without swap, beside memory that cannot be reclaimed.
 
-use tenantd::control::protect;
-use tenantd::resource::MEMORY;
-use tenantd::sim::{Load, SimHost};
+use tenantd_control::protect;
+use tenantd_core::resource::MEMORY;
+use tenantd_sim::{Load, SimHost};
 
 use super::world::{GIB, MIB, World, legacy, tenant};
 

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use tenantd::daemon::recovery::restored::Restored;
-use tenantd::host::kernfs::{KernFs, Operation};
-use tenantd::sim::{Fault, Load, SimHost, SimKernel};
+use tenantd::recovery::restored::Restored;
+use tenantd_host::kernfs::{KernFs, Operation};
+use tenantd_sim::{Fault, Load, SimHost, SimKernel};
 
 use super::reload::reload;
 use super::world::{World, assert_same, legacy, snapshot};

@@ -1,9 +1,9 @@
 //! What the agent's control loop was given is enough to decide again what it decided.
 
 use nix::errno::Errno;
-use tenantd::host::kernfs::Operation;
-use tenantd::policy::model::Mode;
-use tenantd::sim::{Fault, Load, SimHost};
+use tenantd_host::kernfs::Operation;
+use tenantd_policy::model::Mode;
+use tenantd_sim::{Fault, Load, SimHost};
 
 use super::reload::reload;
 use super::world::{MIB, World};

@@ -3,14 +3,14 @@
 use std::os::unix::fs::symlink;
 
 use nix::errno::Errno;
-use tenantd::daemon::agent::ChangeError;
-use tenantd::daemon::agent::{Agent, Options, StartError};
-use tenantd::daemon::backend::claims;
-use tenantd::host::kernfs::Operation;
-use tenantd::policy::key::Flag;
-use tenantd::policy::model::Mode;
-use tenantd::resource::CPU;
-use tenantd::sim::{Controller, Fault, Layout, Load, SimHost, SimKernel, Workload};
+use tenantd::agent::ChangeError;
+use tenantd::agent::{Agent, Options, StartError};
+use tenantd::backend::claims;
+use tenantd_core::resource::CPU;
+use tenantd_host::kernfs::Operation;
+use tenantd_policy::key::Flag;
+use tenantd_policy::model::Mode;
+use tenantd_sim::{Controller, Fault, Layout, Load, SimHost, SimKernel, Workload};
 
 use super::world::{World, assert_same, legacy, snapshot, tenant};
 use crate::util;

@@ -2,9 +2,9 @@
 
 use super::world::{World, assert_same, snapshot};
 use crate::util;
-use tenantd::control::status::Status;
-use tenantd::daemon::backend::claims;
-use tenantd::sim::{Layout, Load, SimHost, SimKernel};
+use tenantd::backend::claims;
+use tenantd_control::status::Status;
+use tenantd_sim::{Layout, Load, SimHost, SimKernel};
 
 const SERVICE: &str = "/system/tenantd";
 const POLICY: &str = "\

@@ -1,13 +1,13 @@
 //! One tenant has all that no other claims.
 
-use tenantd::accounts::{Accounts, User};
-use tenantd::control::explain::explain;
-use tenantd::control::status::Status;
-use tenantd::daemon::backend::claims;
-use tenantd::host::kernfs::Operation;
-use tenantd::resource::CPU;
-use tenantd::sim::{Layout, Load, SimHost, SimKernel, Workload};
-use tenantd::varlink::bridge::{Caller, Work};
+use tenantd::backend::claims;
+use tenantd_control::explain::explain;
+use tenantd_control::status::Status;
+use tenantd_core::resource::CPU;
+use tenantd_host::kernfs::Operation;
+use tenantd_policy::accounts::{Accounts, User};
+use tenantd_sim::{Layout, Load, SimHost, SimKernel, Workload};
+use tenantd_varlink::bridge::{Caller, Work};
 
 use super::accounts::Fake;
 use super::units::{assert_whole, whole};

@@ -4,12 +4,12 @@ use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
-use tenantd::control::explain;
-use tenantd::control::status::Status;
-use tenantd::host::kernfs::Operation;
-use tenantd::policy::model::{Amount, Mode};
-use tenantd::resource::CPU;
-use tenantd::sim::{Fault, Load, SimHost, SimKernel, Workload};
+use tenantd_control::explain;
+use tenantd_control::status::Status;
+use tenantd_core::resource::CPU;
+use tenantd_host::kernfs::Operation;
+use tenantd_policy::model::{Amount, Mode};
+use tenantd_sim::{Fault, Load, SimHost, SimKernel, Workload};
 
 use super::world::{World, assert_same, legacy, snapshot};
 use crate::util;

@@ -25,8 +25,8 @@ use std::panic::catch_unwind;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
-use tenantd::host::kernfs::Operation;
-use tenantd::sim::{Fault, Load, SimHost, SimKernel, Swap, When};
+use tenantd_host::kernfs::Operation;
+use tenantd_sim::{Fault, Load, SimHost, SimKernel, Swap, When};
 
 use super::world::{GIB, MIB, World};
 use crate::util::Dice;

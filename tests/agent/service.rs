@@ -8,16 +8,16 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenantd::daemon::agent::{Agent, Options};
-use tenantd::daemon::backend::claims;
-use tenantd::daemon::service::event_loop::EventLoop;
-use tenantd::daemon::service::{PolicySource, Service};
-use tenantd::host::notify::Notifier;
-use tenantd::policy::HostFacts;
-use tenantd::sim::{SimHost, SimKernel};
-use tenantd::units::Bytes;
-use tenantd::varlink::listen::Listener;
-use tenantd::varlink::server::Limits;
+use tenantd::agent::{Agent, Options};
+use tenantd::backend::claims;
+use tenantd::service::event_loop::EventLoop;
+use tenantd::service::{PolicySource, Service};
+use tenantd_core::units::Bytes;
+use tenantd_host::notify::Notifier;
+use tenantd_policy::HostFacts;
+use tenantd_sim::{SimHost, SimKernel};
+use tenantd_varlink::listen::Listener;
+use tenantd_varlink::server::Limits;
 
 use super::world::{Host, assert_same, snapshot};
 use crate::util;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use tempfile::TempDir;
-use tenantd::host::kernfs::KernFs;
-use tenantd::sim::{Controller, Fault, Layout, Load, SimHost, SimKernel};
+use tenantd_host::kernfs::KernFs;
+use tenantd_sim::{Controller, Fault, Layout, Load, SimHost, SimKernel};
 
 use super::world::{Host, MIB};
 use crate::soak::campaign;

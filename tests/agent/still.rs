@@ -1,11 +1,11 @@
 //! What need not change does not, and what is not ours stays.
 
 use nix::errno::Errno;
-use tenantd::control::status::Status;
-use tenantd::host::kernfs::Operation;
-use tenantd::policy::model::Mode;
-use tenantd::resource::CPU;
-use tenantd::sim::{Fault, Load, SimHost, Trace, Workload};
+use tenantd_control::status::Status;
+use tenantd_core::resource::CPU;
+use tenantd_host::kernfs::Operation;
+use tenantd_policy::model::Mode;
+use tenantd_sim::{Fault, Load, SimHost, Trace, Workload};
 
 use super::story::{ADOPTED, LEGACY, play};
 use super::world::{GIB, MIB, World, assert_near, assert_same, legacy, snapshot, tenant};
@@ -85,7 +85,7 @@ fn drift_is_found_counted_and_repaired() {
 
 #[test]
 fn protection_is_kept_until_the_first_sample() {
-    let mut kernel = tenantd::sim::SimKernel::new(tenantd::sim::SimHost::default());
+    let mut kernel = tenantd_sim::SimKernel::new(tenantd_sim::SimHost::default());
     kernel.make_cgroup("/a").unwrap();
     kernel.write_file("/sys/fs/cgroup/a/memory.low", &(2 * GIB).to_string()).unwrap();
     let load = Load { touch_bytes_per_sec: 64 * GIB, ..Load::busy(1) };
@@ -192,7 +192,7 @@ fn a_limit_below_usage_is_deferred_and_kills_no_process() {
                 g: { limit: { memory: 1GiB }, tenants: { b: {} } }\n";
     let load =
         |bytes| Load { touch_bytes_per_sec: 64 * GIB, ..Load::busy(1) }.with_working_set(bytes);
-    let mut kernel = tenantd::sim::SimKernel::new(tenantd::sim::SimHost::default());
+    let mut kernel = tenantd_sim::SimKernel::new(tenantd_sim::SimHost::default());
     ["/a", "/g/b"].iter().for_each(|path| kernel.make_cgroup(path).unwrap());
     let pids = ["/a", "/g/b"].map(|path| kernel.spawn(path, load(2 * GIB)).unwrap());
     kernel.advance(std::time::Duration::from_secs(1));
@@ -214,7 +214,7 @@ fn a_limit_below_usage_is_deferred_and_kills_no_process() {
 
 #[test]
 fn an_earlier_limit_below_usage_is_not_restored() {
-    let mut kernel = tenantd::sim::SimKernel::new(tenantd::sim::SimHost::default());
+    let mut kernel = tenantd_sim::SimKernel::new(tenantd_sim::SimHost::default());
     kernel.make_cgroup("/a").unwrap();
     kernel.write_file("/sys/fs/cgroup/a/memory.max", &(GIB / 2).to_string()).unwrap();
     let mut world = World::with(kernel, "tenants: { a: { limit: { memory: 4GiB } } }");
@@ -235,7 +235,7 @@ fn an_earlier_limit_below_usage_is_not_restored() {
 
 #[test]
 fn restored_values_are_not_restored_again() {
-    let mut kernel = tenantd::sim::SimKernel::new(tenantd::sim::SimHost::default());
+    let mut kernel = tenantd_sim::SimKernel::new(tenantd_sim::SimHost::default());
     ["/a", "/b"].iter().for_each(|path| kernel.make_cgroup(path).unwrap());
     kernel.write_file("/sys/fs/cgroup/a/memory.max", &(GIB / 2).to_string()).unwrap();
     let tenants = "tenants: { a: { limit: { memory: 4GiB } }, b: { limit: { cpu: 1 } } }";

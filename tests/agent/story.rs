@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tenantd::sim::{Layout, Load, SimHost, SimKernel, Workload};
+use tenantd_sim::{Layout, Load, SimHost, SimKernel, Workload};
 
 use super::world::{MIB, World};
 

@@ -1,8 +1,8 @@
 //! Tenants whose work is in cgroups inside theirs, as that of a slice of systemd is.
 
-use tenantd::control::demand::CpuBasis;
-use tenantd::resource::CPU;
-use tenantd::sim::{Load, SimHost};
+use tenantd_control::demand::CpuBasis;
+use tenantd_core::resource::CPU;
+use tenantd_sim::{Load, SimHost};
 
 use super::world::{World, assert_near, legacy, tenant};
 

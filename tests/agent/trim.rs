@@ -1,9 +1,9 @@
 //! Weights that are trimmed beside a kernel that divides otherwise than by weight.
 
-use tenantd::control::explain;
-use tenantd::control::trim::REACH;
-use tenantd::policy::model::Mode;
-use tenantd::sim::{Load, SimHost};
+use tenantd_control::explain;
+use tenantd_control::trim::REACH;
+use tenantd_policy::model::Mode;
+use tenantd_sim::{Load, SimHost};
 
 use super::reload::reload;
 use super::world::{MOUNT, World, assert_same, legacy, snapshot};

@@ -9,11 +9,11 @@ mod unsettled;
 use std::collections::{BTreeMap, BTreeSet};
 
 use nix::errno::Errno;
-use tenantd::control::status::Status;
-use tenantd::host::kernfs::Operation;
-use tenantd::host::systemd::{Order, Property, PropertyValue, Setting};
-use tenantd::resource::CPU;
-use tenantd::sim::{Fault, Load, SimKernel, SimUnit, UnitFault};
+use tenantd_control::status::Status;
+use tenantd_core::resource::CPU;
+use tenantd_host::kernfs::Operation;
+use tenantd_host::systemd::{Order, Property, PropertyValue, Setting};
+use tenantd_sim::{Fault, Load, SimKernel, SimUnit, UnitFault};
 
 use super::world::{GIB, MIB, Snapshot, World, assert_near, assert_same, snapshot, tenant};
 
@@ -511,7 +511,7 @@ fn a_reload_brings_units_and_cgroups_of_ours_side_by_side() {
 
 #[test]
 fn the_mode_may_change_with_units_too() {
-    use tenantd::policy::model::Mode;
+    use tenantd_policy::model::Mode;
     let mut world = services("");
     let before = whole(&world);
     world.ticks(8);

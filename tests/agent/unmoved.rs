@@ -1,9 +1,9 @@
 //! What an observer shows of the processes that a tenant claims, and what they leave behind where they are moved.
 
-use tenantd::control::status::Status;
-use tenantd::policy::model::Mode;
-use tenantd::resource::{CPU, MEMORY};
-use tenantd::sim::{Load, SimHost, Workload};
+use tenantd_control::status::Status;
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_policy::model::Mode;
+use tenantd_sim::{Load, SimHost, Workload};
 
 use super::world::{World, assert_near, legacy, tenant};
 

@@ -1,7 +1,7 @@
 //! Cgroups that go, and come again, under the agent's hands.
 
-use tenantd::resource::CPU;
-use tenantd::sim::{Load, SimKernel};
+use tenantd_core::resource::CPU;
+use tenantd_sim::{Load, SimKernel};
 
 use super::story::{ADOPTED, LEGACY, MADE, Story, leave, play};
 use super::world::{MOUNT, World, assert_near, assert_same, legacy, snapshot};
@@ -89,7 +89,7 @@ fn a_cgroup_recreated_by_another_program_keeps_its_values() {
 
 #[test]
 fn a_tenant_that_went_is_made_again_and_shares_again() {
-    for (host, trees) in [(tenantd::sim::SimHost::default(), 1), (legacy(), 4)] {
+    for (host, trees) in [(tenantd_sim::SimHost::default(), 1), (legacy(), 4)] {
         let mut world = World::on(host, "tenants: { a: {}, b: {} }");
         world.start().unwrap();
         world.tick();
@@ -108,7 +108,7 @@ fn a_tenant_that_went_is_made_again_and_shares_again() {
 
 #[test]
 fn a_group_that_went_is_made_again_with_all_below_it() {
-    for host in [tenantd::sim::SimHost::default(), legacy()] {
+    for host in [tenantd_sim::SimHost::default(), legacy()] {
         let mut world = World::on(host, "tenants: { g: { tenants: { a: {}, b: {} } } }");
         world.start().unwrap();
         world.ticks(2);
@@ -129,7 +129,7 @@ fn a_legacy_cgroup_that_went_in_one_tree_alone_is_made_again_there() {
         world.start().unwrap();
         world.ticks(2);
         world.host.with(|kernel| {
-            use tenantd::host::kernfs::KernFs;
+            use tenantd_host::kernfs::KernFs;
             let root = kernel.open_dir(format!("{MOUNT}/{tree}").as_ref()).unwrap();
             kernel.remove_dir(root, "a").unwrap();
         });
@@ -143,8 +143,8 @@ fn a_legacy_cgroup_that_went_in_one_tree_alone_is_made_again_there() {
 #[test]
 fn a_tenant_that_cannot_be_sampled_keeps_its_last_decision() {
     use nix::errno::Errno;
-    use tenantd::host::kernfs::Operation;
-    use tenantd::sim::Fault;
+    use tenantd_host::kernfs::Operation;
+    use tenantd_sim::Fault;
     let mut world = World::begin("tenants: { a: {}, b: {} }");
     world.spawn("/a", Load::busy(4));
     world.spawn("/b", Load { duty: 0.5, ..Load::busy(1) });

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use tenantd::control::status::Status;
-use tenantd::daemon::recovery::dop_files;
-use tenantd::dop::CpuSet;
-use tenantd::sim::SimHost;
+use tenantd::recovery::dop_files;
+use tenantd_control::status::Status;
+use tenantd_dop::CpuSet;
+use tenantd_sim::SimHost;
 
 use super::world::{World, legacy, tenant};
 
@@ -133,7 +133,7 @@ impl Watch {
 }
 
 fn is_legacy(world: &World) -> bool {
-    world.host.with(|kernel| kernel.host().layout == tenantd::sim::Layout::Legacy)
+    world.host.with(|kernel| kernel.host().layout == tenantd_sim::Layout::Legacy)
 }
 
 /// The path of a cpuset file of a tenant below the mount.

@@ -7,16 +7,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenantd::control::status::{Status, TenantStatus};
-use tenantd::daemon::agent::{Agent, Options, StartError};
-use tenantd::daemon::backend::claims;
-use tenantd::daemon::recovery::leftover;
-use tenantd::daemon::recovery::restored::Restored;
-use tenantd::host::kernfs::{DirId, FileId, KernError, KernFs};
-use tenantd::host::systemd::UnitManager;
-use tenantd::kernel_text::path_of;
-use tenantd::policy::Policy;
-use tenantd::sim::{Call, Fault, Faulty, Layout, Load, SimHost, SimKernel, SimSystemd, SimUnits};
+use tenantd::agent::{Agent, Options, StartError};
+use tenantd::backend::claims;
+use tenantd::recovery::leftover;
+use tenantd::recovery::restored::Restored;
+use tenantd_control::status::{Status, TenantStatus};
+use tenantd_core::kernel_text::path_of;
+use tenantd_host::kernfs::{DirId, FileId, KernError, KernFs};
+use tenantd_host::systemd::UnitManager;
+use tenantd_policy::Policy;
+use tenantd_sim::{Call, Fault, Faulty, Layout, Load, SimHost, SimKernel, SimSystemd, SimUnits};
 
 use crate::util::{self, CGROUP_FILES};
 

@@ -12,8 +12,12 @@ type Module = Vec<String>;
 
 /// The imports among `sources` (path below `src` and text): for each file the files that it imports.
 pub(super) fn imports(sources: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
-    let files: BTreeMap<Module, &str> =
-        sources.iter().map(|(path, _)| (module(path), path.as_str())).collect();
+    // An exported macro stands at the root of its crate, whatever file it is in.
+    let of_macros = sources.iter().flat_map(|(path, text)| {
+        exported_macros(text).map(|name| (vec![name.to_string()], path.as_str()))
+    });
+    let of_modules = sources.iter().map(|(path, _)| (module(path), path.as_str()));
+    let files: BTreeMap<Module, &str> = of_macros.chain(of_modules).collect();
     let mut found = BTreeMap::new();
     for (path, text) in sources {
         let here = module(path);
@@ -57,6 +61,12 @@ pub(super) fn longer_circle(imports: &BTreeMap<String, BTreeSet<String>>) -> Opt
         }
         way.push(next);
     }
+}
+
+/// The names of the macros that a source gives to other crates.
+fn exported_macros(text: &str) -> impl Iterator<Item = &str> {
+    let after = text.split("#[macro_export]\nmacro_rules! ").skip(1);
+    after.filter_map(|text| text.split_whitespace().next())
 }
 
 /// The module that a file holds.

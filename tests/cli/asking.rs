@@ -8,13 +8,13 @@ use std::process::Command;
 use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
-use tenantd::control::explain::{
+use tenantd_control::explain::{
     AllocationStep, Counter, DemandStep, Explanation, Outcome, PlacementStep, UsageStep, ValueStep,
     WeightStep, WidthStep,
 };
-use tenantd::control::reason::{Outsider, Reason};
-use tenantd::control::status::{FaultStatus, FaultsStatus, ReasonStatus, Status, TenantStatus};
-use tenantd::resource::{CPU, PerResource};
+use tenantd_control::reason::{Outsider, Reason};
+use tenantd_control::status::{FaultStatus, FaultsStatus, ReasonStatus, Status, TenantStatus};
+use tenantd_core::resource::{CPU, PerResource};
 
 use super::{GOOD, as_nobody, open_scratch};
 use crate::util::{self, fits_a_terminal};

@@ -2,16 +2,16 @@
 
 use std::fs;
 
-use tenantd::accounts::Answer;
-use tenantd::accounts::people::People;
-use tenantd::cli::init::proposal::{MOST_TENANTS, propose};
-use tenantd::cli::init::survey::{Survey, survey};
-use tenantd::cli::init::{Destination, SHIPPED, destination};
-use tenantd::policy::report::Severity;
-use tenantd::policy::{HostFacts, Policy, load_from};
-use tenantd::resource::CPU;
-use tenantd::sim::{Layout, Load, SimHost, SimKernel, Workload};
-use tenantd::units::Bytes;
+use tenantctl::init::proposal::{MOST_TENANTS, propose};
+use tenantctl::init::survey::{Survey, survey};
+use tenantctl::init::{Destination, SHIPPED, destination};
+use tenantd_core::resource::CPU;
+use tenantd_core::units::Bytes;
+use tenantd_policy::accounts::Answer;
+use tenantd_policy::accounts::people::People;
+use tenantd_policy::report::Severity;
+use tenantd_policy::{HostFacts, Policy, load_from};
+use tenantd_sim::{Layout, Load, SimHost, SimKernel, Workload};
 
 use crate::util;
 
@@ -71,7 +71,7 @@ fn proposed(kernel: &mut SimKernel) -> (Survey, String, Policy) {
 }
 
 fn leaves(policy: &Policy) -> Vec<(String, String)> {
-    let leaf = |(path, tenant): (String, &tenantd::policy::model::Tenant)| {
+    let leaf = |(path, tenant): (String, &tenantd_policy::model::Tenant)| {
         let matches = &tenant.matches;
         (path, [&matches.units[..], &matches.users, &matches.cgroups].concat().join(" "))
     };
@@ -113,7 +113,7 @@ fn the_busiest_units_and_the_people_become_tenants() {
     let mut expected = owned(&expected);
     expected.sort();
     assert_eq!(found, expected, "{text}");
-    assert_eq!(policy.mode, tenantd::policy::model::Mode::Observe);
+    assert_eq!(policy.mode, tenantd_policy::model::Mode::Observe);
     for part in ["cron.service (", "systemd-journald.service (", "/kubepods (", "user.slice"] {
         assert!(text.contains(part), "{part}: {text}");
     }

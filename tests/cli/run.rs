@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::{Pid, tcgetpgrp};
 use serde_json::{Value, json};
-use tenantd::valve::Valve;
+use tenantd_host::valve::Valve;
 
 use crate::face::terminal::OnTerminal;
 use crate::util;
@@ -44,7 +44,7 @@ impl Daemon {
     fn run(&self, arguments: &[&str]) -> Command {
         // Where the tests run in the background, they and what they start ignore some signals.
         let mut command = Command::new("env");
-        command.args(["--default-signal=HUP,INT", env!("CARGO_BIN_EXE_tenantctl"), "--socket"]);
+        command.args(["--default-signal=HUP,INT", crate::programs::path("tenantctl"), "--socket"]);
         command.arg(self.socket()).arg("run").args(arguments).env("COLUMNS", "80");
         for name in ["MAKEFLAGS", "OMP_NUM_THREADS", "GOMAXPROCS", "TENANTD_DOP"] {
             command.env_remove(name);
@@ -305,7 +305,7 @@ fn shell(daemon: &Daemon) -> Option<OnTerminal> {
     ]);
     shell.env("PS1", "$ ");
     let mut shell = OnTerminal::start(&mut shell);
-    let path = env!("CARGO_BIN_EXE_tenantctl");
+    let path = crate::programs::path("tenantctl");
     let socket = daemon.socket();
     type_line(&mut shell, &format!("run() {{ {path} --socket {} run \"$@\"; }}", socket.display()));
     Some(shell)

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tenantd::control::control_loop::ControlLoop;
-use tenantd::control::drift::Observation;
-use tenantd::control::plan::{Knob, Value};
-use tenantd::control::sample::{HostSample, MemorySample, TenantSample};
-use tenantd::control::state::Refusal;
-use tenantd::control::step::{Decision, Input, NodeInput, Settings};
-use tenantd::control::tree::{Tree, TreeNode};
-use tenantd::policy::model::Policy;
-use tenantd::resource::{CPU, MEMORY};
-use tenantd::units::Limit;
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::drift::Observation;
+use tenantd_control::plan::{Knob, Value};
+use tenantd_control::sample::{HostSample, MemorySample, TenantSample};
+use tenantd_control::state::Refusal;
+use tenantd_control::step::{Decision, Input, NodeInput, Settings};
+use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_core::units::Limit;
+use tenantd_policy::model::Policy;
 
 use super::{CORES, MEMORY_BYTES, nodes};
 
@@ -233,9 +233,9 @@ proptest! {
 fn a_premature_tick_decides_nothing() {
     let policy = Policy::default();
     let settings = Settings::of(&policy, false, true);
-    let leaf = tenantd::policy::model::Tenant { name: "a".into(), ..Default::default() };
+    let leaf = tenantd_policy::model::Tenant { name: "a".into(), ..Default::default() };
     let nodes =
-        tenantd::control::tree::flatten(&Policy { tenants: vec![leaf], ..Policy::default() });
+        tenantd_control::tree::flatten(&Policy { tenants: vec![leaf], ..Policy::default() });
     let mut control = ControlLoop::new(settings, Tree::new(nodes.into()));
     let mut cgroups = Cgroups::new(control.tree().nodes());
     let second = Second {
@@ -273,9 +273,9 @@ fn a_premature_tick_decides_nothing() {
 
 /// A loop over one tenant that uses a tenth of the machine, after three ticks.
 fn steady() -> (ControlLoop, Cgroups, [Second; 1]) {
-    let leaf = tenantd::policy::model::Tenant { name: "a".into(), ..Default::default() };
+    let leaf = tenantd_policy::model::Tenant { name: "a".into(), ..Default::default() };
     let policy = Policy { tenants: vec![leaf], ..Policy::default() };
-    let nodes = tenantd::control::tree::flatten(&policy);
+    let nodes = tenantd_control::tree::flatten(&policy);
     let (mut control, mut cgroups) = (control_loop(&nodes), Cgroups::new(&nodes));
     let seconds = [Second {
         used_ratio: 0.1,
@@ -358,8 +358,8 @@ fn a_clock_that_stood_still_or_was_not_asked_for_hours_gives_no_false_rates() {
 fn percentages_follow_the_machine() {
     let text = "version: 1\nhost: { reserve: { cpu: 50% } }\ntenants:\n  \
         a: { limit: { cpu: 25%, memory: 50% }, guarantee: { memory: 8GiB } }\n  b: {}\n";
-    let policy = tenantd::policy::load_text("policy.yaml", text).unwrap().policy;
-    let nodes = tenantd::control::tree::flatten(&policy);
+    let policy = tenantd_policy::load_text("policy.yaml", text).unwrap().policy;
+    let nodes = tenantd_control::tree::flatten(&policy);
     let tree = Tree::new(nodes.clone().into());
     let mut control = ControlLoop::new(Settings::of(&policy, false, true), tree);
     let mut cgroups = Cgroups::new(&nodes);

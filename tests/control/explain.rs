@@ -1,13 +1,13 @@
 //! What is said of an allocation is what ended its filling.
 
-use tenantd::control::demand::Demand;
-use tenantd::control::explain::{AllocationBound, explain};
-use tenantd::control::status::Status;
-use tenantd::control::target;
-use tenantd::control::trace::{Record, Trace};
-use tenantd::control::tree::{self, Tree};
-use tenantd::policy::model::{Allocation, Policy, Tenant};
-use tenantd::resource::PerResource;
+use tenantd_control::demand::Demand;
+use tenantd_control::explain::{AllocationBound, explain};
+use tenantd_control::status::Status;
+use tenantd_control::target;
+use tenantd_control::trace::{Record, Trace};
+use tenantd_control::tree::{self, Tree};
+use tenantd_core::resource::PerResource;
+use tenantd_policy::model::{Allocation, Policy, Tenant};
 
 const GIB: f64 = (1_u64 << 30) as f64;
 

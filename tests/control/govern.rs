@@ -2,14 +2,14 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tenantd::control::demand::Demand;
-use tenantd::control::govern::{self, Foreign};
-use tenantd::control::members;
-use tenantd::control::state::NodeState;
-use tenantd::control::target::{self, Target};
-use tenantd::control::tree::{Ancestor, CgroupParent, Member, Tree, TreeNode};
-use tenantd::policy::model::Allocation;
-use tenantd::resource::{CPU, PerResource};
+use tenantd_control::demand::Demand;
+use tenantd_control::govern::{self, Foreign};
+use tenantd_control::members;
+use tenantd_control::state::NodeState;
+use tenantd_control::target::{self, Target};
+use tenantd_control::tree::{Ancestor, CgroupParent, Member, Tree, TreeNode};
+use tenantd_core::resource::{CPU, PerResource};
+use tenantd_policy::model::Allocation;
 
 use super::weights::siblings;
 

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tenantd::control::control_loop::ControlLoop;
-use tenantd::control::sample::{HostSample, MemorySample, TenantSample};
-use tenantd::control::state::NodeState;
-use tenantd::control::step::{Input, NodeInput, Settings};
-use tenantd::control::target::Target;
-use tenantd::control::tree::{CgroupParent, Member, Tree, TreeNode};
-use tenantd::policy::model::Policy;
-use tenantd::resource::{CPU, MEMORY, Resource};
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::sample::{HostSample, MemorySample, TenantSample};
+use tenantd_control::state::NodeState;
+use tenantd_control::step::{Input, NodeInput, Settings};
+use tenantd_control::target::Target;
+use tenantd_control::tree::{CgroupParent, Member, Tree, TreeNode};
+use tenantd_core::resource::{CPU, MEMORY, Resource};
+use tenantd_policy::model::Policy;
 
 use super::weights::siblings;
 

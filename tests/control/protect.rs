@@ -2,17 +2,17 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tenantd::control::bounds::AncestorBounds;
-use tenantd::control::demand::Demand;
-use tenantd::control::plan::{Knob, Value};
-use tenantd::control::protect::{self, Memory, Need};
-use tenantd::control::sample::HostSample;
-use tenantd::control::tree;
-use tenantd::control::usage::Usage;
-use tenantd::control::{target, value_reason};
-use tenantd::policy::model::Allocation;
-use tenantd::resource::{MEMORY, PerResource};
-use tenantd::units::Limit;
+use tenantd_control::bounds::AncestorBounds;
+use tenantd_control::demand::Demand;
+use tenantd_control::plan::{Knob, Value};
+use tenantd_control::protect::{self, Memory, Need};
+use tenantd_control::sample::HostSample;
+use tenantd_control::tree;
+use tenantd_control::usage::Usage;
+use tenantd_control::{target, value_reason};
+use tenantd_core::resource::{MEMORY, PerResource};
+use tenantd_core::units::Limit;
+use tenantd_policy::model::Allocation;
 
 use crate::util;
 

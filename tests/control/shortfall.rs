@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tenantd::control::bounds::AncestorBounds;
-use tenantd::control::control_loop::ControlLoop;
-use tenantd::control::reason::{
+use tenantd_control::bounds::AncestorBounds;
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::reason::{
     Inside, KernelLimit, LimitAbove, NotWritten, Outsider, Reason, Surroundings,
 };
-use tenantd::control::sample::{HostSample, MemorySample, TenantSample};
-use tenantd::control::state::{NodeState, Refusal};
-use tenantd::control::step::{Input, NodeInput, Settings};
-use tenantd::control::tree::{self, Tree, TreeNode};
-use tenantd::resource::{CPU, MEMORY, PerResource};
+use tenantd_control::sample::{HostSample, MemorySample, TenantSample};
+use tenantd_control::state::{NodeState, Refusal};
+use tenantd_control::step::{Input, NodeInput, Settings};
+use tenantd_control::tree::{self, Tree, TreeNode};
+use tenantd_core::resource::{CPU, MEMORY, PerResource};
 
 use super::{CORES, MEMORY_BYTES, nodes};
 
@@ -79,7 +79,7 @@ impl World {
 
     fn of(policy: &str, nr_cpus: u32) -> World {
         let text = format!("version: 1\ntenants:\n{policy}");
-        let policy = tenantd::policy::load_text("policy.yaml", &text).unwrap().policy;
+        let policy = tenantd_policy::load_text("policy.yaml", &text).unwrap().policy;
         World::new(tree::flatten(&policy), nr_cpus, true)
     }
 

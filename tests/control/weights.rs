@@ -2,17 +2,17 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tenantd::control::bounds::AncestorBounds;
-use tenantd::control::burst;
-use tenantd::control::capacity;
-use tenantd::control::demand::Demand;
-use tenantd::control::plan::{Knob, Value};
-use tenantd::control::target::{self, Target};
-use tenantd::control::tree::{self, TreeNode};
-use tenantd::host::cgroup::Dialect;
-use tenantd::policy::model::{Allocation, Policy, Tenant};
-use tenantd::resource::{CPU, MEMORY, PerResource};
-use tenantd::units::Weight;
+use tenantd_control::bounds::AncestorBounds;
+use tenantd_control::burst;
+use tenantd_control::capacity;
+use tenantd_control::demand::Demand;
+use tenantd_control::plan::{Knob, Value};
+use tenantd_control::target::{self, Target};
+use tenantd_control::tree::{self, TreeNode};
+use tenantd_core::resource::{CPU, MEMORY, PerResource};
+use tenantd_core::units::Weight;
+use tenantd_host::cgroup::Dialect;
+use tenantd_policy::model::{Allocation, Policy, Tenant};
 
 use crate::util;
 

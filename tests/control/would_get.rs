@@ -1,13 +1,13 @@
 //! What a tenant would get if it woke up is what the allocation gives it then.
 
 use proptest::prelude::*;
-use tenantd::control::demand::Demand;
-use tenantd::control::target;
-use tenantd::control::tree;
-use tenantd::control::would_get::would_get;
-use tenantd::policy::model::{Allocation, Amount, Policy, Tenant};
-use tenantd::resource::{CPU, MEMORY, PerResource, Resource};
-use tenantd::units::Weight;
+use tenantd_control::demand::Demand;
+use tenantd_control::target;
+use tenantd_control::tree;
+use tenantd_control::would_get::would_get;
+use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd_core::units::Weight;
+use tenantd_policy::model::{Allocation, Amount, Policy, Tenant};
 
 use super::{CAPACITY, tree_and_demands};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tenantd::dop::band::{Band, DWELL, Observation, Supply};
+use tenantd_dop::band::{Band, DWELL, Observation, Supply};
 
 fn at(second: u64) -> Duration {
     Duration::from_secs(second)

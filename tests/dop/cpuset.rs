@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use tenantd::dop::CpuSet;
+use tenantd_dop::CpuSet;
 
 #[test]
 fn the_kernels_list_format_parses() {

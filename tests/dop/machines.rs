@@ -1,8 +1,8 @@
 //! Machines to test on: regular ones, and random ones with holes.
 
 use proptest::prelude::*;
-use tenantd::dop::CpuSet;
-use tenantd::dop::topology::{CpuPlace, Topology};
+use tenantd_dop::CpuSet;
+use tenantd_dop::topology::{CpuPlace, Topology};
 
 /// A machine of the same shape everywhere. CPU numbers run as on x86: first all first threads, then all
 /// second ones.

@@ -1,10 +1,10 @@
 //! The drawing of a machine.
 
 use proptest::prelude::*;
-use tenantd::dop::CpuSet;
-use tenantd::dop::map::{Entry, WIDTH_MAX, render};
-use tenantd::dop::placement::{Request, Want, place};
-use tenantd::dop::topology::Topology;
+use tenantd_dop::CpuSet;
+use tenantd_dop::map::{Entry, WIDTH_MAX, render};
+use tenantd_dop::placement::{Request, Want, place};
+use tenantd_dop::topology::Topology;
 
 use super::machines::{any_machine, shape};
 

@@ -2,9 +2,9 @@
 
 mod properties;
 
-use tenantd::dop::CpuSet;
-use tenantd::dop::placement::{Placement, Reason, Refusal, Request, Want, place};
-use tenantd::dop::topology::{CpuPlace, Level, Topology};
+use tenantd_dop::CpuSet;
+use tenantd_dop::placement::{Placement, Reason, Refusal, Request, Want, place};
+use tenantd_dop::topology::{CpuPlace, Level, Topology};
 
 use super::machines::shape;
 

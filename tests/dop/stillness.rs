@@ -7,9 +7,9 @@
 
 use std::time::Duration;
 
-use tenantd::dop::band::{Band, DWELL};
-use tenantd::dop::tenant::{Claimant, Sample, Width, targets, tick};
-use tenantd::fair::max_min;
+use tenantd_dop::band::{Band, DWELL};
+use tenantd_dop::tenant::{Claimant, Sample, Width, targets, tick};
+use tenantd_fair::max_min;
 
 const HOURS: u64 = 2;
 const SECONDS: u64 = HOURS * 3600;

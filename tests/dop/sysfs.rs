@@ -9,11 +9,11 @@ use std::fs;
 use std::path::Path;
 
 use tempfile::TempDir;
-use tenantd::dop::placement::{Request, Want, place};
-use tenantd::dop::topology::{Level, Topology};
-use tenantd::dop::{CpuSet, topology};
-use tenantd::host::kernfs::RealKernFs;
-use tenantd::host::topology::{ReadTopologyError, online, read};
+use tenantd_dop::placement::{Request, Want, place};
+use tenantd_dop::topology::{Level, Topology};
+use tenantd_dop::{CpuSet, topology};
+use tenantd_host::kernfs::RealKernFs;
+use tenantd_host::topology::{ReadTopologyError, online, read};
 
 const XEON: &str = include_str!("sysfs/xeon-2-sockets.txt");
 const EPYC: &str = include_str!("sysfs/epyc-nps4.txt");

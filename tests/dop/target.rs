@@ -2,11 +2,9 @@
 
 use proptest::prelude::*;
 use serde::Deserialize;
-use tenantd::dop::target::{
-    Admission, Place, Problem, ProblemError, Query, Reason, Running, Width,
-};
-use tenantd::dop::{imci, target};
-use tenantd::fair::integer::{Claim, apportion};
+use tenantd_dop::target::{Admission, Place, Problem, ProblemError, Query, Reason, Running, Width};
+use tenantd_dop::{imci, target};
+use tenantd_fair::integer::{Claim, apportion};
 
 #[derive(Debug, Deserialize)]
 struct Suite<T> {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tenantd::dop::band::Band;
-use tenantd::dop::tenant::{Claimant, Sample, Target, Width, slots, targets, tick};
-use tenantd::fair::integer::{self, Claim};
+use tenantd_dop::band::Band;
+use tenantd_dop::tenant::{Claimant, Sample, Target, Width, slots, targets, tick};
+use tenantd_fair::integer::{self, Claim};
 
 /// A tenant that could use everything.
 fn busy(allocation_cpus: f64) -> Claimant {

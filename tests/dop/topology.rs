@@ -1,8 +1,8 @@
 //! The picture of a machine: domains nest and partition it.
 
 use proptest::prelude::*;
-use tenantd::dop::CpuSet;
-use tenantd::dop::topology::{CpuPlace, Level, Topology, TopologyError};
+use tenantd_dop::CpuSet;
+use tenantd_dop::topology::{CpuPlace, Level, Topology, TopologyError};
 
 use super::machines::{any_machine, shape};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tenantd::dop::CpuSet;
-use tenantd::dop::transition::{Group, Write, is_held, plan};
+use tenantd_dop::CpuSet;
+use tenantd_dop::transition::{Group, Write, is_held, plan};
 
 fn cpus(text: &str) -> CpuSet {
     text.parse().unwrap()

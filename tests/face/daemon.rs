@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use tenantd::control::explanation::{Explanation, ValueStep};
-use tenantd::control::jobs::{JobsStatus, TenantJobs, WaitCount};
-use tenantd::control::reason::{Outsider, ReasonKind};
-use tenantd::control::status::{
+use tenantd_control::explanation::{Explanation, ValueStep};
+use tenantd_control::jobs::{JobsStatus, TenantJobs, WaitCount};
+use tenantd_control::reason::{Outsider, ReasonKind};
+use tenantd_control::status::{
     ActionStatus, AgentStatus, FaultStatus, FaultsStatus, GroupStatus, HostStatus, ReasonStatus,
     Status, TenantStatus, Thresholds,
 };
-use tenantd::policy::model::Mode;
-use tenantd::resource::PerResource;
+use tenantd_core::resource::PerResource;
+use tenantd_policy::model::Mode;
 
 /// A status with tenants of every kind: below its share, pinned, satisfied, not measured.
 pub(crate) fn status() -> Status {

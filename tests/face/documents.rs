@@ -6,9 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use tenantd::accounts::Answer;
-use tenantd::policy::{HostFacts, load_with_host};
-use tenantd::units::Bytes;
+use tenantd_core::units::Bytes;
+use tenantd_policy::accounts::Answer;
+use tenantd_policy::{HostFacts, load_with_host};
 
 use crate::util;
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Stdio;
 
-use tenantd::policy::rules::RULES;
+use tenantd_policy::rules::RULES;
 
 use crate::util;
 

@@ -4,12 +4,12 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tenantd::cli::args::SortKey;
-use tenantd::cli::top::inspect::{Inspection, Inspector, Member, Process, homes};
-use tenantd::cli::top::view::{Key, View};
-use tenantd::control::explanation::{Explanation, MemberStep, ValueStep};
-use tenantd::control::status::Status;
-use tenantd::sim::{Layout, Load, SimHost, SimKernel, Workload};
+use tenantctl::args::SortKey;
+use tenantctl::top::inspect::{Inspection, Inspector, Member, Process, homes};
+use tenantctl::top::view::{Key, View};
+use tenantd_control::explanation::{Explanation, MemberStep, ValueStep};
+use tenantd_control::status::Status;
+use tenantd_sim::{Layout, Load, SimHost, SimKernel, Workload};
 
 use super::daemon::{Daemon, explanation, status};
 use super::terminal::OnTerminal;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Stdio;
 
-use tenantd::cli::metrics::{METRICS, UP, openmetrics, prometheus};
-use tenantd::control::status::{GroupStatus, Status, TenantStatus};
+use tenantctl::metrics::{METRICS, UP, openmetrics, prometheus};
+use tenantd_control::status::{GroupStatus, Status, TenantStatus};
 
 use super::daemon::{Daemon, nobody, status};
 use super::openmetrics::read;

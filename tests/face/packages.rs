@@ -7,8 +7,8 @@ use std::process::Command;
 
 use clap::Parser;
 use serde_json::Value;
-use tenantd::cli::args::Tenantd;
-use tenantd::policy::model::Mode;
+use tenantctl::args::Tenantd;
+use tenantd_policy::model::Mode;
 
 use crate::util;
 
@@ -20,7 +20,9 @@ fn metadata() -> Value {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);
     let told: Value = serde_json::from_str(&util::run(&mut cargo).out).unwrap();
-    told["packages"][0]["metadata"].clone()
+    let packages = told["packages"].as_array().unwrap();
+    let tenantd = packages.iter().find(|package| package["name"] == "tenantd").unwrap();
+    tenantd["metadata"].clone()
 }
 
 /// Source and destination of each asset of a package.
@@ -116,7 +118,7 @@ fn of_the_service(key: &str) -> String {
 #[test]
 fn the_service_may_open_what_the_largest_policy_needs() {
     let descriptors: usize = of_the_service("LimitNOFILE=").parse().unwrap();
-    assert!(descriptors >= 9 * tenantd::policy::MOST_TENANTS, "{descriptors}");
+    assert!(descriptors >= 9 * tenantd_policy::MOST_TENANTS, "{descriptors}");
 }
 
 #[test]

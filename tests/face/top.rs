@@ -10,12 +10,12 @@ use nix::unistd::Pid;
 use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 use ratatui::{Frame, Terminal};
-use tenantd::cli::args::SortKey;
-use tenantd::cli::top::bars::{self, Cell};
-use tenantd::cli::top::draw;
-use tenantd::cli::top::view::{Key, View};
-use tenantd::control::status::{Status, TenantStatus, Thresholds};
-use tenantd::resource::{CPU, MEMORY};
+use tenantctl::args::SortKey;
+use tenantctl::top::bars::{self, Cell};
+use tenantctl::top::draw;
+use tenantctl::top::view::{Key, View};
+use tenantd_control::status::{Status, TenantStatus, Thresholds};
+use tenantd_core::resource::{CPU, MEMORY};
 
 use super::daemon::{Daemon, nobody, status};
 use super::terminal::{OnTerminal, Pty, terminal};

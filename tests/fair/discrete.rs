@@ -4,7 +4,7 @@
 //! the step goes down from the machine to the member with the smallest share. It shares no code with the
 //! product, and is exact to about a step.
 
-use tenantd::fair::{Kind, Node};
+use tenantd_fair::{Kind, Node};
 
 /// The machine and its tenants, and how far they have come.
 pub(crate) struct Filling<'a> {

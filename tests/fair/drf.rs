@@ -1,7 +1,7 @@
 //! Properties of the sweep, over random instances, and what must not be asserted of it.
 
 use proptest::prelude::*;
-use tenantd::fair::{
+use tenantd_fair::{
     self, Algorithm, Bounds, Demand, Field, Kind, Node, Place, Problem, Reason, Solution, State,
     WorkConserving, max_min, measure, problem,
 };
@@ -10,7 +10,7 @@ use super::instances::{Shape, assert_close, assert_within, instance};
 use super::lexicographic;
 
 fn solve(problem: &Problem, work_conserving: WorkConserving) -> Solution {
-    fair::allocate(problem, Algorithm::Drf, work_conserving)
+    tenantd_fair::allocate(problem, Algorithm::Drf, work_conserving)
 }
 
 fn drf(capacity: &[f64], nodes: &[Node]) -> (Problem, Solution) {
@@ -333,7 +333,7 @@ fn what_there_is_none_of_is_not_divided() {
 fn tasks_fill_the_machine() {
     let nodes = [unlimited(&[0.1, 0.3]), unlimited(&[0.2, 0.1])];
     let problem = Problem::try_new(vec![0.9, 0.9], nodes.to_vec()).unwrap();
-    let solution = fair::allocate(&problem, Algorithm::DrfTasks, WorkConserving::No);
+    let solution = tenantd_fair::allocate(&problem, Algorithm::DrfTasks, WorkConserving::No);
     assert!(fractions(&solution).iter().all(|tasks| tasks.fract() == 0.0));
     for leaf in &solution.leaves {
         let task = problem.task(leaf.node);
@@ -342,7 +342,7 @@ fn tasks_fill_the_machine() {
     }
     // Nine tasks of 0.1 fill 0.9, whatever the last bit of their sum.
     let problem = Problem::try_new(vec![0.9], vec![unlimited(&[0.1])]).unwrap();
-    let solution = fair::allocate(&problem, Algorithm::DrfTasks, WorkConserving::No);
+    let solution = tenantd_fair::allocate(&problem, Algorithm::DrfTasks, WorkConserving::No);
     assert_eq!(fractions(&solution), [9.0]);
     assert!(solution.allocation[0] <= 0.9);
 }
@@ -351,8 +351,8 @@ fn tasks_fill_the_machine() {
 fn tasks_without_demand_are_not_granted() {
     let nodes = vec![unlimited(&[0.0]), unlimited(&[1.0])];
     let problem = Problem::try_new(vec![3.0], nodes).unwrap();
-    assert_eq!(fair::tasks::most_tasks(&problem), 3.0);
-    let solution = fair::allocate(&problem, Algorithm::DrfTasks, WorkConserving::No);
+    assert_eq!(tenantd_fair::tasks::most_tasks(&problem), 3.0);
+    let solution = tenantd_fair::allocate(&problem, Algorithm::DrfTasks, WorkConserving::No);
     assert_eq!(solution.order, [1, 1, 1]);
     assert_eq!(solution.leaves[0].state, State::NoDemand);
 }
@@ -363,7 +363,7 @@ fn guaranteed_tasks_are_granted_first() {
     late.guarantee = vec![4.5];
     let nodes = vec![unlimited(&[1.0]), leaf(&[1.0], late)];
     let problem = Problem::try_new(vec![6.0], nodes).unwrap();
-    let solution = fair::allocate(&problem, Algorithm::DrfTasks, WorkConserving::No);
+    let solution = tenantd_fair::allocate(&problem, Algorithm::DrfTasks, WorkConserving::No);
     assert_eq!(fractions(&solution), [2.0, 4.0]);
     assert_eq!(solution.order, [1, 1, 1, 1, 0, 0]);
 }
@@ -410,12 +410,12 @@ fn guarantees_cannot_exceed_the_capacity() {
     let errors = Problem::try_new(vec![4.0], vec![guaranteed(3.0), guaranteed(2.0)]).unwrap_err();
     let place = Place::Node { node: 1, field: Field::Guarantee, resource: Some(0) };
     let reason = Reason::Overbooked { promised: 5.0, capacity: 4.0 };
-    assert_eq!(errors, [fair::ProblemError { place, reason }]);
+    assert_eq!(errors, [tenantd_fair::ProblemError { place, reason }]);
     // As targets they are only that; and nothing runs away, whatever rule is asked for.
     let terms = problem::Terms { guarantees: problem::Guarantees::Targets, ..Default::default() };
     let nodes = vec![guaranteed(3.0), guaranteed(2.0)];
     let problem = Problem::try_new_on(terms, vec![4.0], nodes).unwrap();
-    let yarn = fair::allocate(&problem, Algorithm::Yarn, WorkConserving::No);
+    let yarn = tenantd_fair::allocate(&problem, Algorithm::Yarn, WorkConserving::No);
     assert_eq!(yarn.allocation, [3.0, 2.0]);
     for work_conserving in [WorkConserving::No, WorkConserving::Yes] {
         solve(&problem, work_conserving);

@@ -2,8 +2,8 @@
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem as Program, Variable};
 use proptest::prelude::*;
-use tenantd::fair::problem::{Terms, Weights};
-use tenantd::fair::{
+use tenantd_fair::problem::{Terms, Weights};
+use tenantd_fair::{
     self, Algorithm, Bounds, Demand, Kind, Leaf, Node, Problem, Solution, State, WorkConserving,
     measure,
 };
@@ -13,7 +13,7 @@ use super::instances::{Shape, assert_close, assert_within, instance};
 
 fn solve(capacity: &[f64], nodes: &[Node], algorithm: Algorithm) -> (Problem, Solution) {
     let problem = Problem::try_new(capacity.to_vec(), nodes.to_vec()).unwrap();
-    let solution = fair::allocate(&problem, algorithm, WorkConserving::No);
+    let solution = tenantd_fair::allocate(&problem, algorithm, WorkConserving::No);
     (problem, solution)
 }
 
@@ -21,7 +21,7 @@ fn solve(capacity: &[f64], nodes: &[Node], algorithm: Algorithm) -> (Problem, So
 fn drf_as_given(capacity: &[f64], nodes: &[Node]) -> (Problem, Solution) {
     let terms = Terms { weights: Weights::Normalised, ..Terms::default() };
     let problem = Problem::try_new_on(terms, capacity.to_vec(), nodes.to_vec()).unwrap();
-    let solution = fair::allocate(&problem, Algorithm::Drf, WorkConserving::No);
+    let solution = tenantd_fair::allocate(&problem, Algorithm::Drf, WorkConserving::No);
     (problem, solution)
 }
 
@@ -127,7 +127,7 @@ proptest! {
     fn bounds_of_groups_are_kept((capacity, nodes) in instance(Shape::PROMISED), second: bool) {
         let work_conserving = if second { WorkConserving::Yes } else { WorkConserving::No };
         let problem = Problem::try_new(capacity.clone(), nodes.clone()).unwrap();
-        let solution = fair::allocate(&problem, Algorithm::Drf, work_conserving);
+        let solution = tenantd_fair::allocate(&problem, Algorithm::Drf, work_conserving);
         let below = |leaf: usize, node: usize| {
             leaf == node || problem.groups_above(leaf).any(|group| group == node)
         };
@@ -178,7 +178,7 @@ proptest! {
             (Algorithm::MaxMin, WorkConserving::No),
         ] {
             let problem = Problem::try_new(capacity.clone(), nodes.clone()).unwrap();
-            let solution = fair::allocate(&problem, algorithm, work_conserving);
+            let solution = tenantd_fair::allocate(&problem, algorithm, work_conserving);
             for leaf in &solution.leaves {
                 let (got, expected) = (solution.allocation(leaf.node)[0], expected[leaf.node]);
                 prop_assert!(
@@ -196,7 +196,7 @@ proptest! {
         (capacity, nodes) in instance(Shape { resources: 1..=1, nodes: 2..=7, ..Shape::PROMISED }),
     ) {
         let problem = Problem::try_new(capacity.clone(), nodes.clone()).unwrap();
-        let solution = fair::allocate(&problem, Algorithm::Drf, WorkConserving::No);
+        let solution = tenantd_fair::allocate(&problem, Algorithm::Drf, WorkConserving::No);
         let optimum = super::lexicographic::optimum_of_tree(&problem);
         for leaf in &solution.leaves {
             let (got, expected) = (solution.allocation(leaf.node)[0], optimum[leaf.node]);
@@ -212,8 +212,8 @@ proptest! {
         let mut tree = nodes;
         tree.push(Node { parent: None, weight: vec![5.0; capacity.len()], kind: Kind::Group(Bounds::none(capacity.len())) });
         let tree = Problem::try_new(capacity, tree).unwrap();
-        let flat = fair::allocate(&flat, Algorithm::Drf, work_conserving);
-        let tree = fair::allocate(&tree, Algorithm::Drf, work_conserving);
+        let flat = tenantd_fair::allocate(&flat, Algorithm::Drf, work_conserving);
+        let tree = tenantd_fair::allocate(&tree, Algorithm::Drf, work_conserving);
         for (got, expected) in tree.allocation.iter().zip(&flat.allocation) {
             assert_close(*got, *expected, "in a tree");
         }
@@ -232,7 +232,7 @@ proptest! {
     fn the_tree_keeps_capacity_and_bounds((capacity, nodes) in instance(Shape::TREE), second: bool) {
         let work_conserving = if second { WorkConserving::Yes } else { WorkConserving::No };
         let problem = Problem::try_new(capacity.clone(), nodes.clone()).unwrap();
-        let solution = fair::allocate(&problem, Algorithm::Drf, work_conserving);
+        let solution = tenantd_fair::allocate(&problem, Algorithm::Drf, work_conserving);
         for (r, whole) in capacity.iter().enumerate() {
             let leaves = solution.leaves.iter();
             assert_within(*whole, leaves.map(|leaf| solution.allocation(leaf.node)[r]));

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use proptest::prelude::*;
-use tenantd::fair::{Bounds, Demand, Kind, Node};
+use tenantd_fair::{Bounds, Demand, Kind, Node};
 
 /// Panics unless `got` is `expected` within a relative 1e-9.
 pub(crate) fn assert_close(got: f64, expected: f64, what: &str) {

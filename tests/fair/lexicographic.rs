@@ -5,7 +5,7 @@
 //! he alone could be raised further. Who cannot is fixed, and the rest are raised again.
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem as Program, Variable};
-use tenantd::fair::Problem;
+use tenantd_fair::Problem;
 
 /// The tasks of every leaf of a flat problem.
 pub(crate) fn optimum(problem: &Problem) -> Vec<f64> {

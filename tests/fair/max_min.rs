@@ -1,9 +1,9 @@
 //! Properties of one resource, and of whole slots.
 
 use proptest::prelude::*;
-use tenantd::fair::integer::{self, apportion};
-use tenantd::fair::max_min::{Claim, Division, divide};
-use tenantd::fair::yarn::{self, Queue};
+use tenantd_fair::integer::{self, apportion};
+use tenantd_fair::max_min::{Claim, Division, divide};
+use tenantd_fair::yarn::{self, Queue};
 
 use super::instances::assert_within;
 

@@ -250,7 +250,7 @@ fn a_file_without_its_parts_is_refused() {
     assert_eq!(run(&[0xff, 0xfe, b'a'], &[]).status.code(), Some(78));
     assert_eq!(run(b"", &["--nonsense"]).status.code(), Some(2));
     let missing =
-        Command::new(env!("CARGO_BIN_EXE_tenantctl")).args(["solve", "/no/such/file"]).output();
+        Command::new(crate::programs::path("tenantctl")).args(["solve", "/no/such/file"]).output();
     assert_eq!(missing.unwrap().status.code(), Some(1));
 }
 

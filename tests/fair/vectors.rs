@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use std::path::Path;
 
 use serde_json::{Map, Value};
-use tenantd::fair::problem::{Terms, Weights};
-use tenantd::fair::{
+use tenantd_fair::problem::{Terms, Weights};
+use tenantd_fair::{
     self, Algorithm, Bounds, Demand, Kind, Node, Problem, Solution, State, WorkConserving, integer,
     max_min, yarn,
 };
@@ -77,7 +77,7 @@ fn leaf(resources: &[String], parent: Option<usize>, tenant: &Value, unbounded: 
 }
 
 fn drf(problem: &Problem) -> Solution {
-    fair::allocate(problem, Algorithm::Drf, WorkConserving::No)
+    tenantd_fair::allocate(problem, Algorithm::Drf, WorkConserving::No)
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn drf_tasks() {
             }
         };
         let problem = Problem::try_new(capacity.clone(), order.iter().map(user).collect()).unwrap();
-        let solution = fair::allocate(&problem, Algorithm::DrfTasks, WorkConserving::No);
+        let solution = tenantd_fair::allocate(&problem, Algorithm::DrfTasks, WorkConserving::No);
         for leaf in &solution.leaves {
             assert_eq!(leaf.fraction, number(&vector["expect"]["tasks"][&order[leaf.node]]));
         }

@@ -3,9 +3,9 @@
 //!
 //! A target panics where a promise is broken; whatever else it may do with its bytes is right.
 
-use tenantd::policy::{self, outline::Outline, report::Style};
-use tenantd::varlink::interface::Method;
-use tenantd::varlink::wire::{Call, Framer};
+use tenantd_policy::{self as policy, outline::Outline, report::Style};
+use tenantd_varlink::interface::Method;
+use tenantd_varlink::wire::{Call, Framer};
 
 /// Bytes on the wire: in pieces, framed, parsed as calls of every method. The first two say how long a
 /// message may be and how long the pieces are.

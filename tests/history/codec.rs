@@ -5,15 +5,15 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use tenantd::codec::{Coded, In, Out, decode, encode, fingerprint};
-use tenantd::control::drift::Observation;
-use tenantd::control::plan::{Knob, Value};
-use tenantd::control::reason::{LimitAbove, Outsider, Surroundings};
-use tenantd::control::sample::{HostSample, MemorySample, PidsSample, TenantSample, ThreadSample};
-use tenantd::control::step::{Input, NodeInput};
-use tenantd::dop::CpuSet;
-use tenantd::resource::{CPU, MEMORY, Resource};
-use tenantd::units::Limit;
+use tenantd_control::drift::Observation;
+use tenantd_control::plan::{Knob, Value};
+use tenantd_control::reason::{LimitAbove, Outsider, Surroundings};
+use tenantd_control::sample::{HostSample, MemorySample, PidsSample, TenantSample, ThreadSample};
+use tenantd_control::step::{Input, NodeInput};
+use tenantd_core::codec::{Coded, In, Out, decode, encode, fingerprint};
+use tenantd_core::resource::{CPU, MEMORY, Resource};
+use tenantd_core::units::Limit;
+use tenantd_dop::CpuSet;
 
 fn resource() -> impl Strategy<Value = Resource> {
     prop_oneof![Just(CPU), Just(MEMORY)]

@@ -4,16 +4,16 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use tenantd::codec::encode;
-use tenantd::control::control_loop::ControlLoop;
-use tenantd::control::event::{Event, Witness};
-use tenantd::control::sample::HostSample;
-use tenantd::control::step::{Input, NodeInput, Settings};
-use tenantd::control::tree::{Tree, flatten};
-use tenantd::host::recording::recorder::Recorder;
-use tenantd::host::recording::ring::{Bounds, Ring, segments};
-use tenantd::host::recording::segment::{Head, whole_bytes};
-use tenantd::host::recording::tape::{Tape, TapeError};
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::event::{Event, Witness};
+use tenantd_control::sample::HostSample;
+use tenantd_control::step::{Input, NodeInput, Settings};
+use tenantd_control::tree::{Tree, flatten};
+use tenantd_core::codec::encode;
+use tenantd_host::recording::recorder::Recorder;
+use tenantd_host::recording::ring::{Bounds, Ring, segments};
+use tenantd_host::recording::segment::{Head, whole_bytes};
+use tenantd_host::recording::tape::{Tape, TapeError};
 
 use crate::util::{self, Dice};
 

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use tenantd::control::control_loop::ControlLoop;
-use tenantd::control::drift::Observation;
-use tenantd::control::event::{Event, Witness};
-use tenantd::control::plan::{Knob, Value};
-use tenantd::control::sample::{HostSample, MemorySample, TenantSample, ThreadSample};
-use tenantd::control::step::{Input, NodeInput, Settings};
-use tenantd::control::thread_budget::Look;
-use tenantd::control::tree::{Tree, flatten};
-use tenantd::host::recording::recorder::Recorder;
-use tenantd::host::recording::ring::{Bounds, segments};
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::drift::Observation;
+use tenantd_control::event::{Event, Witness};
+use tenantd_control::plan::{Knob, Value};
+use tenantd_control::sample::{HostSample, MemorySample, TenantSample, ThreadSample};
+use tenantd_control::step::{Input, NodeInput, Settings};
+use tenantd_control::thread_budget::Look;
+use tenantd_control::tree::{Tree, flatten};
+use tenantd_host::recording::recorder::Recorder;
+use tenantd_host::recording::ring::{Bounds, segments};
 
 use crate::util::{self, Dice};
 

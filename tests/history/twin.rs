@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 
-use tenantd::codec::{In, Out, decode, encode};
-use tenantd::control::control_loop::ControlLoop;
-use tenantd::control::event::{Event, Memory, Witness};
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::event::{Event, Memory, Witness};
+use tenantd_core::codec::{In, Out, decode, encode};
 
 thread_local! {
     static DECISIONS: Cell<u64> = const { Cell::new(0) };

@@ -40,7 +40,7 @@ fn check(dir: &Path, group: &[u8], policy: &str) -> Option<String> {
     script += "exec \"$0\" check \"$1\"";
     let mut command = Command::new("unshare");
     command.args(["-m", "--propagation", "private", "sh", "-c", &script]);
-    command.arg(env!("CARGO_BIN_EXE_tenantctl")).arg(at);
+    command.arg(crate::programs::path("tenantctl")).arg(at);
     let ran = util::run(&mut command);
     assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
     // Messages are wrapped.

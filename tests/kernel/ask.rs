@@ -8,8 +8,8 @@ use std::process::Command;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use tenantd::control::explain::Explanation;
-use tenantd::host::cgroup::{Dialect, Facet};
+use tenantd_control::explain::Explanation;
+use tenantd_host::cgroup::{Dialect, Facet};
 
 use super::ground::{Daemon, Ground};
 use crate::util::{self, Ran, assert_same, fits_a_terminal, wait_until};

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
-use tenantd::dop::CpuSet;
-use tenantd::host::cgroup::{Dialect, Facet};
+use tenantd_dop::CpuSet;
+use tenantd_host::cgroup::{Dialect, Facet};
 
 use super::ground::{Daemon, Ground};
 use crate::util::{self, assert_same, wait_until};

@@ -4,8 +4,8 @@
 use std::process::{Child, Stdio};
 
 use serde_json::json;
-use tenantd::host::cgroup::{Dialect, Facet};
-use tenantd::queue::discipline::Name;
+use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_queue::discipline::Name;
 
 use super::ask::Asked;
 use super::ground::Ground;

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
-use tenantd::host::cgroup::{Dialect, Facet, Layout, Tree};
-use tenantd::policy::model::{HierarchyChoice, RootChoice};
+use tenantd_host::cgroup::{Dialect, Facet, Layout, Tree};
+use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
 use crate::util::{self, CGROUP_FILES, Snapshot};
 

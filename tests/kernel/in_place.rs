@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
-use tenantd::host::cgroup::{Dialect, Facet};
+use tenantd_host::cgroup::{Dialect, Facet};
 
 use super::ground::{Daemon, Ground};
 use crate::util::{self, assert_same, wait_until};

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use tenantd::host::cgroup::Facet;
+use tenantd_host::cgroup::Facet;
 
 use super::ask::Asked;
 use super::jobs::{Client, call, has_no_job_cgroups, is_empty, jobs, nr_open_files};

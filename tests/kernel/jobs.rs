@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use tenantd::host::cgroup::{Dialect, Facet};
+use tenantd_host::cgroup::{Dialect, Facet};
 
 use super::ask::{Asked, as_nobody};
 use super::ground::Ground;

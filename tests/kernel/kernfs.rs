@@ -4,8 +4,8 @@ use std::fs;
 use std::process::Command;
 
 use nix::errno::Errno;
-use tenantd::host::cgroup::{Cgroup, Dialect, Facet, Last};
-use tenantd::host::kernfs::{ErrorKind, KernFs, Operation, RealKernFs};
+use tenantd_host::cgroup::{Cgroup, Dialect, Facet, Last};
+use tenantd_host::kernfs::{ErrorKind, KernFs, Operation, RealKernFs};
 
 use super::ground::Ground;
 

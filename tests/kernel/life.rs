@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tenantd::host::cgroup::{Dialect, Facet};
+use tenantd_host::cgroup::{Dialect, Facet};
 
 use super::ground::{Daemon, Ground};
 use crate::util::{self, assert_same, wait_until};

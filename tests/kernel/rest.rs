@@ -37,7 +37,7 @@ fn cgroups_of_empty_stay_and_loose_processes_are_claimed() {
     let bind = script(&ground, |root, mount| format!("mount --bind {root} {mount}\n"));
     let mut command = Command::new("sh");
     command.args(["-c", &enter, "unshare", "-Cm", "--propagation", "private", "sh", "-c", &bind]);
-    command.args([env!("CARGO_BIN_EXE_tenantd"), "--root", "tenants", "--policy"]).arg(policy);
+    command.args([crate::programs::path("tenantd"), "--root", "tenants", "--policy"]).arg(policy);
     command.arg("--state-dir").arg(ground.state_dir());
     let daemon = Daemon::start(&mut command);
     wait_until("the loose process to be claimed", || ground.pids("tenants/others") == [loose]);

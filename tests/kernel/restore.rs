@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
-use tenantd::host::cgroup::Facet;
+use tenantd_host::cgroup::Facet;
 
 use super::ground::{Daemon, Ground};
 use crate::util::{self, Snapshot, assert_same, wait_until};

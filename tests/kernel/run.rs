@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tenantd::host::cgroup::Facet;
-use tenantd::valve::Valve;
+use tenantd_host::cgroup::Facet;
+use tenantd_host::valve::Valve;
 
 use super::ground::{Daemon, Ground};
 use crate::util::{self, wait_until};

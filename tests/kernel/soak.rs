@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use tenantd::host::kernfs::RealKernFs;
+use tenantd_host::kernfs::RealKernFs;
 
 use super::ground::Ground as Piece;
 use crate::soak::campaign;

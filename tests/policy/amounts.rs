@@ -1,11 +1,11 @@
 //! Percentages of the machine: how they are read, shown and judged.
 
-use tenantd::control::tree;
-use tenantd::policy::model::{Amount, Policy};
-use tenantd::policy::outline::Outline;
-use tenantd::policy::{HostFacts, load_from, load_text};
-use tenantd::resource::{CPU, MEMORY, PerResource};
-use tenantd::units::Bytes;
+use tenantd_control::tree;
+use tenantd_core::resource::{CPU, MEMORY, PerResource};
+use tenantd_core::units::Bytes;
+use tenantd_policy::model::{Amount, Policy};
+use tenantd_policy::outline::Outline;
+use tenantd_policy::{HostFacts, load_from, load_text};
 
 /// Of eight CPUs and 16 GiB.
 const PERCENT: &str = "version: 1\nhost: { reserve: { cpu: 12.5%, memory: 1GiB } }\ntenants:\n  \
@@ -34,7 +34,10 @@ fn policy(text: &str) -> Policy {
 fn a_percentage_is_kept_as_written_and_resolved_for_a_machine() {
     let policy = policy(PERCENT);
     let machine = of_size(8, 16).machine();
-    assert_eq!(policy.host.reserve.of(machine), PerResource([1.0, (1_u64 << 30) as f64]));
+    assert_eq!(
+        Amount::of_each(&policy.host.reserve, machine),
+        PerResource([1.0, (1_u64 << 30) as f64])
+    );
     let nodes = tree::flatten(&policy);
     assert_eq!(nodes[0].limit, PerResource([None, None]), "resolved without a machine");
     let nodes = tree::on_machine(&policy, machine);

@@ -11,7 +11,7 @@ const WARNED: &str = "tests/fixtures/policy/p009-ignored-file";
 const NOTED: &str = "tests/fixtures/policy/p029-partial-weight.yaml";
 
 fn check(arguments: &[&str], input: &str) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tenantctl"));
+    let mut command = Command::new(crate::programs::path("tenantctl"));
     command.arg("check").args(arguments).stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

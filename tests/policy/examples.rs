@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use tenantd::policy::report::Severity;
-use tenantd::policy::{HostFacts, load_with_host};
-use tenantd::units::Bytes;
+use tenantd_core::units::Bytes;
+use tenantd_policy::report::Severity;
+use tenantd_policy::{HostFacts, load_with_host};
 
 fn examples() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("policies").unwrap().map(|entry| entry.unwrap().path());

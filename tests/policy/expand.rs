@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use proptest::prelude::*;
-use tenantd::accounts::people::People;
-use tenantd::policy::expand::{Found, FoundUser, Numbers, expand};
-use tenantd::policy::outline::Outline;
-use tenantd::policy::{Policy, is_tenant_name, load_text};
+use tenantd_policy::accounts::people::People;
+use tenantd_policy::expand::{Found, FoundUser, Numbers, expand};
+use tenantd_policy::outline::Outline;
+use tenantd_policy::{Policy, is_tenant_name, load_text};
 
 fn policy(tenants: &str) -> Policy {
     let text = format!("version: 1\ntenants:\n{tenants}");

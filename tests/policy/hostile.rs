@@ -8,8 +8,8 @@ use std::sync::mpsc;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use tempfile::TempDir;
-use tenantd::policy::report::{Severity, Style};
-use tenantd::policy::{Report, load};
+use tenantd_policy::report::{Severity, Style};
+use tenantd_policy::{Report, load};
 
 use super::codes;
 use crate::util;
@@ -228,7 +228,7 @@ fn as_nobody(path: &Path) {
     let directory = path.parent().unwrap();
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
     let program = directory.join("tenantctl");
-    fs::copy(env!("CARGO_BIN_EXE_tenantctl"), &program).unwrap();
+    fs::copy(crate::programs::path("tenantctl"), &program).unwrap();
     let output =
         Command::new(&program).arg("check").arg(path).uid(NOBODY).gid(NOBODY).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

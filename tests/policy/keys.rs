@@ -3,12 +3,12 @@
 use std::fs;
 
 use serde_json::Value;
-use tenantd::policy::key::{Flag, Row, rows};
-use tenantd::policy::keys::{POLICY, TENANT};
-use tenantd::policy::load_text;
-use tenantd::policy::outline::{Change, Outline};
-use tenantd::policy::report::Severity;
-use tenantd::policy::schema::schema;
+use tenantd_policy::key::{Flag, Row, rows};
+use tenantd_policy::keys::{POLICY, TENANT};
+use tenantd_policy::load_text;
+use tenantd_policy::outline::{Change, Outline};
+use tenantd_policy::report::Severity;
+use tenantd_policy::schema::schema;
 
 /// A key that has values of its own, and a policy in which nothing but it differs from the default.
 pub(crate) struct Changed {

@@ -6,14 +6,14 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenantd::policy::hint::listed;
-use tenantd::policy::keys::HOST;
-use tenantd::policy::model::*;
-use tenantd::policy::report::Severity;
-use tenantd::policy::{load, load_text, load_with_host};
-use tenantd::queue::discipline::Name;
-use tenantd::resource::PerResource;
-use tenantd::units::Weight;
+use tenantd_core::resource::PerResource;
+use tenantd_core::units::Weight;
+use tenantd_policy::hint::listed;
+use tenantd_policy::keys::HOST;
+use tenantd_policy::model::*;
+use tenantd_policy::report::Severity;
+use tenantd_policy::{load, load_text, load_with_host};
+use tenantd_queue::discipline::Name;
 
 use super::{codes, machine};
 
@@ -332,7 +332,7 @@ fn slots_follow_oversubscription() {
 }
 
 fn check(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tenantctl"));
+    let mut command = Command::new(crate::programs::path("tenantctl"));
     command.arg("check").args(arguments).output().unwrap()
 }
 
@@ -360,21 +360,21 @@ fn check_draws_the_tree_with_each_fair_share() {
 /// What a limit leaves over goes to the others, in the table of `check` and in the weights of the agent.
 #[test]
 fn check_and_the_agent_mean_the_same_by_a_fair_share() {
-    use tenantd::control::target::{fair_shares, targets};
-    use tenantd::control::{demand::Demand, tree};
+    use tenantd_control::target::{fair_shares, targets};
+    use tenantd_control::{demand::Demand, tree};
     let text = "version: 1\ntenants: { a: { limit: { cpu: 10m } }, b: {} }\n";
     let nodes = tree::flatten(&policy(text));
     let idle = vec![Demand::UNKNOWN; nodes.len()];
     let targets = targets(&nodes, &idle, PerResource([2.0, 1e9]), Allocation::Drf);
     let bursts: Vec<f64> =
-        targets.iter().map(|target| target.burst[tenantd::resource::CPU]).collect();
-    assert_eq!(bursts, fair_shares(&nodes, 2.0, tenantd::resource::CPU));
+        targets.iter().map(|target| target.burst[tenantd_core::resource::CPU]).collect();
+    assert_eq!(bursts, fair_shares(&nodes, 2.0, tenantd_core::resource::CPU));
     assert!((bursts[1] - 1.99).abs() < 1e-9, "{bursts:?}");
     let directory = written(&[("policy.yaml", text)]);
     let output = check(&[directory.path().to_str().unwrap()]);
     let table = String::from_utf8(output.stdout).unwrap();
     let cpus = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
-    let cpus: tenantd::dop::CpuSet = cpus.trim().parse().unwrap();
+    let cpus: tenantd_dop::CpuSet = cpus.trim().parse().unwrap();
     let share = format!(" {:.2} CPUs", cpus.iter().count() as f64 - 0.01);
     let row = table.lines().find(|line| line.starts_with("    b ")).unwrap();
     assert!(row.contains(&share), "{table}");

@@ -1,7 +1,7 @@
 //! Names are compared by what they stand for: on a machine as far as it knows, without one as far as the text tells.
 
-use tenantd::policy::rules::MOVED;
-use tenantd::policy::{load_from, load_text};
+use tenantd_policy::rules::MOVED;
+use tenantd_policy::{load_from, load_text};
 
 use super::machine;
 

@@ -1,7 +1,7 @@
 //! The difference between two policies.
 
-use tenantd::policy::load_text;
-use tenantd::policy::outline::{Change, Outline};
+use tenantd_policy::load_text;
+use tenantd_policy::outline::{Change, Outline};
 
 fn outline(text: &str) -> Outline {
     let text = format!("version: 1\n{text}");

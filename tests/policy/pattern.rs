@@ -1,6 +1,6 @@
 //! Patterns of cgroup paths: what they claim, and where two of them overlap.
 
-use tenantd::policy::pattern::{claims, overlap};
+use tenantd_policy::pattern::{claims, overlap};
 
 #[test]
 fn wildcards_stay_within_one_name() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use tenantd::policy::rest::{Claimed, Left};
+use tenantd_policy::rest::{Claimed, Left};
 
 fn claimed(cgroups: &[&str], has_systemd: bool) -> Claimed {
     let cgroups = cgroups.iter().map(|it| it.to_string()).collect();

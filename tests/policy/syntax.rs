@@ -1,8 +1,8 @@
 //! Texts that are no YAML, and trees that are no policy: the finding is at the line of the mistake and says
 //! what to write.
 
-use tenantd::policy::load_text;
-use tenantd::policy::parse::{Budget, Fault, tree};
+use tenantd_policy::load_text;
+use tenantd_policy::parse::{Budget, Fault, tree};
 
 /// A text, and where what is found: line, column, message, help.
 type Mistake = (&'static str, (usize, usize), &'static str, &'static str);

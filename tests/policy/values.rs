@@ -1,9 +1,9 @@
 //! What names, units, accounts, paths and lists of CPUs may look like, through the policies that have them.
 
-use tenantd::policy::hint::{listed, nearest};
-use tenantd::policy::load_text;
-use tenantd::policy::model::{CpusPolicy, RootChoice};
-use tenantd::policy::report::Severity;
+use tenantd_policy::hint::{listed, nearest};
+use tenantd_policy::load_text;
+use tenantd_policy::model::{CpusPolicy, RootChoice};
+use tenantd_policy::report::Severity;
 
 /// The codes of the errors of a policy.
 fn errors(text: &str) -> Vec<&'static str> {

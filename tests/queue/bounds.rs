@@ -1,6 +1,6 @@
 //! Reservations and limits, in every discipline.
 
-use tenantd::queue::{Discipline, Estimator, Pick, Rule, TenantId, Ties, virtual_time::Method};
+use tenantd_queue::{Discipline, Estimator, Pick, Rule, TenantId, Ties, virtual_time::Method};
 
 use super::harness::Case;
 
@@ -53,7 +53,7 @@ fn a_limit_alone_leaves_workers_idle_until_a_known_time() {
     case.terms[0].limit = 0.25;
     let mut queue = case.queue();
     for id in 0..3 {
-        assert!(queue.enqueue(TenantId(0), tenantd::queue::Request::new(id, 1.0), 10.0));
+        assert!(queue.enqueue(TenantId(0), tenantd_queue::Request::new(id, 1.0), 10.0));
     }
     let Pick::Run(first) = queue.pick(0, 10.0) else { panic!("nothing runs") };
     assert_eq!(queue.pick(1, 10.0), Pick::NotBefore(14.0));

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use proptest::prelude::*;
-use tenantd::fair::yarn::{Schedulable, compare};
-use tenantd::queue::{Discipline, Machine, Pick, Queue, Request, Setup, TenantId, Terms, Ties};
+use tenantd_fair::yarn::{Schedulable, compare};
+use tenantd_queue::{Discipline, Machine, Pick, Queue, Request, Setup, TenantId, Terms, Ties};
 
 fn queue(capacity: &[f64], terms: &[Terms]) -> Queue {
     queue_with(Ties::Earlier, capacity, terms)

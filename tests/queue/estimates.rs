@@ -1,8 +1,8 @@
 //! Unknown costs: what a tenant is charged, whatever was thought of its requests.
 
 use proptest::prelude::*;
-use tenantd::queue::virtual_time::Method;
-use tenantd::queue::{Discipline, Estimator, Ledger, Rule};
+use tenantd_queue::virtual_time::Method;
+use tenantd_queue::{Discipline, Estimator, Ledger, Rule};
 
 use super::harness::Case;
 

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use tenantd::queue::simulation::{Arrival, Ended, Observer, Run, Source, Work, simulate};
-use tenantd::queue::{Discipline, Machine, Queue, Setup, TenantId, Terms};
+use tenantd_queue::simulation::{Arrival, Ended, Observer, Run, Source, Work, simulate};
+use tenantd_queue::{Discipline, Machine, Queue, Setup, TenantId, Terms};
 
 /// One run of a queue.
 #[derive(Clone, Debug)]

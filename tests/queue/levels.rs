@@ -1,9 +1,9 @@
 //! Multilevel feedback and concurrency, by Trino's own tests.
 
 use serde_json::Value;
-use tenantd::queue::concurrency::{Concurrency, Drivers, TaskLoad};
-use tenantd::queue::multilevel::{LEVELS, Levels, Priority, level_of};
-use tenantd::queue::{Discipline, TenantId};
+use tenantd_queue::concurrency::{Concurrency, Drivers, TaskLoad};
+use tenantd_queue::multilevel::{LEVELS, Levels, Priority, level_of};
+use tenantd_queue::{Discipline, TenantId};
 
 use super::harness::Case;
 use super::vectors::{number, suite};

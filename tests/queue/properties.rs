@@ -1,9 +1,9 @@
 //! What holds of every discipline, over random instances.
 
 use proptest::prelude::*;
-use tenantd::queue::gps::Gps;
-use tenantd::queue::virtual_time::Method;
-use tenantd::queue::{
+use tenantd_queue::gps::Gps;
+use tenantd_queue::virtual_time::Method;
+use tenantd_queue::{
     Discipline, Estimator, Machine, Pick, Queue, Request, Rule, Setup, TenantId, Terms, Ties,
 };
 

@@ -4,8 +4,8 @@
 use std::cmp::Ordering;
 
 use proptest::prelude::*;
-use tenantd::queue::virtual_time::Method;
-use tenantd::queue::{Discipline, Estimator, Rule, TenantId};
+use tenantd_queue::virtual_time::Method;
+use tenantd_queue::{Discipline, Estimator, Rule, TenantId};
 
 use super::harness::Case;
 

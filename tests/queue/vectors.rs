@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use serde_json::{Map, Value};
-use tenantd::queue::gps::Gps;
-use tenantd::queue::virtual_time::Method;
-use tenantd::queue::{Discipline, Estimator, Ledger, Rule, TenantId};
+use tenantd_queue::gps::Gps;
+use tenantd_queue::virtual_time::Method;
+use tenantd_queue::{Discipline, Estimator, Ledger, Rule, TenantId};
 
 use super::harness::{Case, Trace};
 

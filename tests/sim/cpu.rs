@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{MIB, MOUNT, SECOND, duty, field, host, rates, read, write};
-use tenantd::sim::{Load, SimHost, SimKernel, Trace, Workload};
+use tenantd_sim::{Load, SimHost, SimKernel, Trace, Workload};
 
 fn close(actual: &[f64], expected: &[f64]) {
     let near = actual.iter().zip(expected).all(|(a, e)| (a - e).abs() < 2e-6);
@@ -75,7 +75,7 @@ fn without_the_controller_a_group_competes_thread_by_thread() {
     let mut kernel = SimKernel::new(SimHost { cpus: 3, ..SimHost::default() });
     let root = super::open(&mut kernel, "");
     for name in ["a", "b"] {
-        tenantd::host::kernfs::KernFs::make_dir(&mut kernel, root, name).unwrap();
+        tenantd_host::kernfs::KernFs::make_dir(&mut kernel, root, name).unwrap();
     }
     kernel.spawn("/a", Load::busy(4)).unwrap();
     kernel.spawn("/b", Load::busy(8)).unwrap();

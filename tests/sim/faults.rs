@@ -5,8 +5,8 @@ use std::path::Path;
 use nix::errno::Errno::{self, *};
 
 use super::{MOUNT, host, open};
-use tenantd::host::kernfs::{KernFs, Operation};
-use tenantd::sim::{Fault, Faulty, SimKernel, When};
+use tenantd_host::kernfs::{KernFs, Operation};
+use tenantd_sim::{Fault, Faulty, SimKernel, When};
 
 fn faulty() -> Faulty<SimKernel> {
     Faulty::new(host(2, &["/a", "/b"]))

@@ -3,8 +3,8 @@
 use nix::errno::Errno::*;
 
 use super::{MIB, MOUNT, SECOND};
-use tenantd::host::kernfs::KernFs;
-use tenantd::sim::{Layout, Load, SimHost, SimKernel};
+use tenantd_host::kernfs::KernFs;
+use tenantd_sim::{Layout, Load, SimHost, SimKernel};
 
 fn legacy(cpus: u32, paths: &[&str]) -> SimKernel {
     let host =

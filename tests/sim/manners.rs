@@ -4,8 +4,8 @@ use nix::errno::Errno::{self, *};
 
 use super::{MIB, MOUNT, SECOND, host, open, read, write};
 use crate::util::names;
-use tenantd::host::kernfs::{ErrorKind, KernFs, Operation};
-use tenantd::sim::{Access, Controller, Load, SimHost, SimKernel};
+use tenantd_host::kernfs::{ErrorKind, KernFs, Operation};
+use tenantd_sim::{Access, Controller, Load, SimHost, SimKernel};
 
 /// Writes each value and compares the answer and, where it was accepted, the text that is read back.
 fn accepts(kernel: &mut SimKernel, path: &str, cases: &[(&str, Result<&str, Errno>)]) {
@@ -386,7 +386,7 @@ fn processes_show_their_owner_and_cgroup() {
     let mut kernel = host(4, &["/a"]);
     write(&mut kernel, "/a/cpuset.cpus", "1-2").unwrap();
     kernel.advance(SECOND * 3);
-    let workload = tenantd::sim::Workload::constant("postgres", Load::busy(2)).owned_by(1001);
+    let workload = tenantd_sim::Workload::constant("postgres", Load::busy(2)).owned_by(1001);
     let pid = kernel.spawn("/a", workload).unwrap();
     kernel.advance(SECOND);
     let proc = |file: &str| kernel.file(&format!("/proc/{pid}/{file}"));

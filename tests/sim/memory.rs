@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{MIB, MOUNT, SECOND, field, host, read, write};
-use tenantd::sim::{Load, SimHost, SimKernel, Swap};
+use tenantd_sim::{Load, SimHost, SimKernel, Swap};
 
 /// A process with `anon` MiB of working set.
 fn anon(mib: u64) -> Load {

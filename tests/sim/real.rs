@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use nix::errno::Errno;
-use tenantd::host::kernfs::{KernError, KernFs, RealKernFs};
+use tenantd_host::kernfs::{KernError, KernFs, RealKernFs};
 
 use crate::util::{self, names};
-use tenantd::sim::{Controller, Layout, Load, SimHost, SimKernel};
+use tenantd_sim::{Controller, Layout, Load, SimHost, SimKernel};
 
 /// A write, or for no value a read.
 type Question = (&'static str, Option<&'static str>);

@@ -1,10 +1,10 @@
 //! What must be true of every status.
 
-use tenantd::control::explain;
-use tenantd::control::finding::Code;
-use tenantd::control::status::{Status, TenantStatus};
-use tenantd::control::trace::Trace;
-use tenantd::resource::{CPU, Resource};
+use tenantd_control::explain;
+use tenantd_control::finding::Code;
+use tenantd_control::status::{Status, TenantStatus};
+use tenantd_control::trace::Trace;
+use tenantd_core::resource::{CPU, Resource};
 
 /// Rounding of sums.
 const CLOSE: f64 = 1e-6;

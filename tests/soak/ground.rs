@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tenantd::host::kernfs::KernFs;
-use tenantd::policy::model::Policy;
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::model::Policy;
 
 use super::step::Abilities;
 use crate::util::Snapshot;
@@ -81,6 +81,6 @@ pub(crate) trait Ground {
     /// The policy of this text, where it is valid.
     fn policy(&self, yaml: &str) -> Option<Policy> {
         let path = crate::util::file(self.state_dir().parent()?, "policy.yaml", yaml);
-        tenantd::policy::load(&path).ok().map(|loaded| loaded.policy)
+        tenantd_policy::load(&path).ok().map(|loaded| loaded.policy)
     }
 }

@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use tenantd::host::journal::Entry;
+use tenantd_host::journal::Entry;
 
 use super::run::ROOT;
 use super::spec::CLAIMED;

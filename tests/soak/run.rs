@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use tenantd::control::status::Status;
-use tenantd::daemon::agent::{Agent, ChangeError, Options};
-use tenantd::daemon::backend::claims;
-use tenantd::daemon::recovery::leftover;
-use tenantd::daemon::recovery::restored::Restored;
-use tenantd::policy::Policy;
-use tenantd::policy::model::{Mode, RootChoice};
+use tenantd::agent::{Agent, ChangeError, Options};
+use tenantd::backend::claims;
+use tenantd::recovery::leftover;
+use tenantd::recovery::restored::Restored;
+use tenantd_control::status::Status;
+use tenantd_policy::Policy;
+use tenantd_policy::model::{Mode, RootChoice};
 
 use super::campaign::Stage;
 use super::decided;
@@ -397,7 +397,7 @@ impl<G: Ground> Run<G> {
         }
         let mut policy = self.policy.clone();
         policy.host.hierarchy = match self.nr_ticks % 2 {
-            0 => tenantd::policy::model::HierarchyChoice::Simulated,
+            0 => tenantd_policy::model::HierarchyChoice::Simulated,
             _ => policy.host.hierarchy,
         };
         if self.nr_ticks % 2 == 1 {

@@ -5,8 +5,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use tenantd::dop::environment::{self, Jobserver, Width};
-use tenantd::valve::Valve;
+use tenantd_dop::environment::{self, Jobserver, Width};
+use tenantd_host::valve::Valve;
 
 use super::valve;
 use super::works::Works;

@@ -10,7 +10,7 @@ use std::time::Instant;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
-use tenantd::valve::Valve;
+use tenantd_host::valve::Valve;
 
 use crate::util::PATIENCE;
 

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenantd::varlink::bridge::{Command, JobCall};
-use tenantd::varlink::server::Limits;
+use tenantd_varlink::bridge::{Command, JobCall};
+use tenantd_varlink::server::Limits;
 
 use super::ground::{Client, Ground};
 use crate::util::wait_until;

@@ -13,11 +13,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, connect, socket};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tenantd::control::status::{Status, TenantStatus};
-use tenantd::varlink::bridge::{self, AgentEnd, Command, Governance, Published, Ticket};
-use tenantd::varlink::listen::Listener;
-use tenantd::varlink::peers::{self, Peer};
-use tenantd::varlink::server::{Limits, Server};
+use tenantd_control::status::{Status, TenantStatus};
+use tenantd_varlink::bridge::{self, AgentEnd, Command, Governance, Published, Ticket};
+use tenantd_varlink::listen::Listener;
+use tenantd_varlink::peers::{self, Peer};
+use tenantd_varlink::server::{Limits, Server};
 
 use crate::util::{self, PATIENCE};
 

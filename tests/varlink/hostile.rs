@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use serde_json::json;
-use tenantd::varlink::server::Limits;
+use tenantd_varlink::server::Limits;
 
 use super::ground::{Client, Ground};
 

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tenantd::control::explain::Explanation;
-use tenantd::control::status::Status;
-use tenantd::varlink::error::CallError;
-use tenantd::varlink::interface::*;
+use tenantd_control::explain::Explanation;
+use tenantd_control::status::Status;
+use tenantd_varlink::error::CallError;
+use tenantd_varlink::interface::*;
 
 #[derive(Clone, Debug, PartialEq)]
 enum Type {
@@ -212,8 +212,8 @@ impl Interface {
 
 #[test]
 fn the_types_of_the_manager_are_those_of_rust() {
-    use tenantd::control::{demand::CpuBasis, explain};
-    use tenantd::policy::{model::Mode, outline::ChangeKind, report::Severity};
+    use tenantd_control::{demand::CpuBasis, explain};
+    use tenantd_policy::{model::Mode, outline::ChangeKind, report::Severity};
     let manager = parse(MANAGER_IDL);
     assert_eq!(manager.name, MANAGER);
     manager.compare::<Status>(&Type::Named("Status".into()));
@@ -228,7 +228,7 @@ fn the_types_of_the_manager_are_those_of_rust() {
 
 #[test]
 fn the_types_of_jobs_are_those_of_rust() {
-    use tenantd::varlink::jobs::{JobState, WaitKind};
+    use tenantd_varlink::jobs::{JobState, WaitKind};
     let jobs = parse(JOBS_IDL);
     assert_eq!(jobs.name, JOBS);
     jobs.compare_words::<JobState>("JobState");

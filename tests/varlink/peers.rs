@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenantd::accounts::{Accounts, Directory, Outcome, Question, Record, User};
-use tenantd::policy::model::Accounts as Names;
-use tenantd::varlink::peers::{self, Peer, Permission};
+use tenantd_policy::accounts::{Accounts, Directory, Outcome, Question, Record, User};
+use tenantd_policy::model::Accounts as Names;
+use tenantd_varlink::peers::{self, Peer, Permission};
 
 use crate::util;
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenantd::control::status::Status;
-use tenantd::policy::model::Mode;
-use tenantd::varlink::bridge::Command;
-use tenantd::varlink::error::CallError;
-use tenantd::varlink::interface::{MANAGER_IDL, SERVICE_IDL};
-use tenantd::varlink::server::Limits;
+use tenantd_control::status::Status;
+use tenantd_policy::model::Mode;
+use tenantd_varlink::bridge::Command;
+use tenantd_varlink::error::CallError;
+use tenantd_varlink::interface::{MANAGER_IDL, SERVICE_IDL};
+use tenantd_varlink::server::Limits;
 
 use super::ground::Ground;
 

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use serde_json::json;
-use tenantd::varlink::error::CallError;
-use tenantd::varlink::interface::{ExplainParameters, Method, Nothing, SetModeParameters};
-use tenantd::varlink::wire::{Call, Framer, REQUEST_MAX_BYTES, WireError};
+use tenantd_varlink::error::CallError;
+use tenantd_varlink::interface::{ExplainParameters, Method, Nothing, SetModeParameters};
+use tenantd_varlink::wire::{Call, Framer, REQUEST_MAX_BYTES, WireError};
 
 /// What a framer makes of `bytes` that come in pieces of the given lengths, over and over.
 fn framed(bytes: &[u8], pieces: &[usize], max_bytes: usize) -> Result<Vec<Vec<u8>>, WireError> {

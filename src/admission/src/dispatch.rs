@@ -3,7 +3,7 @@
 use super::fit::{Free, Lack};
 use super::state::{Admission, Run, State};
 use super::types::{Dispatch, JobId, Measured, Start};
-use crate::queue::TenantId;
+use tenantd_queue::TenantId;
 
 /// How many jobs of a tenant whose first does not fit are looked at for one that does.
 const LOOKED_AT_MAX: usize = 256;

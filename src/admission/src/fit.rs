@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::nested::Withheld;
 use super::types::{Capacity, Terms};
-use crate::queue::TenantId;
+use tenantd_queue::TenantId;
 
 /// What a job needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::state::Admission;
-use crate::queue::TenantId;
+use tenantd_queue::TenantId;
 
 impl Admission {
     /// Resets the state of tenants that went long ago: others get their numbers.

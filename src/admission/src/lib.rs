@@ -12,7 +12,7 @@
 //! *Slot*: a unit of parallelism; a job holds its DOP in slots, at least its *floor* (one, or its manual DOP).
 //! *Declared* memory: what a job says it will use. *Reserved*: the larger of what it declared and what it uses.
 //! *Outside* memory: used by everything that is no job. *Unit*: of a counted resource, such as a GPU. *Turn*: the
-//! [`Queue`](crate::queue::Queue) chose it. *Overtaken*: its turn had come, it lacked something, and another job started
+//! [`Queue`](tenantd_queue::Queue) chose it. *Overtaken*: its turn had come, it lacked something, and another job started
 //! that takes of what it lacked, or of what it lacks since. *Senior*: it has been overtaken as often as allowed.
 //!
 //! # Rules
@@ -59,6 +59,8 @@
 //! - A job of a tenant that comes later starts with the next free worker, whatever CPU time the jobs of others get
 //!   (`a_slow_machine_holds_no_newcomer_up`).
 //! - The same calls give the same decisions (`two_runs_are_the_same`).
+
+#![deny(missing_docs)]
 
 mod dispatch;
 mod explain;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::queue::TenantId;
+use tenantd_queue::TenantId;
 
 /// Claims by their paths, each group before what is in it.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -3,7 +3,7 @@
 use super::reason::Refusal;
 use super::state::{Admission, Job, Run, State, workers};
 use super::types::{Capacity, JobId, JobView, Phase, Rules, Terms};
-use crate::queue::TenantId;
+use tenantd_queue::TenantId;
 
 impl Admission {
     /// Every job, in the order in which they were submitted.

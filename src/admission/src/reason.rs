@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::types::JobId;
-use crate::units::Bytes;
+use tenantd_core::units::Bytes;
 
 /// The one thing that keeps a job from starting, with its figures.
 #[derive(Clone, Debug, PartialEq, Eq)]

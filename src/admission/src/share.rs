@@ -5,7 +5,7 @@
 //! seconds. A level where jobs run has half the weight of the level before, in equal parts to its jobs. So a job that
 //! has just started is not slowed by those that run for hours, and these still get a part.
 
-use crate::queue::discipline::multilevel::{self, LEVELS};
+use tenantd_queue::discipline::multilevel::{self, LEVELS};
 
 /// The weight of the last level; that of the first is 2⁴ times as much.
 const LAST_WEIGHT: f64 = 100.0;

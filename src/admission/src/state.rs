@@ -9,10 +9,10 @@ use super::names::{ClassNumbers, TenantNumbers};
 use super::nested::Withheld;
 use super::reason::{Reason, Refusal};
 use super::types::{Capacity, JobId, Measured, Request, Rules, Terms};
-use crate::dop::target::Width;
-use crate::queue::discipline::{Name, Parameters, Ties, multilevel};
-use crate::queue::virtual_time::Method;
-use crate::queue::{self, Estimator, Machine, Queue, Setup, TenantId, Ticket};
+use tenantd_dop::target::Width;
+use tenantd_queue::discipline::{Name, Parameters, Ties, multilevel};
+use tenantd_queue::virtual_time::Method;
+use tenantd_queue::{self as queue, Estimator, Machine, Queue, Setup, TenantId, Ticket};
 
 /// What a job of an unknown class is taken to cost, in CPU seconds: about as much as it can use before it is charged for
 /// the first time. More than that would let those wait of whom nothing is known yet, behind jobs that are known to be

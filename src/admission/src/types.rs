@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::dop::target::Width;
-use crate::queue::discipline::Name;
+use tenantd_dop::target::Width;
+use tenantd_queue::discipline::Name;
 
 /// A job, by a number that is not used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::nested::Withheld;
 use super::state::Admission;
 use super::types::JobId;
-use crate::fair::integer::{self, Claim};
-use crate::queue::TenantId;
+use tenantd_fair::integer::{self, Claim};
+use tenantd_queue::TenantId;
 
 impl Admission {
     /// Jobs of others leave so many slots to each of these tenants and groups from now on, as far as their floors let

@@ -11,26 +11,25 @@ use rustix::mm::{MlockAllFlags, mlockall};
 use tracing::level_filters::LevelFilter;
 use tracing::{debug, warn};
 
-use super::args::{Colour, Tenantd};
+use super::args::{Colour, Tenantd, colours};
 use super::exit::Exit;
 use super::log;
-use super::text;
-use crate::accounts::Accounts;
-use crate::accounts::nss::Nss;
-use crate::accounts::people::People;
-use crate::daemon::agent::{Agent, Options, StartError};
-use crate::daemon::backend::claims;
-use crate::daemon::recovery::leftover;
-use crate::daemon::service::event_loop::EventLoop;
-use crate::daemon::service::{PolicySource, Service};
-use crate::host::kernfs::RealKernFs;
-use crate::host::notify::Notifier;
-use crate::host::recording::recorder::Recorder;
-use crate::host::recording::ring::Bounds;
-use crate::policy::model::{HierarchyChoice, Mode, OnExit, Policy};
-use crate::policy::report::{Report, Style};
-use crate::policy::{self, HostFacts, Loaded};
-use crate::varlink::listen::{self, Listener};
+use crate::agent::{Agent, Options, StartError};
+use crate::backend::claims;
+use crate::recovery::leftover;
+use crate::service::event_loop::EventLoop;
+use crate::service::{PolicySource, Service};
+use tenantd_host::kernfs::RealKernFs;
+use tenantd_host::notify::Notifier;
+use tenantd_host::recording::recorder::Recorder;
+use tenantd_host::recording::ring::Bounds;
+use tenantd_policy::accounts::Accounts;
+use tenantd_policy::accounts::nss::Nss;
+use tenantd_policy::accounts::people::People;
+use tenantd_policy::model::{HierarchyChoice, Mode, OnExit, Policy};
+use tenantd_policy::report::{Report, Style};
+use tenantd_policy::{self as policy, HostFacts, Loaded};
+use tenantd_varlink::listen::{self, Listener};
 
 /// Time in which accounts of local files are known, so that the first tick has them. A service that is slower is not
 /// waited for.
@@ -163,14 +162,14 @@ fn restore(args: &Tenantd) -> anyhow::Result<Exit> {
 
 /// Fails where the presence of a journal in `state_dir` cannot be determined, which is not the same as its
 /// absence.
-pub(super) fn may_look_into(state_dir: &Path) -> anyhow::Result<()> {
+pub fn may_look_into(state_dir: &Path) -> anyhow::Result<()> {
     let journal = state_dir.join("journal");
     journal.try_exists().with_context(|| format!("cannot look for {}", journal.display()))?;
     Ok(())
 }
 
 /// The policy at `path`, its findings on standard error; `None` where it has errors.
-pub(super) fn load(path: &Path, colour: Colour) -> Option<Policy> {
+pub fn load(path: &Path, colour: Colour) -> Option<Policy> {
     shown(load_on_this_machine(path, |facts| facts), colour)
 }
 
@@ -205,7 +204,7 @@ fn shown(loaded: Result<Loaded, Report>, colour: Colour) -> Option<Policy> {
 
 fn show(report: &Report, colour: Colour) {
     if !report.findings().is_empty() {
-        let colour = text::colours(colour, &std::io::stderr());
+        let colour = colours(colour, &std::io::stderr());
         let style = Style { colour, ..Style::PLAIN };
         eprint!("{}", report.render(style));
     }

@@ -1,13 +1,12 @@
 //! Exit codes, with the same meaning in every command; from `sysexits.h` where it has one.
 
+use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
-use super::client::ClientError;
-use crate::daemon::agent::StartError;
-use crate::host::kernfs::{ErrorKind, KernError};
-use crate::varlink::error::CallError;
-use crate::varlink::listen::ListenError;
+use crate::agent::StartError;
+use tenantd_host::kernfs::{ErrorKind, KernError};
+use tenantd_varlink::listen::ListenError;
 
 /// The exit code of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,56 +35,26 @@ pub enum Exit {
 impl Exit {
     /// The code for an error, from the first of its causes that has one, or [`Exit::Failed`].
     pub fn of(error: &anyhow::Error) -> Exit {
-        for cause in error.chain() {
-            if let Some(error) = cause.downcast_ref::<ClientError>() {
-                return of_client(error);
-            }
-            if cause.downcast_ref::<ListenError>().is_some_and(ListenError::is_denied) {
-                return Exit::NotPermitted;
-            }
-            if cause.downcast_ref::<StartError>().is_some_and(StartError::is_denied) {
-                return Exit::NotPermitted;
-            }
-            if let Some(error) = cause.downcast_ref::<KernError>()
-                && error.kind() == ErrorKind::Denied
-            {
-                return Exit::NotPermitted;
-            }
-            if let Some(error) = cause.downcast_ref::<io::Error>()
-                && error.kind() == io::ErrorKind::PermissionDenied
-            {
-                return Exit::NotPermitted;
-            }
-        }
-        Exit::Failed
+        error.chain().find_map(Exit::of_cause).unwrap_or(Exit::Failed)
     }
-}
 
-/// The code for a failed call to the daemon.
-pub(super) fn of_client(error: &ClientError) -> Exit {
-    match error {
-        ClientError::NotPermittedToConnect(_)
-        | ClientError::NotPermitted(_)
-        | ClientError::NotYours(_)
-        | ClientError::Refused(CallError::NoOwnTenant { .. }) => Exit::NotPermitted,
-        ClientError::NotStarted(_)
-        | ClientError::Refused(
-            CallError::Busy {} | CallError::QueueFull { .. } | CallError::WouldWait { .. },
-        ) => Exit::TryAgain,
-        ClientError::Refused(CallError::BadPolicy { .. }) => Exit::BadConfiguration,
-        ClientError::Refused(CallError::OnlyObserves {}) => Exit::Unavailable,
-        ClientError::Refused(_) => Exit::Failed,
-        ClientError::NotRunning(_)
-        | ClientError::Ended(_)
-        | ClientError::Late { .. }
-        | ClientError::NotUnderstood { .. }
-        | ClientError::OlderDaemon(_) => Exit::Unavailable,
+    /// The code for one cause of an error, where it has one.
+    pub fn of_cause(cause: &(dyn Error + 'static)) -> Option<Exit> {
+        let is_denied = cause.downcast_ref::<ListenError>().is_some_and(ListenError::is_denied)
+            || cause.downcast_ref::<StartError>().is_some_and(StartError::is_denied)
+            || cause
+                .downcast_ref::<KernError>()
+                .is_some_and(|error| error.kind() == ErrorKind::Denied)
+            || cause
+                .downcast_ref::<io::Error>()
+                .is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        is_denied.then_some(Exit::NotPermitted)
     }
 }
 
 /// Whether `error` means that the reader of the output closed it, which is not a failure.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let kind = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<io::Error>() {
+    let kind = |cause: &(dyn Error + 'static)| match cause.downcast_ref::<io::Error>() {
         Some(error) => Some(error.kind()),
         // serde_json wraps the IO error and does not return it as its source.
         None => cause.downcast_ref::<serde_json::Error>()?.io_error_kind(),

@@ -10,10 +10,17 @@
 //! | `jobs` | admitted jobs: their clients, processes and cgroups |
 //! | [`agent`] | sample, step, apply, report; reload; mode |
 //! | [`service`] | the agent with its policy on disk, its socket and its service manager |
+//! | [`command`] | the command `tenantd`: [`args`], [`log`], [`exit`] |
+
+#![deny(missing_docs)]
 
 pub mod agent;
+pub mod args;
 pub mod backend;
+pub mod command;
+pub mod exit;
 mod jobs;
+pub mod log;
 pub mod recovery;
 mod report;
 pub mod service;

@@ -13,7 +13,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 const FILTER_VARIABLE: &str = "TENANTD_LOG";
 
 /// Starts logging at `default` and above, unless the environment says otherwise.
-pub(super) fn start(default: LevelFilter) {
+pub fn start(default: LevelFilter) {
     // Not the filter that can match the values of fields: it is not needed here, and it holds a megabyte.
     let wanted = env::var(FILTER_VARIABLE).ok().and_then(|wanted| wanted.parse::<Targets>().ok());
     let filter = wanted.unwrap_or_else(|| Targets::new().with_default(default));

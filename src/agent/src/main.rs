@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use tenantd::cli::args::Tenantd;
-use tenantd::cli::daemon;
+use tenantd::args::Tenantd;
+use tenantd::command;
 
 fn main() -> ExitCode {
     let arguments = Tenantd::parse();
-    match daemon::run(&arguments) {
+    match command::run(&arguments) {
         Ok(exit) => exit.into(),
-        Err(error) => daemon::fail(&error).into(),
+        Err(error) => command::fail(&error).into(),
     }
 }

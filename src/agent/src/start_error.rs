@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use nix::errno::Errno;
 
-use crate::host::cgroup::{LayoutError, ReadError};
-use crate::host::enforce::EnforceError;
-use crate::host::journal::JournalError;
-use crate::host::kernfs::{ErrorKind, KernError};
+use tenantd_host::cgroup::{LayoutError, ReadError};
+use tenantd_host::enforce::EnforceError;
+use tenantd_host::journal::JournalError;
+use tenantd_host::kernfs::{ErrorKind, KernError};
 
 /// Why an agent could not start.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! The limits above the tenants, as values.
 
-use crate::codec::coded;
-use crate::resource::{CPU, PerResource};
+use tenantd_core::codec::coded;
+use tenantd_core::resource::{CPU, PerResource};
 
 /// What the limits above the tenants leave of the machine: those of their root and of everything above it.
 ///

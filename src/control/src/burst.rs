@@ -9,7 +9,7 @@
 //! were guaranteed.
 //!
 //! **Algorithm.** From the top, each node's amount is divided among its children by weighted max-min
-//! ([`crate::fair::max_min`]): each gets at least its promise and at most the limit of itself or of all nodes
+//! ([`tenantd_fair::max_min`]): each gets at least its promise and at most the limit of itself or of all nodes
 //! below it. So the burst of a group is at least the sum of the promises below it, and the bursts of siblings
 //! never add up to more than their parent's.
 //!
@@ -22,9 +22,9 @@
 //! `a_burst_holds_what_is_promised_below`, `bursts_fit_into_their_parent`,
 //! `promises_are_scaled_down_together`.
 
-use crate::control::tree::TreeNode;
-use crate::fair::max_min::{self, Claim};
-use crate::resource::Resource;
+use crate::tree::TreeNode;
+use tenantd_core::resource::Resource;
+use tenantd_fair::max_min::{self, Claim};
 
 /// The part of a weight-only share that no tenant loses to the guarantees of others.
 pub const FLOOR_RATIO: f64 = 0.1;
@@ -136,7 +136,7 @@ pub fn siblings_of(node: &TreeNode) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::{CPU, PerResource};
+    use tenantd_core::resource::{CPU, PerResource};
 
     fn node(parent: Option<usize>, is_leaf: bool, weight: f64, guarantee: Option<f64>) -> TreeNode {
         TreeNode {

@@ -6,7 +6,7 @@ use super::bounds::AncestorBounds;
 use super::sample::HostSample;
 use super::state::NodeState;
 use super::usage;
-use crate::resource::{CPU, PerResource};
+use tenantd_core::resource::{CPU, PerResource};
 
 /// What can be divided: the machine less `reserve` less `outside`, within the limits above the tenants.
 ///

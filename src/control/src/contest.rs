@@ -15,7 +15,7 @@
 //! that is logarithmic in the pauses, then once in the longest pause. A writer that gives up is noticed within one
 //! pause. Fewer rounds than that within any window never make it yield.
 
-use crate::codec::coded;
+use tenantd_core::codec::coded;
 
 use super::plan::Knob;
 

@@ -47,8 +47,9 @@ use super::target;
 use super::tree::Tree;
 use super::usage;
 use super::width::{self, Leaf, WidthState};
-use crate::dop::{CpuSet, Topology, tenant};
-use crate::resource::{CPU, PerResource};
+use tenantd_core::resource::{CPU, PerResource};
+use tenantd_dop::{CpuSet, Topology, tenant};
+use tenantd_policy::model::Amount;
 
 /// Interval in ticks at which the files are read again, to detect writes by other programs.
 const VERIFY_TICKS: u64 = 10;
@@ -211,7 +212,7 @@ impl ControlLoop {
             self.topology = Some(topology);
         }
         let above = self.with_usable_cpus(above);
-        let reserve = self.settings.reserve.of(host.machine());
+        let reserve = Amount::of_each(&self.settings.reserve, host.machine());
         let tenants = &self.states[..self.tree.nodes().len()];
         let capacity = capacity::measure(tenants, reserve, &above, host, since);
         self.estimate(host, elapsed);

@@ -55,9 +55,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::usage::Usage;
-use crate::codec::coded;
-use crate::resource::{CPU, MEMORY, PerResource, Resource};
-use crate::units::Bytes;
+use tenantd_core::codec::coded;
+use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd_core::units::Bytes;
 
 /// PSI `some` above this share of the time means pressed.
 pub const PRESSED_RATIO: f64 = 0.02;

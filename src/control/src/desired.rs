@@ -14,8 +14,8 @@ use super::target;
 use super::tree::Tree;
 use super::value_reason;
 use super::width;
-use crate::resource::{CPU, MEMORY};
-use crate::units::Limit;
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_core::units::Limit;
 
 /// A knob, its desired value, and why; empty where [`reason`] tells it.
 type Desired = (Knob, Value, String);

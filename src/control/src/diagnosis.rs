@@ -21,7 +21,7 @@ use super::reason::{Inside, KernelLimit, NotWritten, Outsider, Reason};
 use super::state::{NodeState, Refusal};
 use super::tree::{CgroupParent, Tree};
 use super::weight;
-use crate::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 
 /// What is at least this part of a shortfall counts as a reason of it.
 const PART_RATIO: f64 = 0.25;

@@ -7,7 +7,7 @@
 use super::plan::{Knob, Value};
 use super::squeeze;
 use super::state::NodeState;
-use crate::codec::coded;
+use tenantd_core::codec::coded;
 
 /// One value read from a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,9 +84,9 @@ coded!(struct Observation { knob, value, is_ours });
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::squeeze::Squeeze;
-    use crate::resource::MEMORY;
-    use crate::units::Limit;
+    use crate::squeeze::Squeeze;
+    use tenantd_core::resource::MEMORY;
+    use tenantd_core::units::Limit;
 
     fn weight(value: f64, is_ours: bool) -> Vec<Observation> {
         vec![Observation { knob: Knob::CpuWeight, value: Value::Weight(value), is_ours }]

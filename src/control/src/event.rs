@@ -5,7 +5,7 @@
 //!
 //! **Answer.** Each way in which the loop changes is an [`Event`], and [`Event::happen`] is the only one that the agent
 //! has: it holds the loop behind a value that hands out no other (`daemon/agent/recorded.rs`). The loop as it was at some
-//! tick ([`crate::codec`]) and the events since then are the loop as it is now, to the last bit.
+//! tick ([`tenantd_core::codec`]) and the events since then are the loop as it is now, to the last bit.
 //!
 //! **Coding.** Events of one kind are written against the last of their kind ([`Memory`]). Where nodes get other numbers,
 //! what is remembered of them gets them too: a tenant that comes costs its own values, and not those of all others.
@@ -22,8 +22,8 @@ use super::plan::Knob;
 use super::state::Outcome;
 use super::step::{Decision, Input, NodeInput, Settings};
 use super::tree::Tree;
-use crate::codec::{self, Coded, In, Out, Torn};
-use crate::dop::CpuSet;
+use tenantd_core::codec::{self, Coded, In, Out, Torn};
+use tenantd_dop::CpuSet;
 
 /// One change of the control loop.
 #[derive(Clone, Debug)]

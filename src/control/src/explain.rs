@@ -25,10 +25,10 @@ use super::status::{FaultsStatus, Status};
 use super::target::{self, Target};
 use super::trace::{Record, Trace};
 use super::tree::TreeNode;
-use crate::dop::band;
-use crate::policy::hint;
-use crate::policy::model::{Allocation, CpusPolicy, DopPolicy};
-use crate::resource::{CPU, PerResource, Resource};
+use tenantd_core::resource::{CPU, PerResource, Resource};
+use tenantd_dop::band;
+use tenantd_policy::hint;
+use tenantd_policy::model::{Allocation, CpusPolicy, DopPolicy};
 
 /// The last tick for the node at `path`; `None` where the policy has no such node.
 pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation> {

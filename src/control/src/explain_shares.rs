@@ -10,7 +10,7 @@ use super::trace::{Record, Trace, ValueRecord};
 use super::tree::{CgroupParent, Member, TreeNode};
 use super::value_reason;
 use super::width;
-use crate::resource::{CPU, PerResource};
+use tenantd_core::resource::{CPU, PerResource};
 
 /// What weights are among siblings, in the tree of cgroups.
 pub(super) struct Shares<'a> {

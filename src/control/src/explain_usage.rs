@@ -8,7 +8,7 @@ use super::sample::TenantSample;
 use super::trace::{Record, Seen, Trace};
 use super::tree::TreeNode;
 use super::usage::Usage;
-use crate::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 
 pub(super) fn counters(trace: &Trace, record: &Record) -> Vec<Counter> {
     type Read = fn(&TenantSample) -> Option<u64>;

@@ -6,7 +6,7 @@ use super::explain_usage::percent;
 use super::explanation::{Outcome, ValueStep};
 use super::plan::{self, Knob};
 use super::trace::{Trace, ValueRecord};
-use crate::units::Bytes;
+use tenantd_core::units::Bytes;
 
 pub(super) fn value_step(
     trace: &Trace,

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::demand::{CpuBasis, MemoryBasis};
 use super::status::{FaultsStatus, ReasonStatus};
 pub use super::trace::Outcome;
-use crate::policy::key::Setting;
-use crate::policy::model::Mode;
-use crate::resource::{PerResource, wire};
+use tenantd_core::resource::{PerResource, wire};
+use tenantd_policy::key::Setting;
+use tenantd_policy::model::Mode;
 
 /// The last tick for one tenant or group. A group is not sampled and has no width.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

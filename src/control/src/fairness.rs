@@ -11,8 +11,8 @@
 //! What a tenant is entitled to is decided from the same interval in which it is measured, so the first tick
 //! after a load changes counts as wrong, as it should.
 
-use crate::codec::coded;
 use std::time::Duration;
+use tenantd_core::codec::coded;
 
 /// The largest share error that counts as fair: a twentieth of what is divided.
 pub const FAIR_ERROR_MAX: f64 = 0.05;

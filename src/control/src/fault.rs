@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use crate::codec::coded;
-use crate::resource::PerResource;
+use tenantd_core::codec::coded;
+use tenantd_core::resource::PerResource;
 
 /// One kind of fault of one tenant, since the agent started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -33,7 +33,7 @@ use super::siblings::{self, Share};
 use super::target::Target;
 use super::tree::{CgroupParent, Tree};
 use super::weight::{self, Entitlement, Weights};
-use crate::resource::CPU;
+use tenantd_core::resource::CPU;
 
 /// How far apart the weights of siblings are at most where others are beside them.
 const RATIO_MAX: f64 = 100.0;

@@ -43,6 +43,8 @@
 //!
 //! Nothing here reads a file or a clock: time is an argument, and so is everything else.
 
+#![deny(missing_docs)]
+
 pub mod bounds;
 pub mod burst;
 pub mod capacity;

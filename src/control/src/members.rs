@@ -28,8 +28,8 @@ use super::state::NodeState;
 use super::target::{self, Target};
 use super::tree::Tree;
 use super::usage::Usage;
-use crate::fair::max_min::{self, Claim};
-use crate::resource::{CPU, MEMORY, PerResource};
+use tenantd_core::resource::{CPU, MEMORY, PerResource};
+use tenantd_fair::max_min::{self, Claim};
 
 /// Limits and guarantees of members are divided anew where one that needs more gets at least so much more.
 const GAIN_RATIO: f64 = 1.05;

@@ -7,8 +7,8 @@
 //! protected; after fifteen nothing is. The host is then as it would be without the agent. Both come back after thirty
 //! seconds below a tenth. A tick without a reading changes nothing.
 
-use crate::codec::coded;
 use std::time::Duration;
+use tenantd_core::codec::coded;
 
 const FULL_RATIO: f64 = 0.5;
 const CALM_RATIO: f64 = 0.1;

@@ -11,8 +11,8 @@ use super::plan::Value;
 use super::sample::PidsSample;
 use super::tree::Tree;
 use super::usage::Tally;
-use crate::codec::coded;
-use crate::units::Limit;
+use tenantd_core::codec::coded;
+use tenantd_core::units::Limit;
 
 /// For this long after the last refused fork it is reported.
 const REPORTED_TIME: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
 //! Which CPUs each tenant runs on, tick by tick.
 //!
-//! **Problem.** [`crate::dop::placement`] makes CPU sets from the widths of one instant. This file applies it
+//! **Problem.** [`tenantd_dop::placement`] makes CPU sets from the widths of one instant. This file applies it
 //! over time: tenants sleep and wake, CPUs come and go, and a tenant is not to be moved too often.
 //!
 //! **Rule.** Only tenants that are awake are placed. A sleeping tenant keeps its CPUs, and the others may use
@@ -23,10 +23,10 @@ use std::time::Duration;
 use super::finding::{Code, Finding};
 use super::tree::TreeNode;
 use super::width::{Leaf, WidthState};
-use crate::dop::placement::{self, Placement, Reason, Request, Want};
-use crate::dop::topology::Level;
-use crate::dop::{CpuSet, Topology, transition};
-use crate::policy::model::CpusPolicy;
+use tenantd_dop::placement::{self, Placement, Reason, Request, Want};
+use tenantd_dop::topology::Level;
+use tenantd_dop::{CpuSet, Topology, transition};
+use tenantd_policy::model::CpusPolicy;
 
 /// What is decided in a tick is written a moment later; on a slow machine that moment varies.
 const WRITE_SLACK: Duration = Duration::from_secs(2);

@@ -13,7 +13,7 @@
 //! **Algorithm.** For each value that is wanted, in the order of the policy: nothing where the
 //! observed one lies within the dead band; else an action. Then growing actions come first, parents
 //! before children; shrinking ones after, children before parents. Sets of CPUs follow in the order of
-//! [`crate::dop::transition`], which widens before it narrows.
+//! [`tenantd_dop::transition`], which widens before it narrows.
 //!
 //! **Properties.** Applying a plan and planning again gives nothing (`an_applied_plan_leaves_nothing`). The
 //! order puts every grow before every shrink (`grow_before_shrink_parents_before_children`). A knob without
@@ -24,10 +24,10 @@ use std::fmt;
 use serde::Serialize;
 
 use super::weight;
-use crate::codec::{Coded, In, Layout, Out, Torn, coded};
-use crate::dop::{CpuSet, transition};
-use crate::resource::Resource;
-use crate::units::Limit;
+use tenantd_core::codec::{Coded, In, Layout, Out, Torn, coded};
+use tenantd_core::resource::Resource;
+use tenantd_core::units::Limit;
+use tenantd_dop::{CpuSet, transition};
 
 /// Weights closer than this to the desired one stay: rewriting them would change no share by more than
 /// a twentieth of itself.

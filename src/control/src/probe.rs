@@ -22,8 +22,8 @@
 
 use std::time::Duration;
 
-use crate::codec::coded;
-use crate::units::Bytes;
+use tenantd_core::codec::coded;
+use tenantd_core::units::Bytes;
 
 /// From one lowering to the next.
 pub const INTERVAL: Duration = Duration::from_secs(6);

@@ -51,7 +51,7 @@
 
 use std::fmt;
 
-use crate::units::Bytes;
+use tenantd_core::units::Bytes;
 
 /// The part of the machine that is neither protected nor inelastic.
 const MARGIN_RATIO: f64 = 1.0 / 16.0;

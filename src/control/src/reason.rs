@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::plan::Knob;
-use crate::codec::coded;
-use crate::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd_core::codec::coded;
+use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 
 /// Most characters of a path in a text.
 const PATH_CHARS_MAX: usize = 48;

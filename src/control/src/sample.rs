@@ -4,9 +4,9 @@
 //! share to others and starve it on return; so every field that a kernel, a hierarchy or a race can withhold
 //! is an `Option`, and each missing one is listed beside the samples as a [`SampleGap`].
 
-use crate::codec::{Coded, In, Layout, Out, Torn, coded};
-use crate::resource::{PerResource, Resource};
-use crate::units::Bytes;
+use tenantd_core::codec::{Coded, In, Layout, Out, Torn, coded};
+use tenantd_core::resource::{PerResource, Resource};
+use tenantd_core::units::Bytes;
 
 /// The counters of one tenant's cgroup at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use super::reason::Shortfall;
 use super::state::NodeState;
 use super::tree::{Tree, TreeNode};
 use super::usage::Usage;
-use crate::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 
 /// Less than this part of what is due is no shortfall.
 const SHORT_RATIO: f64 = 0.1;

@@ -41,8 +41,8 @@
 
 use std::time::Duration;
 
-use crate::codec::coded;
-use crate::units::{Bytes, Limit};
+use tenantd_core::codec::coded;
+use tenantd_core::units::{Bytes, Limit};
 
 /// The part of what is held that a bound falls by in a second, at most.
 const FALL_RATIO: f64 = 0.05;

@@ -17,8 +17,8 @@ use super::target::Target;
 use super::trim::Trim;
 use super::usage::{Kills, Totals, Usage};
 use super::width::WidthState;
-use crate::codec::coded;
-use crate::resource::{CPU, MEMORY, PerResource};
+use tenantd_core::codec::coded;
+use tenantd_core::resource::{CPU, MEMORY, PerResource};
 
 /// A failed write is tried again after 1, 2, 4 … at most this many ticks.
 const RETRY_TICKS_MAX: u64 = 64;
@@ -316,7 +316,7 @@ impl NodeState {
 }
 
 /// A sample to keep: threads are many, and matter to the next sample only.
-pub(crate) fn without_threads(sample: &TenantSample) -> TenantSample {
+pub fn without_threads(sample: &TenantSample) -> TenantSample {
     TenantSample { threads: None, ..*sample }
 }
 

@@ -18,8 +18,8 @@ use super::fairness::FAIR_ERROR_MAX;
 use super::finding::Finding;
 use super::jobs::{JobsStatus, TenantJobs};
 use super::reason::{Outsider, ReasonKind};
-use crate::policy::model::Mode;
-use crate::resource::{PerResource, wire};
+use tenantd_core::resource::{PerResource, wire};
+use tenantd_policy::model::Mode;
 
 /// What the agent decided and did in one tick.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use crate::codec::coded;
+use tenantd_core::codec::coded;
 
 /// A weight that moves by no more than this part of what it was is the same.
 const SAME_RATIO: f64 = 0.01;

@@ -11,10 +11,10 @@ use super::reason::Surroundings;
 use super::sample::{HostSample, PidsSample, TenantSample};
 use super::state::Outcome;
 use super::thread_budget::Look;
-use crate::codec::coded;
-use crate::dop::Topology;
-use crate::policy::model::{Allocation, Amount, OnDrift, Policy};
-use crate::resource::PerResource;
+use tenantd_core::codec::coded;
+use tenantd_core::resource::PerResource;
+use tenantd_dop::Topology;
+use tenantd_policy::model::{Allocation, Amount, OnDrift, Policy};
 
 /// What of the policy and the mode decides.
 #[derive(Clone, Debug, PartialEq)]

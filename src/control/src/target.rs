@@ -36,22 +36,22 @@
 //! (`a_tenant_that_wakes_gets_its_burst`); guarantees below a group are there when their tenants wake
 //! (`tests/control/weights.rs`).
 
-use crate::codec::coded;
-use crate::control::bounds::AncestorBounds;
-use crate::control::burst;
-use crate::control::demand::Demand;
-use crate::control::finding::{Code, Finding};
-use crate::control::plan::{Knob, Value};
-use crate::control::protect::{self, Need, Shortage};
-use crate::control::sample::HostSample;
-use crate::control::siblings::{self, Share};
-use crate::control::tree::{CgroupParent, Tree, TreeNode};
-use crate::control::usage::Usage;
-use crate::control::weight;
-use crate::fair::{self, Algorithm, Problem, WorkConserving};
-use crate::policy::model::Allocation;
-use crate::resource::{CPU, MEMORY, PerResource, Resource};
-use crate::units::Limit;
+use crate::bounds::AncestorBounds;
+use crate::burst;
+use crate::demand::Demand;
+use crate::finding::{Code, Finding};
+use crate::plan::{Knob, Value};
+use crate::protect::{self, Need, Shortage};
+use crate::sample::HostSample;
+use crate::siblings::{self, Share};
+use crate::tree::{CgroupParent, Tree, TreeNode};
+use crate::usage::Usage;
+use crate::weight;
+use tenantd_core::codec::coded;
+use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd_core::units::Limit;
+use tenantd_fair::{self as fair, Algorithm, Problem, WorkConserving};
+use tenantd_policy::model::Allocation;
 
 /// A tenant whose allocation lacks less than this part of its demand counts as satisfied.
 const SATISFIED_RATIO: f64 = 1e-6;

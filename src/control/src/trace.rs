@@ -17,8 +17,8 @@ use super::target::Target;
 use super::tree::Tree;
 use super::usage::Usage;
 use super::width::WidthStatus;
-use crate::policy::model::Allocation;
-use crate::resource::PerResource;
+use tenantd_core::resource::PerResource;
+use tenantd_policy::model::Allocation;
 
 /// One tick, as far as it is needed to explain any value of it.
 #[derive(Clone, Debug, Default)]

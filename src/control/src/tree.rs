@@ -16,10 +16,10 @@ use std::sync::Arc;
 use smol_str::{SmolStr, format_smolstr};
 
 use super::finding::{Code, Finding};
-use crate::codec::coded;
-use crate::policy::key::Setting;
-use crate::policy::model::{Amount, CpusPolicy, DopPolicy, Limits, Policy, Tenant};
-use crate::resource::{PerResource, Resource};
+use tenantd_core::codec::coded;
+use tenantd_core::resource::{PerResource, Resource};
+use tenantd_policy::key::Setting;
+use tenantd_policy::model::{Amount, CpusPolicy, DopPolicy, Limits, Policy, Tenant};
 
 /// One node of the tree: a tenant, or a group of them.
 #[derive(Clone, Debug, PartialEq)]

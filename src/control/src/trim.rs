@@ -29,7 +29,7 @@
 
 use std::time::Duration;
 
-use crate::codec::coded;
+use tenantd_core::codec::coded;
 
 /// How long siblings are watched before their weights move.
 pub const WINDOW: Duration = Duration::from_secs(10);

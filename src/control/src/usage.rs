@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use super::sample::{HostSample, MemorySample, TenantSample, ThreadSample};
-use crate::codec::coded;
-use crate::resource::{PerResource, Resource};
-use crate::units::Bytes;
+use tenantd_core::codec::coded;
+use tenantd_core::resource::{PerResource, Resource};
+use tenantd_core::units::Bytes;
 
 /// The part of a tenant's CPU time that its long-lived threads must have used for them to represent it.
 const SEEN_RATIO: f64 = 0.9;

@@ -6,9 +6,9 @@ use super::plan::{Knob, Value};
 use super::target::Target;
 use super::tree::TreeNode;
 use super::weight;
-use crate::policy::model::Amount;
-use crate::resource::{CPU, MEMORY, Resource};
-use crate::units::Limit;
+use tenantd_core::resource::{CPU, MEMORY, Resource};
+use tenantd_core::units::Limit;
+use tenantd_policy::model::Amount;
 
 /// Why a knob of a node shall hold `wanted`.
 pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> String {

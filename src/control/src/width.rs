@@ -1,6 +1,6 @@
 //! How wide each tenant runs, and on which CPUs, tick by tick.
 //!
-//! **Problem.** [`crate::dop`] has the rules: how slots are divided, how a width is kept stable, how widths
+//! **Problem.** [`tenantd_dop`] has the rules: how slots are divided, how a width is kept stable, how widths
 //! become sets of CPUs. This file applies them over time to a host in which most tenants sleep most of the
 //! time and may wake at any moment.
 //!
@@ -18,18 +18,18 @@
 
 use std::time::Duration;
 
-use crate::codec::coded;
-use crate::control::demand::Demand;
-use crate::control::target::Target;
-use crate::control::tree::TreeNode;
-use crate::control::usage::Usage;
-use crate::dop::CpuSet;
-use crate::dop::band::{Aim, Band};
-use crate::dop::placement::Reason;
-use crate::dop::tenant::{self, Claimant, Sample, Width};
-use crate::fair::integer::{self, Claim};
-use crate::policy::model::{CpusPolicy, DopPolicy};
-use crate::resource::CPU;
+use crate::demand::Demand;
+use crate::target::Target;
+use crate::tree::TreeNode;
+use crate::usage::Usage;
+use tenantd_core::codec::coded;
+use tenantd_core::resource::CPU;
+use tenantd_dop::CpuSet;
+use tenantd_dop::band::{Aim, Band};
+use tenantd_dop::placement::Reason;
+use tenantd_dop::tenant::{self, Claimant, Sample, Width};
+use tenantd_fair::integer::{self, Claim};
+use tenantd_policy::model::{CpusPolicy, DopPolicy};
 
 /// Less than this counts as asleep: a shell that waits, a timer that ticks, a service without requests.
 const ASLEEP_CORES: f64 = 0.1;

@@ -21,7 +21,7 @@
 //! its demand raised; it is at least the guarantee, at most the limit, and at least what the tenant has now.
 
 use super::tree::TreeNode;
-use crate::resource::Resource;
+use tenantd_core::resource::Resource;
 
 /// The bounds of a node, in cores or bytes.
 #[derive(Clone, Copy, Debug, Default)]

@@ -314,7 +314,7 @@ pub fn decode<T: Coded>(bytes: &[u8]) -> Result<T, Torn> {
 }
 
 /// The fields of one variant beside those of the last value of the same variant.
-pub(crate) trait Parts<Last> {
+pub trait Parts<Last> {
     /// Writes each.
     fn put(self, last: Last, out: &mut Out);
 }
@@ -346,6 +346,7 @@ impl<A: Coded, B: Coded, C: Coded> Parts<(&mut A, &mut B, &mut C)> for (&A, &B, 
 
 /// The row of a type: `coded!(struct Name { field, field })`, or `coded!(enum Name { Variant { 0: a }, Other {} })`,
 /// where a variant's fields are named or numbered and each has a word of its own after the colon.
+#[macro_export]
 macro_rules! coded {
     (struct $name:ident { $($field:ident),* $(,)? }) => {
         impl $crate::codec::Coded for $name {
@@ -440,4 +441,4 @@ macro_rules! coded {
     };
 }
 
-pub(crate) use coded;
+pub use crate::coded;

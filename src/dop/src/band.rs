@@ -34,9 +34,9 @@
 //! bounds force one; a steady target is reached and then kept; noise inside of the band moves nothing; and
 //! over two hours of a noisy load at most 12 changes an hour at less than 10 % mean error.
 
-use crate::codec::coded;
 use std::ops::RangeInclusive;
 use std::time::Duration;
+use tenantd_core::codec::coded;
 
 /// The utilisation that needs no change.
 pub const UTILISATION: RangeInclusive<f64> = 0.6..=0.9;

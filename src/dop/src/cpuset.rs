@@ -14,9 +14,9 @@
 //! **Properties.** The algebra agrees with `BTreeSet` and a printed set reads back as itself
 //! (`tests/dop/cpuset.rs`). Equal sets compare equal whatever their history: no trailing zero word is kept.
 
-use crate::codec::coded;
 use std::fmt;
 use std::str::FromStr;
+use tenantd_core::codec::coded;
 
 const WORD_BITS: u32 = u64::BITS;
 

@@ -14,7 +14,9 @@
 //! 5. [`environment`]: how a program gets its width.
 //!
 //! All of it is pure: values in, values out. Time is an argument, and the machine is plain data that
-//! [`crate::host::topology`] reads.
+//! [`tenantd_host::topology`] reads.
+
+#![deny(missing_docs)]
 
 pub mod band;
 pub mod cpuset;

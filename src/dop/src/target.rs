@@ -6,7 +6,7 @@
 //!
 //! **Rule.** 1. *Admit* in order, while each admitted query keeps one slot (or its manual DOP) and its
 //! memory. The first that does not fit ends the admission: all behind it wait too, or large queries
-//! would starve. 2. *Divide* the slots by integer lexicographic max-min ([`crate::fair::integer`]): start
+//! would starve. 2. *Divide* the slots by integer lexicographic max-min ([`tenantd_fair::integer`]): start
 //! from one slot each; the next slot goes to the query with the smallest DOP per weight below its ceiling,
 //! the earlier one first. 3. *Repeat* whenever a query starts or ends: the DOP is elastic, so no
 //! estimate of the future is needed.
@@ -28,8 +28,8 @@ use std::collections::BinaryHeap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fair::integer::{self, Claim};
-use crate::fair::problem::WEIGHT_RANGE;
+use tenantd_fair::integer::{self, Claim};
+use tenantd_fair::problem::WEIGHT_RANGE;
 
 /// How wide one query may run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -30,7 +30,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::band::{Band, Observation, Supply};
-use crate::fair::max_min;
+use tenantd_fair::max_min;
 
 /// Smaller differences are rounding errors of the allocation.
 const EPSILON: f64 = 1e-6;
@@ -195,7 +195,7 @@ fn whole_cpus(cpus: f64) -> u32 {
 /// Rounds a division to whole numbers with the same sum, each the next below or above its ideal.
 ///
 /// The rest after rounding down goes first to those that have the larger number already, then to the
-/// smallest share per weight, as [`crate::fair::integer`] would give it; ties to the earlier.
+/// smallest share per weight, as [`tenantd_fair::integer`] would give it; ties to the earlier.
 fn round(ideals: &[f64], present: &[u32], terms: &[Terms]) -> Vec<u32> {
     let mut whole: Vec<u32> = ideals.iter().map(|ideal| (ideal + EPSILON) as u32).collect();
     let total: f64 = ideals.iter().sum();

@@ -18,7 +18,7 @@
 use std::ops::Range;
 
 use super::cpuset::CpuSet;
-use crate::codec::coded;
+use tenantd_core::codec::coded;
 
 /// Where one CPU is, as plain data.
 ///

@@ -41,6 +41,8 @@
 //!
 //! *Purity.* No input or output, no clock, no globals, no Linux: a function of its arguments, on any machine.
 
+#![deny(missing_docs)]
+
 mod course;
 mod drf;
 mod exact;

@@ -26,8 +26,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::cgroup::Layout;
 use super::kernfs::{DirId, KernError, KernFs};
 use super::process::{Claim, Place, claimable_since, owner, place};
-use crate::kernel_text::proc_files::Owner;
-use crate::policy::pattern;
+use tenantd_core::kernel_text::proc_files::Owner;
+use tenantd_policy::pattern;
 
 /// Which processes one tenant claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

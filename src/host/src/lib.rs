@@ -14,7 +14,10 @@
 //! | [`recording`] | what the control loop was given, in a ring of files |
 //! | [`notify`] | notifications to the service manager |
 //! | `enforce` | every change of the host, journal first |
+//! | [`valve`] | the job server of a job, through which a build follows its width |
 //! | [`cost`] | CPU time and memory of the agent itself |
+
+#![deny(missing_docs)]
 
 pub mod cgroup;
 pub mod claiming;
@@ -29,3 +32,4 @@ pub mod process;
 pub mod recording;
 pub mod systemd;
 pub mod topology;
+pub mod valve;

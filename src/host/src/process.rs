@@ -1,6 +1,6 @@
 //! Processes: their origin, owner, place and use of the machine.
 //!
-//! Files of `/proc` are read as bytes ([`crate::kernel_text`]). A process is *gone* where the kernel says ENOENT or ESRCH;
+//! Files of `/proc` are read as bytes ([`tenantd_core::kernel_text`]). A process is *gone* where the kernel says ENOENT or ESRCH;
 //! one that could not be read is an error, and never gone.
 
 use std::os::unix::ffi::OsStrExt;
@@ -12,9 +12,9 @@ use procfs::process::{Stat, StatFlags, StatM};
 
 use super::cgroup::{Facet, Layout, Tree};
 use super::kernfs::{DirId, KernError, KernFs, Operation};
-use crate::kernel_text::proc_files::{self, CgroupLine, Owner};
-use crate::kernel_text::{cleaned, path_of, text_of};
-use crate::policy::unit_path;
+use tenantd_core::kernel_text::proc_files::{self, CgroupLine, Owner};
+use tenantd_core::kernel_text::{cleaned, path_of, text_of};
+use tenantd_policy::unit_path;
 
 /// The numbers of all processes, in ascending order.
 ///

@@ -13,7 +13,7 @@
 //! | LLC | the highest of `cache/index*/shared_cpu_list` | the cluster, where it is wider than the core | the die |
 //! | node | `node/node*/cpulist` | | node 0 |
 //!
-//! A cache that is private to a core is not a last-level cache in the sense of [`crate::dop::topology`]: Arm
+//! A cache that is private to a core is not a last-level cache in the sense of [`tenantd_dop::topology`]: Arm
 //! servers often list only those, and there the cluster (`topology/cluster_cpus_list`, 5.16) or the die is what
 //! cores share.
 //!
@@ -28,10 +28,10 @@ use std::path::Path;
 use std::str::FromStr;
 
 use super::kernfs::{DirId, ErrorKind, KernError, KernFs};
-use crate::dop::CpuSet;
-use crate::dop::cpuset::ParseCpuSetError;
-use crate::dop::topology::{CpuPlace, Topology, TopologyError};
-use crate::kernel_text::text_of_name;
+use tenantd_core::kernel_text::text_of_name;
+use tenantd_dop::CpuSet;
+use tenantd_dop::cpuset::ParseCpuSetError;
+use tenantd_dop::topology::{CpuPlace, Topology, TopologyError};
 
 /// Caches beyond this index are ignored; machines have four or five.
 const CACHE_INDEX_MAX: u32 = 15;

@@ -10,13 +10,14 @@ use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 
-use super::args::{Colour, DopArgs};
-use super::exit::Exit;
 use super::{json, problem, table};
-use crate::dop::target::{Admission, Problem, Query, Width};
-use crate::dop::{imci, target};
-use crate::policy::types::Words;
+use crate::args::DopArgs;
 use read::{Algorithm, Task};
+use tenantd::args::Colour;
+use tenantd::exit::Exit;
+use tenantd_dop::target::{Admission, Problem, Query, Width};
+use tenantd_dop::{imci, target};
+use tenantd_policy::types::Words;
 
 /// Rows shown: a longer table is of no use.
 const MOST_ROWS: usize = 200;
@@ -28,7 +29,7 @@ const BAR_WIDTH: u64 = 32;
 ///
 /// # Errors
 /// The problem could not be read or the answer not written. A bad problem is no error but an exit code.
-pub(super) fn run(args: &DopArgs, colour: Colour) -> anyhow::Result<Exit> {
+pub fn run(args: &DopArgs, colour: Colour) -> anyhow::Result<Exit> {
     let (name, text) = problem::read(&args.problem)?;
     let task = match read::read(&name, text) {
         Ok(task) => task,

@@ -8,7 +8,7 @@ use serde::Serialize;
 ///
 /// # Errors
 /// The output could not be written.
-pub(super) fn write_line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
+pub fn write_line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, object)?;
     writeln!(out)
 }

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde::Serialize;
 
-use super::args::Colour;
 use super::json;
-use super::text::colours;
-use crate::policy::Report;
-use crate::policy::parse::{self, Budget};
-use crate::policy::report::{Finding, Source, Style};
-use crate::policy::rules::Rule;
-use crate::policy::tree::Node;
+use tenantd::args::{Colour, colours};
+use tenantd_policy::Report;
+use tenantd_policy::key::Form;
+use tenantd_policy::parse::{self, Budget};
+use tenantd_policy::reader::Reader;
+use tenantd_policy::report::{Finding, Source, Style};
+use tenantd_policy::rules::Rule;
+use tenantd_policy::tree::Node;
 
 /// The largest file that is read.
 const LONGEST_BYTES: u64 = 1 << 30;
@@ -23,7 +24,7 @@ const LONGEST_BYTES: u64 = 1 << 30;
 ///
 /// # Errors
 /// It is not there, not readable, or too long.
-pub(super) fn read(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
+pub fn read(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     let name = path.display().to_string();
     let mut bytes = Vec::new();
     // One byte beyond the bound distinguishes a file that is too long from one that just fits.
@@ -44,7 +45,7 @@ const ALIASED: usize = 100_000;
 ///
 /// # Errors
 /// It is not UTF-8, not YAML, or too large: one finding of the rule `text`.
-pub(super) fn tree(
+pub fn tree(
     name: &str,
     bytes: Vec<u8>,
     depth: usize,
@@ -84,7 +85,7 @@ struct Refusal {
 ///
 /// # Errors
 /// The output could not be written.
-pub(super) fn refuse(report: &Report, json: bool, colour: Colour) -> anyhow::Result<()> {
+pub fn refuse(report: &Report, json: bool, colour: Colour) -> anyhow::Result<()> {
     if json {
         let findings = report.findings().iter().map(|finding| finding.to_finding()).collect();
         let refusal = Refusal { findings, findings_left_out: report.left_out() };
@@ -93,4 +94,18 @@ pub(super) fn refuse(report: &Report, json: bool, colour: Colour) -> anyhow::Res
     let style = Style { colour: colours(colour, &io::stderr()), ..Style::PLAIN };
     write!(io::stderr(), "{}", report.render(style))?;
     Ok(())
+}
+
+/// The form of a value that is one of some words; for types of crates that know no words.
+pub(crate) struct OneOf<T: 'static>(pub(crate) &'static [(&'static str, T)]);
+
+impl<T: Copy + PartialEq> Form<Option<T>> for OneOf<T> {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<T>) {
+        *into = reader.word(node, self.0);
+    }
+}
+
+/// The word of a value in such a list.
+pub(crate) fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str {
+    words.iter().find(|(_, it)| *it == value).map_or("", |(word, _)| word)
 }

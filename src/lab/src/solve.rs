@@ -14,16 +14,17 @@ mod values;
 
 use std::io::{self, BufWriter, Write};
 
-use super::args::{Colour, SolveArgs};
-use super::exit::Exit;
 use super::problem;
-use crate::fair;
+use crate::args::SolveArgs;
+use tenantd::args::Colour;
+use tenantd::exit::Exit;
+use tenantd_fair as fair;
 
 /// Runs the command.
 ///
 /// # Errors
 /// The problem could not be read or the answer not written. A bad problem is no error but an exit code.
-pub(super) fn run(args: &SolveArgs, colour: Colour) -> anyhow::Result<Exit> {
+pub fn run(args: &SolveArgs, colour: Colour) -> anyhow::Result<Exit> {
     let (name, text) = problem::read(&args.problem)?;
     let task = match read::read(&name, text) {
         Ok(task) => task,

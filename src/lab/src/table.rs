@@ -3,19 +3,19 @@
 use std::io::{self, Write};
 
 use comfy_table::presets::NOTHING;
-pub(super) use comfy_table::{CellAlignment, Table};
+pub use comfy_table::{CellAlignment, Table};
 
 use super::text::visible;
 
 /// A table without rows.
-pub(super) fn plain() -> Table {
+pub fn plain() -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table
 }
 
 /// Aligns some columns to the right.
-pub(super) fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
+pub fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
     for index in columns {
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -24,30 +24,25 @@ pub(super) fn align_right(table: &mut Table, columns: impl IntoIterator<Item = u
 }
 
 /// Aligns all columns but the first, which has names, to the right.
-pub(super) fn align_figures(table: &mut Table) {
+pub fn align_figures(table: &mut Table) {
     let columns = 1..table.column_count();
     align_right(table, columns);
 }
 
 /// Leaves so much room before each column but the first, and none behind it.
-pub(super) fn set_gap(table: &mut Table, gap: u16) {
+pub fn set_gap(table: &mut Table, gap: u16) {
     for column in table.column_iter_mut().skip(1) {
         column.set_padding((gap, 0));
     }
 }
 
 /// The table as text, without spaces at the ends of its lines and without control characters.
-pub(super) fn text(table: &Table) -> String {
+pub fn text(table: &Table) -> String {
     table.lines().map(|line| format!("{}\n", visible(line.trim_end()))).collect()
 }
 
 /// Prints a table of the first `most` of `count` things, and how many are left out.
-pub(super) fn print(
-    out: &mut impl Write,
-    table: &Table,
-    count: usize,
-    most: usize,
-) -> io::Result<()> {
+pub fn print(out: &mut impl Write, table: &Table, count: usize, most: usize) -> io::Result<()> {
     write!(out, "{}", text(table))?;
     match count.saturating_sub(most) {
         0 => Ok(()),

@@ -1,36 +1,21 @@
 //! Figures and text for a terminal of 80 columns.
 
-use std::io::IsTerminal;
 use std::time::Duration;
 
-use super::args::Colour;
-use crate::kernel_text::cleaned;
-use crate::resource::{MEMORY, PerResource};
-use crate::units::Bytes;
+use tenantd_core::kernel_text::cleaned;
+use tenantd_core::resource::{MEMORY, PerResource};
+use tenantd_core::units::Bytes;
 
 /// Columns of a line.
-pub(super) const WIDTH: usize = 80;
-
-/// Whether to use colours on `stream`: on a terminal, unless `NO_COLOR` is set (no-color.org). Every coloured
-/// output asks this function.
-pub(super) fn colours(choice: Colour, stream: &impl IsTerminal) -> bool {
-    match choice {
-        Colour::Always => true,
-        Colour::Never => false,
-        Colour::Auto => {
-            let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-            stream.is_terminal() && wanted
-        }
-    }
-}
+pub const WIDTH: usize = 80;
 
 /// An amount of memory.
-pub(super) fn memory(bytes: f64) -> String {
+pub fn memory(bytes: f64) -> String {
     Bytes(bytes.max(0.0) as u64).rounded()
 }
 
 /// How often something was.
-pub(super) fn times(count: u64) -> String {
+pub fn times(count: u64) -> String {
     match count {
         1 => "once".to_string(),
         _ => format!("{count} times"),
@@ -38,7 +23,7 @@ pub(super) fn times(count: u64) -> String {
 }
 
 /// What is missing of each resource; `None` where nothing is, or an amount that is not known.
-pub(super) fn missing(amounts: &PerResource<Option<f64>>) -> Option<String> {
+pub fn missing(amounts: &PerResource<Option<f64>>) -> Option<String> {
     let missing = amounts.iter().filter_map(|(r, amount)| {
         amount.filter(|amount| *amount > 0.0).map(|amount| match r {
             MEMORY => format!("{} of memory", memory(amount)),
@@ -50,17 +35,17 @@ pub(super) fn missing(amounts: &PerResource<Option<f64>>) -> Option<String> {
 }
 
 /// What a tenant with these missing does: it lacks them, or is held back where no amount is known.
-pub(super) fn lacks(amounts: &PerResource<Option<f64>>) -> String {
+pub fn lacks(amounts: &PerResource<Option<f64>>) -> String {
     missing(amounts).map_or("is held back".to_string(), |missing| format!("lacks {missing}"))
 }
 
 /// A number of CPUs; `-` where it is absent.
-pub(super) fn cores(cores: Option<f64>) -> String {
+pub fn cores(cores: Option<f64>) -> String {
     cores.map_or("-".to_string(), |cores| format!("{cores:.2}"))
 }
 
 /// An age in the largest unit that keeps it a whole number above 1.
-pub(super) fn age(age: Duration) -> String {
+pub fn age(age: Duration) -> String {
     match age.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),
         seconds @ 120..7200 => format!("{} min", seconds / 60),
@@ -69,12 +54,12 @@ pub(super) fn age(age: Duration) -> String {
 }
 
 /// A share from 0 to 1; `-` where it is absent.
-pub(super) fn percent(ratio: Option<f64>) -> String {
+pub fn percent(ratio: Option<f64>) -> String {
     ratio.map_or("-".to_string(), |ratio| format!("{:.1}%", ratio * 100.0))
 }
 
 /// A number of any size, in at most four significant digits or so.
-pub(super) fn short(number: f64) -> String {
+pub fn short(number: f64) -> String {
     let trimmed = |digits: &str| match digits.contains('.') {
         true => digits.trim_end_matches('0').trim_end_matches('.').to_string(),
         false => digits.to_string(),
@@ -91,7 +76,7 @@ pub(super) fn short(number: f64) -> String {
 }
 
 /// A number of seconds as a time.
-pub(super) fn seconds(seconds: f64) -> String {
+pub fn seconds(seconds: f64) -> String {
     match seconds.abs() {
         size if size > 0.0 && size < 0.0995 => format!("{:.2} ms", seconds * 1e3),
         _ => format!("{seconds:.3} s"),
@@ -99,18 +84,18 @@ pub(super) fn seconds(seconds: f64) -> String {
 }
 
 /// A number for JSON, without rounding noise in its last bits.
-pub(super) fn plain(number: f64) -> f64 {
+pub fn plain(number: f64) -> f64 {
     let scaled = number * 1e9;
     if scaled.abs() < 1e15 { scaled.round() / 1e9 } else { number }
 }
 
 /// Replaces control characters: a name in an input file may have any, and a terminal interprets them.
-pub(super) fn visible(name: &str) -> String {
+pub fn visible(name: &str) -> String {
     cleaned(name)
 }
 
 /// At most `width` characters of a text, made [`visible`]: a longer one loses its middle.
-pub(super) fn shortened(text: &str, width: usize) -> String {
+pub fn shortened(text: &str, width: usize) -> String {
     let text = &visible(text);
     let count = text.chars().count();
     if count <= width {
@@ -124,12 +109,12 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
 
 /// `text` in lines that fit the terminal: the first after `lead`, the others aligned below it. Both are made
 /// [`visible`] here, so that no caller can forget it.
-pub(super) fn wrapped(lead: &str, text: &str) -> String {
+pub fn wrapped(lead: &str, text: &str) -> String {
     wrapped_at(WIDTH, lead, text)
 }
 
 /// The same for an output that is `width` characters wide.
-pub(super) fn wrapped_at(width: usize, lead: &str, text: &str) -> String {
+pub fn wrapped_at(width: usize, lead: &str, text: &str) -> String {
     let (lead, text) = (visible(lead), visible(&text.replace('\n', " ")));
     let indent = lead.chars().count();
     let width = width.saturating_sub(indent).max(20);

@@ -8,11 +8,11 @@ use jiff::{Timestamp, Zoned};
 
 /// A time zone, in which times are read and shown. Times are given since 1970.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct Clock(TimeZone);
+pub struct Clock(TimeZone);
 
 impl Clock {
     /// UTC, or what `TZ` or else `/etc/localtime` says. Where neither can be read it is UTC.
-    pub(in crate::cli) fn new(is_utc: bool) -> Clock {
+    pub fn new(is_utc: bool) -> Clock {
         Clock(if is_utc { TimeZone::UTC } else { TimeZone::try_system().unwrap_or(TimeZone::UTC) })
     }
 
@@ -22,7 +22,7 @@ impl Clock {
     ///
     /// # Errors
     /// It is none of these.
-    pub(in crate::cli) fn parse(&self, text: &str, now: Duration) -> anyhow::Result<Duration> {
+    pub fn parse(&self, text: &str, now: Duration) -> anyhow::Result<Duration> {
         let text = text.trim();
         if let Ok(time) = text.parse::<Timestamp>() {
             return Ok(since_1970(time));
@@ -63,23 +63,23 @@ impl Clock {
     }
 
     /// A time as `2026-01-31 03:00:00`.
-    pub(in crate::cli) fn show(&self, time: Duration) -> String {
+    pub fn show(&self, time: Duration) -> String {
         self.zoned(time).strftime("%Y-%m-%d %H:%M:%S").to_string()
     }
 
     /// A time as `03:00:00`.
-    pub(in crate::cli) fn of_day(&self, time: Duration) -> String {
+    pub fn of_day(&self, time: Duration) -> String {
         self.zoned(time).strftime("%H:%M:%S").to_string()
     }
 
     /// A time with the abbreviation of its zone, as `2026-01-31 03:00:00 CET`.
-    pub(in crate::cli) fn with_zone(&self, time: Duration) -> String {
+    pub fn with_zone(&self, time: Duration) -> String {
         self.zoned(time).strftime("%Y-%m-%d %H:%M:%S %Z").to_string()
     }
 }
 
 /// A time since 1970 in UTC, as `2026-01-31T03:00:00Z` (RFC 3339).
-pub(in crate::cli) fn stamp(time: Duration) -> String {
+pub fn stamp(time: Duration) -> String {
     timestamp(time).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
@@ -95,7 +95,7 @@ fn since_1970(time: Timestamp) -> Duration {
 }
 
 /// A length as `12m 3s`.
-pub(in crate::cli) fn length(time: Duration) -> String {
+pub fn length(time: Duration) -> String {
     let seconds = time.as_secs_f64().round() as u64;
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
         (0, 0, s) => format!("{s}s"),

@@ -4,9 +4,9 @@
 //! machine that is depends on who asks: `check` has the machine of [`super::HostFacts`], and the control loop the
 //! one of its last sample, so that a percentage follows CPUs and memory that come and go.
 
-use crate::codec::coded;
-use crate::resource::{PerResource, Resource};
-use crate::units::{Percent, QuantityError};
+use tenantd_core::codec::coded;
+use tenantd_core::resource::{PerResource, Resource};
+use tenantd_core::units::{Percent, QuantityError};
 
 /// An amount of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,11 @@ impl Amount {
     pub fn is_percent(self) -> bool {
         matches!(self, Amount::Percent(_))
     }
+
+    /// The amounts of all resources on a machine.
+    pub fn of_each(amounts: &PerResource<Amount>, machine: PerResource<f64>) -> PerResource<f64> {
+        PerResource::from_fn(|resource| amounts[resource].of(resource, machine[resource]))
+    }
 }
 
 /// Systemd and others write one and a half CPUs as 150%.
@@ -71,13 +76,6 @@ fn beyond(mut error: QuantityError, resource: Resource) -> QuantityError {
         error.help += &format!("; {number}% of one CPU is `{of_one}`");
     }
     error
-}
-
-impl PerResource<Amount> {
-    /// The amounts on a machine.
-    pub fn of(&self, machine: PerResource<f64>) -> PerResource<f64> {
-        PerResource::from_fn(|resource| self[resource].of(resource, machine[resource]))
-    }
 }
 
 // --- recorded ---

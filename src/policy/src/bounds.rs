@@ -8,8 +8,8 @@ use super::key::Form;
 use super::reader::Reader;
 use super::rules::{self, Rule};
 use super::tree::Node;
-use crate::resource::{PerResource, Resource};
-use crate::units::QuantityError;
+use tenantd_core::resource::{PerResource, Resource};
+use tenantd_core::units::QuantityError;
 
 /// For each resource: the rule for a text that is no amount, and the JSON type and pattern of amounts.
 static AMOUNTS: PerResource<(Rule, &str, &str)> = PerResource([
@@ -54,7 +54,8 @@ fn quantity<T>(
 }
 
 /// An amount of a resource: CPUs as `2`, `1.5` or `500m`; memory as bytes or `8GiB`.
-pub(crate) struct Absolute(pub(crate) Resource);
+#[derive(Debug)]
+pub struct Absolute(pub Resource);
 
 impl Form<u64> for Absolute {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut u64) {

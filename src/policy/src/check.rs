@@ -21,8 +21,8 @@ use super::stays;
 use super::templates;
 use super::tree::Place;
 use super::types::{CpusPolicy, DopPolicy};
-use crate::dop::CpuSet;
-use crate::resource::{CPU, Resource};
+use tenantd_core::resource::{CPU, Resource};
+use tenantd_dop::CpuSet;
 
 /// Places named in one finding; more would bury the first.
 const MOST_PLACES: usize = 4;

@@ -13,10 +13,10 @@ use super::unit_path::{unit_at, unit_of, user_of_slice};
 use super::values::cpu_list;
 use crate::accounts::people::People;
 use crate::accounts::{Answer, on_this_machine};
-use crate::kernel_text::mountinfo::{CgroupMount, cgroup_mounts};
-use crate::kernel_text::proc_files::{CgroupLine, Owner, cgroup_lines, number, owner};
-use crate::resource::{PerResource, Resource};
-use crate::units::Bytes;
+use tenantd_core::kernel_text::mountinfo::{CgroupMount, cgroup_mounts};
+use tenantd_core::kernel_text::proc_files::{CgroupLine, Owner, cgroup_lines, number, owner};
+use tenantd_core::resource::{PerResource, Resource};
+use tenantd_core::units::Bytes;
 
 /// The machine a policy is checked against. Plain values, so that a test can be any machine.
 #[derive(Clone, Debug)]

@@ -16,12 +16,13 @@ use super::rules;
 use super::tree::{Kind, Node};
 use super::types::*;
 use super::values::{NAME_PATTERN, safe_name};
-use crate::units::Weight;
+use tenantd_core::units::Weight;
 
 // --- maps ---
 
 /// A map with the keys of a table.
-pub(crate) struct Keys<M: 'static>(pub(crate) &'static [Key<M>]);
+#[derive(Debug)]
+pub struct Keys<M: 'static>(pub &'static [Key<M>]);
 
 impl<M: PartialEq + Default> Form<M> for Keys<M> {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut M) {
@@ -200,7 +201,8 @@ impl Form<DopPolicy> for DopForm {
 
 /// A value that the reader of the file handles itself: tenants nest, and amounts follow the resources of a
 /// file.
-pub(crate) struct Structure;
+#[derive(Debug)]
+pub struct Structure;
 
 impl<T: PartialEq> Form<T> for Structure {
     fn read(&self, _: &mut Reader<'_>, _: &Node, _: &mut T) {}
@@ -238,7 +240,8 @@ impl<M: PartialEq + Default> Form<Option<Box<M>>> for Template<M> {
 // --- words and numbers ---
 
 /// One of the words of a type.
-pub(crate) struct Word;
+#[derive(Debug)]
+pub struct Word;
 
 impl<T: Words> Form<T> for Word {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut T) {
@@ -291,9 +294,12 @@ impl Form<Version> for VersionNumber {
 }
 
 /// A number within bounds.
-pub(crate) struct Number {
-    pub(crate) least: f64,
-    pub(crate) most: f64,
+#[derive(Debug)]
+pub struct Number {
+    /// The smallest.
+    pub least: f64,
+    /// The largest.
+    pub most: f64,
 }
 
 impl Form<f64> for Number {
@@ -316,9 +322,12 @@ impl Form<f64> for Number {
 }
 
 /// A whole number from 1, or `auto` where that is a choice.
-pub(crate) struct Count {
-    pub(crate) most: u32,
-    pub(crate) auto: bool,
+#[derive(Debug)]
+pub struct Count {
+    /// The largest.
+    pub most: u32,
+    /// Whether `auto` is one as well.
+    pub auto: bool,
 }
 
 impl Form<Option<u32>> for Count {

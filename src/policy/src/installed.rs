@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::pattern;
-use crate::kernel_text::mountinfo::cgroup_mounts;
-use crate::kernel_text::{path_of, text_of_name};
+use tenantd_core::kernel_text::mountinfo::cgroup_mounts;
+use tenantd_core::kernel_text::{path_of, text_of_name};
 
 /// Where systemd looks for the units of the system (systemd.unit(5), table 1).
 const UNIT_DIRS: [&str; 12] = [

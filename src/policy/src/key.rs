@@ -232,6 +232,7 @@ pub fn outline<M>(table: &[Key<M>], model: &M, default: &M, path: &str, into: &m
 
 /// Declares a table: `"key" => field: Type, form, [flags];`, each with its documentation. The field of an array
 /// is its index in brackets.
+#[macro_export]
 macro_rules! table {
     ($(#[$meta:meta])* $visibility:vis $table:ident: $model:ty {
         $(
@@ -240,23 +241,23 @@ macro_rules! table {
         )*
     }) => {
         $(#[$meta])*
-        $visibility static $table: &[$crate::policy::key::Key<$model>] = &[$(
-            $crate::policy::key::Key {
+        $visibility static $table: &[$crate::key::Key<$model>] = &[$(
+            $crate::key::Key {
                 name: $key,
                 doc: concat!($($doc),+).trim_ascii(),
                 flags: &[$($($flag),+)?],
                 read: |reader, node, model| {
-                    let value = &mut $crate::policy::key::place!(model, $field);
-                    $crate::policy::key::Form::<$type>::read(&$form, reader, node, value)
+                    let value = &mut $crate::key::place!(model, $field);
+                    $crate::key::Form::<$type>::read(&$form, reader, node, value)
                 },
                 outline: |model, default, path, into| {
-                    let value = &$crate::policy::key::place!(model, $field);
-                    let default = &$crate::policy::key::place!(default, $field);
-                    $crate::policy::key::Form::<$type>::outline(&$form, value, default, path, into)
+                    let value = &$crate::key::place!(model, $field);
+                    let default = &$crate::key::place!(default, $field);
+                    $crate::key::Form::<$type>::outline(&$form, value, default, path, into)
                 },
                 row: |default| {
-                    use $crate::policy::key::{Form, place};
-                    $crate::policy::key::Row {
+                    use $crate::key::{Form, place};
+                    $crate::key::Row {
                         name: $key,
                         doc: concat!($($doc),+).trim_ascii(),
                         flags: &[$($($flag),+)?],
@@ -271,6 +272,7 @@ macro_rules! table {
 }
 
 /// Declares a section: a struct with its defaults, and the table of its keys.
+#[macro_export]
 macro_rules! section {
     ($(#[$meta:meta])* $visibility:vis struct $name:ident, $table:ident {
         $( + $plain:ident: $plain_type:ty, $of_plain:literal; )*
@@ -290,12 +292,12 @@ macro_rules! section {
             fn default() -> Self {
                 $name {
                     $( $plain: Default::default(), )*
-                    $( $field: $crate::policy::key::or_default!($($default)?), )*
+                    $( $field: $crate::key::or_default!($($default)?), )*
                 }
             }
         }
 
-        $crate::policy::key::table! {
+        $crate::key::table! {
             #[doc = concat!("The keys of [`", stringify!($name), "`].")]
             $visibility $table: $name {
                 $( $(#[doc = $doc])+ $key => $field: $type, $form $(, [$($flag),+])?; )*
@@ -304,6 +306,8 @@ macro_rules! section {
     };
 }
 
+/// The default of a field: its own, or that of its type.
+#[macro_export]
 macro_rules! or_default {
     () => {
         Default::default()
@@ -314,6 +318,7 @@ macro_rules! or_default {
 }
 
 /// A field of a model, or an element of one that is an array.
+#[macro_export]
 macro_rules! place {
     ($model:ident, [$index:expr]) => {
         $model[$index]
@@ -323,4 +328,4 @@ macro_rules! place {
     };
 }
 
-pub(crate) use {or_default, place, section, table};
+pub use crate::{or_default, place, section, table};

@@ -19,9 +19,9 @@ use super::names::{CgroupPaths, CpusForm, Names, Root};
 use super::retention::{Age, Size};
 use super::types::*;
 use super::values::{GROUPS, MATCHED_USERS, UNITS, USERS};
-use crate::queue::discipline::Name;
-use crate::resource::{CPU, MEMORY, PerResource};
-use crate::units::Weight;
+use tenantd_core::resource::{CPU, MEMORY, PerResource};
+use tenantd_core::units::Weight;
+use tenantd_queue::discipline::Name;
 
 section! {
     /// A whole policy. The defaults are what an empty file means.

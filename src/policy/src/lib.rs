@@ -23,18 +23,21 @@
 //!
 //! Only [`mod@parse`] names the YAML crate, and only [`report`] the one that draws underlines.
 
-mod amount;
-pub(crate) mod bounds;
+#![deny(missing_docs)]
+
+pub mod accounts;
+pub mod amount;
+pub mod bounds;
 mod check;
 mod claims;
 pub mod expand;
 mod facts;
-pub(crate) mod forms;
+pub mod forms;
 pub mod hint;
 mod installed;
 pub mod key;
 pub mod keys;
-mod load;
+pub mod load;
 pub mod model;
 mod names;
 mod nodes;
@@ -59,7 +62,7 @@ mod values;
 
 pub use facts::{HostFacts, UnitFacts};
 pub use installed::Services;
-pub(crate) use load::is_policy_file;
+pub use load::is_policy_file;
 pub use load::{Loaded, load, load_from, load_text, load_value, load_with_host};
 pub use model::Policy;
 pub use read::MOST_TENANTS;

@@ -190,7 +190,7 @@ fn files_of(path: &Path, report: &mut Report) -> Vec<PathBuf> {
 }
 
 /// Whether a file of this name in a directory is part of its policy. Hidden files are those of editors.
-pub(crate) fn is_policy_file(name: &str) -> bool {
+pub fn is_policy_file(name: &str) -> bool {
     name.ends_with(".yaml") && !name.starts_with('.')
 }
 

@@ -13,7 +13,7 @@ use super::types::*;
 use super::values::{
     NameKind, ONE_OR_SEVERAL, PathRefusal, account, cgroup_path, cpu_list, notation,
 };
-use crate::dop::CpuSet;
+use tenantd_dop::CpuSet;
 
 /// One name or a list of them; at least one, none of them empty.
 fn items<'n>(reader: &mut Reader<'_>, node: &'n Node, what: &str) -> Vec<(&'n Node, &'n str)> {

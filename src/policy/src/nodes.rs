@@ -5,7 +5,7 @@ use super::facts::HostFacts;
 use super::keys::Tenant;
 use super::read::{Draft, Located, Places};
 use super::tree::Place;
-use crate::resource::PerResource;
+use tenantd_core::resource::PerResource;
 
 /// A tenant or group with the places of its keys.
 #[derive(Clone, Copy)]

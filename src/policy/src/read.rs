@@ -15,7 +15,7 @@ use super::report::{Report, Source};
 use super::rules;
 use super::tree::{Entry, Kind, Node, Place};
 use super::values::safe_name;
-use crate::resource::Resource;
+use tenantd_core::resource::Resource;
 
 /// Groups within groups.
 const DEEPEST: usize = 16;

@@ -10,7 +10,7 @@ use super::key::Form;
 use super::reader::Reader;
 use super::rules;
 use super::tree::Node;
-use crate::resource::MEMORY;
+use tenantd_core::resource::MEMORY;
 
 /// The least that a ring of segments can be.
 const SIZE_MIN: u64 = 1 << 20;

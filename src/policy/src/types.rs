@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::amount::Amount;
-use crate::codec::coded;
-use crate::queue::discipline::Name;
-use crate::resource::{PerResource, Resource};
+use tenantd_core::codec::coded;
+use tenantd_core::resource::{PerResource, Resource};
+use tenantd_queue::discipline::Name;
 
 /// A type whose values are words of the policy.
 pub trait Words: Copy + PartialEq + 'static {

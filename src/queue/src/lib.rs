@@ -45,6 +45,8 @@
 //! early start (`discipline::staggered`), `≤` where figure 7 has `<` (`discipline::tags`), and the rule of the estimate (`estimate`).
 //! In Presto's queue, the level that gets the most is the first (`multilevel`).
 
+#![deny(missing_docs)]
+
 mod bounds;
 pub mod concurrency;
 pub mod discipline;

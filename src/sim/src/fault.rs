@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::kernel::SimKernel;
-use crate::host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
+use tenantd_host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
 
 /// The calls to which a [`Fault`] applies.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::host::kernfs::FileId;
+use tenantd_host::kernfs::FileId;
 
 use super::pressure::Resource;
 use super::spec::Spec;
@@ -104,7 +104,6 @@ impl<T> Open<T> {
         self.items.remove(&number)
     }
 
-    #[cfg(feature = "doubles")]
     pub(super) fn close_all(&mut self) {
         self.items.clear();
     }

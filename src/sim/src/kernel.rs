@@ -16,7 +16,7 @@ use super::rates::{CpuTimes, Posed, Rates};
 use super::swap::Swap;
 use super::tree::{CgroupId, Tree, Version};
 use super::workload::{Load, Trace, Workload};
-use crate::resource::{PerResource, Resource};
+use tenantd_core::resource::{PerResource, Resource};
 
 /// The longest step of the memory model: all loads are evaluated, and all memory is touched, this often.
 pub(super) const STEP_NSEC: u64 = 10_000_000;

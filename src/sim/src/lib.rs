@@ -1,4 +1,4 @@
-//! A kernel in memory behind [`crate::host::kernfs::KernFs`].
+//! A kernel in memory behind [`tenantd_host::kernfs::KernFs`].
 //!
 //! **Problem.** The agent has to be tested without root, on hosts that are not at hand and in situations that
 //! cannot be produced on demand: a cgroup that vanishes in mid-tick, a read-only mount, memory that runs out,
@@ -21,8 +21,8 @@
 //! | `pressure` | stalls, as PSI reports them |
 //! | `workload`, `process`, `processes`, `charges` | the loads of processes, and their state |
 //! | `quiet` | time in which only counters change, passed at once |
-//! | `systemd`, `scopes` | `SimSystemd`: units on top of all this; for tests, with the feature `doubles` |
-//! | `fault` | `Faulty`: errors on demand, and a log of calls, around any `KernFs`; likewise |
+//! | `systemd`, `scopes` | `SimSystemd`: units on top of all this |
+//! | `fault` | `Faulty`: errors on demand, and a log of calls, around any `KernFs` |
 //!
 //! **Behaviour.** Texts are those of Linux 6.12, and errors those of 6.1 to 6.18, where they were tried:
 //! `cpu.weight` of 0 is ERANGE and `junk` EINVAL; `memory.max` rounds down to pages; a kept file of a removed
@@ -33,13 +33,14 @@
 //! **Properties** and their tests: conservation of CPU time and of memory, exact shares by weight, quota and
 //! affinity, protection, determinism, and each errno (`tests/sim.rs`).
 
+#![deny(missing_docs)]
+
 mod account;
 mod candidates;
 mod charges;
 mod controller;
 mod cpu;
 mod digits;
-#[cfg(feature = "doubles")]
 mod fault;
 mod files;
 mod files_v1;
@@ -58,25 +59,21 @@ mod quiet;
 mod rates;
 mod reclaim;
 mod rules;
-#[cfg(feature = "doubles")]
 mod scopes;
 mod show;
 mod spec;
 mod store;
 mod swap;
 mod sys_files;
-#[cfg(feature = "doubles")]
 mod systemd;
 mod tree;
 mod vfs;
 mod workload;
 
 pub use controller::Controller;
-#[cfg(feature = "doubles")]
 pub use fault::{Call, Fault, Faulty, When};
 pub use kernel::{Access, Layout, SimHost, SimKernel};
 pub use process::ProcessUsage;
 pub use swap::Swap;
-#[cfg(feature = "doubles")]
 pub use systemd::{SimSystemd, SimUnit, SimUnits, UnitFault};
 pub use workload::{Load, Trace, Workload};

@@ -2,7 +2,7 @@
 
 use super::kernel::{MOUNT, SimKernel};
 use super::systemd::{SimSystemd, UnitFault, cgroup_of, slices_above};
-use crate::host::systemd::{Order, Reply, UnitError};
+use tenantd_host::systemd::{Order, Reply, UnitError};
 
 impl SimSystemd {
     /// Executes [`Order::StartScope`], at once or, while systemd is behind, with [`SimSystemd::catch_up`].

@@ -13,13 +13,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::kernel::{MOUNT, SimKernel};
-use crate::host::cgroup::Dialect;
-use crate::host::kernfs::KernFs;
-use crate::host::systemd::{
+use tenantd_host::cgroup::Dialect;
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::systemd::{
     Answer, Held, Order, Property, PropertyValue, Reply, RunResult, Setting, UnitError,
     UnitManager, UnitState,
 };
-use crate::policy::pattern;
+use tenantd_policy::pattern;
 
 /// A failure of systemd, or of the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

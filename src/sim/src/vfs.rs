@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
-use crate::kernel_text::{bytes_of, path_of, text_of_path};
+use tenantd_core::kernel_text::{bytes_of, path_of, text_of_path};
+use tenantd_host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
 
 use super::handles::{DirPlace, FilePlace, KeptDir, KeptFile};
 use super::kernel::{Access, MOUNT, SimKernel};
@@ -38,7 +38,6 @@ impl SimKernel {
         self.handles.dirs.iter().count()
     }
 
-    #[cfg(feature = "doubles")]
     pub(super) fn close_all(&mut self) {
         self.handles.dirs.close_all();
         self.handles.files.close_all();

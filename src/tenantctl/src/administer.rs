@@ -13,16 +13,18 @@ use tracing::level_filters::LevelFilter;
 
 use super::args::{Colour, DiffArgs, ModeArgs, ReloadArgs, RestoreArgs, SOCKET, STATE_DIR};
 use super::client::{ClientError, Endpoint};
-use super::daemon::{load, may_look_into};
-use super::exit::Exit;
-use super::text::{colours, wrapped};
-use super::{json, log};
-use crate::daemon::recovery::leftover;
-use crate::host::kernfs::RealKernFs;
-use crate::policy::model::Mode;
-use crate::policy::outline::{Change, ChangeKind, Outline};
-use crate::varlink::error::CallError;
-use crate::varlink::interface::{
+use super::exit::{self, Exit};
+use tenantd::args::colours;
+use tenantd::command::{load, may_look_into};
+use tenantd::log;
+use tenantd::recovery::leftover;
+use tenantd_host::kernfs::RealKernFs;
+use tenantd_lab::json;
+use tenantd_lab::text::wrapped;
+use tenantd_policy::model::Mode;
+use tenantd_policy::outline::{Change, ChangeKind, Outline};
+use tenantd_varlink::error::CallError;
+use tenantd_varlink::interface::{
     ModeReply, Nothing, ReloadReply, RestoreReply, SetModeParameters, method,
 };
 
@@ -135,7 +137,7 @@ pub(super) fn restore(daemon: &Endpoint, args: &RestoreArgs) -> anyhow::Result<E
         Err(error @ ClientError::NotRunning(_)) => {
             let Some(state_dir) = state_dir(daemon, args) else {
                 eprintln!("tenantctl: {}", unknown_journal(&daemon.path));
-                return Ok(Exit::of(&error.into()));
+                return Ok(exit::of(&error.into()));
             };
             Restored { reply: restore_from_journal(&state_dir)?, by_daemon: false }
         }

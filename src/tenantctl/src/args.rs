@@ -1,4 +1,4 @@
-//! The command lines of `tenantctl` and `tenantd`, as types. The only file that names the argument parser.
+//! The command line of `tenantctl`, as types. The only file of this crate that names the argument parser.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+pub use tenantd::args::{Colour, STATE_DIR, Tenantd};
+pub use tenantd_lab::args::{DopArgs, SimulateCommand, SolveArgs};
 
-use crate::policy::model::Mode;
-use crate::units::Bytes;
-use crate::varlink::jobs::Units;
+use tenantd_core::units::Bytes;
+use tenantd_policy::model::Mode;
+use tenantd_varlink::jobs::Units;
 
 /// The socket of an installed tenantd.
 pub const SOCKET: &str = "/run/tenantd/socket";
-/// The state directory of an installed tenantd.
-pub const STATE_DIR: &str = "/run/tenantd";
 /// The history of an installed tenantd.
 pub const HISTORY_DIR: &str = "/var/lib/tenantd/history";
 /// The longest time that can be given.
@@ -104,41 +104,6 @@ pub enum Command {
     Load(LoadArgs),
 }
 
-/// The agent that divides CPU and memory of one machine fairly among its tenants.
-#[derive(Clone, Debug, Parser)]
-#[command(name = "tenantd", version, max_term_width = 100)]
-pub struct Tenantd {
-    /// The policy: a YAML file, or a directory of `*.yaml` files.
-    #[arg(long, value_name = "PATH", required_unless_present = "restore")]
-    pub policy: Option<PathBuf>,
-    /// Write nothing, whatever the policy says.
-    #[arg(long)]
-    pub observe: bool,
-    /// Take two samples, decide and write once, leave the values in force, and exit.
-    #[arg(long)]
-    pub once: bool,
-    /// Restore what an earlier tenantd changed, and exit.
-    #[arg(long, conflicts_with_all = ["once", "observe"])]
-    pub restore: bool,
-    /// With --restore: keep the values that a tenantd left on purpose (`control.on_exit: keep`).
-    #[arg(long, requires = "restore")]
-    pub unless_kept: bool,
-    /// The cgroup of the tenants: relative to the mount point if it starts with `/`, else to the cgroup of
-    /// the agent.
-    #[arg(long, value_name = "PATH")]
-    pub root: Option<PathBuf>,
-    /// The socket to listen on, by default `socket` in the state directory; a socket passed by systemd has
-    /// precedence.
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
-    /// The directory of the journal, which records what was changed.
-    #[arg(long, value_name = "PATH", default_value = STATE_DIR)]
-    pub state_dir: PathBuf,
-    /// The directory of the history, which `tenantctl history` reads; without it, none is kept.
-    #[arg(long, value_name = "PATH")]
-    pub history: Option<PathBuf>,
-}
-
 /// The size of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostSize {
@@ -195,59 +160,6 @@ pub struct CheckArgs {
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
-}
-
-/// Arguments of `solve`.
-#[derive(Clone, Debug, clap::Args)]
-pub struct SolveArgs {
-    /// The problem, YAML or JSON; `-` reads standard input.
-    #[arg(value_name = "PROBLEM")]
-    pub problem: PathBuf,
-    /// Print one JSON object instead of a table.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Arguments of `dop`.
-#[derive(Clone, Debug, clap::Args)]
-pub struct DopArgs {
-    /// The problem, YAML or JSON; `-` reads standard input.
-    #[arg(value_name = "PROBLEM")]
-    pub problem: PathBuf,
-    /// Print one JSON object instead of a table.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Arguments of `simulate`.
-#[derive(Clone, Debug, clap::Args)]
-pub struct SimulateCommand {
-    /// What to simulate.
-    #[command(subcommand)]
-    pub what: Simulated,
-}
-
-/// What `simulate` simulates.
-#[derive(Clone, Debug, Subcommand)]
-pub enum Simulated {
-    /// Tenants whose requests wait for workers, under any discipline.
-    Queue(SimulateArgs),
-    /// Tenants with demand over time: with tenantd, with static settings, and with neither.
-    Host(SimulateArgs),
-}
-
-/// Arguments of one simulation.
-#[derive(Clone, Debug, clap::Args)]
-pub struct SimulateArgs {
-    /// The scenario, YAML or JSON; `-` reads standard input.
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-    /// Print one JSON object instead of tables.
-    #[arg(long)]
-    pub json: bool,
-    /// Write a page with pictures to this file as well.
-    #[arg(long, value_name = "OUT.html")]
-    pub report: Option<PathBuf>,
 }
 
 /// Arguments of `demo`.
@@ -316,18 +228,6 @@ pub struct HistoryArgs {
     /// Print one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
-}
-
-/// When to use colours.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Colour {
-    /// On a terminal, unless NO_COLOR is set.
-    #[default]
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
 }
 
 /// Arguments of `status`.

@@ -7,9 +7,9 @@ use serde_json::json;
 use super::administer::{NOT_RESTORED, print_failures};
 use super::args::{AttachArgs, DetachArgs};
 use super::client::Endpoint;
-use super::exit::Exit;
-use super::json;
-use crate::varlink::interface::{AttachParameters, AttachReply, DetachParameters, method};
+use tenantd::exit::Exit;
+use tenantd_lab::json;
+use tenantd_varlink::interface::{AttachParameters, AttachReply, DetachParameters, method};
 
 /// Runs `attach`.
 ///

@@ -6,15 +6,15 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::args::{CheckArgs, Colour};
-use super::exit::Exit;
-use super::text::colours;
-use super::{json, table};
-use crate::control::target::fair_shares;
-use crate::control::tree::{self, TreeNode};
-use crate::policy::model::Amount;
-use crate::policy::report::{Finding, Severity, Style};
-use crate::policy::{HostFacts, Loaded, Policy, Report, load, load_from, load_with_host};
-use crate::resource::PerResource;
+use tenantd::args::colours;
+use tenantd::exit::Exit;
+use tenantd_control::target::fair_shares;
+use tenantd_control::tree::{self, TreeNode};
+use tenantd_core::resource::PerResource;
+use tenantd_lab::{json, table};
+use tenantd_policy::model::Amount;
+use tenantd_policy::report::{Finding, Severity, Style};
+use tenantd_policy::{HostFacts, Loaded, Policy, Report, load, load_from, load_with_host};
 
 /// Tenants shown: a longer table is of no use.
 const MOST_ROWS: usize = 200;
@@ -188,7 +188,7 @@ fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
         None => tree::flatten(policy),
     };
     let shares = machine.map(|machine| {
-        let reserve = policy.host.reserve.of(machine);
+        let reserve = Amount::of_each(&policy.host.reserve, machine);
         let left = |resource| (machine[resource] - reserve[resource]).max(0.0);
         PerResource::from_fn(|resource| fair_shares(&nodes, left(resource), resource))
     });

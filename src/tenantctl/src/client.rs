@@ -21,9 +21,9 @@ use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::varlink::error::CallError;
-use crate::varlink::interface::{Access, Method, Nothing, Signature, WatchReply, method};
-use crate::varlink::wire::{Framer, WireError};
+use tenantd_varlink::error::CallError;
+use tenantd_varlink::interface::{Access, Method, Nothing, Signature, WatchReply, method};
+use tenantd_varlink::wire::{Framer, WireError};
 
 /// The longest reply: a status of ten thousand tenants is a tenth of it.
 const REPLY_MAX_BYTES: usize = 64 << 20;
@@ -324,8 +324,8 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::status::Status;
     use std::os::unix::net::UnixListener;
+    use tenantd_control::status::Status;
 
     fn endpoint(dir: &Path, timeout: Duration) -> (Endpoint, UnixListener) {
         let path = dir.join("socket");

@@ -5,16 +5,16 @@ use std::io::{self, Write};
 
 use super::args::ExplainArgs;
 use super::client::{ClientError, Endpoint};
-use super::exit::Exit;
-use super::text::{memory, missing, percent, times, wrapped};
-use crate::control::explain::{
+use tenantd::exit::Exit;
+use tenantd_control::explain::{
     AllocationStep, Counter, Explanation, MemberStep, Outcome, UsageStep, ValueStep, WeightStep,
     WidthStep,
 };
-use crate::policy::outline::Setting;
-use crate::resource::{CPU, PerResource, Resource};
-use crate::varlink::error::CallError;
-use crate::varlink::interface::{ExplainParameters, ExplainReply, method};
+use tenantd_core::resource::{CPU, PerResource, Resource};
+use tenantd_lab::text::{memory, missing, percent, times, wrapped};
+use tenantd_policy::outline::Setting;
+use tenantd_varlink::error::CallError;
+use tenantd_varlink::interface::{ExplainParameters, ExplainReply, method};
 
 /// Columns before the text of a step.
 const INDENT: usize = 12;

@@ -15,14 +15,14 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use super::args::{self, GenerateArgs, Generated, Program};
-use super::exit::Exit;
-use crate::policy::schema;
+use tenantd::exit::Exit;
+use tenantd_policy::schema;
 
 /// The hand-written part of tenantd(8) and tenantctl(1).
-const TENANTD_SECTIONS: &str = include_str!("../../packaging/man/tenantd.8.roff");
-const TENANTCTL_SECTIONS: &str = include_str!("../../packaging/man/tenantctl.1.roff");
+const TENANTD_SECTIONS: &str = include_str!("../../../packaging/man/tenantd.8.roff");
+const TENANTCTL_SECTIONS: &str = include_str!("../../../packaging/man/tenantctl.1.roff");
 /// tenantd.policy(5), with placeholders for the keys and the rules.
-const POLICY_PAGE: &str = include_str!("../../packaging/man/tenantd.policy.5.roff");
+const POLICY_PAGE: &str = include_str!("../../../packaging/man/tenantd.policy.5.roff");
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -16,20 +16,21 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 
 use super::args::{CheckArgs, Colour, InitArgs};
-use super::exit::Exit;
-use super::{check, file, json};
-use crate::accounts::on_this_machine;
-use crate::accounts::people::People;
-use crate::host::kernfs::RealKernFs;
-use crate::policy::report::Severity;
-use crate::policy::{HostFacts, Loaded, Report, is_policy_file, load_from};
+use super::{check, file};
+use tenantd::exit::Exit;
+use tenantd_host::kernfs::RealKernFs;
+use tenantd_lab::json;
+use tenantd_policy::accounts::on_this_machine;
+use tenantd_policy::accounts::people::People;
+use tenantd_policy::report::Severity;
+use tenantd_policy::{HostFacts, Loaded, Report, is_policy_file, load_from};
 
 /// Where the service reads its policy.
 pub const POLICIES: &str = "/etc/tenantd";
 /// The file there that the package brings.
 const POLICY: &str = "policy.yaml";
 /// What the package brings.
-pub const SHIPPED: &str = include_str!("../../packaging/policy.yaml");
+pub const SHIPPED: &str = include_str!("../../../packaging/policy.yaml");
 
 /// Where a proposal goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

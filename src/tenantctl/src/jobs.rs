@@ -14,12 +14,12 @@ use serde_json::json;
 use super::administer::print_failures;
 use super::args::{CancelArgs, JobsArgs};
 use super::client::{ClientError, Endpoint};
-use super::exit::Exit;
-use super::text::{WIDTH, age, memory, shortened, visible, wrapped};
-use super::{json, table};
-use crate::varlink::error::CallError;
-use crate::varlink::interface::{Nothing, method};
-use crate::varlink::jobs::{
+use tenantd::exit::Exit;
+use tenantd_lab::text::{WIDTH, age, memory, shortened, visible, wrapped};
+use tenantd_lab::{json, table};
+use tenantd_varlink::error::CallError;
+use tenantd_varlink::interface::{Nothing, method};
+use tenantd_varlink::jobs::{
     CancelParameters, CancelReply, Job, JobState, ListReply, Pool, Waiting,
 };
 

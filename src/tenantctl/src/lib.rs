@@ -1,13 +1,13 @@
-//! The commands of `tenantctl`, one file each, and the command line of `tenantd`.
+//! The commands of `tenantctl`, one file each; those that need no daemon and no host are in [`tenantd_lab`].
+
+#![deny(missing_docs)]
 
 mod administer;
 pub mod args;
 mod attach;
 mod check;
 pub mod client;
-pub mod daemon;
 mod demo;
-mod dop;
 pub mod exit;
 mod explain;
 mod file;
@@ -15,31 +15,24 @@ mod generate;
 mod history;
 pub mod init;
 mod jobs;
-mod json;
 mod load;
-mod log;
 mod machine;
 pub mod metrics;
 mod plan;
-mod problem;
-mod replay;
 mod run;
 pub mod serve;
-mod simulate;
-mod solve;
 mod status;
-mod table;
-mod text;
 pub mod top;
 
 use args::{Command, Tenantctl};
 use client::Endpoint;
 use exit::Exit;
+use tenantd_lab::{dop, simulate, solve};
 
 /// Runs one command line.
 ///
 /// # Errors
-/// The failure of the command; the caller prints it and exits with [`Exit::of`].
+/// The failure of the command; the caller prints it and exits with [`exit::of`].
 pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
     let daemon = Endpoint { path: arguments.socket.clone(), timeout: arguments.timeout };
     let daemon = &daemon;

@@ -21,7 +21,7 @@ use nix::time::{ClockId, clock_gettime};
 use tracing::warn;
 
 use super::args::LoadArgs;
-use super::exit::Exit;
+use tenantd::exit::Exit;
 
 const PERIOD: Duration = Duration::from_millis(20);
 const PAGE_BYTES: usize = 4096;

@@ -1,8 +1,8 @@
 //! The machine as a drawing, with the tenants of a status on it: for `plan` and `demo`.
 
-use crate::control::status::Status;
-use crate::dop::map::{self, Entry};
-use crate::dop::{CpuSet, Topology};
+use tenantd_control::status::Status;
+use tenantd_dop::map::{self, Entry};
+use tenantd_dop::{CpuSet, Topology};
 
 /// The lines of the drawing; none before anything is decided, or where the topology could not be read.
 pub(super) fn lines(topology: Option<&Topology>, status: &Status) -> Vec<String> {

@@ -3,16 +3,17 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use tenantd::cli::{self, args::Tenantctl, exit, exit::Exit};
+use tenantctl::args::Tenantctl;
+use tenantctl::exit::{self, Exit};
 
 fn main() -> ExitCode {
     let arguments = Tenantctl::parse();
-    match cli::run(&arguments) {
+    match tenantctl::run(&arguments) {
         Ok(exit) => exit.into(),
         Err(error) if exit::is_broken_pipe(&error) => Exit::Ok.into(),
         Err(error) => {
             eprintln!("tenantctl: {error:#}");
-            Exit::of(&error).into()
+            exit::of(&error).into()
         }
     }
 }

@@ -16,9 +16,9 @@ use anyhow::Context;
 
 use super::args::{Format, MetricsArgs};
 use super::client::Endpoint;
-use super::exit::Exit;
 use super::file;
-use crate::varlink::interface::{Nothing, method};
+use tenantd::exit::Exit;
+use tenantd_varlink::interface::{Nothing, method};
 
 pub use exposition::{OPENMETRICS_TYPE, PROMETHEUS_TYPE, openmetrics, prometheus};
 pub use metric::{Kind, Metric};

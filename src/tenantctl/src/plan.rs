@@ -13,20 +13,22 @@ use tracing::level_filters::LevelFilter;
 
 use super::args::{Colour, PlanArgs, SOCKET};
 use super::client::{Client, ClientError, Endpoint};
-use super::daemon::load;
-use super::exit::Exit;
-use super::{log, machine, replay};
-use crate::accounts::people::People;
-use crate::control::status::{
+use super::machine;
+use tenantd::agent::{Agent, Options};
+use tenantd::backend::claims;
+use tenantd::command::load;
+use tenantd::exit::Exit;
+use tenantd::log;
+use tenantd::service;
+use tenantd_control::status::{
     ActionStatus, GroupStatus, HostStatus, MoveStatus, Status, TenantStatus,
 };
-use crate::daemon::agent::{Agent, Options};
-use crate::daemon::backend::claims;
-use crate::daemon::service;
-use crate::host::kernfs::RealKernFs;
-use crate::resource::{CPU, MEMORY};
-use crate::units::Bytes;
-use crate::varlink::interface::{Nothing, StatusReply, method};
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_core::units::Bytes;
+use tenantd_host::kernfs::RealKernFs;
+use tenantd_lab::replay;
+use tenantd_policy::accounts::people::People;
+use tenantd_varlink::interface::{Nothing, StatusReply, method};
 
 /// The policy of an installed tenantd.
 const INSTALLED: &str = "/etc/tenantd";
@@ -51,7 +53,9 @@ struct Plan<'a> {
 pub(super) fn run(daemon: &Endpoint, args: &PlanArgs, colour: Colour) -> anyhow::Result<Exit> {
     log::start(LevelFilter::ERROR);
     if let (Some(recording), Some(policy)) = (&args.replay, &args.policy) {
-        return replay::run(recording, policy, args, colour);
+        let wanted =
+            replay::Wanted { json: args.json, report: args.report.as_deref(), utc: args.utc };
+        return replay::run(recording, policy, &wanted, colour);
     }
     let path = match &args.policy {
         Some(path) => path,

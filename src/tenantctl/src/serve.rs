@@ -30,9 +30,9 @@ use anyhow::Context;
 
 use super::args::ServeArgs;
 use super::client::Endpoint;
-use super::exit::Exit;
 use pages::Site;
 use source::Source;
+use tenantd::exit::Exit;
 
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 64;

@@ -10,13 +10,13 @@ use serde::Serialize;
 
 use super::args::{StatusArgs, WatchArgs};
 use super::client::Endpoint;
-use super::exit::Exit;
-use super::table;
-use super::text::{age, cores, lacks, memory, percent, shortened, visible, wrapped};
-use crate::control::jobs::{JobsStatus, WaitCount};
-use crate::control::status::{GroupStatus, Line, Status, TenantStatus};
-use crate::resource::{CPU, MEMORY};
-use crate::varlink::interface::{Nothing, WatchReply, method};
+use tenantd::exit::Exit;
+use tenantd_control::jobs::{JobsStatus, WaitCount};
+use tenantd_control::status::{GroupStatus, Line, Status, TenantStatus};
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_lab::table;
+use tenantd_lab::text::{age, cores, lacks, memory, percent, shortened, visible, wrapped};
+use tenantd_varlink::interface::{Nothing, WatchReply, method};
 
 /// Columns of the name of a tenant.
 const NAME_WIDTH: usize = 15;
@@ -257,7 +257,7 @@ fn fairness(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::status::Thresholds;
+    use tenantd_control::status::Thresholds;
 
     #[test]
     fn a_status_is_stale_beyond_its_own_threshold() {

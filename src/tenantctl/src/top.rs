@@ -35,15 +35,16 @@ use signal_hook::iterator::Signals;
 
 use super::args::{Colour, SortKey, TopArgs};
 use super::client::{ClientError, Endpoint};
-use super::exit::Exit;
 use super::status;
-use super::text::{WIDTH, colours};
-use crate::control::status::Status;
-use crate::host::kernfs::RealKernFs;
-use crate::varlink::interface::{ExplainParameters, Nothing, WatchReply, method};
 use focus::{Focus, Opened};
 use inspect::{Inspection, Inspector};
 use newest::{Message, Newest};
+use tenantd::args::colours;
+use tenantd::exit::Exit;
+use tenantd_control::status::Status;
+use tenantd_host::kernfs::RealKernFs;
+use tenantd_lab::text::WIDTH;
+use tenantd_varlink::interface::{ExplainParameters, Nothing, WatchReply, method};
 use view::{Key, View};
 
 /// Pause before the next attempt to connect to a daemon that does not answer.

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::peers::{Peer, Permission};
-use crate::accounts::Accounts;
-use crate::policy::model::{Policy, Tenant};
+use tenantd_policy::accounts::Accounts;
+use tenantd_policy::model::{Policy, Tenant};
 
 /// Time for which an answer is kept.
 const KEPT: Duration = Duration::from_secs(5);
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn rights_are_kept_for_a_bounded_number_of_peers() {
         let text = "version: 1\ntenants: { web: { allow: { users: [ 7 ] } }, ci: { allow: { groups: [ 9 ] }, tenants: { a: {} } } }";
-        let policy = crate::policy::load_text("policy.yaml", text).unwrap().policy;
+        let policy = tenantd_policy::load_text("policy.yaml", text).unwrap().policy;
         let access = Access::default();
         let accounts = Accounts::default();
         let rights = |uid, gid| access.of(&Peer { uid, gid, pid: 1 }, &policy, &accounts).unwrap();

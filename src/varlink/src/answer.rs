@@ -14,7 +14,7 @@ use super::interface::*;
 use super::jobs::CancelParameters;
 use super::peers::{Peer, Permission};
 use super::wire::{self, Call};
-use crate::control::explain;
+use tenantd_control::explain;
 
 /// The most similar names in the answer to an unknown one.
 const NAMES_MAX: usize = 10;
@@ -336,9 +336,9 @@ mod tests {
     #[test]
     fn a_user_reaches_the_agent_with_own_work_alone() {
         let text = "version: 1\ntenants: { web: { allow: { users: [ 54321 ] } }, db: {} }";
-        let policy = crate::policy::load_text("policy.yaml", text).unwrap().policy;
+        let policy = tenantd_policy::load_text("policy.yaml", text).unwrap().policy;
         let governance = Governance { policy: Arc::new(policy), ..Governance::default() };
-        let status = crate::control::status::Status::default();
+        let status = tenantd_control::status::Status::default();
         let newest = Published::new(status, Arc::default(), Arc::new(governance));
         let denied: Message = refusal(&CallError::PermissionDenied {});
         for (peer, tenant, user) in

@@ -21,11 +21,11 @@ use super::error::CallError;
 use super::inbox::{Entry, Inbox};
 use super::interface::{PlanReply, PolicyReply};
 use super::jobs::ListReply;
-use crate::accounts::Accounts;
-use crate::control::status::Status;
-use crate::control::trace::Trace;
-use crate::policy::model::{Accounts as Names, Policy};
-use crate::policy::outline::Outline;
+use tenantd_control::status::Status;
+use tenantd_control::trace::Trace;
+use tenantd_policy::accounts::Accounts;
+use tenantd_policy::model::{Accounts as Names, Policy};
+use tenantd_policy::outline::Outline;
 
 /// The policy in force, for readers; replaced when the policy changes.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::jobs::SubmitParameters;
-use crate::policy::model::Mode;
+use tenantd_policy::model::Mode;
 
 /// A change that a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::jobs::WaitReason;
-use crate::policy::report::Finding;
+use tenantd_policy::report::Finding;
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize, Deserialize)]

@@ -79,7 +79,7 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::varlink::calls::Caller;
+    use crate::calls::Caller;
 
     fn cancel(ticket: u64) -> Entry<JobCall> {
         let caller = Caller { user: Some(7), pid: 1 };

@@ -2,7 +2,7 @@
 //!
 //! The `.varlink` files beside this one are the documentation and are served to clients that introspect. A test
 //! parses them and compares every type, method and error with the types here, in [`super::error`] and in
-//! [`crate::control`] (`tests/varlink/idl.rs`).
+//! [`tenantd_control`] (`tests/varlink/idl.rs`).
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -11,11 +11,11 @@ use super::declare::methods;
 use super::error::CallError;
 use super::jobs::{CancelParameters, CancelReply, ListReply, SubmitParameters, SubmitReply};
 use super::wire::Call;
-use crate::control::explanation::Explanation;
-use crate::control::status::{ActionStatus, MoveStatus, Status};
-use crate::policy::model::Mode;
-use crate::policy::outline::{Change as Difference, Outline};
-use crate::policy::report::Finding;
+use tenantd_control::explanation::Explanation;
+use tenantd_control::status::{ActionStatus, MoveStatus, Status};
+use tenantd_policy::model::Mode;
+use tenantd_policy::outline::{Change as Difference, Outline};
+use tenantd_policy::report::Finding;
 
 /// The interface that every Varlink service has.
 pub const SERVICE: &str = "org.varlink.service";

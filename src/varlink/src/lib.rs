@@ -29,6 +29,8 @@
 //! A new method is a row of the table in [`interface`], its text in the `.varlink` file, and an arm in `answer`;
 //! the compiler names the arm that is missing.
 
+#![deny(missing_docs)]
+
 mod access;
 mod answer;
 pub mod bridge;

@@ -7,7 +7,7 @@
 //! A group of `administrators` contains the users that the account database lists for it, and processes that had
 //! it as their effective group when they connected. Supplementary groups of a process alone do not count.
 //!
-//! The socket thread never waits for the account database ([`crate::accounts`]). A permission needs an answer that is
+//! The socket thread never waits for the account database ([`tenantd_policy::accounts`]). A permission needs an answer that is
 //! recent, so that a dismissed administrator loses it within half a minute; until it comes, the call is kept
 //! ([`Permission::Later`]). A name that could not be looked up permits nothing, and its digits are not taken for a number.
 
@@ -21,8 +21,8 @@ use nix::errno::Errno;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 
-use crate::accounts::{self, Answer, Need, meaning};
-use crate::policy::model::Accounts as Names;
+use tenantd_policy::accounts::{self, Answer, Need, meaning};
+use tenantd_policy::model::Accounts as Names;
 
 /// The process at the other end of a connection, when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

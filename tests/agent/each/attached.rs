@@ -1,6 +1,6 @@
 //! Work that is handed to tenants which a template found.
 
-use tenantd::varlink::bridge::{Caller, Work};
+use tenantd_varlink::bridge::{Caller, Work};
 
 use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use tenantd::accounts::User;
-use tenantd::sim::{Load, SimHost, SimKernel, Workload};
+use tenantd_policy::accounts::User;
+use tenantd_sim::{Load, SimHost, SimKernel, Workload};
 
 use super::super::accounts::Fake;
 use super::super::world::{World, assert_near, assert_same, legacy, snapshot};

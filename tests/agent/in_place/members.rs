@@ -1,8 +1,8 @@
 //! Tenants of several cgroups in place, by path and by pattern, which come and go.
 
-use tenantd::control::explain::explain;
-use tenantd::host::kernfs::Operation;
-use tenantd::policy::pattern;
+use tenantd_control::explain::explain;
+use tenantd_host::kernfs::Operation;
+use tenantd_policy::pattern;
 
 use super::super::world::Snapshot;
 use super::*;

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use tenantd::policy::model::Mode;
-use tenantd::sim::{Layout, Load, SimHost};
-use tenantd::varlink::bridge::{Caller, Work};
+use tenantd_policy::model::Mode;
+use tenantd_sim::{Layout, Load, SimHost};
+use tenantd_varlink::bridge::{Caller, Work};
 
 use super::super::world::{MIB, Snapshot, World, assert_same, snapshot};
 use super::{host, reload};

@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use tempfile::TempDir;
-use tenantd::daemon::agent::{Agent, Options};
-use tenantd::daemon::backend::claims;
-use tenantd::daemon::recovery::leftover;
-use tenantd::daemon::recovery::restored::Restored;
-use tenantd::host::systemd::Setting;
-use tenantd::policy::Policy;
-use tenantd::policy::model::Mode;
-use tenantd::sim::{Fault, Load, SimHost, SimKernel};
+use tenantd::agent::{Agent, Options};
+use tenantd::backend::claims;
+use tenantd::recovery::leftover;
+use tenantd::recovery::restored::Restored;
+use tenantd_host::systemd::Setting;
+use tenantd_policy::Policy;
+use tenantd_policy::model::Mode;
+use tenantd_sim::{Fault, Load, SimHost, SimKernel};
 
 use self::model::{Model, Turn};
 use self::step::{Act, CI, SERVICES, Spec, Step};
@@ -390,7 +390,7 @@ impl Run {
 
 fn load_policy(state: &TempDir, spec: &Spec) -> Option<Policy> {
     let path = util::file(state.path(), "policy.yaml", spec.yaml());
-    tenantd::policy::load(&path).ok().map(|loaded| loaded.policy)
+    tenantd_policy::load(&path).ok().map(|loaded| loaded.policy)
 }
 
 impl Stage for Run {
@@ -440,7 +440,7 @@ impl Stage for Run {
 fn spelled(setting: &Setting) -> Option<Vec<(&'static str, String)>> {
     let value = setting.expected()?;
     let knob = setting.property.knob();
-    let lines = tenantd::host::cgroup::Dialect::Unified.spell(knob, &value);
+    let lines = tenantd_host::cgroup::Dialect::Unified.spell(knob, &value);
     Some(lines.into_iter().map(|line| (line.file, line.text)).collect())
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tenantd::host::systemd::{Property, Setting};
-use tenantd::sim::{Load, UnitFault};
+use tenantd_host::systemd::{Property, Setting};
+use tenantd_sim::{Load, UnitFault};
 
 use super::{PULLS, SLICES, UNITS, WEB, assert_whole, number, reload, said, services, whole};
 use crate::agent::world::{GIB, MIB, World};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use tenantd::host::systemd::{Order, Property, Setting};
-use tenantd::resource::CPU;
-use tenantd::sim::{Load, SimUnit, UnitFault};
+use tenantd_core::resource::CPU;
+use tenantd_host::systemd::{Order, Property, Setting};
+use tenantd_sim::{Load, SimUnit, UnitFault};
 
 use super::{DB, UNITS, WEB, assert_whole, number, protect, reload, said, services, whole};
 use crate::agent::world::{GIB, MIB, World};

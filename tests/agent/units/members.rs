@@ -1,6 +1,6 @@
 //! Tenants of several units, which come and go.
 
-use tenantd::control::explain::explain;
+use tenantd_control::explain::explain;
 
 use super::*;
 

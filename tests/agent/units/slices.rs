@@ -1,9 +1,9 @@
 //! Tenants in different slices of systemd: the slices above them are weighed and protected as well.
 
-use tenantd::control::explain;
-use tenantd::host::systemd::Property;
-use tenantd::resource::CPU;
-use tenantd::sim::Load;
+use tenantd_control::explain;
+use tenantd_core::resource::CPU;
+use tenantd_host::systemd::Property;
+use tenantd_sim::Load;
 
 use super::super::world::{GIB, MIB, World};
 use super::{assert_whole, number, whole};

@@ -1,8 +1,8 @@
 //! Orders that were refused, answered late, or overtaken: what is recorded of a unit is what it held before it was set.
 
 use nix::errno::Errno;
-use tenantd::host::systemd::{Order, Property};
-use tenantd::sim::{Fault, Load, SimUnit, UnitFault};
+use tenantd_host::systemd::{Order, Property};
+use tenantd_sim::{Fault, Load, SimUnit, UnitFault};
 
 use super::{WEB, number, services, whole};
 use crate::agent::world::{MIB, World};
@@ -22,7 +22,7 @@ fn accepting(limit: &str) -> World {
     world
 }
 
-fn accepting_policy(limit: &str) -> tenantd::policy::Policy {
+fn accepting_policy(limit: &str) -> tenantd_policy::Policy {
     util::policy(&format!(
         "version: 1\nmode: enforce\ncontrol: {{ on_drift: accept }}\n\
          tenants: {{ web: {{ match: {{ unit: web.service }}, limit: {{ memory: {limit} }} }} }}"

@@ -1,14 +1,14 @@
 //! Sets that were there before the agent are there again after it.
 
-use tenantd::host::kernfs::KernFs;
-use tenantd::sim::{Load, SimKernel};
+use tenantd_host::kernfs::KernFs;
+use tenantd_sim::{Load, SimKernel};
 
 use super::{HOSTS, TWO, cpus, cpuset, set};
 use crate::agent::world::{World, assert_same, snapshot};
 use crate::util;
 
 /// A host on which somebody has made the cgroups `a` and `b` and keeps them busy, and no agent yet.
-fn lived_in(host: tenantd::sim::SimHost) -> World {
+fn lived_in(host: tenantd_sim::SimHost) -> World {
     let mut kernel = SimKernel::new(host);
     for path in ["/a", "/b"] {
         kernel.make_cgroup(path).unwrap();

@@ -1,10 +1,10 @@
 //! CPUs that come and go while the agent runs.
 
-use tenantd::sim::Load;
+use tenantd_sim::Load;
 
 use super::{HOSTS, TWO, Watch, dops, set};
 
-fn hungry(host: tenantd::sim::SimHost, yaml: &str) -> Watch {
+fn hungry(host: tenantd_sim::SimHost, yaml: &str) -> Watch {
     let mut watch = Watch::begin(host, &["a", "b"], yaml);
     for path in ["/a", "/b"] {
         watch.world.spawn(path, Load::busy(8));

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tenantd::resource::CPU;
-use tenantd::sim::{Load, SimHost};
+use tenantd_core::resource::CPU;
+use tenantd_sim::{Load, SimHost};
 
 use super::{HOSTS, TWO, Watch, dops, set, tenant, told};
 use crate::agent::world::assert_near;
@@ -85,7 +85,7 @@ fn the_cpus_of_a_list_are_lent_while_its_tenant_sleeps() {
             watch.until("lent", 25, |watch| watch.have(&["1", "0-1"]));
             let status = watch.ticks(2);
             assert_near(
-                &[tenant(&status, "b").usage[tenantd::resource::CPU].unwrap()],
+                &[tenant(&status, "b").usage[tenantd_core::resource::CPU].unwrap()],
                 &[2.0],
                 0.01,
             );

@@ -1,6 +1,6 @@
 //! What a policy says of widths and CPUs holds.
 
-use tenantd::sim::{Load, SimHost};
+use tenantd_sim::{Load, SimHost};
 
 use super::{HOSTS, Watch, dops, set, tenant};
 

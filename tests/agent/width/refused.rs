@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use nix::errno::Errno;
-use tenantd::host::kernfs::{KernFs, Operation};
-use tenantd::sim::{Fault, Load, SimHost};
+use tenantd_host::kernfs::{KernFs, Operation};
+use tenantd_sim::{Fault, Load, SimHost};
 
 use super::{HOSTS, TWO, Watch, cpuset_findings, set};
 use crate::agent::world::{MOUNT, World, assert_same, snapshot};

@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use tenantd::sim::Load;
+use tenantd_sim::Load;
 
 use super::{HOSTS, TWO, cpus, set};
 use crate::agent::world::World;
 
 /// A host on which `b` has borrowed all CPUs from `a`, which sleeps; both cgroups are there for good.
-fn borrowed(host: tenantd::sim::SimHost) -> World {
-    let mut kernel = tenantd::sim::SimKernel::new(host);
+fn borrowed(host: tenantd_sim::SimHost) -> World {
+    let mut kernel = tenantd_sim::SimKernel::new(host);
     for (path, load) in [("/a", Load::idle()), ("/b", Load::busy(8))] {
         kernel.make_cgroup(path).unwrap();
         kernel.spawn(path, load).unwrap();

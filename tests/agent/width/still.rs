@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tenantd::dop::CpuSet;
-use tenantd::sim::{Load, SimHost, Trace};
+use tenantd_dop::CpuSet;
+use tenantd_sim::{Load, SimHost, Trace};
 
 use super::{HOSTS, Watch, dops};
 

@@ -1,9 +1,9 @@
 //! Properties of placement, on any machine and for any requests.
 
 use proptest::prelude::*;
-use tenantd::dop::CpuSet;
-use tenantd::dop::placement::{Placement, Request, Want, place};
-use tenantd::dop::topology::{Level, Topology};
+use tenantd_dop::CpuSet;
+use tenantd_dop::placement::{Placement, Request, Want, place};
+use tenantd_dop::topology::{Level, Topology};
 
 use super::{again, dop, exclusive, loads, shared};
 use crate::dop::machines::{any_machine, shape};

@@ -19,20 +19,20 @@
 use tracing::info;
 
 use super::start::Agent;
-use crate::control::finding::Finding;
-use crate::daemon::backend::location::Location;
-use crate::daemon::backend::on_host::Ground;
-use crate::daemon::recovery::attachments::{AttachedCgroup, AttachedProcess};
-use crate::daemon::recovery::restore::{self, Extent};
-use crate::host::cgroup::Facet;
-use crate::host::enforce::with_causes;
-use crate::host::journal::Entry;
-use crate::host::kernfs::{KernError, KernFs};
-use crate::host::process::{self, Candidate};
-use crate::kernel_text::{bytes_of, path_of, text_of_path};
-use crate::policy::model::Mode;
-use crate::policy::pattern;
-use crate::varlink::bridge::{Caller, Work};
+use crate::backend::location::Location;
+use crate::backend::on_host::Ground;
+use crate::recovery::attachments::{AttachedCgroup, AttachedProcess};
+use crate::recovery::restore::{self, Extent};
+use tenantd_control::finding::Finding;
+use tenantd_core::kernel_text::{bytes_of, path_of, text_of_path};
+use tenantd_host::cgroup::Facet;
+use tenantd_host::enforce::with_causes;
+use tenantd_host::journal::Entry;
+use tenantd_host::kernfs::{KernError, KernFs};
+use tenantd_host::process::{self, Candidate};
+use tenantd_policy::model::Mode;
+use tenantd_policy::pattern;
+use tenantd_varlink::bridge::{Caller, Work};
 
 /// What was handed over, or taken back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use super::attach::{AttachError, refused};
 use super::start::Agent;
-use crate::daemon::recovery::processes::{nested_up_to, processes_at};
-use crate::host::kernfs::KernFs;
-use crate::host::process;
-use crate::kernel_text::text_of_path;
+use crate::recovery::processes::{nested_up_to, processes_at};
+use tenantd_core::kernel_text::text_of_path;
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::process;
 
 /// Most cgroups below one that a user hands over, and most processes in it: what is beyond is not read.
 const NESTED_MAX: usize = 1000;

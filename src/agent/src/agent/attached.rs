@@ -1,6 +1,6 @@
 //! What was handed to tenants, in every tick and across restarts, reloads and changes of mode.
 //!
-//! The list of it outlives the agent ([`Attachments`](crate::daemon::recovery::attachments::Attachments)): what is on it
+//! The list of it outlives the agent ([`Attachments`](crate::recovery::attachments::Attachments)): what is on it
 //! is taken up again at a start and when the agent begins to enforce. A cgroup that has ended is dropped, and so is
 //! what belongs to a tenant that a reload removed. A tenant that has members because of what was handed to it keeps
 //! having them: its own cgroup is one of them then, and making it its only one again would lose what is known of it.
@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 use tracing::warn;
 
 use super::start::Agent;
-use crate::control::finding::{Code, Finding};
-use crate::control::tree::{Tree, TreeNode};
-use crate::daemon::backend::location::Location;
-use crate::daemon::backend::on_host;
-use crate::daemon::recovery::attachments::{AttachedCgroup, AttachedProcess};
-use crate::host::cgroup::Facet;
-use crate::host::enforce::with_causes;
-use crate::host::kernfs::{KernError, KernFs};
-use crate::host::process::{self, Candidate};
-use crate::policy::model::Mode;
+use crate::backend::location::Location;
+use crate::backend::on_host;
+use crate::recovery::attachments::{AttachedCgroup, AttachedProcess};
+use tenantd_control::finding::{Code, Finding};
+use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_host::cgroup::Facet;
+use tenantd_host::enforce::with_causes;
+use tenantd_host::kernfs::{KernError, KernFs};
+use tenantd_host::process::{self, Candidate};
+use tenantd_policy::model::Mode;
 
 impl<K: KernFs> Agent<K> {
     /// Takes up what an earlier agent was given, or this one in another mode.

@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::control::finding::{Code, Finding, Severity};
-use crate::control::place;
-use crate::control::tree::{self, Tree, TreeNode};
-use crate::daemon::backend::ancestry::{self, GovernedAbove};
-use crate::daemon::backend::claims;
-use crate::daemon::backend::location::Location;
-use crate::daemon::backend::on_host;
-use crate::host::cgroup::Layout;
-use crate::host::claiming::ClaimRule;
-use crate::host::kernfs::KernFs;
-use crate::policy::expand::{Expanded, Found, Numbers, expand};
-use crate::policy::model::{CpusPolicy, Policy, Tenant};
+use crate::backend::ancestry::{self, GovernedAbove};
+use crate::backend::claims;
+use crate::backend::location::Location;
+use crate::backend::on_host;
+use tenantd_control::finding::{Code, Finding, Severity};
+use tenantd_control::place;
+use tenantd_control::tree::{self, Tree, TreeNode};
+use tenantd_host::cgroup::Layout;
+use tenantd_host::claiming::ClaimRule;
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::expand::{Expanded, Found, Numbers, expand};
+use tenantd_policy::model::{CpusPolicy, Policy, Tenant};
 
 /// UIDs that are named in one finding.
 const UIDS_MAX: usize = 5;

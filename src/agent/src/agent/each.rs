@@ -1,7 +1,7 @@
 //! Taking up what the templates of the policy found.
 //!
 //! The agent keeps the policy as it was written: that is what a reload compares and what readers are shown. In force is
-//! what it expands to with what was found ([`crate::policy::expand`]). When something came or went, the new tree is
+//! what it expands to with what was found ([`tenantd_policy::expand`]). When something came or went, the new tree is
 //! exchanged as in a reload: tenants that stay are not written, not moved and not made anew, and of those that went
 //! everything is restored. A tenant whose unit stays keeps all of this under another name. Where that fails, what was
 //! there stays in force, and the next tick tries again.
@@ -13,16 +13,16 @@
 use super::base::{Layer, kept};
 use super::mode::ChangeError;
 use super::start::Agent;
-use crate::control::finding::{Code, Finding};
-use crate::control::tree::TreeNode;
-use crate::daemon::backend::ancestry;
-use crate::daemon::backend::found::Wants;
-use crate::daemon::backend::location::Location;
-use crate::daemon::backend::on_host;
-use crate::host::enforce::with_causes;
-use crate::host::kernfs::KernFs;
-use crate::policy::expand::expand;
-use crate::policy::model::{Mode, Policy};
+use crate::backend::ancestry;
+use crate::backend::found::Wants;
+use crate::backend::location::Location;
+use crate::backend::on_host;
+use tenantd_control::finding::{Code, Finding};
+use tenantd_control::tree::TreeNode;
+use tenantd_host::enforce::with_causes;
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::expand::expand;
+use tenantd_policy::model::{Mode, Policy};
 
 impl<K: KernFs> Agent<K> {
     /// What the templates of `policy` are to look for.

@@ -10,15 +10,15 @@
 //! nothing that anyone waits for: what its daemons submit is a job as any other.
 
 use super::start::Agent;
-use crate::admission::{JobId, Phase};
-use crate::daemon::jobs::listing;
-use crate::daemon::jobs::watch::is_alive;
-use crate::host::cgroup::Facet;
-use crate::host::kernfs::KernFs;
-use crate::host::process;
-use crate::varlink::bridge::Submission;
-use crate::varlink::error::CallError;
-use crate::varlink::jobs::{Started, SubmitParameters, SubmitReply};
+use crate::jobs::listing;
+use crate::jobs::watch::is_alive;
+use tenantd_admission::{JobId, Phase};
+use tenantd_host::cgroup::Facet;
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::process;
+use tenantd_varlink::bridge::Submission;
+use tenantd_varlink::error::CallError;
+use tenantd_varlink::jobs::{Started, SubmitParameters, SubmitReply};
 
 /// Processes from one that submits upwards among which the first process of a job is looked for.
 const ANCESTORS_MAX: usize = 64;

@@ -1,6 +1,6 @@
 //! What running jobs give up while a guarantee of another tenant is due: width, and time where the policy says so.
 //!
-//! [`Preemption`](crate::admission::Preemption) decides; here its inputs are taken from the last tick, and jobs are frozen
+//! [`Preemption`](tenantd_admission::Preemption) decides; here its inputs are taken from the last tick, and jobs are frozen
 //! and thawed. A job that is frozen is in the journal, so that a stop, the start after a kill and `--restore` thaw it.
 
 use std::collections::BTreeMap;
@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 use tracing::{info, warn};
 
 use super::start::Agent;
-use crate::admission::{Claim, JobId, Phase, Running};
-use crate::control::reason::ReasonKind;
-use crate::control::state::NodeState;
-use crate::control::tree::TreeNode;
-use crate::daemon::jobs::cgroup::JobCgroup;
-use crate::host::enforce::{Enforcer, with_causes};
-use crate::host::kernfs::KernFs;
-use crate::policy::model::Mode;
-use crate::resource::CPU;
+use crate::jobs::cgroup::JobCgroup;
+use tenantd_admission::{Claim, JobId, Phase, Running};
+use tenantd_control::reason::ReasonKind;
+use tenantd_control::state::NodeState;
+use tenantd_control::tree::TreeNode;
+use tenantd_core::resource::CPU;
+use tenantd_host::enforce::{Enforcer, with_causes};
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::model::Mode;
 
 impl<K: KernFs> Agent<K> {
     /// Narrows, freezes and thaws jobs: with a tick by what tenants lack, between two where a job was frozen long enough.

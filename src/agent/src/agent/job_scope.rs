@@ -1,21 +1,21 @@
 //! Jobs in slices of systemd's: asked for, found where they arrived, and given a cgroup of the agent's own where systemd
-//! refuses. [`crate::daemon::jobs::scope`] says how it works.
+//! refuses. [`crate::jobs::scope`] says how it works.
 
 use tracing::{debug, warn};
 
 use super::start::Agent;
-use crate::admission::JobId;
-use crate::control::plan::{Knob, Value};
-use crate::daemon::backend::location::{Location, Sources};
-use crate::daemon::jobs::cgroup::JobCgroup;
-use crate::daemon::jobs::scope::{PATIENCE_SECONDS, Starting, job_of, unit_of};
-use crate::daemon::jobs::watch::is_alive;
-use crate::host::cgroup::{Dialect, Facet};
-use crate::host::kernfs::KernFs;
-use crate::host::process;
-use crate::host::systemd::{Answer, Order, Property, Setting, UnitError};
-use crate::policy::unit_path::{slice_of_user, unit_at};
-use crate::varlink::jobs::program;
+use crate::backend::location::{Location, Sources};
+use crate::jobs::cgroup::JobCgroup;
+use crate::jobs::scope::{PATIENCE_SECONDS, Starting, job_of, unit_of};
+use crate::jobs::watch::is_alive;
+use tenantd_admission::JobId;
+use tenantd_control::plan::{Knob, Value};
+use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::process;
+use tenantd_host::systemd::{Answer, Order, Property, Setting, UnitError};
+use tenantd_policy::unit_path::{slice_of_user, unit_at};
+use tenantd_varlink::jobs::program;
 
 impl<K: KernFs> Agent<K> {
     /// The slice in which jobs of a user in this tenant are scopes; `None` where they get cgroups of the agent's own.

@@ -1,18 +1,18 @@
 //! Submitting jobs: whose they are, which process, and what they ask for.
 
 use super::start::Agent;
-use crate::admission::{JobId, Outlook, Reason, Request, is_in_group};
-use crate::daemon::jobs::record::Submitted;
-use crate::daemon::jobs::records::{JobProcess, Record};
-use crate::daemon::jobs::reply::{self, JobAnswer, refusal};
-use crate::daemon::jobs::watch::is_alive;
-use crate::dop::target::Width;
-use crate::host::kernfs::{KernError, KernFs};
-use crate::host::process;
-use crate::policy::model::Mode;
-use crate::varlink::bridge::{Allowed, Submission, Ticket};
-use crate::varlink::error::CallError;
-use crate::varlink::jobs::SubmitParameters;
+use crate::jobs::record::Submitted;
+use crate::jobs::records::{JobProcess, Record};
+use crate::jobs::reply::{self, JobAnswer, refusal};
+use crate::jobs::watch::is_alive;
+use tenantd_admission::{JobId, Outlook, Reason, Request, is_in_group};
+use tenantd_dop::target::Width;
+use tenantd_host::kernfs::{KernError, KernFs};
+use tenantd_host::process;
+use tenantd_policy::model::Mode;
+use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
+use tenantd_varlink::error::CallError;
+use tenantd_varlink::jobs::SubmitParameters;
 
 /// Characters of a class, of a resource's name, and of what is shown of a command.
 const NAME_MAX: usize = 64;

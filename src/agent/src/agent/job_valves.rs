@@ -3,10 +3,10 @@
 use tracing::debug;
 
 use super::start::Agent;
-use crate::admission::{JobId, Phase};
-use crate::host::enforce::with_causes;
-use crate::host::kernfs::KernFs;
-use crate::valve::{Valve, ValveError};
+use tenantd_admission::{JobId, Phase};
+use tenantd_host::enforce::with_causes;
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::valve::{Valve, ValveError};
 
 impl<K: KernFs> Agent<K> {
     /// Makes the job server of a job of the user `uid`; without a state directory there is no place for it.

@@ -1,4 +1,4 @@
-//! Jobs: submitted, started, charged, ended. [`crate::daemon::jobs`] says how it works.
+//! Jobs: submitted, started, charged, ended. [`crate::jobs`] says how it works.
 
 use std::io;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use tracing::{debug, info, warn};
 
 use super::job_valves::remove_valve;
 use super::start::Agent;
-use crate::admission::{Capacity, JobId, JobView, Measured, Phase};
-use crate::control::sample::TenantSample;
-use crate::daemon::jobs::listing::list;
-pub use crate::daemon::jobs::reply::JobAnswer;
-use crate::daemon::jobs::summary;
-use crate::daemon::jobs::terms;
-use crate::daemon::jobs::watch::{REFRESH, Watch};
-use crate::host::kernfs::KernFs;
-use crate::policy::model::Mode;
-use crate::resource::MEMORY;
-use crate::varlink::bridge::{Caller, Ticket};
-use crate::varlink::error::CallError;
-use crate::varlink::jobs::{CancelReply, ListReply, SubmitReply};
+use crate::jobs::listing::list;
+pub use crate::jobs::reply::JobAnswer;
+use crate::jobs::summary;
+use crate::jobs::terms;
+use crate::jobs::watch::{REFRESH, Watch};
+use tenantd_admission::{Capacity, JobId, JobView, Measured, Phase};
+use tenantd_control::sample::TenantSample;
+use tenantd_core::resource::MEMORY;
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::model::Mode;
+use tenantd_varlink::bridge::{Caller, Ticket};
+use tenantd_varlink::error::CallError;
+use tenantd_varlink::jobs::{CancelReply, ListReply, SubmitReply};
 
 /// So many jobs are listed at each change; beyond that the time from one list to the next is so much for each of them:
 /// half a second for a thousand.
@@ -96,7 +96,7 @@ impl<K: KernFs> Agent<K> {
     ///
     /// # Errors
     /// The process has no descriptors left.
-    pub(in crate::daemon) fn watch_jobs(
+    pub(crate) fn watch_jobs(
         &mut self,
         add: impl FnOnce(&Watch) -> io::Result<()>,
     ) -> io::Result<()> {
@@ -332,7 +332,7 @@ impl<K: KernFs> Agent<K> {
 pub(super) fn started_reply(
     job: JobId,
     tenant: &str,
-    started: crate::varlink::jobs::Started,
+    started: tenantd_varlink::jobs::Started,
 ) -> JobAnswer {
     let reply = SubmitReply {
         id: job.0,

@@ -37,6 +37,6 @@ pub mod start;
 mod take_names;
 mod tick;
 
-pub use crate::daemon::start_error::StartError;
+pub use crate::start_error::StartError;
 pub use mode::ChangeError;
 pub use start::{Agent, Options};

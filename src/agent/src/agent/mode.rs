@@ -7,18 +7,18 @@
 use tracing::info;
 
 use super::start::Agent;
-use crate::control::step::Settings;
-use crate::control::tree::TreeNode;
-use crate::daemon::backend::access::HostAccess;
-use crate::daemon::backend::location::Location;
-use crate::daemon::backend::root;
-use crate::daemon::recovery::deadline::Deadline;
-use crate::daemon::recovery::leftover;
-use crate::daemon::recovery::restored::Restored;
-use crate::daemon::start_error::StartError;
-use crate::host::enforce::with_causes;
-use crate::host::kernfs::KernFs;
-use crate::policy::model::Mode;
+use crate::backend::access::HostAccess;
+use crate::backend::location::Location;
+use crate::backend::root;
+use crate::recovery::deadline::Deadline;
+use crate::recovery::leftover;
+use crate::recovery::restored::Restored;
+use crate::start_error::StartError;
+use tenantd_control::step::Settings;
+use tenantd_control::tree::TreeNode;
+use tenantd_host::enforce::with_causes;
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::model::Mode;
 
 /// Why a running agent was not changed; it goes on as before.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +58,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Publishes the mode without waiting for the next tick.
-    pub(in crate::daemon) fn publish_mode(&mut self) {
+    pub(crate) fn publish_mode(&mut self) {
         let mode = self.mode();
         self.reporter.amend(|status| status.mode = mode);
     }

@@ -1,7 +1,7 @@
 //! The names of users and groups in the policy, as their numbers become known while the agent runs.
 //!
 //! **Problem.** At boot the account service may start after the agent, and later it may hang or fail. **Answer.** Each
-//! name is looked up without waiting ([`crate::accounts`]), and again each minute while it is unknown. When a number
+//! name is looked up without waiting ([`tenantd_policy::accounts`]), and again each minute while it is unknown. When a number
 //! becomes known or changes, the same policy is taken up with it, as in a reload. Until then there is one finding for
 //! each name that does not exist or cannot be looked up, and one where the service does not answer.
 //!
@@ -11,10 +11,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::accounts::{Accounts, Answer, Need, Question, digits, explicit};
-use crate::control::finding::{Code, Finding};
-use crate::policy::expand::ALL_USERS;
-use crate::policy::model::{Policy, Tenant};
+use tenantd_control::finding::{Code, Finding};
+use tenantd_policy::accounts::{Accounts, Answer, Need, Question, digits, explicit};
+use tenantd_policy::expand::ALL_USERS;
+use tenantd_policy::model::{Policy, Tenant};
 
 /// Time between two looks at the names: while an answer is due, and otherwise.
 const SOON: Duration = Duration::from_secs(1);

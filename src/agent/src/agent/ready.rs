@@ -8,16 +8,16 @@ use std::path::Path;
 
 use super::mode::ChangeError;
 use super::start::Agent;
-use crate::control::tree::TreeNode;
-use crate::daemon::backend::access::HostAccess;
-use crate::daemon::backend::location::Location;
-use crate::daemon::recovery::leftover;
-use crate::daemon::recovery::restore::{self, Extent};
-use crate::daemon::start_error::StartError;
-use crate::host::cgroup::Dialect;
-use crate::host::enforce::{SUBTREE_CONTROL, with_causes};
-use crate::host::journal::{Entry, Mark};
-use crate::host::kernfs::KernFs;
+use crate::backend::access::HostAccess;
+use crate::backend::location::Location;
+use crate::recovery::leftover;
+use crate::recovery::restore::{self, Extent};
+use crate::start_error::StartError;
+use tenantd_control::tree::TreeNode;
+use tenantd_host::cgroup::Dialect;
+use tenantd_host::enforce::{SUBTREE_CONTROL, with_causes};
+use tenantd_host::journal::{Entry, Mark};
+use tenantd_host::kernfs::KernFs;
 
 impl<K: KernFs> Agent<K> {
     /// Does all of the fallible part of taking up `nodes`, or nothing.

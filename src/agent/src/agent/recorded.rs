@@ -5,14 +5,14 @@
 
 use std::ops::Deref;
 
-use crate::control::control_loop::ControlLoop;
-use crate::control::drift::Observation;
-use crate::control::event::{Event, TreeChange, Witness};
-use crate::control::plan::Knob;
-use crate::control::state::Outcome;
-use crate::control::step::{Decision, Input, Settings};
-use crate::control::tree::{Tree, TreeNode};
-use crate::dop::CpuSet;
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::drift::Observation;
+use tenantd_control::event::{Event, TreeChange, Witness};
+use tenantd_control::plan::Knob;
+use tenantd_control::state::Outcome;
+use tenantd_control::step::{Decision, Input, Settings};
+use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_dop::CpuSet;
 
 /// The control loop, and what records it.
 #[derive(Debug)]

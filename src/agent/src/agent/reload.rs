@@ -23,19 +23,19 @@ use super::base::{Base, Layer, kept};
 use super::mode::ChangeError;
 use super::names::Names;
 use super::start::Agent;
-use crate::control::step::Settings;
-use crate::control::tree::{Tree, TreeNode};
-use crate::daemon::backend::ancestry;
-use crate::daemon::backend::claims;
-use crate::daemon::backend::location::Location;
-use crate::daemon::backend::release::{Release, has_exclusive};
-use crate::daemon::recovery::deadline::Deadline;
-use crate::daemon::recovery::residents;
-use crate::host::claiming::ClaimRule;
-use crate::host::enforce::{EnforceError, with_causes};
-use crate::host::kernfs::KernFs;
-use crate::policy::expand::Numbers;
-use crate::policy::model::{CpusPolicy, Mode, Policy};
+use crate::backend::ancestry;
+use crate::backend::claims;
+use crate::backend::location::Location;
+use crate::backend::release::{Release, has_exclusive};
+use crate::recovery::deadline::Deadline;
+use crate::recovery::residents;
+use tenantd_control::step::Settings;
+use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_host::claiming::ClaimRule;
+use tenantd_host::enforce::{EnforceError, with_causes};
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::expand::Numbers;
+use tenantd_policy::model::{CpusPolicy, Mode, Policy};
 
 impl<K: KernFs> Agent<K> {
     /// Takes up `policy`, with its claims resolved; returns what could not be restored.

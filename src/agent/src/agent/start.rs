@@ -12,41 +12,41 @@ use tracing::{info, warn};
 use super::base::{Base, Layer};
 use super::names::Names;
 use super::recorded::Recorded;
-use crate::accounts::Accounts;
-use crate::accounts::people::People;
-use crate::control::control_loop::ControlLoop;
-use crate::control::event::Witness;
-use crate::control::finding::Finding;
-use crate::control::plan::{Action, Knob, Value};
-use crate::control::state::NodeState;
-use crate::control::status::{AgentStatus, Status};
-use crate::control::step::Settings;
-use crate::control::trace::Trace;
-use crate::control::tree::TreeNode;
-use crate::daemon::backend::access::HostAccess;
-use crate::daemon::backend::ancestry;
-use crate::daemon::backend::backends::Backends;
-use crate::daemon::backend::claims;
-use crate::daemon::backend::members;
-use crate::daemon::backend::root;
-use crate::daemon::jobs::record::Jobs;
-use crate::daemon::jobs::store::Store;
-use crate::daemon::recovery::deadline::Deadline;
-use crate::daemon::recovery::leftover::{self, Keeper};
-use crate::daemon::recovery::restored::Restored;
-use crate::daemon::report::reporter::Reporter;
-use crate::daemon::start_error::StartError;
-use crate::dop::Topology;
-use crate::host::cgroup::{Facet, Layout};
-use crate::host::claiming::ClaimRule;
-use crate::host::enforce::with_causes;
-use crate::host::journal::{Entry, JournalError};
-use crate::host::kernfs::{DirId, KernFs};
-use crate::host::machine::Machine;
-use crate::host::notify::Notifier;
-use crate::policy::expand::Found;
-use crate::policy::model::{Mode, OnExit, Policy, RootChoice};
-use crate::resource::MEMORY;
+use crate::backend::access::HostAccess;
+use crate::backend::ancestry;
+use crate::backend::backends::Backends;
+use crate::backend::claims;
+use crate::backend::members;
+use crate::backend::root;
+use crate::jobs::record::Jobs;
+use crate::jobs::store::Store;
+use crate::recovery::deadline::Deadline;
+use crate::recovery::leftover::{self, Keeper};
+use crate::recovery::restored::Restored;
+use crate::report::reporter::Reporter;
+use crate::start_error::StartError;
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::event::Witness;
+use tenantd_control::finding::Finding;
+use tenantd_control::plan::{Action, Knob, Value};
+use tenantd_control::state::NodeState;
+use tenantd_control::status::{AgentStatus, Status};
+use tenantd_control::step::Settings;
+use tenantd_control::trace::Trace;
+use tenantd_control::tree::TreeNode;
+use tenantd_core::resource::MEMORY;
+use tenantd_dop::Topology;
+use tenantd_host::cgroup::{Facet, Layout};
+use tenantd_host::claiming::ClaimRule;
+use tenantd_host::enforce::with_causes;
+use tenantd_host::journal::{Entry, JournalError};
+use tenantd_host::kernfs::{DirId, KernFs};
+use tenantd_host::machine::Machine;
+use tenantd_host::notify::Notifier;
+use tenantd_policy::accounts::Accounts;
+use tenantd_policy::accounts::people::People;
+use tenantd_policy::expand::Found;
+use tenantd_policy::model::{Mode, OnExit, Policy, RootChoice};
 
 /// Options from the command line or the unit file, beside the policy.
 #[derive(Clone, Debug, Default)]
@@ -224,7 +224,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// A finding that is published with each tick until it is withdrawn.
-    pub(in crate::daemon) fn set_notice(&mut self, notice: Option<Finding>) {
+    pub(crate) fn set_notice(&mut self, notice: Option<Finding>) {
         self.reporter.set_notice(notice);
     }
 

@@ -1,11 +1,11 @@
 //! Takes up the numbers of names that have become known while the agent runs, as a reload of the same policy.
 
 use super::start::Agent;
-use crate::control::finding::{Code, Finding};
-use crate::daemon::backend::claims;
-use crate::host::enforce::with_causes;
-use crate::host::kernfs::KernFs;
-use crate::policy::model::Policy;
+use crate::backend::claims;
+use tenantd_control::finding::{Code, Finding};
+use tenantd_host::enforce::with_causes;
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::model::Policy;
 
 impl<K: KernFs> Agent<K> {
     /// Takes up the numbers of names that have become known since the last tick.

@@ -1,6 +1,6 @@
 //! One tick: sample, step, apply, report.
 //!
-//! All decisions are made by the [`control loop`](crate::control::control_loop); this file passes values from
+//! All decisions are made by the [`control loop`](tenantd_control::control_loop); this file passes values from
 //! the host to it and executes its actions. One bad tenant never stops the tick: its error becomes a finding,
 //! and its last decision stays in force.
 
@@ -9,21 +9,21 @@ use std::time::Duration;
 use tracing::info;
 
 use super::start::Agent;
-use crate::control::finding::{Code, Finding};
-use crate::control::pids;
-use crate::control::plan::Action;
-use crate::control::sample::HostSample;
-use crate::control::state::NodeState;
-use crate::control::status::Status;
-use crate::control::step::{Decision, Input, NodeInput};
-use crate::control::tree::{NodeNumber, Tree};
-use crate::daemon::backend::backends::{Backends, Events};
-use crate::daemon::backend::location::Location;
-use crate::daemon::report::reporter::TickReport;
-use crate::dop::Topology;
-use crate::host::enforce::with_causes;
-use crate::host::kernfs::KernFs;
-use crate::policy::model::Mode;
+use crate::backend::backends::{Backends, Events};
+use crate::backend::location::Location;
+use crate::report::reporter::TickReport;
+use tenantd_control::finding::{Code, Finding};
+use tenantd_control::pids;
+use tenantd_control::plan::Action;
+use tenantd_control::sample::HostSample;
+use tenantd_control::state::NodeState;
+use tenantd_control::status::Status;
+use tenantd_control::step::{Decision, Input, NodeInput};
+use tenantd_control::tree::{NodeNumber, Tree};
+use tenantd_dop::Topology;
+use tenantd_host::enforce::with_causes;
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::model::Mode;
 
 /// A short tick attaches no more tenants than this, and so on: a service is ready when it monitors its tenants, not
 /// when the last file is written.

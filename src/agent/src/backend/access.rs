@@ -3,36 +3,36 @@
 use std::sync::Arc;
 
 use super::ancestry::GovernedAbove;
-use crate::control::plan::Knob;
-use crate::host::cgroup::Layout;
-use crate::host::enforce::Enforcer;
-use crate::host::journal::Journal;
-use crate::host::kernfs::{DirId, KernFs};
-use crate::host::machine::Machine;
-use crate::host::notify::Notifier;
+use tenantd_control::plan::Knob;
+use tenantd_host::cgroup::Layout;
+use tenantd_host::enforce::Enforcer;
+use tenantd_host::journal::Journal;
+use tenantd_host::kernfs::{DirId, KernFs};
+use tenantd_host::machine::Machine;
+use tenantd_host::notify::Notifier;
 
 /// Everything that is needed to change the host, and to undo the change.
 #[derive(Debug)]
-pub(in crate::daemon) struct HostAccess<K> {
-    pub(in crate::daemon) kernel: K,
-    pub(in crate::daemon) layout: Layout,
-    pub(in crate::daemon) machine: Machine,
-    pub(in crate::daemon) journal: Journal,
+pub(crate) struct HostAccess<K> {
+    pub(crate) kernel: K,
+    pub(crate) layout: Layout,
+    pub(crate) machine: Machine,
+    pub(crate) journal: Journal,
     /// Whether any tenant is pinned to CPUs; cpusets are left alone otherwise.
-    pub(in crate::daemon) pins: bool,
+    pub(crate) pins: bool,
     /// What is weighed and protected above tenants as well.
-    pub(in crate::daemon) governs_above: GovernedAbove,
+    pub(crate) governs_above: GovernedAbove,
     /// Whether the policy limits the processes of any tenant or group.
-    pub(in crate::daemon) limits_pids: bool,
+    pub(crate) limits_pids: bool,
     /// Whether a value that changed since it was read is left alone.
-    pub(in crate::daemon) leaves_drift: bool,
+    pub(crate) leaves_drift: bool,
     /// The service manager, which gets watchdog notifications while a change takes long.
-    pub(in crate::daemon) notifier: Arc<Notifier>,
+    pub(crate) notifier: Arc<Notifier>,
 }
 
 impl<K: KernFs> HostAccess<K> {
     /// What changes the host, journal first.
-    pub(in crate::daemon) fn enforcer(&mut self) -> Enforcer<'_, K> {
+    pub(crate) fn enforcer(&mut self) -> Enforcer<'_, K> {
         Enforcer {
             kernel: &mut self.kernel,
             journal: &mut self.journal,
@@ -45,12 +45,12 @@ impl<K: KernFs> HostAccess<K> {
 
 impl<K> HostAccess<K> {
     /// The kept directory of `/proc`.
-    pub(in crate::daemon) fn proc(&self) -> DirId {
+    pub(crate) fn proc(&self) -> DirId {
         self.machine.proc()
     }
 
     /// The name of the file that holds `knob`.
-    pub(in crate::daemon) fn file(&self, knob: Knob) -> &'static str {
+    pub(crate) fn file(&self, knob: Knob) -> &'static str {
         self.layout.dialect.file(knob)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! **Problem.** The agent makes some cgroups itself, below its root; units are wherever systemd has them, and that is
 //! known only once they run. What is above them has to be weighed and protected as well
-//! ([`crate::control::govern`]).
+//! ([`tenantd_control::govern`]).
 //!
 //! **Rules.** On a host that systemd runs, an ancestor is a unit of the system's systemd: a slice, or a service or
 //! scope with cgroups of its own inside. What is deeper has another owner (a user's manager, a container engine,
@@ -19,14 +19,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::location::Location;
-use crate::control::tree::{Ancestor, CgroupParent, Member, Tree, TreeNode};
-use crate::host::cgroup::{Dialect, Facet, Layout};
-use crate::host::systemd::slice_name::TOP;
-use crate::policy::unit_path::units_of;
+use tenantd_control::tree::{Ancestor, CgroupParent, Member, Tree, TreeNode};
+use tenantd_host::cgroup::{Dialect, Facet, Layout};
+use tenantd_host::systemd::slice_name::TOP;
+use tenantd_policy::unit_path::units_of;
 
 /// What is governed above the cgroups of tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::daemon) enum GovernedAbove {
+pub(crate) enum GovernedAbove {
     Nothing,
     /// Units of systemd, and the other cgroups above those that the policy names.
     Units,
@@ -36,7 +36,7 @@ pub(in crate::daemon) enum GovernedAbove {
 
 /// The tree of `nodes` at these locations, where `governs` is governed above them. `cgroups` are those that were
 /// found, from the mount; `before` is the tree so far, whose units above stay.
-pub(in crate::daemon) fn tree(
+pub(crate) fn tree(
     (layout, governs): (&Layout, GovernedAbove),
     nodes: Arc<[TreeNode]>,
     (locations, members): (&[Location], Vec<(usize, String)>),
@@ -56,9 +56,8 @@ pub(in crate::daemon) fn tree(
         GovernedAbove::Nothing | GovernedAbove::Units => units_of(&root),
     };
     let has_protection = layout.dialect == Dialect::Unified;
-    let known_cgroups = (&known[..], &of_members[..]);
-    let mut ancestry =
-        Ancestry::new((governs, has_protection), governed_root, &nodes, known_cgroups);
+    let cgroups = (&known[..], &of_members[..]);
+    let mut ancestry = Ancestry::new((governs, has_protection), governed_root, &nodes, cgroups);
     let before = before.iter().flat_map(|tree| tree.ancestors());
     for (_, ancestor) in before.filter(|(_, ancestor)| ancestor.is_unit) {
         ancestry.at(&ancestor.cgroup);
@@ -119,7 +118,7 @@ pub(super) fn has_slices(locations: &[Location]) -> bool {
 }
 
 /// For each member and each ancestor of `old` its number in `new`, where it stays.
-pub(in crate::daemon) fn kept(old: &Tree, new: &Tree) -> Vec<Option<usize>> {
+pub(crate) fn kept(old: &Tree, new: &Tree) -> Vec<Option<usize>> {
     let of_new = new.members().map(|(number, member)| (member.name.as_str(), number));
     let of_new: HashMap<&str, usize> = of_new.collect();
     let members = old.members().map(|(_, member)| of_new.get(member.name.as_str()).copied());

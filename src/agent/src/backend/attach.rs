@@ -16,15 +16,15 @@ use super::on_host::Ground;
 use super::place::Place;
 use super::rest;
 use super::root;
-use crate::control::finding::{Code, Finding};
-use crate::control::tree::Tree;
-use crate::host::enforce::EnforceError;
-use crate::host::kernfs::KernFs;
-use crate::host::process::Claim;
+use tenantd_control::finding::{Code, Finding};
+use tenantd_control::tree::Tree;
+use tenantd_host::enforce::EnforceError;
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::process::Claim;
 
 impl Backends {
     /// Takes in what systemd has answered since the last tick, and asks it what is to be known in the next.
-    pub(in crate::daemon) fn poll<K: KernFs>(
+    pub(crate) fn poll<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
@@ -52,7 +52,7 @@ impl Backends {
 
     /// Opens the cgroups of all nodes, at most `nr_max` of those that the agent owns and that are not open;
     /// makes those that are missing, where the agent may. The others follow with [`Backends::attach_more`].
-    pub(in crate::daemon) fn attach<K: KernFs>(
+    pub(crate) fn attach<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
@@ -80,12 +80,7 @@ impl Backends {
     }
 
     /// Searches on for cgroups that match patterns.
-    pub(in crate::daemon) fn discover<K: KernFs>(
-        &mut self,
-        host: &mut HostAccess<K>,
-        tree: &Tree,
-        tick: u64,
-    ) {
+    pub(crate) fn discover<K: KernFs>(&mut self, host: &mut HostAccess<K>, tree: &Tree, tick: u64) {
         let places = &self.places[..tree.nodes().len()];
         let locations = || places.iter().map(|place| &place.location);
         let ground = |kernel: &K| Ground::of(kernel, tree.nodes(), locations());
@@ -120,17 +115,17 @@ impl Backends {
     }
 
     /// Whether the last pass over the cgroups of the agent's own is not complete.
-    pub(in crate::daemon) fn has_more_to_attach(&self) -> bool {
+    pub(crate) fn has_more_to_attach(&self) -> bool {
         self.pass.is_some()
     }
 
     /// Whether the cgroup of this node is still to be opened in this pass.
-    pub(in crate::daemon) fn is_pending(&self, number: usize) -> bool {
+    pub(crate) fn is_pending(&self, number: usize) -> bool {
         self.pass.is_some_and(|next| number >= next) && !self.is_present(number)
     }
 
     /// Continues the pass with at most `nr_max` cgroups; returns the numbers of those that were opened.
-    pub(in crate::daemon) fn attach_more<K: KernFs>(
+    pub(crate) fn attach_more<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
@@ -161,7 +156,7 @@ impl Backends {
     ///
     /// # Errors
     /// It cannot be made.
-    pub(in crate::daemon) fn open_own<K: KernFs>(
+    pub(crate) fn open_own<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
@@ -178,7 +173,7 @@ impl Backends {
     ///
     /// # Errors
     /// The journal or the kernel refused.
-    pub(in crate::daemon) fn join<K: KernFs>(
+    pub(crate) fn join<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         number: usize,

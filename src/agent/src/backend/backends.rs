@@ -24,39 +24,39 @@ use super::place::Place;
 use super::rest::{self, Rest};
 use super::systemd::Systemd;
 use super::unmoved::Unmoved;
-use crate::control::bounds::AncestorBounds;
-use crate::control::finding::Finding;
-use crate::control::plan::Knob;
-use crate::control::state::Outcome;
-use crate::control::status::MoveStatus;
-use crate::control::tree::{Ancestor, Tree};
-use crate::host::cgroup::Facet;
-use crate::host::claiming::{ClaimRule, ClaimRules};
-use crate::host::kernfs::{DirId, KernError, KernFs};
-use crate::host::systemd::UnitManager;
-use crate::host::systemd::slice_name::TOP;
-use crate::kernel_text::path_of;
-use crate::policy::rest::Claimed;
+use tenantd_control::bounds::AncestorBounds;
+use tenantd_control::finding::Finding;
+use tenantd_control::plan::Knob;
+use tenantd_control::state::Outcome;
+use tenantd_control::status::MoveStatus;
+use tenantd_control::tree::{Ancestor, Tree};
+use tenantd_core::kernel_text::path_of;
+use tenantd_host::cgroup::Facet;
+use tenantd_host::claiming::{ClaimRule, ClaimRules};
+use tenantd_host::kernfs::{DirId, KernError, KernFs};
+use tenantd_host::systemd::UnitManager;
+use tenantd_host::systemd::slice_name::TOP;
+use tenantd_policy::rest::Claimed;
 
 /// A node whose cgroup went away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::daemon) struct Loss {
-    pub(in crate::daemon) number: usize,
+pub(crate) struct Loss {
+    pub(crate) number: usize,
     /// Whether a foreign value there outlives the cgroup: systemd sets it again.
-    pub(in crate::daemon) keeps_left: bool,
+    pub(crate) keeps_left: bool,
 }
 
 /// What happened to the places while a verb was carried out.
 #[derive(Debug, Default)]
-pub(in crate::daemon) struct Events {
-    pub(in crate::daemon) findings: Vec<Finding>,
-    pub(in crate::daemon) losses: Vec<Loss>,
-    pub(in crate::daemon) outcomes: Vec<Outcome>,
+pub(crate) struct Events {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) losses: Vec<Loss>,
+    pub(crate) outcomes: Vec<Outcome>,
 }
 
 /// The cgroups of all nodes.
 #[derive(Debug)]
-pub(in crate::daemon) struct Backends {
+pub(crate) struct Backends {
     pub(super) places: Vec<Place>,
     /// Where the pass that opens cgroups of the agent's own goes on; `None` when it is complete.
     pub(super) pass: Option<usize>,
@@ -89,7 +89,7 @@ pub(in crate::daemon) struct Backends {
 
 impl Backends {
     /// The places of `tree`; nothing is opened yet. `locations` are those of the policy's nodes.
-    pub(in crate::daemon) fn new(
+    pub(crate) fn new(
         kernel: &impl KernFs,
         tree: &Tree,
         locations: &[Location],
@@ -121,18 +121,18 @@ impl Backends {
     // --- what is known ---
 
     /// The locations of the policy's nodes.
-    pub(in crate::daemon) fn locations(&self, tree: &Tree) -> Vec<Location> {
+    pub(crate) fn locations(&self, tree: &Tree) -> Vec<Location> {
         let places = &self.places[..tree.nodes().len()];
         places.iter().map(|place| place.location.clone()).collect()
     }
 
     /// Whether any cgroup is made by the agent.
-    pub(in crate::daemon) fn has_direct(&self) -> bool {
+    pub(crate) fn has_direct(&self) -> bool {
         self.places.iter().any(|place| place.location.is_made())
     }
 
     /// Who owns the cgroups, as text.
-    pub(in crate::daemon) fn owners(&self) -> &'static str {
+    pub(crate) fn owners(&self) -> &'static str {
         let has_units = self.places.iter().any(|place| place.location.is_of_systemd());
         match (self.has_direct(), has_units) {
             (true, true) => "direct and systemd",
@@ -142,32 +142,27 @@ impl Backends {
     }
 
     /// Whether any cgroup is steered for this node.
-    pub(in crate::daemon) fn is_governed(&self, number: usize) -> bool {
+    pub(crate) fn is_governed(&self, number: usize) -> bool {
         self.places[number].location.is_governed()
     }
 
     /// Whether its cgroup is open.
-    pub(in crate::daemon) fn is_present(&self, number: usize) -> bool {
+    pub(crate) fn is_present(&self, number: usize) -> bool {
         self.places[number].cgroup.is_some()
     }
 
     /// Whether it is in the tree that holds the files of `knob`.
-    pub(in crate::daemon) fn has<K>(
-        &self,
-        host: &HostAccess<K>,
-        number: usize,
-        knob: Knob,
-    ) -> bool {
+    pub(crate) fn has<K>(&self, host: &HostAccess<K>, number: usize, knob: Knob) -> bool {
         self.places[number].has(&host.layout, knob)
     }
 
     /// Files that its cgroup should have and has not; empty where it is not open.
-    pub(in crate::daemon) fn missing_files(&self, number: usize) -> &[KernError] {
+    pub(crate) fn missing_files(&self, number: usize) -> &[KernError] {
         self.places[number].cgroup.as_ref().map_or(&[], |cgroup| cgroup.missing())
     }
 
     /// Which of these are divided in trees that its cgroup is not in; none where it is not open.
-    pub(in crate::daemon) fn lacks<K>(
+    pub(crate) fn lacks<K>(
         &self,
         host: &HostAccess<K>,
         number: usize,
@@ -182,7 +177,7 @@ impl Backends {
 
     /// The directory of its cgroup in the tree that has the files of `facet`; `None` where it has none, or
     /// where it is not found yet.
-    pub(in crate::daemon) fn dir_of<K>(
+    pub(crate) fn dir_of<K>(
         &self,
         host: &HostAccess<K>,
         tree: &Tree,
@@ -194,7 +189,7 @@ impl Backends {
     }
 
     /// The same into `dir`, which whoever asks for a thousand of them makes once; false where there is none.
-    pub(in crate::daemon) fn dir_into<K>(
+    pub(crate) fn dir_into<K>(
         &self,
         host: &HostAccess<K>,
         tree: &Tree,
@@ -238,14 +233,14 @@ impl Backends {
 
     /// The cgroup of a node that the agent did not make, from the mount; the name of its unit while that is not
     /// found.
-    pub(in crate::daemon) fn home_outside(&self, number: usize) -> Option<&str> {
+    pub(crate) fn home_outside(&self, number: usize) -> Option<&str> {
         let in_place = self.places[number].location.in_place();
         in_place.or_else(|| self.systemd.cgroup(number)).or_else(|| self.systemd.name(number))
     }
 
     /// Whether the parent of this node's cgroup has to be protected outside of the agent: the agent's own
     /// groups are protected by what is below them, and so is the slice of all tenants.
-    pub(in crate::daemon) fn needs_protection_above(&self, tree: &Tree, number: usize) -> bool {
+    pub(crate) fn needs_protection_above(&self, tree: &Tree, number: usize) -> bool {
         match self.places[number].location {
             Location::Direct => tree.nodes()[number].parent.is_none(),
             Location::Made(_) => true,
@@ -259,14 +254,14 @@ impl Backends {
     }
 
     /// A tick begins.
-    pub(in crate::daemon) fn begin_tick(&mut self, now: Duration) {
+    pub(crate) fn begin_tick(&mut self, now: Duration) {
         self.systemd.time = now;
     }
 
     // --- across reloads and changes of mode ---
 
     /// Closes every cgroup, so that the next tick makes and opens what is needed by then.
-    pub(in crate::daemon) fn close_all(&mut self, kernel: &mut impl KernFs) {
+    pub(crate) fn close_all(&mut self, kernel: &mut impl KernFs) {
         self.places.iter_mut().for_each(|place| place.close(kernel));
         self.pass = Some(0);
         self.restart_search();
@@ -274,19 +269,19 @@ impl Backends {
     }
 
     /// Forgets the state of all units.
-    pub(in crate::daemon) fn restart_units(&mut self, kernel: &impl KernFs) {
+    pub(crate) fn restart_units(&mut self, kernel: &impl KernFs) {
         self.members.miss_answers();
         self.systemd.restart(kernel, &self.places);
     }
 
     /// Hands the connection to systemd to the final restoration.
-    pub(in crate::daemon) fn take_manager(&mut self) -> Option<Box<dyn UnitManager>> {
+    pub(crate) fn take_manager(&mut self) -> Option<Box<dyn UnitManager>> {
         self.members.miss_answers();
         self.systemd.take_manager()
     }
 
     /// Takes another tree: the node `n` is `kept[n]` from now on, and keeps its cgroup.
-    pub(in crate::daemon) fn take_tree(
+    pub(crate) fn take_tree(
         &mut self,
         kernel: &mut impl KernFs,
         tree: &Tree,
@@ -302,7 +297,7 @@ impl Backends {
     }
 
     /// The same where only what templates found has changed: what is known of processes stays.
-    pub(in crate::daemon) fn take_nodes(
+    pub(crate) fn take_nodes(
         &mut self,
         kernel: &mut impl KernFs,
         tree: &Tree,
@@ -353,7 +348,7 @@ impl Backends {
     }
 
     /// Where the cgroup is into which processes of this node are moved.
-    pub(in crate::daemon) fn own(&self, tree: &Tree, node: usize) -> Option<usize> {
+    pub(crate) fn own(&self, tree: &Tree, node: usize) -> Option<usize> {
         let is_own = |number: &usize| self.places[*number].location.is_below_root();
         tree.cgroups_of(node).find(is_own)
     }
@@ -362,7 +357,7 @@ impl Backends {
 
     /// The members of tenants at these locations, as far as they are known. What is above others in the tree `before`
     /// stays above them.
-    pub(in crate::daemon) fn members_at(
+    pub(crate) fn members_at(
         &self,
         locations: &[Location],
         before: Option<&Tree>,
@@ -378,7 +373,7 @@ impl Backends {
     }
 
     /// Whether this is a part of the rest that was not handed to it.
-    pub(in crate::daemon) fn is_rest(&self, tree: &Tree, number: usize) -> bool {
+    pub(crate) fn is_rest(&self, tree: &Tree, number: usize) -> bool {
         let tenant = tree.node_number(number).map(|tenant| &self.places[tenant].location);
         tenant.is_some_and(Location::is_rest)
             && tree.members().all(|(other, member)| other != number || !member.is_attached)
@@ -395,7 +390,7 @@ impl Backends {
     }
 
     /// The cgroup of a node outside the root, where it is or was last, from the mount.
-    pub(in crate::daemon) fn cgroup_of(&self, location: &Location) -> Option<String> {
+    pub(crate) fn cgroup_of(&self, location: &Location) -> Option<String> {
         let found = match location.in_place() {
             Some(path) => self.found.get(path).map(String::as_str),
             None => self.systemd.home_of(location.unit()?),
@@ -409,7 +404,7 @@ impl Backends {
     }
 
     /// Whether members came or went since the last call, or cgroups were found.
-    pub(in crate::daemon) fn has_grown(&mut self) -> bool {
+    pub(crate) fn has_grown(&mut self) -> bool {
         if self.systemd.has_moved {
             self.members.note_homes(|unit| self.systemd.home_of(unit));
         }
@@ -421,7 +416,7 @@ impl Backends {
     /// The tree with the members that are known, and with the ancestors of cgroups that were
     /// found, where it is another one; and for each number the new one of its cgroup. `locations` are those of the
     /// nodes from now on. To be taken with [`Backends::take_grown`].
-    pub(in crate::daemon) fn grown<K: KernFs>(
+    pub(crate) fn grown<K: KernFs>(
         &self,
         host: &HostAccess<K>,
         tree: &Tree,
@@ -445,7 +440,7 @@ impl Backends {
 
     /// Takes a tree of the same policy, with its nodes at these locations: the number `n` is `kept[n]` from now on, and
     /// keeps its cgroup.
-    pub(in crate::daemon) fn take_grown(
+    pub(crate) fn take_grown(
         &mut self,
         kernel: &mut impl KernFs,
         tree: &Tree,
@@ -463,47 +458,47 @@ impl Backends {
     }
 
     /// Processes that could not be claimed, or that are claimed by owner and stay where they are.
-    pub(in crate::daemon) fn claim_findings(&self) -> impl Iterator<Item = &Finding> {
+    pub(crate) fn claim_findings(&self) -> impl Iterator<Item = &Finding> {
         self.search.findings()
     }
 
     /// What the last search found outside of the tenants that claim it.
-    pub(in crate::daemon) fn moves(&self, tree: &Tree) -> Vec<MoveStatus> {
+    pub(crate) fn moves(&self, tree: &Tree) -> Vec<MoveStatus> {
         self.search.moves(tree.nodes())
     }
 
     /// How many processes were moved since the agent started.
-    pub(in crate::daemon) fn nr_moves(&self) -> u64 {
+    pub(crate) fn nr_moves(&self) -> u64 {
         self.search.nr_moves
     }
 
     /// How many parts of the processes were not searched yet since the agent started, or changed its rules or
     /// mode, or are not searched to their end.
-    pub(in crate::daemon) fn nr_owed_searches(&self) -> usize {
+    pub(crate) fn nr_owed_searches(&self) -> usize {
         self.search.owed()
     }
 
     // --- the root ---
 
     /// Whether the root is taken.
-    pub(in crate::daemon) fn has_root(&self) -> bool {
+    pub(crate) fn has_root(&self) -> bool {
         self.root.is_some()
     }
 
     /// Notes that the root is taken.
-    pub(in crate::daemon) fn hold_root(&mut self, root: DirId) {
+    pub(crate) fn hold_root(&mut self, root: DirId) {
         self.root = Some(root);
     }
 
     /// Releases the root, and with it its lock.
-    pub(in crate::daemon) fn close_root(&mut self, kernel: &mut impl KernFs) {
+    pub(crate) fn close_root(&mut self, kernel: &mut impl KernFs) {
         if let Some(root) = self.root.take() {
             kernel.close_dir(root);
         }
     }
 
     /// The rules by which processes are moved.
-    pub(in crate::daemon) fn claim_rules(&self) -> &[ClaimRule] {
+    pub(crate) fn claim_rules(&self) -> &[ClaimRule] {
         self.claim_rules.all()
     }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use crate::control::plan::Action;
+use tenantd_control::plan::Action;
 
 /// The actions of the last tick that are still to be carried out.
 #[derive(Debug, Default)]

@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use super::access::HostAccess;
-use crate::control::bounds::AncestorBounds;
-use crate::control::plan::{Knob, Value};
-use crate::host::cgroup;
-use crate::host::kernfs::KernFs;
-use crate::resource::Resource;
-use crate::units::Limit;
+use tenantd_control::bounds::AncestorBounds;
+use tenantd_control::plan::{Knob, Value};
+use tenantd_core::resource::Resource;
+use tenantd_core::units::Limit;
+use tenantd_host::cgroup;
+use tenantd_host::kernfs::KernFs;
 
 /// The least of all limits of the root and of each cgroup above it. An unreadable limit counts as no limit:
 /// the top of a hierarchy has no such files.
@@ -27,7 +27,7 @@ pub(super) fn read<K: KernFs>(host: &mut HostAccess<K>) -> AncestorBounds {
 }
 
 /// The limit of one cgroup in the tree of `knob`, where it has one.
-pub(in crate::daemon) fn limit_at<K: KernFs>(
+pub(crate) fn limit_at<K: KernFs>(
     host: &mut HostAccess<K>,
     path: &Path,
     knob: Knob,

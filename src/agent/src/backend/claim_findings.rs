@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use crate::control::finding::{Code, Finding};
-use crate::control::tree::TreeNode;
-use crate::host::claiming::{Stay, StayPlace};
-use crate::kernel_text::text_of_path;
+use tenantd_control::finding::{Code, Finding};
+use tenantd_control::tree::TreeNode;
+use tenantd_core::kernel_text::text_of_path;
+use tenantd_host::claiming::{Stay, StayPlace};
 
 /// Places of one tenant that are named in findings; the rest is counted.
 pub(super) const PLACES_MAX: usize = 16;

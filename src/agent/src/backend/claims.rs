@@ -12,15 +12,15 @@ use tracing::info;
 
 use super::claim_findings::{PLACES_MAX, counted, describe, named};
 use super::location::{self, Location, UserSlices};
-use crate::accounts::{Accounts, Need, explicit, meaning};
-use crate::control::finding::{Code, Finding, Severity};
-use crate::control::status::MoveStatus;
-use crate::control::tree::{self, TreeNode};
-use crate::host::claiming::{ClaimRule, Claims, Stay};
-use crate::host::process::Claim;
-use crate::kernel_text::text_of_path;
-use crate::policy::expand::Numbers;
-use crate::policy::model::{Policy, Tenant};
+use tenantd_control::finding::{Code, Finding, Severity};
+use tenantd_control::status::MoveStatus;
+use tenantd_control::tree::{self, TreeNode};
+use tenantd_core::kernel_text::text_of_path;
+use tenantd_host::claiming::{ClaimRule, Claims, Stay};
+use tenantd_host::process::Claim;
+use tenantd_policy::accounts::{Accounts, Need, explicit, meaning};
+use tenantd_policy::expand::Numbers;
+use tenantd_policy::model::{Policy, Tenant};
 
 /// Resolves every `match` of `policy` on this host, for programs that may wait for its accounts.
 pub fn rules(policy: &Policy) -> Vec<ClaimRule> {
@@ -73,7 +73,7 @@ pub fn rules_of(policy: &Policy, numbers: &Numbers) -> Vec<ClaimRule> {
 
 /// The rules of an expanded policy: those of the policy it was expanded from, and one for each user that was found.
 /// `origins` are the numbers of its nodes in that policy.
-pub(in crate::daemon) fn expanded(
+pub(crate) fn expanded(
     rules: &[ClaimRule],
     policy: &Policy,
     origins: &[Option<usize>],

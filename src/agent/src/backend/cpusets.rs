@@ -9,13 +9,13 @@ use std::path::Path;
 
 use super::access::HostAccess;
 use super::place::Place;
-use crate::dop::{CpuSet, Topology};
-use crate::host::cgroup::{Dialect, Facet};
-use crate::host::enforce::{EnforceError, cpus_of};
-use crate::host::kernfs::KernFs;
-use crate::host::process;
-use crate::host::topology::{self, ReadTopologyError};
-use crate::kernel_text::proc_files::process_numbers;
+use tenantd_core::kernel_text::proc_files::process_numbers;
+use tenantd_dop::{CpuSet, Topology};
+use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_host::enforce::{EnforceError, cpus_of};
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::process;
+use tenantd_host::topology::{self, ReadTopologyError};
 
 /// Where the machine's topology is read.
 const SYSFS: &str = "/sys";

@@ -12,14 +12,14 @@ use super::claims::{Part, Search, note_origin};
 use super::location::Location;
 use super::place::Place;
 use super::unmoved::Unmoved;
-use crate::control::finding::{Code, Finding};
-use crate::control::plan::{Action, Value};
-use crate::control::tree::TreeNode;
-use crate::host::cgroup::{Cgroup, Facet};
-use crate::host::claiming::{self, ClaimRules, Claims};
-use crate::host::enforce::EnforceError;
-use crate::host::kernfs::{KernError, KernFs};
-use crate::host::process::{self, Claim};
+use tenantd_control::finding::{Code, Finding};
+use tenantd_control::plan::{Action, Value};
+use tenantd_control::tree::TreeNode;
+use tenantd_host::cgroup::{Cgroup, Facet};
+use tenantd_host::claiming::{self, ClaimRules, Claims};
+use tenantd_host::enforce::EnforceError;
+use tenantd_host::kernfs::{KernError, KernFs};
+use tenantd_host::process::{self, Claim};
 
 /// When this many processes have been moved, and then each time that their number has doubled, records of
 /// those that ended are dropped.

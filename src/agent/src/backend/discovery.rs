@@ -10,7 +10,7 @@
 //! are hundreds. Of one pattern [`MATCHES_MAX`] cgroups are members; later ones are counted. A match that has ended stays
 //! for [`LINGER_TICKS`], and goes with all others that have.
 //!
-//! Names are compared as texts ([`crate::kernel_text`]): in a name that is not UTF-8 a `?` matches one character of an
+//! Names are compared as texts ([`tenantd_core::kernel_text`]): in a name that is not UTF-8 a `?` matches one character of an
 //! escape. On a legacy host a tenant is where CPU time is divided, so that hierarchy is searched.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,11 +18,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::access::HostAccess;
 use super::location::{Location, Sources};
 use super::on_host::Ground;
-use crate::control::finding::{Code, Finding};
-use crate::host::cgroup::{Facet, Layout};
-use crate::host::kernfs::{KernError, KernFs};
-use crate::kernel_text::text_of_name;
-use crate::policy::pattern;
+use tenantd_control::finding::{Code, Finding};
+use tenantd_core::kernel_text::text_of_name;
+use tenantd_host::cgroup::{Facet, Layout};
+use tenantd_host::kernfs::{KernError, KernFs};
+use tenantd_policy::pattern;
 
 /// A member that has ended stays for so many ticks at least.
 pub(super) const LINGER_TICKS: u64 = 30;

@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use super::access::HostAccess;
 use super::backends::Backends;
 use super::found::Wants;
-use crate::accounts::Accounts;
-use crate::accounts::people::People;
-use crate::control::finding::Finding;
-use crate::control::tree::Tree;
-use crate::daemon::recovery::residents::REST_CGROUP;
-use crate::host::kernfs::KernFs;
-use crate::policy::expand::Found;
+use crate::recovery::residents::REST_CGROUP;
+use tenantd_control::finding::Finding;
+use tenantd_control::tree::Tree;
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::accounts::Accounts;
+use tenantd_policy::accounts::people::People;
+use tenantd_policy::expand::Found;
 
 impl Backends {
     /// Looks for what the templates of a policy want from now on.
-    pub(in crate::daemon) fn want(&mut self, wants: Wants, accounts: &Accounts, people: People) {
+    pub(crate) fn want(&mut self, wants: Wants, accounts: &Accounts, people: People) {
         self.finds.people = people;
         // Processes without a tenant may be those of a user who is found now.
         self.claim_rules.finds_users = wants.processes.then_some(REST_CGROUP);
@@ -26,11 +26,7 @@ impl Backends {
 
     /// Looks for what comes and goes, as far as that needs no search of processes and of cgroups; returns what keeps
     /// anything from being found.
-    pub(in crate::daemon) fn find<K: KernFs>(
-        &mut self,
-        host: &mut HostAccess<K>,
-        tick: u64,
-    ) -> Vec<Finding> {
+    pub(crate) fn find<K: KernFs>(&mut self, host: &mut HostAccess<K>, tick: u64) -> Vec<Finding> {
         let unread = self.finds.look_for_slices(host, tick);
         self.finds.review(tick);
         self.members.review();
@@ -41,7 +37,7 @@ impl Backends {
     }
 
     /// Takes in the users that the search of processes came across, and those whose cgroups have processes.
-    pub(in crate::daemon) fn find_users(&mut self, tick: u64) {
+    pub(crate) fn find_users(&mut self, tick: u64) {
         if !self.finds.wants.processes {
             return;
         }
@@ -56,12 +52,12 @@ impl Backends {
     }
 
     /// Has the next search look at the processes of users who were found and are tenants now.
-    pub(in crate::daemon) fn look_again(&mut self) {
+    pub(crate) fn look_again(&mut self) {
         self.search.look_again(|uid| self.claim_rules.has_user(uid));
     }
 
     /// What is found now. A unit in the slice of a tenant is that tenant's, whatever patterns it fits.
-    pub(in crate::daemon) fn found(&self, tree: &Tree) -> Found {
+    pub(crate) fn found(&self, tree: &Tree) -> Found {
         let places = self.places[..tree.nodes().len()].iter();
         let units = places.filter_map(|place| place.location.unit());
         let slices: BTreeSet<&str> = units.filter(|unit| unit.ends_with(".slice")).collect();
@@ -75,7 +71,7 @@ impl Backends {
     }
 
     /// Whether something came or went since this was last asked.
-    pub(in crate::daemon) fn has_found(&mut self) -> bool {
+    pub(crate) fn has_found(&mut self) -> bool {
         let has_units = std::mem::take(&mut self.members.has_changed_for_each);
         std::mem::take(&mut self.finds.has_changed) | has_units
     }

@@ -5,7 +5,7 @@
 //! for claims looks at, and stays while the cgroup made for that user has processes. Units are those that systemd
 //! lists ([`super::members`]).
 //!
-//! **Accounts** may be late ([`crate::accounts`]). A user whose account is not known in the tick after the user was found
+//! **Accounts** may be late ([`tenantd_policy::accounts`]). A user whose account is not known in the tick after the user was found
 //! is there without a name and without groups: a template of all users makes a tenant with the number as its name. The
 //! name changes at most once, when the account becomes known, and stays while the user is there, whatever the database
 //! says later: the identity of a tenant does not flap. Groups follow the database. A look-up that fails changes nothing.
@@ -20,13 +20,13 @@ use std::time::Duration;
 use super::access::HostAccess;
 use super::discovery::{LINGER_TICKS, list};
 use super::location::{Sources, UserSlices, finds_users, makes};
-use crate::accounts::people::People;
-use crate::accounts::{Accounts, Answer, Need, User};
-use crate::control::finding::{Code, Finding};
-use crate::host::kernfs::KernFs;
-use crate::policy::expand::FoundUser;
-use crate::policy::model::{OwnerChoice, Policy, Tenant};
-use crate::policy::unit_path::user_of_slice;
+use tenantd_control::finding::{Code, Finding};
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::accounts::people::People;
+use tenantd_policy::accounts::{Accounts, Answer, Need, User};
+use tenantd_policy::expand::FoundUser;
+use tenantd_policy::model::{OwnerChoice, Policy, Tenant};
+use tenantd_policy::unit_path::user_of_slice;
 
 /// A user without any process stays for so many ticks.
 const PROCESS_TICKS: u64 = 10;
@@ -35,7 +35,7 @@ const ALL_USERS_SLICE: &str = "/user.slice";
 
 /// What the templates of a policy look for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::daemon) struct Wants {
+pub(crate) struct Wants {
     /// Users by their slices.
     pub(super) slices: bool,
     /// Users by their processes.
@@ -48,7 +48,7 @@ pub(in crate::daemon) struct Wants {
 
 impl Wants {
     /// What all templates look for on a host with or without slices of users.
-    pub(in crate::daemon) fn of(policy: &Policy, slices: UserSlices) -> Wants {
+    pub(crate) fn of(policy: &Policy, slices: UserSlices) -> Wants {
         let mut wants = Wants::default();
         for tenant in &policy.tenants {
             wants.add(tenant, "", OwnerChoice::Auto, slices);

@@ -6,9 +6,9 @@
 
 use super::access::HostAccess;
 use super::place::Place;
-use crate::control::finding::{Code, Finding};
-use crate::host::cgroup::Cgroup;
-use crate::host::kernfs::KernFs;
+use tenantd_control::finding::{Code, Finding};
+use tenantd_host::cgroup::Cgroup;
+use tenantd_host::kernfs::KernFs;
 
 /// Opens the cgroup of `place` at `path`, from the mount.
 ///

@@ -10,16 +10,16 @@
 //!
 //! What they are on one host is in [`super::on_host`], what is above them in [`super::ancestry`].
 
-use crate::control::tree::Tree;
-use crate::host::systemd::slice_name::{BYTES_MAX, slice_name};
-use crate::policy::expand::Numbers;
-use crate::policy::model::{OwnerChoice, Policy, Tenant};
-use crate::policy::pattern;
-use crate::policy::unit_path::{USER_SLICES, slice_of_user, unit_at};
+use tenantd_control::tree::Tree;
+use tenantd_host::systemd::slice_name::{BYTES_MAX, slice_name};
+use tenantd_policy::expand::Numbers;
+use tenantd_policy::model::{OwnerChoice, Policy, Tenant};
+use tenantd_policy::pattern;
+use tenantd_policy::unit_path::{USER_SLICES, slice_of_user, unit_at};
 
 /// Where the cgroup of one node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::daemon) enum Location {
+pub(crate) enum Location {
     /// Below the agent's root: made and written by the agent.
     Direct,
     /// The same of a member, by its path below the root.
@@ -45,7 +45,7 @@ pub(in crate::daemon) enum Location {
 
 impl Location {
     /// The unit, where systemd owns the cgroup.
-    pub(in crate::daemon) fn unit(&self) -> Option<&str> {
+    pub(crate) fn unit(&self) -> Option<&str> {
         match self {
             Location::Slice(unit) | Location::Unit(unit) | Location::Above(unit) => Some(unit),
             Location::Direct
@@ -59,7 +59,7 @@ impl Location {
     }
 
     /// The path from the mount, where it is a cgroup that is written where it is.
-    pub(in crate::daemon) fn in_place(&self) -> Option<&str> {
+    pub(crate) fn in_place(&self) -> Option<&str> {
         match self {
             Location::InPlace(path) | Location::AboveInPlace(path) => Some(path),
             _ => None,
@@ -67,7 +67,7 @@ impl Location {
     }
 
     /// The units in which processes of the tenant are, by name or pattern.
-    pub(in crate::daemon) fn homes(&self) -> Vec<String> {
+    pub(crate) fn homes(&self) -> Vec<String> {
         match self {
             Location::Members(sources) => sources.units().map(str::to_string).collect(),
             other => other.unit().map(str::to_string).into_iter().collect(),
@@ -75,7 +75,7 @@ impl Location {
     }
 
     /// Whether it is a tenant or a group that systemd owns, in part or as a whole.
-    pub(in crate::daemon) fn is_of_systemd(&self) -> bool {
+    pub(crate) fn is_of_systemd(&self) -> bool {
         match self {
             Location::Slice(_) | Location::Unit(_) => true,
             Location::Members(sources) => {
@@ -86,12 +86,12 @@ impl Location {
     }
 
     /// Whether it is a tenant or a group that is not below the agent's root.
-    pub(in crate::daemon) fn is_outside(&self) -> bool {
+    pub(crate) fn is_outside(&self) -> bool {
         self.is_of_systemd() || matches!(self, Location::InPlace(_) | Location::Members(_))
     }
 
     /// Whether any of its cgroups is made by the agent.
-    pub(in crate::daemon) fn is_made(&self) -> bool {
+    pub(crate) fn is_made(&self) -> bool {
         match self {
             Location::Members(sources) => sources.made.is_some(),
             other => other.is_below_root(),
@@ -99,12 +99,12 @@ impl Location {
     }
 
     /// Whether it is one cgroup, which the agent makes.
-    pub(in crate::daemon) fn is_below_root(&self) -> bool {
+    pub(crate) fn is_below_root(&self) -> bool {
         matches!(self, Location::Direct | Location::Made(_))
     }
 
     /// The path below the root of its own cgroup, where the agent makes that for the node at `path`.
-    pub(in crate::daemon) fn below_root<'a>(&'a self, path: &'a str) -> Option<&'a str> {
+    pub(crate) fn below_root<'a>(&'a self, path: &'a str) -> Option<&'a str> {
         match self {
             Location::Direct => Some(path),
             Location::Made(below) => Some(below),
@@ -127,7 +127,7 @@ impl Location {
 
     /// The location of the node at `path` with the cgroups `attached` as members as well, and with a cgroup of its own
     /// where processes were attached.
-    pub(in crate::daemon) fn with_attached(
+    pub(crate) fn with_attached(
         self,
         path: &str,
         attached: Vec<String>,
@@ -168,13 +168,13 @@ impl Location {
     }
 
     /// Whether a tenant that was at `other` is where it was: its members come and go.
-    pub(in crate::daemon) fn is_same_as(&self, other: &Location) -> bool {
+    pub(crate) fn is_same_as(&self, other: &Location) -> bool {
         let have_members = matches!((self, other), (Location::Members(_), Location::Members(_)));
         have_members || self == other
     }
 
     /// Whether any cgroup is steered there.
-    pub(in crate::daemon) fn is_governed(&self) -> bool {
+    pub(crate) fn is_governed(&self) -> bool {
         !matches!(self, Location::Nowhere | Location::Unknown(_))
     }
 }
@@ -190,34 +190,34 @@ fn made_apart(path: &str) -> String {
 
 /// Where the members of one tenant come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::daemon) struct Sources {
+pub(crate) struct Sources {
     /// Units by name.
-    pub(in crate::daemon) named: Vec<String>,
+    pub(crate) named: Vec<String>,
     /// Units by pattern.
-    pub(in crate::daemon) patterns: Vec<String>,
+    pub(crate) patterns: Vec<String>,
     /// Groups of users, whose slices are members.
-    pub(in crate::daemon) groups: Vec<u32>,
+    pub(crate) groups: Vec<u32>,
     /// Cgroups by path from the mount, which are weighed where they are.
-    pub(in crate::daemon) cgroups: Vec<String>,
+    pub(crate) cgroups: Vec<String>,
     /// The same by pattern.
-    pub(in crate::daemon) cgroup_patterns: Vec<String>,
+    pub(crate) cgroup_patterns: Vec<String>,
     /// Whether the files of units are written by the agent as well (`owner: direct`).
-    pub(in crate::daemon) is_direct: bool,
+    pub(crate) is_direct: bool,
     /// Why some of those that are named cannot be members.
-    pub(in crate::daemon) refused: Vec<String>,
+    pub(crate) refused: Vec<String>,
     /// The member that the agent makes.
-    pub(in crate::daemon) made: Option<String>,
+    pub(crate) made: Option<String>,
     /// The slice of its own.
-    pub(in crate::daemon) slice: Option<String>,
+    pub(crate) slice: Option<String>,
     /// Units and cgroups that were handed to it.
-    pub(in crate::daemon) attached: Vec<String>,
+    pub(crate) attached: Vec<String>,
     /// What no other tenant claims.
-    pub(in crate::daemon) rest: Option<RestParts>,
+    pub(crate) rest: Option<RestParts>,
 }
 
 /// What the parts of the rest are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::daemon) enum RestParts {
+pub(crate) enum RestParts {
     /// Units of systemd, and the cgroups beside them.
     Units,
     /// Cgroups in place, and one that is made for the processes in the root cgroup.
@@ -271,7 +271,7 @@ pub(super) fn rest_of(locations: &[Location]) -> Option<(usize, &Sources)> {
 
 /// Whether the processes of a user are in a slice of that user's, which can be weighed in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::daemon) enum UserSlices {
+pub(crate) enum UserSlices {
     /// On a unified host that systemd runs.
     Kept,
     /// On any other host, or where the host is not known.
@@ -279,11 +279,7 @@ pub(in crate::daemon) enum UserSlices {
 }
 
 /// The locations of all nodes of the policy, in pre-order.
-pub(in crate::daemon) fn locations(
-    policy: &Policy,
-    numbers: &Numbers,
-    slices: UserSlices,
-) -> Vec<Location> {
+pub(crate) fn locations(policy: &Policy, numbers: &Numbers, slices: UserSlices) -> Vec<Location> {
     let mut locations = Vec::new();
     for tenant in &policy.tenants {
         locate(tenant, "", OwnerChoice::Auto, (numbers, slices), &mut locations);
@@ -420,7 +416,7 @@ fn slice_of(path: &str) -> Location {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy;
+    use tenantd_policy as policy;
 
     #[test]
     fn every_node_has_a_location() {

@@ -17,9 +17,9 @@ use std::time::Duration;
 use super::ancestry::dir_of;
 use super::discovery::{Discovery, LINGER_TICKS};
 use super::location::Location;
-use crate::accounts::{Accounts, Answer, Need};
-use crate::host::systemd::Order;
-use crate::policy::unit_path::{USER_SLICES, unit_at, user_of_slice};
+use tenantd_host::systemd::Order;
+use tenantd_policy::accounts::{Accounts, Answer, Need};
+use tenantd_policy::unit_path::{USER_SLICES, unit_at, user_of_slice};
 
 /// Time after which answers about accounts may have expired.
 const REVIEW: Duration = Duration::from_secs(20);
@@ -27,7 +27,7 @@ const REVIEW: Duration = Duration::from_secs(20);
 const UNITS_A_TICK: usize = 100;
 
 /// The members of tenants at these locations that are known without asking: those that are named.
-pub(in crate::daemon) fn named(locations: &[Location]) -> Vec<(usize, String)> {
+pub(crate) fn named(locations: &[Location]) -> Vec<(usize, String)> {
     Members::default().of(locations)
 }
 
@@ -221,7 +221,7 @@ fn is_apart(path: &str, taken: &BTreeSet<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::backend::location::Sources;
+    use crate::backend::location::Sources;
 
     fn members(sources: Sources) -> Location {
         Location::Members(sources)

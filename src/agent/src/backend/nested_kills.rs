@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use crate::host::cgroup::parse;
-use crate::host::kernfs::{DirId, KernError, KernFs};
+use tenantd_host::cgroup::parse;
+use tenantd_host::kernfs::{DirId, KernError, KernFs};
 
 /// Cgroups that one tick visits.
 const VISITS_A_TICK: usize = 64;

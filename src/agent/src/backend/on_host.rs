@@ -8,17 +8,17 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::ancestry::GovernedAbove;
 use super::location::{Location, UserSlices, locations, rest_of};
-use crate::control::tree::{self, TreeNode};
-use crate::daemon::recovery::residents::REST_CGROUP;
-use crate::host::cgroup::{Dialect, Layout};
-use crate::host::enforce::AGENT_CGROUP;
-use crate::host::kernfs::KernFs;
-use crate::policy::expand::Numbers;
-use crate::policy::model::{AncestorsChoice, OwnerChoice, Policy};
-use crate::policy::unit_path::unit_at;
+use crate::recovery::residents::REST_CGROUP;
+use tenantd_control::tree::{self, TreeNode};
+use tenantd_host::cgroup::{Dialect, Layout};
+use tenantd_host::enforce::AGENT_CGROUP;
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::expand::Numbers;
+use tenantd_policy::model::{AncestorsChoice, OwnerChoice, Policy};
+use tenantd_policy::unit_path::unit_at;
 
 /// What is governed above tenants at these locations.
-pub(in crate::daemon) fn governed_above(
+pub(crate) fn governed_above(
     kernel: &impl KernFs,
     layout: &Layout,
     policy: &Policy,
@@ -36,7 +36,7 @@ pub(in crate::daemon) fn governed_above(
 }
 
 /// Whether systemd runs this host, with units, and so slices of users, in the tree that the agent writes.
-pub(in crate::daemon) fn user_slices(kernel: &impl KernFs, layout: &Layout) -> UserSlices {
+pub(crate) fn user_slices(kernel: &impl KernFs, layout: &Layout) -> UserSlices {
     match layout.dialect == Dialect::Unified && kernel.unit_manager().is_some() {
         true => UserSlices::Kept,
         false => UserSlices::Unknown,
@@ -44,7 +44,7 @@ pub(in crate::daemon) fn user_slices(kernel: &impl KernFs, layout: &Layout) -> U
 }
 
 /// The locations of all nodes of the policy, in pre-order: systemd sets the files of one tree only, where it has one.
-pub(in crate::daemon) fn locations_on(
+pub(crate) fn locations_on(
     kernel: &impl KernFs,
     layout: &Layout,
     policy: &Policy,
@@ -123,14 +123,14 @@ fn settle_in_place(
 
 /// What on a host is not there for tenants as it is.
 #[derive(Debug)]
-pub(in crate::daemon) struct Ground {
+pub(crate) struct Ground {
     has_systemd: bool,
     /// The topmost cgroups that the agent makes below its root.
     made: BTreeSet<String>,
 }
 
 impl Ground {
-    pub(in crate::daemon) fn of<'a>(
+    pub(crate) fn of<'a>(
         kernel: &impl KernFs,
         nodes: &[TreeNode],
         locations: impl Iterator<Item = &'a Location>,
@@ -151,7 +151,7 @@ impl Ground {
     ///
     /// # Errors
     /// Why it can be neither.
-    pub(in crate::daemon) fn settle(
+    pub(crate) fn settle(
         &self,
         layout: &Layout,
         path: &str,

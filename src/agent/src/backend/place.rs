@@ -3,15 +3,15 @@
 use super::access::HostAccess;
 use super::location::Location;
 use super::nested_kills::NestedKills;
-use crate::control::drift::Observation;
-use crate::control::plan::{Knob, Value};
-use crate::control::sample::TenantSample;
-use crate::control::step::Sampling;
-use crate::control::thread_budget::{Look, PER_TENANT};
-use crate::host::cgroup::{
+use tenantd_control::drift::Observation;
+use tenantd_control::plan::{Knob, Value};
+use tenantd_control::sample::TenantSample;
+use tenantd_control::step::Sampling;
+use tenantd_control::thread_budget::{Look, PER_TENANT};
+use tenantd_host::cgroup::{
     self, Cgroup, Dialect, Facet, Known, Last, Layout, ReadError, Rest, Threads,
 };
-use crate::host::kernfs::{ErrorKind, KernError, KernFs};
+use tenantd_host::kernfs::{ErrorKind, KernError, KernFs};
 
 /// The cgroup of one node.
 #[derive(Debug)]
@@ -33,14 +33,14 @@ pub(super) struct Place {
 
 /// What was read of one tenant.
 #[derive(Debug)]
-pub(in crate::daemon) struct Sampled {
-    pub(in crate::daemon) sample: TenantSample,
+pub(crate) struct Sampled {
+    pub(crate) sample: TenantSample,
     /// Processes killed for want of memory; `None` where that was not asked.
-    pub(in crate::daemon) nr_oom_kills: Option<u64>,
+    pub(crate) nr_oom_kills: Option<u64>,
     /// How many threads it has; `None` where they were not counted.
-    pub(in crate::daemon) nr_threads: Option<usize>,
+    pub(crate) nr_threads: Option<usize>,
     /// What could not be read.
-    pub(in crate::daemon) gaps: Vec<ReadError>,
+    pub(crate) gaps: Vec<ReadError>,
 }
 
 /// What the files of one node hold.

@@ -7,22 +7,22 @@ use super::backends::{Backends, Events};
 use super::bounds;
 use super::location::Location;
 use super::place::Sampled;
-use crate::control::bounds::AncestorBounds;
-use crate::control::drift::Observation;
-use crate::control::finding::{Code, Finding};
-use crate::control::plan::{Knob, Value};
-use crate::control::sample::PidsSample;
-use crate::control::state::Outcome;
-use crate::control::step::Sampling;
-use crate::control::tree::{Tree, TreeNode};
-use crate::dop::Topology;
-use crate::host::cgroup::{self, Dialect, Facet};
-use crate::host::kernfs::KernFs;
-use crate::resource::MEMORY;
+use tenantd_control::bounds::AncestorBounds;
+use tenantd_control::drift::Observation;
+use tenantd_control::finding::{Code, Finding};
+use tenantd_control::plan::{Knob, Value};
+use tenantd_control::sample::PidsSample;
+use tenantd_control::state::Outcome;
+use tenantd_control::step::Sampling;
+use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_core::resource::MEMORY;
+use tenantd_dop::Topology;
+use tenantd_host::cgroup::{self, Dialect, Facet};
+use tenantd_host::kernfs::KernFs;
 
 impl Backends {
     /// Reads the counters of one tenant; `None` where its cgroup is not open, or went.
-    pub(in crate::daemon) fn sample<K: KernFs>(
+    pub(crate) fn sample<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
@@ -56,7 +56,7 @@ impl Backends {
 
     /// The tenant of this number, where it claims processes and this is the cgroup into which they would be moved, which
     /// is not there because the agent only observes.
-    pub(in crate::daemon) fn unmoved_of(&self, tree: &Tree, number: usize) -> Option<usize> {
+    pub(crate) fn unmoved_of(&self, tree: &Tree, number: usize) -> Option<usize> {
         let place = &self.places[number];
         let is_missing = place.location.is_below_root()
             && place.cgroup.is_none()
@@ -68,7 +68,7 @@ impl Backends {
     }
 
     /// Reads the processes of one node; `None` where its cgroup is not open, or has no such files.
-    pub(in crate::daemon) fn pids<K: KernFs>(
+    pub(crate) fn pids<K: KernFs>(
         &self,
         host: &mut HostAccess<K>,
         tree: &Tree,
@@ -89,14 +89,14 @@ impl Backends {
 
     /// Whether the files of a node are read in every tick: another program writes them, or what they held before the
     /// agent counts.
-    pub(in crate::daemon) fn is_watched(&self, number: usize) -> bool {
+    pub(crate) fn is_watched(&self, number: usize) -> bool {
         let is_above = matches!(self.places[number].location, Location::AboveInPlace(_));
         is_above || self.systemd.owns(number)
     }
 
     /// Reads what the files of one node hold; `known` is what they held when they were read last, and `is_bounded` says
     /// that its memory is bounded, or to be.
-    pub(in crate::daemon) fn observe<K: KernFs>(
+    pub(crate) fn observe<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
@@ -146,7 +146,7 @@ impl Backends {
     }
 
     /// The results of the values that systemd was asked for in earlier ticks.
-    pub(in crate::daemon) fn arrivals<K: KernFs>(
+    pub(crate) fn arrivals<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         number: usize,
@@ -157,12 +157,12 @@ impl Backends {
 
     /// How many runs of the unit of a node ended since the last tick because a process was killed for want of
     /// memory.
-    pub(in crate::daemon) fn take_kills(&mut self, number: usize) -> u64 {
+    pub(crate) fn take_kills(&mut self, number: usize) -> u64 {
         self.systemd.take_kills(number)
     }
 
     /// What the files of an ancestor held before the agent; `now` is what they hold.
-    pub(in crate::daemon) fn held_before<K: KernFs>(
+    pub(crate) fn held_before<K: KernFs>(
         &self,
         host: &mut HostAccess<K>,
         number: usize,
@@ -183,7 +183,7 @@ impl Backends {
     ///
     /// # Errors
     /// They cannot be read.
-    pub(in crate::daemon) fn topology<K: KernFs>(
+    pub(crate) fn topology<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
     ) -> Result<Option<Topology>, Finding> {
@@ -201,7 +201,7 @@ impl Backends {
 
     /// The limits above the tenants, read again where `refreshes`; none where some of them are outside the root,
     /// which have each their own.
-    pub(in crate::daemon) fn bounds_above<K: KernFs>(
+    pub(crate) fn bounds_above<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         refreshes: bool,

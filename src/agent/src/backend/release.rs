@@ -6,46 +6,46 @@ use std::path::{Path, PathBuf};
 
 use super::access::HostAccess;
 use super::backends::Backends;
-use crate::control::control_loop::ControlLoop;
-use crate::control::plan::{Action, Knob, Value};
-use crate::control::target;
-use crate::control::tree::{Tree, TreeNode};
-use crate::daemon::recovery::all_cpus::unconfine;
-use crate::daemon::recovery::deadline::Deadline;
-use crate::daemon::recovery::leftover::{self, Keeper};
-use crate::daemon::recovery::processes::{nr_nested, processes_in};
-use crate::daemon::recovery::residents::{REST_CGROUP, Resident};
-use crate::daemon::recovery::restore::Extent;
-use crate::daemon::recovery::restored::Restored;
-use crate::daemon::recovery::{restore, unit_restore};
-use crate::host::cgroup::Dialect;
-use crate::host::claiming::ClaimRule;
-use crate::host::enforce::{EnforceError, cpus_of, with_causes};
-use crate::host::journal::Entry;
-use crate::host::kernfs::KernFs;
-use crate::host::systemd::Property;
-use crate::policy::model::CpusPolicy;
-use crate::resource::Resource;
+use crate::recovery::all_cpus::unconfine;
+use crate::recovery::deadline::Deadline;
+use crate::recovery::leftover::{self, Keeper};
+use crate::recovery::processes::{nr_nested, processes_in};
+use crate::recovery::residents::{REST_CGROUP, Resident};
+use crate::recovery::restore::Extent;
+use crate::recovery::restored::Restored;
+use crate::recovery::{restore, unit_restore};
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::plan::{Action, Knob, Value};
+use tenantd_control::target;
+use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_core::resource::Resource;
+use tenantd_host::cgroup::Dialect;
+use tenantd_host::claiming::ClaimRule;
+use tenantd_host::enforce::{EnforceError, cpus_of, with_causes};
+use tenantd_host::journal::Entry;
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::systemd::Property;
+use tenantd_policy::model::CpusPolicy;
 
 /// A reload that restores what the new policy takes away.
 #[derive(Debug)]
-pub(in crate::daemon) struct Release<'a, K> {
-    pub(in crate::daemon) host: &'a mut HostAccess<K>,
-    pub(in crate::daemon) backends: &'a mut Backends,
-    pub(in crate::daemon) keeper: &'a mut Keeper,
-    pub(in crate::daemon) old: Tree,
-    pub(in crate::daemon) new: &'a Tree,
+pub(crate) struct Release<'a, K> {
+    pub(crate) host: &'a mut HostAccess<K>,
+    pub(crate) backends: &'a mut Backends,
+    pub(crate) keeper: &'a mut Keeper,
+    pub(crate) old: Tree,
+    pub(crate) new: &'a Tree,
     /// For each old number the new number of the same node, where it stays.
-    pub(in crate::daemon) kept: &'a [Option<usize>],
+    pub(crate) kept: &'a [Option<usize>],
     /// For each old number, whether the node is placed on CPUs.
-    pub(in crate::daemon) is_pinned: Vec<bool>,
+    pub(crate) is_pinned: Vec<bool>,
     /// What could not be restored.
-    pub(in crate::daemon) failures: Vec<String>,
+    pub(crate) failures: Vec<String>,
 }
 
 impl<'a, K: KernFs> Release<'a, K> {
     /// The change from the tree of `control` to `new`; see [`Release::kept`].
-    pub(in crate::daemon) fn new(
+    pub(crate) fn new(
         (host, backends, keeper): (&'a mut HostAccess<K>, &'a mut Backends, &'a mut Keeper),
         control: &ControlLoop,
         new: &'a Tree,
@@ -57,7 +57,7 @@ impl<'a, K: KernFs> Release<'a, K> {
     }
 
     /// The knobs of nodes that stay which the old policy named and the new one does not.
-    pub(in crate::daemon) fn unnamed(&self) -> Vec<(usize, Knob)> {
+    pub(crate) fn unnamed(&self) -> Vec<(usize, Knob)> {
         let has_exclusive = has_exclusive(self.new.nodes());
         let (was_promised, is_promised) = (promised(&self.old), promised(self.new));
         let mut unnamed = Vec::new();
@@ -81,7 +81,7 @@ impl<'a, K: KernFs> Release<'a, K> {
 
     /// Removes the cgroups of removed nodes, restores those that are where the agent found them, and moves the
     /// processes of claims that changed.
-    pub(in crate::daemon) fn let_go_of_cgroups(&mut self, claim_rules: &[ClaimRule]) {
+    pub(crate) fn let_go_of_cgroups(&mut self, claim_rules: &[ClaimRule]) {
         let location = |number: &usize| &self.backends.places[*number].location;
         let is_gone = |number: &usize| self.kept[*number].is_none();
         let gone = || (0..self.old.len()).filter(is_gone);
@@ -178,7 +178,7 @@ impl<'a, K: KernFs> Release<'a, K> {
     }
 
     /// Restores the values of nodes that stay which the policy no longer names.
-    pub(in crate::daemon) fn put_back_unnamed(&mut self, unnamed: &[(usize, Knob)]) {
+    pub(crate) fn put_back_unnamed(&mut self, unnamed: &[(usize, Knob)]) {
         for (number, knob) in unnamed {
             self.backends.systemd.forget(*number, *knob);
             let location = &self.backends.places[*number].location;
@@ -245,11 +245,7 @@ impl<'a, K: KernFs> Release<'a, K> {
 
     /// Releases removed units, and restores values of the others that the policy no longer names. Slices that were started
     /// stay until the agent stops: see [`unit_restore`].
-    pub(in crate::daemon) fn let_go_of_units(
-        &mut self,
-        unnamed: &[(usize, Knob)],
-        deadline: Deadline<'_>,
-    ) {
+    pub(crate) fn let_go_of_units(&mut self, unnamed: &[(usize, Knob)], deadline: Deadline<'_>) {
         let systemd = &self.backends.systemd;
         let gone: HashSet<String> = (0..self.old.len())
             .filter(|number| self.kept[*number].is_none())
@@ -341,7 +337,7 @@ fn promised(tree: &Tree) -> Vec<bool> {
 }
 
 /// Whether any tenant has exclusive CPUs.
-pub(in crate::daemon) fn has_exclusive(nodes: &[TreeNode]) -> bool {
+pub(crate) fn has_exclusive(nodes: &[TreeNode]) -> bool {
     nodes.iter().any(|node| node.is_leaf && node.cpus == CpusPolicy::Exclusive)
 }
 

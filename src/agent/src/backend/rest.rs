@@ -3,7 +3,7 @@
 //! **Problem.** What is left changes whenever a service starts, a user logs in or a tenant gets another member, and most
 //! of what starts ends within seconds. To weigh a unit takes requests to systemd, and to give it back a reload. **Rules.**
 //! A search lists the cgroups in which something is claimed, from the root downwards, and takes in those next to that
-//! ([`crate::policy::rest`]): at most [`LISTINGS_A_TICK`] listings and [`NEW_A_TICK`] cgroups in one tick, and
+//! ([`tenantd_policy::rest`]): at most [`LISTINGS_A_TICK`] listings and [`NEW_A_TICK`] cgroups in one tick, and
 //! [`PARTS_MAX`] cgroups together; more are counted. What is there when the policy is taken up is weighed after
 //! [`SETTLING_TICKS`], when other tenants had time to find theirs, and what comes later after [`YOUNG_TICKS`]; until then
 //! it is outside of every tenant. One that has ended is given back after [`ENDED_TICKS`], with all others that have ended
@@ -19,11 +19,11 @@ use super::access::HostAccess;
 use super::discovery::list;
 use super::location::{Location, RestParts, rest_of};
 use super::on_host::Ground;
-use crate::control::finding::{Code, Finding};
-use crate::control::tree::Tree;
-use crate::host::cgroup::{Facet, Layout};
-use crate::host::kernfs::KernFs;
-use crate::policy::rest::{Claimed, Left};
+use tenantd_control::finding::{Code, Finding};
+use tenantd_control::tree::Tree;
+use tenantd_host::cgroup::{Facet, Layout};
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::rest::{Claimed, Left};
 
 /// Cgroups whose children are listed in one tick.
 const LISTINGS_A_TICK: usize = 64;

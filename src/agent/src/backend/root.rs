@@ -8,16 +8,16 @@
 use std::path::Path;
 
 use super::access::HostAccess;
-use crate::control::tree::TreeNode;
-use crate::daemon::recovery::residents::{self, Resident};
-use crate::daemon::start_error::StartError;
-use crate::host::cgroup::{Dialect, Facet, Layout};
-use crate::host::enforce::EnforceError;
-use crate::host::kernfs::{DirId, ErrorKind, KernError, KernFs};
+use crate::recovery::residents::{self, Resident};
+use crate::start_error::StartError;
+use tenantd_control::tree::TreeNode;
+use tenantd_host::cgroup::{Dialect, Facet, Layout};
+use tenantd_host::enforce::EnforceError;
+use tenantd_host::kernfs::{DirId, ErrorKind, KernError, KernFs};
 
 /// Makes the root where it is missing, brings `displaced` back into it, takes it for this agent, and checks
 /// that it can enforce anything. Returns the root, and those of `displaced` that have no tenant.
-pub(in crate::daemon) fn take<K: KernFs>(
+pub(crate) fn take<K: KernFs>(
     host: &mut HostAccess<K>,
     nodes: &[TreeNode],
     displaced: &[Resident],

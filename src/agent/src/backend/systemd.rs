@@ -24,14 +24,14 @@ use super::access::HostAccess;
 use super::location::Location;
 use super::place::Place;
 use super::unit_state::{Phase, UnitState};
-use crate::control::finding::{Code, Finding};
-use crate::control::state::Outcome;
-use crate::control::tree::{CgroupParent, Tree};
-use crate::host::cgroup::{Cgroup, Layout};
-use crate::host::enforce::{EnforceError, with_causes};
-use crate::host::journal::Entry;
-use crate::host::kernfs::KernFs;
-use crate::host::systemd::{self, Answer, Order, Reply, UnitError, UnitManager};
+use tenantd_control::finding::{Code, Finding};
+use tenantd_control::state::Outcome;
+use tenantd_control::tree::{CgroupParent, Tree};
+use tenantd_host::cgroup::{Cgroup, Layout};
+use tenantd_host::enforce::{EnforceError, with_causes};
+use tenantd_host::journal::Entry;
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::systemd::{self, Answer, Order, Reply, UnitError, UnitManager};
 
 /// A lost bus is tried again after 1, 2, 4 … at most this many ticks.
 const BUS_TICKS_MAX: u64 = 32;

@@ -22,15 +22,15 @@ use super::access::HostAccess;
 use super::place::Place;
 use super::systemd::Systemd;
 use super::unit_state::{Pending, Phase, UnitState};
-use crate::control::drift::Observation;
-use crate::control::plan::{Action, Knob, Value};
-use crate::control::state::Outcome;
-use crate::host::cgroup::{Cgroup, Dialect, Facet};
-use crate::host::enforce::{EnforceError, taken};
-use crate::host::journal::{Entry, Journal, JournalError, UnitHeld, UnitProperty};
-use crate::host::kernfs::KernFs;
-use crate::host::systemd::{Order, Property, Setting, UnitError};
-use crate::units::Limit;
+use tenantd_control::drift::Observation;
+use tenantd_control::plan::{Action, Knob, Value};
+use tenantd_control::state::Outcome;
+use tenantd_core::units::Limit;
+use tenantd_host::cgroup::{Cgroup, Dialect, Facet};
+use tenantd_host::enforce::{EnforceError, taken};
+use tenantd_host::journal::{Entry, Journal, JournalError, UnitHeld, UnitProperty};
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::systemd::{Order, Property, Setting, UnitError};
 
 /// The file must hold the value within this time after systemd reported success: it writes the file a moment
 /// later, and on a busy host seconds later. Ticks may follow each other quickly, or be late themselves.

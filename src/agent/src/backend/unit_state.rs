@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use crate::control::plan::{Action, Knob, Value};
-use crate::host::enforce::taken;
-use crate::host::systemd::{Held, Property};
+use tenantd_control::plan::{Action, Knob, Value};
+use tenantd_host::enforce::taken;
+use tenantd_host::systemd::{Held, Property};
 
 /// A unit that is missing is looked for again after 1, 2, 4 … at most this many ticks, and systemd is told again what it
 /// refused. A unit that ran before is found by its cgroup as soon as it runs again.

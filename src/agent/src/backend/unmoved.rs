@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::access::HostAccess;
 use super::place::Sampled;
-use crate::control::sample::{MemorySample, TenantSample};
-use crate::host::kernfs::KernFs;
-use crate::host::process::{self, Claim, ResidentMemory, Work};
+use tenantd_control::sample::{MemorySample, TenantSample};
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::process::{self, Claim, ResidentMemory, Work};
 
 /// The processes that tenants claim, while none is moved.
 #[derive(Debug, Default)]

@@ -8,13 +8,13 @@ use super::access::HostAccess;
 use super::backends::{Backends, Events};
 use super::cpusets;
 use super::direct;
-use crate::control::drift::Drift;
-use crate::control::finding::{Code, Finding};
-use crate::control::plan::{Action, Knob};
-use crate::control::tree::Tree;
-use crate::host::journal::{Entry, JournalError};
-use crate::host::kernfs::KernFs;
-use crate::host::systemd::Property;
+use tenantd_control::drift::Drift;
+use tenantd_control::finding::{Code, Finding};
+use tenantd_control::plan::{Action, Knob};
+use tenantd_control::tree::Tree;
+use tenantd_host::journal::{Entry, JournalError};
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::systemd::Property;
 
 /// Ticks between two looks for processes that others put into some of a tenant's cgroups only.
 const JOIN_TICKS: u64 = 5;
@@ -24,7 +24,7 @@ const BATCH: usize = 32;
 impl Backends {
     /// Searches the next part of all processes for those that the policy assigns to tenants, and moves them
     /// into their cgroups, at most `nr_max` at a time; an observer moves none.
-    pub(in crate::daemon) fn claim<K: KernFs>(
+    pub(crate) fn claim<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
@@ -42,7 +42,7 @@ impl Backends {
     /// Moves the processes of tenants with their own CPUs into their cpusets, where those are a separate
     /// tree: at once those of a tenant that was pinned or given processes, about `nr_max` of them at a time, and every
     /// few ticks what others have put into the tenant's other cgroups.
-    pub(in crate::daemon) fn join_cpusets<K: KernFs>(
+    pub(crate) fn join_cpusets<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
@@ -86,13 +86,13 @@ impl Backends {
     }
 
     /// Whether processes are still to be moved into cpusets.
-    pub(in crate::daemon) fn has_more_to_join(&self) -> bool {
+    pub(crate) fn has_more_to_join(&self) -> bool {
         self.has_unjoined
     }
 
     /// Asks systemd for the values of `actions` in its units, and writes the others and all bounds of memory, at most
     /// about `nr_max` of them: the rest follows with [`Backends::write_more`]. A failed one does not stop the others.
-    pub(in crate::daemon) fn apply<K: KernFs>(
+    pub(crate) fn apply<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
@@ -113,17 +113,17 @@ impl Backends {
     }
 
     /// Whether the last tick decided more than is written yet.
-    pub(in crate::daemon) fn has_more_to_write(&self) -> bool {
+    pub(crate) fn has_more_to_write(&self) -> bool {
         !self.backlog.is_empty()
     }
 
     /// What the last tick decided and is not written yet, by the node's number.
-    pub(in crate::daemon) fn unwritten(&self) -> BTreeSet<(usize, Knob)> {
+    pub(crate) fn unwritten(&self) -> BTreeSet<(usize, Knob)> {
         self.backlog.actions().map(|action| (action.node, action.knob)).collect()
     }
 
     /// Writes the next values of the last tick, at most `nr_max` of them.
-    pub(in crate::daemon) fn write_more<K: KernFs>(
+    pub(crate) fn write_more<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         tree: &Tree,
@@ -165,7 +165,7 @@ impl Backends {
     ///
     /// # Errors
     /// The journal cannot be written.
-    pub(in crate::daemon) fn leave<K: KernFs>(
+    pub(crate) fn leave<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         drift: &Drift,

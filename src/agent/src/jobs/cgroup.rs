@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use tracing::debug;
 
-use crate::control::plan::{Knob, Value};
-use crate::control::sample::TenantSample;
-use crate::daemon::recovery::processes::{nested, nested_up_to, processes_at};
-use crate::host::cgroup::{Cgroup, Dialect, Facet, Last, Layout, Tree, pids_sample};
-use crate::host::kernfs::{DirId, KernError, KernFs, Operation};
-use crate::kernel_text::text_of_name;
+use crate::recovery::processes::{nested, nested_up_to, processes_at};
+use tenantd_control::plan::{Knob, Value};
+use tenantd_control::sample::TenantSample;
+use tenantd_core::kernel_text::text_of_name;
+use tenantd_host::cgroup::{Cgroup, Dialect, Facet, Last, Layout, Tree, pids_sample};
+use tenantd_host::kernfs::{DirId, KernError, KernFs, Operation};
 
 /// The cgroup of one job.
 #[derive(Debug)]
-pub(in crate::daemon) struct JobCgroup {
+pub(crate) struct JobCgroup {
     /// Below the root of each tree; empty for a scope.
-    pub(in crate::daemon) below: String,
+    pub(crate) below: String,
     /// The scope, where systemd owns it.
-    pub(in crate::daemon) unit: Option<String>,
+    pub(crate) unit: Option<String>,
     /// `None` for a scope that systemd has not started yet.
     cgroup: Option<Cgroup>,
 }
@@ -40,7 +40,7 @@ impl JobCgroup {
     ///
     /// # Errors
     /// The kernel refused; nothing is left behind.
-    pub(in crate::daemon) fn make<K: KernFs>(
+    pub(crate) fn make<K: KernFs>(
         kernel: &mut K,
         layout: &Layout,
         below: &str,
@@ -57,7 +57,7 @@ impl JobCgroup {
     ///
     /// # Errors
     /// It is gone, or the kernel refused.
-    pub(in crate::daemon) fn open<K: KernFs>(
+    pub(crate) fn open<K: KernFs>(
         kernel: &mut K,
         layout: &Layout,
         below: &str,
@@ -67,12 +67,12 @@ impl JobCgroup {
     }
 
     /// A scope that is to be started.
-    pub(in crate::daemon) fn scope(unit: String) -> JobCgroup {
+    pub(crate) fn scope(unit: String) -> JobCgroup {
         JobCgroup { below: String::new(), unit: Some(unit), cgroup: None }
     }
 
     /// The cgroup of a job that was removed while its first process was elsewhere.
-    pub(in crate::daemon) fn gone(below: &str, unit: Option<String>) -> JobCgroup {
+    pub(crate) fn gone(below: &str, unit: Option<String>) -> JobCgroup {
         JobCgroup { below: below.to_string(), unit, cgroup: None }
     }
 
@@ -80,7 +80,7 @@ impl JobCgroup {
     ///
     /// # Errors
     /// It is gone, or the kernel refused.
-    pub(in crate::daemon) fn open_scope<K: KernFs>(
+    pub(crate) fn open_scope<K: KernFs>(
         kernel: &mut K,
         layout: &Layout,
         unit: String,
@@ -91,17 +91,17 @@ impl JobCgroup {
     }
 
     /// Whether it is there: a scope that systemd was only asked for is not.
-    pub(in crate::daemon) fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.cgroup.is_some()
     }
 
     /// Tells this cgroup from a later one of the same name.
-    pub(in crate::daemon) fn inode(&self) -> u64 {
+    pub(crate) fn inode(&self) -> u64 {
         self.cgroup.as_ref().map_or(0, Cgroup::generation)
     }
 
     /// Whether it has CPUs of its own to confine it to; systemd gives a scope the controllers that it needs.
-    pub(in crate::daemon) fn can_be_confined(&self, layout: &Layout) -> bool {
+    pub(crate) fn can_be_confined(&self, layout: &Layout) -> bool {
         self.unit.is_some() || self.dir(layout, Facet::Cpuset).is_some()
     }
 
@@ -113,7 +113,7 @@ impl JobCgroup {
     ///
     /// # Errors
     /// The kernel refused, or the cgroup has no such file.
-    pub(in crate::daemon) fn set<K: KernFs>(
+    pub(crate) fn set<K: KernFs>(
         &self,
         kernel: &mut K,
         layout: &Layout,
@@ -130,7 +130,7 @@ impl JobCgroup {
     ///
     /// # Errors
     /// It ended (ESRCH), or the kernel refused.
-    pub(in crate::daemon) fn take<K: KernFs>(
+    pub(crate) fn take<K: KernFs>(
         &self,
         kernel: &mut K,
         layout: &Layout,
@@ -147,20 +147,13 @@ impl JobCgroup {
     ///
     /// # Errors
     /// It is gone.
-    pub(in crate::daemon) fn sample<K: KernFs>(
-        &self,
-        kernel: &mut K,
-    ) -> Result<TenantSample, KernError> {
+    pub(crate) fn sample<K: KernFs>(&self, kernel: &mut K) -> Result<TenantSample, KernError> {
         let cgroup = self.cgroup.as_ref().ok_or_else(|| gone(&self.below))?;
         cgroup.sample(kernel, true, Last::default(), &mut Vec::new())
     }
 
     /// The threads in it and in what was made inside, as far as the kernel tells.
-    pub(in crate::daemon) fn nr_threads<K: KernFs>(
-        &self,
-        kernel: &mut K,
-        layout: &Layout,
-    ) -> Option<u32> {
+    pub(crate) fn nr_threads<K: KernFs>(&self, kernel: &mut K, layout: &Layout) -> Option<u32> {
         let Some(dir) = self.dir(layout, Facet::Pids) else {
             return self.nr_listed_threads(kernel, layout);
         };
@@ -184,11 +177,7 @@ impl JobCgroup {
     }
 
     /// The processes in it and in what was made inside; with more than [`INSIDE_MAX`] cgroups inside only the first.
-    pub(in crate::daemon) fn processes<K: KernFs>(
-        &self,
-        kernel: &mut K,
-        layout: &Layout,
-    ) -> Vec<u32> {
+    pub(crate) fn processes<K: KernFs>(&self, kernel: &mut K, layout: &Layout) -> Vec<u32> {
         let Some(dir) = self.dir(layout, Facet::Cpu) else { return Vec::new() };
         let dir = kernel.dir_path(dir);
         let inside = nested_up_to(kernel, &dir, INSIDE_MAX).ok().flatten().unwrap_or_default();
@@ -197,16 +186,12 @@ impl JobCgroup {
     }
 
     /// Where it is frozen, if the kernel has a tree for that.
-    pub(in crate::daemon) fn freeze_dir(&self, layout: &Layout) -> Option<DirId> {
+    pub(crate) fn freeze_dir(&self, layout: &Layout) -> Option<DirId> {
         self.dir(layout, Facet::Pressure)
     }
 
     /// Removes it and closes it; gives it back where that cannot be done yet. A scope is removed by systemd.
-    pub(in crate::daemon) fn end<K: KernFs>(
-        self,
-        kernel: &mut K,
-        layout: &Layout,
-    ) -> Option<JobCgroup> {
+    pub(crate) fn end<K: KernFs>(self, kernel: &mut K, layout: &Layout) -> Option<JobCgroup> {
         if self.unit.is_some() {
             self.close(kernel);
             return None;
@@ -224,7 +209,7 @@ impl JobCgroup {
     }
 
     /// Forgets its descriptors.
-    pub(in crate::daemon) fn close<K: KernFs>(self, kernel: &mut K) {
+    pub(crate) fn close<K: KernFs>(self, kernel: &mut K) {
         if let Some(cgroup) = self.cgroup {
             cgroup.close(kernel);
         }
@@ -266,7 +251,7 @@ fn fill<K: KernFs>(kernel: &mut K, above: DirId, path: &Path) -> Result<(), Kern
 ///
 /// # Errors
 /// EBUSY where processes are in it.
-pub(in crate::daemon) fn remove<K: KernFs>(
+pub(crate) fn remove<K: KernFs>(
     kernel: &mut K,
     layout: &Layout,
     below: &str,
@@ -301,6 +286,6 @@ fn remove_dir<K: KernFs>(kernel: &mut K, path: &Path) -> Result<(), KernError> {
 
 /// Whether jobs of a tenant that is confined to CPUs of its own are confined by a cgroup of theirs. On the legacy
 /// hierarchy they are not: the kernel would refuse to take CPUs from the tenant while a job inside has them.
-pub(in crate::daemon) fn may_confine(dialect: Dialect, is_tenant_pinned: bool) -> bool {
+pub(crate) fn may_confine(dialect: Dialect, is_tenant_pinned: bool) -> bool {
     dialect == Dialect::Unified || !is_tenant_pinned
 }

@@ -3,11 +3,11 @@
 use super::record::Jobs;
 use super::records::{Home, Record};
 use super::reply::waiting;
-use crate::admission::{JobId, JobView, Phase};
-use crate::varlink::jobs::{Job, JobState, ListReply, Pool, Started, Units, Valve};
+use tenantd_admission::{JobId, JobView, Phase};
+use tenantd_varlink::jobs::{Job, JobState, ListReply, Pool, Started, Units, Valve};
 
 /// What a started job is told.
-pub(in crate::daemon) fn started(home: &Home, dop: u32) -> Started {
+pub(crate) fn started(home: &Home, dop: u32) -> Started {
     Started {
         dop,
         cpus: home.cpus.as_ref().map(ToString::to_string),
@@ -21,7 +21,7 @@ pub(in crate::daemon) fn started(home: &Home, dop: u32) -> Started {
 }
 
 /// All jobs, those that run first.
-pub(in crate::daemon) fn list(jobs: &Jobs, now: f64) -> ListReply {
+pub(crate) fn list(jobs: &Jobs, now: f64) -> ListReply {
     let admission = &jobs.admission;
     let mut listed = Vec::new();
     for view in admission.jobs().filter(|view| !matches!(view.phase, Phase::Waiting { .. })) {

@@ -3,25 +3,25 @@
 use std::collections::BTreeMap;
 
 use super::record::Jobs;
-use crate::admission::{JobId, weights};
-use crate::dop::placement::{Request, Want, place};
-use crate::dop::{CpuSet, Topology};
-use crate::policy::types::RunningShares;
+use tenantd_admission::{JobId, weights};
+use tenantd_dop::placement::{Request, Want, place};
+use tenantd_dop::{CpuSet, Topology};
+use tenantd_policy::types::RunningShares;
 
 /// A weight that differs by less is not written.
 const DEAD_BAND: f64 = 0.05;
 
 /// A running job that is to be placed.
 #[derive(Clone, Debug)]
-pub(in crate::daemon) struct Wide {
-    pub(in crate::daemon) job: JobId,
-    pub(in crate::daemon) dop: u32,
+pub(crate) struct Wide {
+    pub(crate) job: JobId,
+    pub(crate) dop: u32,
     /// Where it is.
-    pub(in crate::daemon) previous: Option<CpuSet>,
+    pub(crate) previous: Option<CpuSet>,
 }
 
 /// The CPUs of each job, as many as it is wide, among those of `topology`.
-pub(in crate::daemon) fn cpus(jobs: &[Wide], topology: &Topology) -> Vec<(JobId, CpuSet)> {
+pub(crate) fn cpus(jobs: &[Wide], topology: &Topology) -> Vec<(JobId, CpuSet)> {
     let request = |wide: &Wide| Request {
         previous: wide.previous.clone(),
         ..Request::new(Want::Dop(wide.dop))
@@ -32,7 +32,7 @@ pub(in crate::daemon) fn cpus(jobs: &[Wide], topology: &Topology) -> Vec<(JobId,
 }
 
 /// The weights that are to be written, of jobs that have a cgroup.
-pub(in crate::daemon) fn changed_weights(jobs: &Jobs, shares: RunningShares) -> Vec<(JobId, f64)> {
+pub(crate) fn changed_weights(jobs: &Jobs, shares: RunningShares) -> Vec<(JobId, f64)> {
     let mut of_tenants: BTreeMap<&str, Vec<(JobId, f64)>> = BTreeMap::new();
     for view in jobs.admission.active() {
         let of_tenant = of_tenants.entry(view.request.tenant.as_str()).or_default();

@@ -11,75 +11,75 @@ use super::reply::waiting;
 use super::scope::Scopes;
 use super::store::{KeptJob, Store};
 use super::watch::{ARRIVAL, REFRESH, Watch};
-use crate::admission::{
+use tenantd_admission::{
     Admission, Capacity, Dispatch, JobId, Measured, Outlook, Phase, Preemption, Rules,
 };
-use crate::control::tree::TreeNode;
-use crate::dop::CpuSet;
-use crate::policy::model::Policy;
-use crate::varlink::bridge::Ticket;
-use crate::varlink::jobs::SubmitReply;
+use tenantd_control::tree::TreeNode;
+use tenantd_dop::CpuSet;
+use tenantd_policy::model::Policy;
+use tenantd_varlink::bridge::Ticket;
+use tenantd_varlink::jobs::SubmitReply;
 
 /// All jobs of the agent.
 #[derive(Debug)]
-pub(in crate::daemon) struct Jobs {
-    pub(in crate::daemon) admission: Admission,
-    pub(in crate::daemon) records: Records,
-    pub(in crate::daemon) store: Store,
+pub(crate) struct Jobs {
+    pub(crate) admission: Admission,
+    pub(crate) records: Records,
+    pub(crate) store: Store,
     /// Jobs that started, moved or ended since they were kept.
-    pub(in crate::daemon) unkept: BTreeSet<JobId>,
+    pub(crate) unkept: BTreeSet<JobId>,
     /// Jobs of the present batch of calls, whose clients have no answer yet.
-    pub(in crate::daemon) submitted: Vec<Submitted>,
+    pub(crate) submitted: Vec<Submitted>,
     /// Answers that are to be sent.
-    pub(in crate::daemon) outbox: Vec<(Ticket, JobAnswer)>,
+    pub(crate) outbox: Vec<(Ticket, JobAnswer)>,
     /// Whether anything changed that readers see.
-    pub(in crate::daemon) has_changed: bool,
+    pub(crate) has_changed: bool,
     /// What wakes the agent; `None` for a kernel in memory.
-    pub(in crate::daemon) watch: Option<Watch>,
+    pub(crate) watch: Option<Watch>,
     /// The policy's nodes that the terms of tenants were read from.
-    pub(in crate::daemon) nodes: Arc<[TreeNode]>,
+    pub(crate) nodes: Arc<[TreeNode]>,
     /// The same, for what is not in the nodes.
-    pub(in crate::daemon) policy: Arc<Policy>,
-    pub(in crate::daemon) measured: Measured,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) measured: Measured,
     /// Cgroups of ended jobs that could not be removed yet.
-    pub(in crate::daemon) left: Vec<JobCgroup>,
+    pub(crate) left: Vec<JobCgroup>,
     /// Where jobs were placed last.
-    pub(in crate::daemon) placed: Vec<Placed>,
+    pub(crate) placed: Vec<Placed>,
     /// When the list of jobs was made last.
-    pub(in crate::daemon) listed: f64,
+    pub(crate) listed: f64,
     /// When running jobs were charged last.
-    pub(in crate::daemon) charged: f64,
+    pub(crate) charged: f64,
     /// When those that linger were looked at last.
-    pub(in crate::daemon) lingering_charged: f64,
+    pub(crate) lingering_charged: f64,
     /// What jobs give up while a guarantee is due.
-    pub(in crate::daemon) preemption: Preemption,
+    pub(crate) preemption: Preemption,
     /// Jobs in slices of systemd's.
-    pub(in crate::daemon) scopes: Scopes,
+    pub(crate) scopes: Scopes,
     /// What has started of each tenant of the policy that ever had a job.
-    pub(in crate::daemon) tallies: BTreeMap<String, Tally>,
+    pub(crate) tallies: BTreeMap<String, Tally>,
 }
 
 /// A job that was just submitted.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::daemon) struct Submitted {
-    pub(in crate::daemon) job: JobId,
+pub(crate) struct Submitted {
+    pub(crate) job: JobId,
     /// It is refused where it cannot start at once.
-    pub(in crate::daemon) no_wait: bool,
+    pub(crate) no_wait: bool,
 }
 
 /// Jobs that are placed together: on which CPUs, and how wide each is.
-pub(in crate::daemon) type Placed = (CpuSet, Vec<(JobId, u32)>);
+pub(crate) type Placed = (CpuSet, Vec<(JobId, u32)>);
 
 /// What started since the agent did.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::daemon) struct Tally {
-    pub(in crate::daemon) nr_started: u64,
-    pub(in crate::daemon) waited_seconds: f64,
+pub(crate) struct Tally {
+    pub(crate) nr_started: u64,
+    pub(crate) waited_seconds: f64,
 }
 
 impl Jobs {
     /// No jobs, and nothing that keeps them.
-    pub(in crate::daemon) fn new(store: Store) -> Jobs {
+    pub(crate) fn new(store: Store) -> Jobs {
         Jobs {
             admission: Admission::new(Rules::default(), Capacity::default()),
             records: Records::default(),
@@ -104,13 +104,13 @@ impl Jobs {
     }
 
     /// The started jobs with their cgroups, also those whose scope is only asked for.
-    pub(in crate::daemon) fn homes(&self) -> impl Iterator<Item = (JobId, &Home)> {
+    pub(crate) fn homes(&self) -> impl Iterator<Item = (JobId, &Home)> {
         let active = self.admission.active();
         active.filter_map(|view| Some((view.job, self.records.get(&view.job)?.home.as_ref()?)))
     }
 
     /// How often jobs have to be looked at between ticks.
-    pub(in crate::daemon) fn refresh_every(&self, now: f64) -> Option<Duration> {
+    pub(crate) fn refresh_every(&self, now: f64) -> Option<Duration> {
         if self.scopes.is_any_new(now) {
             return Some(ARRIVAL);
         }
@@ -119,14 +119,14 @@ impl Jobs {
     }
 
     /// Starts what may start.
-    pub(in crate::daemon) fn dispatch(&mut self, now: f64) -> Dispatch {
+    pub(crate) fn dispatch(&mut self, now: f64) -> Dispatch {
         let dispatch = self.admission.dispatch(self.measured, now);
         self.has_changed |= !dispatch.starts.is_empty() || !dispatch.widths.is_empty();
         dispatch
     }
 
     /// Tells the client of a job that it waits, unless it knows that already.
-    pub(in crate::daemon) fn tell(&mut self, outlook: &Outlook, nr_waiting: usize) {
+    pub(crate) fn tell(&mut self, outlook: &Outlook, nr_waiting: usize) {
         let waiting = waiting(outlook, nr_waiting);
         let Some(view) = self.admission.job(outlook.job) else { return };
         let Some(record) = self.records.get_mut(&outlook.job) else { return };
@@ -142,7 +142,7 @@ impl Jobs {
     }
 
     /// The first process of a job has ended.
-    pub(in crate::daemon) fn forget_process(&mut self, job: JobId) {
+    pub(crate) fn forget_process(&mut self, job: JobId) {
         let record = self.records.get_mut(&job);
         let handle = record.and_then(|record| record.process.handle.take());
         if let (Some(watch), Some(handle)) = (&self.watch, handle) {
@@ -180,7 +180,7 @@ impl Jobs {
     }
 
     /// Keeps what has changed of the jobs for the next agent.
-    pub(in crate::daemon) fn keep_changed(&mut self) {
+    pub(crate) fn keep_changed(&mut self) {
         for job in std::mem::take(&mut self.unkept) {
             match self.kept(job) {
                 Some(kept) => self.store.keep_job(&kept),
@@ -190,7 +190,7 @@ impl Jobs {
     }
 
     /// Answers the client of a job for the last time.
-    pub(in crate::daemon) fn answer(&mut self, job: JobId, answer: JobAnswer) {
+    pub(crate) fn answer(&mut self, job: JobId, answer: JobAnswer) {
         if let Some(ticket) = self.records.take_ticket(job) {
             self.outbox.push((ticket, answer));
         }

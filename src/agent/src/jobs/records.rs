@@ -7,39 +7,39 @@ use std::sync::Arc;
 
 use super::cgroup::JobCgroup;
 use super::watch::is_alive;
-use crate::admission::JobId;
-use crate::dop::CpuSet;
-use crate::host::kernfs::{DirId, KernFs};
-use crate::host::process;
-use crate::valve::Valve;
-use crate::varlink::bridge::Ticket;
-use crate::varlink::jobs::Waiting;
+use tenantd_admission::JobId;
+use tenantd_dop::CpuSet;
+use tenantd_host::kernfs::{DirId, KernFs};
+use tenantd_host::process;
+use tenantd_host::valve::Valve;
+use tenantd_varlink::bridge::Ticket;
+use tenantd_varlink::jobs::Waiting;
 
 /// One job.
 #[derive(Debug)]
-pub(in crate::daemon) struct Record {
+pub(crate) struct Record {
     /// The client, while it waits.
-    pub(in crate::daemon) ticket: Option<Ticket>,
-    pub(in crate::daemon) process: JobProcess,
-    pub(in crate::daemon) command: Option<String>,
+    pub(crate) ticket: Option<Ticket>,
+    pub(crate) process: JobProcess,
+    pub(crate) command: Option<String>,
     /// What the client was told last.
-    pub(in crate::daemon) told: Option<Waiting>,
+    pub(crate) told: Option<Waiting>,
     /// Its cgroup, once it has started.
-    pub(in crate::daemon) home: Option<Home>,
+    pub(crate) home: Option<Home>,
 }
 
 /// The first process of a job.
 #[derive(Clone, Debug)]
-pub(in crate::daemon) struct JobProcess {
-    pub(in crate::daemon) pid: u32,
-    pub(in crate::daemon) start_ticks: u64,
+pub(crate) struct JobProcess {
+    pub(crate) pid: u32,
+    pub(crate) start_ticks: u64,
     /// The same, where the kernel has a descriptor of it.
-    pub(in crate::daemon) handle: Option<Arc<OwnedFd>>,
+    pub(crate) handle: Option<Arc<OwnedFd>>,
 }
 
 impl JobProcess {
     /// Whether it runs, wherever that is; one that cannot be read may.
-    pub(in crate::daemon) fn runs(&self, kernel: &mut impl KernFs, proc: DirId) -> bool {
+    pub(crate) fn runs(&self, kernel: &mut impl KernFs, proc: DirId) -> bool {
         if let Some(handle) = &self.handle {
             return is_alive(handle);
         }
@@ -51,24 +51,24 @@ impl JobProcess {
 
 /// Where a job runs.
 #[derive(Debug)]
-pub(in crate::daemon) struct Home {
-    pub(in crate::daemon) cgroup: JobCgroup,
+pub(crate) struct Home {
+    pub(crate) cgroup: JobCgroup,
     /// From the mount.
-    pub(in crate::daemon) path: String,
+    pub(crate) path: String,
     /// The CPUs that it is confined to.
-    pub(in crate::daemon) cpus: Option<CpuSet>,
+    pub(crate) cpus: Option<CpuSet>,
     /// The weight that was written last.
-    pub(in crate::daemon) weight: Option<f64>,
+    pub(crate) weight: Option<f64>,
     /// Its job server.
-    pub(in crate::daemon) valve: Option<Valve>,
-    pub(in crate::daemon) ineffective: Vec<String>,
+    pub(crate) valve: Option<Valve>,
+    pub(crate) ineffective: Vec<String>,
     /// Whether its first process runs, and its cgroup is empty or gone.
-    pub(in crate::daemon) is_left: bool,
+    pub(crate) is_left: bool,
 }
 
 /// All jobs by number, and those of a client or a process without a look at the others.
 #[derive(Debug, Default)]
-pub(in crate::daemon) struct Records {
+pub(crate) struct Records {
     all: BTreeMap<JobId, Record>,
     /// The job of each client that waits.
     of_tickets: HashMap<Ticket, JobId>,
@@ -77,7 +77,7 @@ pub(in crate::daemon) struct Records {
 }
 
 impl Records {
-    pub(in crate::daemon) fn insert(&mut self, job: JobId, record: Record) {
+    pub(crate) fn insert(&mut self, job: JobId, record: Record) {
         self.remove(&job);
         if let Some(ticket) = record.ticket {
             self.of_tickets.insert(ticket, job);
@@ -86,7 +86,7 @@ impl Records {
         self.all.insert(job, record);
     }
 
-    pub(in crate::daemon) fn remove(&mut self, job: &JobId) -> Option<Record> {
+    pub(crate) fn remove(&mut self, job: &JobId) -> Option<Record> {
         let record = self.all.remove(job)?;
         // A later job may have the number of its process.
         if self.of_pids.get(&record.process.pid) == Some(job) {
@@ -98,35 +98,35 @@ impl Records {
         Some(record)
     }
 
-    pub(in crate::daemon) fn get_mut(&mut self, job: &JobId) -> Option<&mut Record> {
+    pub(crate) fn get_mut(&mut self, job: &JobId) -> Option<&mut Record> {
         self.all.get_mut(job)
     }
 
-    pub(in crate::daemon) fn iter_mut(&mut self) -> impl Iterator<Item = (&JobId, &mut Record)> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&JobId, &mut Record)> {
         self.all.iter_mut()
     }
 
     /// The job that waits for this client.
-    pub(in crate::daemon) fn of_ticket(&self, ticket: Ticket) -> Option<JobId> {
+    pub(crate) fn of_ticket(&self, ticket: Ticket) -> Option<JobId> {
         self.of_tickets.get(&ticket).copied()
     }
 
     /// The client of a job, which is answered for the last time.
-    pub(in crate::daemon) fn take_ticket(&mut self, job: JobId) -> Option<Ticket> {
+    pub(crate) fn take_ticket(&mut self, job: JobId) -> Option<Ticket> {
         let ticket = self.all.get_mut(&job)?.ticket.take()?;
         self.of_tickets.remove(&ticket);
         Some(ticket)
     }
 
     /// The job whose first process this is.
-    pub(in crate::daemon) fn of_process(&self, pid: u32, start_ticks: u64) -> Option<JobId> {
+    pub(crate) fn of_process(&self, pid: u32, start_ticks: u64) -> Option<JobId> {
         let job = *self.of_pids.get(&pid)?;
         let record = self.all.get(&job)?;
         (record.process.start_ticks == start_ticks).then_some(job)
     }
 
     /// Whether a process is a job, the first one of it.
-    pub(in crate::daemon) fn has_process(&self, pid: u32, start_ticks: u64) -> bool {
+    pub(crate) fn has_process(&self, pid: u32, start_ticks: u64) -> bool {
         self.of_process(pid, start_ticks).is_some()
     }
 }

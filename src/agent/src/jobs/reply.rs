@@ -1,8 +1,8 @@
 //! What clients are told: the queue's own types as those of the wire.
 
-use crate::admission::{Outlook, Reason, Refusal};
-use crate::varlink::error::CallError;
-use crate::varlink::jobs::{CancelReply, SubmitReply, WaitKind, WaitReason, Waiting};
+use tenantd_admission::{Outlook, Reason, Refusal};
+use tenantd_varlink::error::CallError;
+use tenantd_varlink::jobs::{CancelReply, SubmitReply, WaitKind, WaitReason, Waiting};
 
 /// An answer to a client.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,7 +16,7 @@ pub enum JobAnswer {
 }
 
 /// What a waiting job is told; `total` wait.
-pub(in crate::daemon) fn waiting(outlook: &Outlook, total: usize) -> Waiting {
+pub(crate) fn waiting(outlook: &Outlook, total: usize) -> Waiting {
     Waiting {
         position: outlook.position,
         total: total as u64,
@@ -26,7 +26,7 @@ pub(in crate::daemon) fn waiting(outlook: &Outlook, total: usize) -> Waiting {
 }
 
 /// Why a job waits.
-pub(in crate::daemon) fn reason(reason: &Reason) -> WaitReason {
+pub(crate) fn reason(reason: &Reason) -> WaitReason {
     let text = reason.to_string();
     let of = |kind, wanted: u64, free: u64, total: u64| WaitReason {
         kind,
@@ -57,7 +57,7 @@ pub(in crate::daemon) fn reason(reason: &Reason) -> WaitReason {
 }
 
 /// Why a job is not taken.
-pub(in crate::daemon) fn refusal(refusal: &Refusal, tenant: &str) -> CallError {
+pub(crate) fn refusal(refusal: &Refusal, tenant: &str) -> CallError {
     match refusal {
         Refusal::NoSuchTenant => {
             CallError::NoSuchTenant { tenant: tenant.to_string(), tenants: Vec::new() }

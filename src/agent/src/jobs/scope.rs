@@ -26,12 +26,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::admission::JobId;
-use crate::host::kernfs::KernFs;
-use crate::host::systemd::{Answer, Order, Setting, UnitManager};
+use tenantd_admission::JobId;
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::systemd::{Answer, Order, Setting, UnitManager};
 
 /// How long the start of a scope may take, in seconds.
-pub(in crate::daemon) const PATIENCE_SECONDS: f64 = 30.0;
+pub(crate) const PATIENCE_SECONDS: f64 = 30.0;
 
 /// A scope that takes longer than this is looked for as often as jobs are looked at.
 const NEW_SECONDS: f64 = 0.3;
@@ -40,41 +40,41 @@ const BEFORE: &str = "tenantd-job-";
 const AFTER: &str = ".scope";
 
 /// The scope of a job.
-pub(in crate::daemon) fn unit_of(job: JobId) -> String {
+pub(crate) fn unit_of(job: JobId) -> String {
     format!("{BEFORE}{job}{AFTER}")
 }
 
 /// The job whose scope this is.
-pub(in crate::daemon) fn job_of(unit: &str) -> Option<JobId> {
+pub(crate) fn job_of(unit: &str) -> Option<JobId> {
     unit.strip_prefix(BEFORE)?.strip_suffix(AFTER)?.parse().ok().map(JobId)
 }
 
 /// A scope on its way.
 #[derive(Clone, Debug, Default)]
-pub(in crate::daemon) struct Starting {
-    pub(in crate::daemon) slice: String,
+pub(crate) struct Starting {
+    pub(crate) slice: String,
     /// What it begins with.
-    pub(in crate::daemon) settings: Vec<Setting>,
+    pub(crate) settings: Vec<Setting>,
     /// When systemd was asked for it.
-    pub(in crate::daemon) asked: Option<f64>,
+    pub(crate) asked: Option<f64>,
 }
 
 /// The scopes that are on their way, and the connection that starts them.
 #[derive(Debug, Default)]
-pub(in crate::daemon) struct Scopes {
-    pub(in crate::daemon) starting: BTreeMap<JobId, Starting>,
+pub(crate) struct Scopes {
+    pub(crate) starting: BTreeMap<JobId, Starting>,
     manager: Option<Box<dyn UnitManager>>,
 }
 
 impl Scopes {
     /// Whether any may arrive in the next moment: systemd was asked for it just now.
-    pub(in crate::daemon) fn is_any_new(&self, now: f64) -> bool {
+    pub(crate) fn is_any_new(&self, now: f64) -> bool {
         let is_new = |asked: f64| now - asked < NEW_SECONDS;
         self.starting.values().any(|starting| starting.asked.is_some_and(is_new))
     }
 
     /// Asks systemd; says whether there is one.
-    pub(in crate::daemon) fn ask(&mut self, kernel: &impl KernFs, order: Order) -> bool {
+    pub(crate) fn ask(&mut self, kernel: &impl KernFs, order: Order) -> bool {
         if self.manager.is_none() {
             self.manager = kernel.unit_manager();
         }
@@ -84,13 +84,13 @@ impl Scopes {
     }
 
     /// What systemd has answered.
-    pub(in crate::daemon) fn answers(&mut self) -> Vec<Answer> {
+    pub(crate) fn answers(&mut self) -> Vec<Answer> {
         let Some(manager) = &mut self.manager else { return Vec::new() };
         std::iter::from_fn(|| manager.answer(Duration::ZERO)).collect()
     }
 
     /// Values of a job: with its start where that is not asked for yet, else by an order of their own.
-    pub(in crate::daemon) fn set(&mut self, kernel: &impl KernFs, job: JobId, setting: Setting) {
+    pub(crate) fn set(&mut self, kernel: &impl KernFs, job: JobId, setting: Setting) {
         match self.starting.get_mut(&job).filter(|starting| starting.asked.is_none()) {
             Some(starting) => {
                 starting.settings.retain(|other| other.property != setting.property);

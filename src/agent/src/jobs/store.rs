@@ -17,8 +17,8 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::admission::{Admission, JobId, Request};
-use crate::daemon::recovery::boot_file::BootFile;
+use crate::recovery::boot_file::BootFile;
+use tenantd_admission::{Admission, JobId, Request};
 
 /// The directory of the jobs that run.
 const JOBS: &str = "jobs";
@@ -29,7 +29,7 @@ const QUEUE_BYTES_PER_SECOND: f64 = 65536.0;
 
 /// The files; none for an agent that keeps nothing.
 #[derive(Debug, Default)]
-pub(in crate::daemon) struct Store {
+pub(crate) struct Store {
     kept: Option<Files>,
     /// Whether what an earlier agent kept was taken up.
     is_taken_up: bool,
@@ -51,29 +51,29 @@ struct Files {
 /// A job that runs or lingers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(in crate::daemon) struct KeptJob {
-    pub(in crate::daemon) id: u64,
+pub(crate) struct KeptJob {
+    pub(crate) id: u64,
     /// None in a file that is of another boot.
-    pub(in crate::daemon) request: Option<Request>,
-    pub(in crate::daemon) submitted: f64,
-    pub(in crate::daemon) since: f64,
-    pub(in crate::daemon) pid: u32,
-    pub(in crate::daemon) start_ticks: u64,
-    pub(in crate::daemon) command: Option<String>,
+    pub(crate) request: Option<Request>,
+    pub(crate) submitted: f64,
+    pub(crate) since: f64,
+    pub(crate) pid: u32,
+    pub(crate) start_ticks: u64,
+    pub(crate) command: Option<String>,
     /// Its cgroup below the root of each tree, and from the mount.
-    pub(in crate::daemon) below: String,
-    pub(in crate::daemon) path: String,
+    pub(crate) below: String,
+    pub(crate) path: String,
     /// Its scope, where it is one: then it is not below the root.
-    pub(in crate::daemon) unit: Option<String>,
-    pub(in crate::daemon) inode: u64,
-    pub(in crate::daemon) cpus: Option<String>,
-    pub(in crate::daemon) ineffective: Vec<String>,
+    pub(crate) unit: Option<String>,
+    pub(crate) inode: u64,
+    pub(crate) cpus: Option<String>,
+    pub(crate) ineffective: Vec<String>,
     /// Whether its first process had ended.
-    pub(in crate::daemon) lingers: bool,
+    pub(crate) lingers: bool,
 }
 
 impl KeptJob {
-    pub(in crate::daemon) fn job(&self) -> JobId {
+    pub(crate) fn job(&self) -> JobId {
         JobId(self.id)
     }
 }
@@ -91,7 +91,7 @@ struct KeptNumbers {
 
 impl Store {
     /// The files in `state_dir` for this boot.
-    pub(in crate::daemon) fn new(state_dir: &Path, boot_id: &str) -> Store {
+    pub(crate) fn new(state_dir: &Path, boot_id: &str) -> Store {
         let kept = Some(Files {
             state_dir: state_dir.to_path_buf(),
             boot_id: boot_id.to_string(),
@@ -105,12 +105,12 @@ impl Store {
     }
 
     /// The directory of the job server of a job.
-    pub(in crate::daemon) fn valve_dir(&self, job: JobId) -> Option<PathBuf> {
+    pub(crate) fn valve_dir(&self, job: JobId) -> Option<PathBuf> {
         Some(self.kept.as_ref()?.state_dir.join(format!("job-{job}")))
     }
 
     /// What an earlier agent kept, and the first number that it did not use; `None` where that was taken up before.
-    pub(in crate::daemon) fn take_up(&mut self) -> Option<(Vec<KeptJob>, Option<Admission>, u64)> {
+    pub(crate) fn take_up(&mut self) -> Option<(Vec<KeptJob>, Option<Admission>, u64)> {
         if std::mem::replace(&mut self.is_taken_up, true) {
             return None;
         }
@@ -121,7 +121,7 @@ impl Store {
     }
 
     /// Keeps a job that runs or lingers, instead of what was kept of it.
-    pub(in crate::daemon) fn keep_job(&self, job: &KeptJob) {
+    pub(crate) fn keep_job(&self, job: &KeptJob) {
         let Some(files) = &self.kept else { return };
         let file = files.file_of(job.job());
         // What users run is no business of others.
@@ -132,14 +132,14 @@ impl Store {
     }
 
     /// A job is gone.
-    pub(in crate::daemon) fn forget_job(&self, job: JobId) {
+    pub(crate) fn forget_job(&self, job: JobId) {
         let Some(files) = &self.kept else { return };
         let file = files.file_of(job);
         warn_of("the end of a job", &file, file.remove());
     }
 
     /// Sets numbers aside, so that no later agent gives jobs a number below `next`.
-    pub(in crate::daemon) fn keep_numbers(&mut self, next: u64) {
+    pub(crate) fn keep_numbers(&mut self, next: u64) {
         let Some(files) = self.kept.as_mut().filter(|files| next >= files.set_aside) else {
             return;
         };
@@ -152,7 +152,7 @@ impl Store {
     }
 
     /// Keeps the queue, where it has changed since and is due.
-    pub(in crate::daemon) fn keep_queue(&mut self, admission: &Admission) {
+    pub(crate) fn keep_queue(&mut self, admission: &Admission) {
         let Some(files) = &mut self.kept else { return };
         let changes = admission.nr_changes();
         let is_early = files.next_write.is_some_and(|next| Instant::now() < next);
@@ -213,7 +213,7 @@ fn warn_of(what: &str, file: &BootFile, outcome: io::Result<()>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::{Capacity, Rules};
+    use tenantd_admission::{Capacity, Rules};
 
     fn kept(id: u64) -> KeptJob {
         KeptJob { id, request: Some(Request::new("a", 1)), pid: 7, ..KeptJob::default() }
@@ -260,7 +260,7 @@ mod tests {
         let path = dir.path().join("queue.json");
         store.keep_queue(&admission);
         assert!(!path.exists(), "nothing has changed yet");
-        admission.policy(Rules::default(), vec![crate::admission::Terms::new("a", 1.0)], 0.0);
+        admission.policy(Rules::default(), vec![tenantd_admission::Terms::new("a", 1.0)], 0.0);
         store.keep_queue(&admission);
         fs::remove_file(&path).unwrap();
         store.keep_queue(&admission);

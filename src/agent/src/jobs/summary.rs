@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::record::Jobs;
-use crate::admission::{JobView, Phase};
-use crate::control::jobs::{JobsStatus, TenantJobs, WaitCount};
-use crate::control::status::Status;
+use tenantd_admission::{JobView, Phase};
+use tenantd_control::jobs::{JobsStatus, TenantJobs, WaitCount};
+use tenantd_control::status::Status;
 
 /// Puts the sums of the jobs into `status`; nothing where there never was a job.
-pub(in crate::daemon) fn tell(jobs: &Jobs, status: &mut Status, now: f64) {
+pub(crate) fn tell(jobs: &Jobs, status: &mut Status, now: f64) {
     if jobs.admission.is_unused() {
         return;
     }

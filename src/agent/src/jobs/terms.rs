@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use crate::admission::{Rules, Terms};
-use crate::control::tree::TreeNode;
-use crate::policy::model::{CpusPolicy, DopPolicy, JobsPolicy, Policy};
-use crate::resource::{CPU, MEMORY};
+use tenantd_admission::{Rules, Terms};
+use tenantd_control::tree::TreeNode;
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_policy::model::{CpusPolicy, DopPolicy, JobsPolicy, Policy};
 
 /// What is the same for all tenants.
-pub(in crate::daemon) fn rules(policy: &Policy) -> Rules {
+pub(crate) fn rules(policy: &Policy) -> Rules {
     let (admission, default) = (&policy.admission, Rules::default());
     Rules {
         discipline: admission.discipline,
@@ -23,7 +23,7 @@ pub(in crate::daemon) fn rules(policy: &Policy) -> Rules {
 
 /// The terms of every tenant among `nodes`, which are those of `policy`. The weight of a tenant is its part of what its
 /// siblings have together, times that of its group, and so on up.
-pub(in crate::daemon) fn of(nodes: &[TreeNode], policy: &Policy) -> Vec<Terms> {
+pub(crate) fn of(nodes: &[TreeNode], policy: &Policy) -> Vec<Terms> {
     let leaves = policy.leaves().into_iter();
     let quotas: HashMap<String, JobsPolicy> =
         leaves.map(|(path, tenant)| (path, tenant.jobs)).collect();

@@ -9,16 +9,16 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
 /// How often running jobs are charged, and looked at where the kernel does not tell of their end.
-pub(in crate::daemon) const REFRESH: Duration = Duration::from_millis(100);
+pub(crate) const REFRESH: Duration = Duration::from_millis(100);
 /// How often it is looked whether a process is in its scope.
-pub(in crate::daemon) const ARRIVAL: Duration = Duration::from_millis(2);
+pub(crate) const ARRIVAL: Duration = Duration::from_millis(2);
 
 const TIMER: u64 = 0;
 const PROCESS: u64 = 1;
 
 /// One descriptor that is readable when jobs are to be looked at.
 #[derive(Debug)]
-pub(in crate::daemon) struct Watch {
+pub(crate) struct Watch {
     epoll: Epoll,
     timer: TimerFd,
     ticks_every: Option<Duration>,
@@ -29,7 +29,7 @@ impl Watch {
     ///
     /// # Errors
     /// The process has no descriptors left.
-    pub(in crate::daemon) fn new() -> nix::Result<Watch> {
+    pub(crate) fn new() -> nix::Result<Watch> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
@@ -38,18 +38,18 @@ impl Watch {
     }
 
     /// Wakes when this process ends; until [`Watch::forget`].
-    pub(in crate::daemon) fn add(&self, process: &OwnedFd) -> nix::Result<()> {
+    pub(crate) fn add(&self, process: &OwnedFd) -> nix::Result<()> {
         self.epoll.add(process, EpollEvent::new(EpollFlags::EPOLLIN, PROCESS))
     }
 
     /// Forgets a process.
-    pub(in crate::daemon) fn forget(&self, process: &OwnedFd) {
+    pub(crate) fn forget(&self, process: &OwnedFd) {
         // One that was not added is no harm.
         let _ = self.epoll.delete(process);
     }
 
     /// Wakes this often from now on, or no longer.
-    pub(in crate::daemon) fn refresh(&mut self, every: Option<Duration>) {
+    pub(crate) fn refresh(&mut self, every: Option<Duration>) {
         if every == self.ticks_every {
             return;
         }
@@ -61,7 +61,7 @@ impl Watch {
     }
 
     /// Clears the timer's wake-up. Returns whether a process has ended.
-    pub(in crate::daemon) fn clear(&self) -> bool {
+    pub(crate) fn clear(&self) -> bool {
         let mut events = [EpollEvent::empty(); 2];
         let _ = self.epoll.wait(&mut events, nix::sys::epoll::EpollTimeout::ZERO);
         if events.iter().any(|event| event.data() == TIMER) && self.ticks_every.is_some() {
@@ -78,7 +78,7 @@ impl AsFd for Watch {
 }
 
 /// Whether a process runs; `true` where that cannot be told.
-pub(in crate::daemon) fn is_alive(process: &OwnedFd) -> bool {
+pub(crate) fn is_alive(process: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
     !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(ready) if ready > 0)
 }

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use crate::dop::CpuSet;
-use crate::host::cgroup::Dialect;
-use crate::host::enforce::cpus_of;
-use crate::host::kernfs::{DirId, KernError, KernFs};
+use tenantd_dop::CpuSet;
+use tenantd_host::cgroup::Dialect;
+use tenantd_host::enforce::cpus_of;
+use tenantd_host::kernfs::{DirId, KernError, KernFs};
 
 /// Where the CPUs of the machine are listed.
 const CPUS: &str = "/sys/devices/system/cpu";
 
 /// Gives the unified cgroup `dir` a list that confines no process, also not to the CPUs that are online now.
-pub(in crate::daemon) fn unconfine(kernel: &mut impl KernFs, dir: DirId) -> Result<(), KernError> {
+pub(crate) fn unconfine(kernel: &mut impl KernFs, dir: DirId) -> Result<(), KernError> {
     match all_cpus(kernel, dir) {
         Some(cpus) => kernel.write(dir, "cpuset.cpus", &cpus.to_string()),
         None => Ok(()),

@@ -15,9 +15,9 @@ use tracing::warn;
 
 use super::boot_file::BootFile;
 use super::processes::{ancestor, nested_up_to, processes_at};
-use crate::host::journal::Entry;
-use crate::host::kernfs::{DirId, KernFs};
-use crate::host::process;
+use tenantd_host::journal::Entry;
+use tenantd_host::kernfs::{DirId, KernFs};
+use tenantd_host::process;
 
 /// Processes that have ended are dropped from the list each time that it has doubled, above this.
 const PROCESSES_MAX: usize = 256;
@@ -32,28 +32,28 @@ const PROCESSES_OF_TENANT_MAX: usize = 4096;
 
 /// A cgroup that was handed to a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::daemon) struct AttachedCgroup {
-    pub(in crate::daemon) tenant: String,
+pub(crate) struct AttachedCgroup {
+    pub(crate) tenant: String,
     /// From the mount.
-    pub(in crate::daemon) path: String,
+    pub(crate) path: String,
     /// The member that it is: a unit, or the same path.
-    pub(in crate::daemon) at: String,
-    pub(in crate::daemon) inode: u64,
+    pub(crate) at: String,
+    pub(crate) inode: u64,
     /// The user that handed it over; absent for an administrator.
-    pub(in crate::daemon) by: Option<u32>,
+    pub(crate) by: Option<u32>,
 }
 
 /// A process that was handed to a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::daemon) struct AttachedProcess {
-    pub(in crate::daemon) tenant: String,
-    pub(in crate::daemon) pid: u32,
-    pub(in crate::daemon) start_ticks: u64,
+pub(crate) struct AttachedProcess {
+    pub(crate) tenant: String,
+    pub(crate) pid: u32,
+    pub(crate) start_ticks: u64,
     /// As [`AttachedCgroup::by`].
-    pub(in crate::daemon) by: Option<u32>,
+    pub(crate) by: Option<u32>,
     /// Whether this agent has put it into the tenant's cgroup.
     #[serde(skip)]
-    pub(in crate::daemon) is_inside: bool,
+    pub(crate) is_inside: bool,
 }
 
 /// What the file holds.
@@ -65,7 +65,7 @@ struct Record {
 
 /// All that is handed to tenants.
 #[derive(Debug, Default)]
-pub(in crate::daemon) struct Attachments {
+pub(crate) struct Attachments {
     file: Option<BootFile>,
     record: Record,
     /// With more processes than this, those that ended are dropped.
@@ -80,15 +80,15 @@ impl Attachments {
         Attachments { file: Some(file), record, forget_at: PROCESSES_MAX }
     }
 
-    pub(in crate::daemon) fn cgroups(&self) -> &[AttachedCgroup] {
+    pub(crate) fn cgroups(&self) -> &[AttachedCgroup] {
         &self.record.cgroups
     }
 
-    pub(in crate::daemon) fn processes(&self) -> &[AttachedProcess] {
+    pub(crate) fn processes(&self) -> &[AttachedProcess] {
         &self.record.processes
     }
 
-    pub(in crate::daemon) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.record.cgroups.is_empty() && self.record.processes.is_empty()
     }
 
@@ -97,7 +97,7 @@ impl Attachments {
     ///
     /// # Errors
     /// The limit that is reached, as a sentence.
-    pub(in crate::daemon) fn check_room(
+    pub(crate) fn check_room(
         &self,
         tenant: &str,
         user: u32,
@@ -125,13 +125,13 @@ impl Attachments {
         Ok(())
     }
 
-    pub(in crate::daemon) fn add_cgroup(&mut self, cgroup: AttachedCgroup) {
+    pub(crate) fn add_cgroup(&mut self, cgroup: AttachedCgroup) {
         self.record.cgroups.push(cgroup);
         self.save();
     }
 
     /// Adds processes; those of the list that have ended go where there are many.
-    pub(in crate::daemon) fn add_processes(
+    pub(crate) fn add_processes(
         &mut self,
         kernel: &mut impl KernFs,
         proc: DirId,
@@ -150,7 +150,7 @@ impl Attachments {
     }
 
     /// Those that `stay`; returns whether any does not.
-    pub(in crate::daemon) fn retain(
+    pub(crate) fn retain(
         &mut self,
         is_cgroup: impl FnMut(&AttachedCgroup) -> bool,
         is_process: impl FnMut(&AttachedProcess) -> bool,
@@ -166,7 +166,7 @@ impl Attachments {
     }
 
     /// Notes which of the processes are in their tenant's cgroup.
-    pub(in crate::daemon) fn set_inside(&mut self, is_inside: impl Fn(&AttachedProcess) -> bool) {
+    pub(crate) fn set_inside(&mut self, is_inside: impl Fn(&AttachedProcess) -> bool) {
         for process in &mut self.record.processes {
             process.is_inside = is_inside(process);
         }
@@ -174,12 +174,7 @@ impl Attachments {
 
     /// Adds the processes that attached ones have started since: all that are where those were put, and were not started
     /// by claimed ones. To be called before `entries` are undone.
-    pub(in crate::daemon) fn gather(
-        &mut self,
-        kernel: &mut impl KernFs,
-        proc: DirId,
-        entries: &[Entry],
-    ) {
+    pub(crate) fn gather(&mut self, kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) {
         let processes = &self.record.processes;
         let attached: BTreeMap<(u32, u64), &AttachedProcess> =
             processes.iter().map(|it| ((it.pid, it.start_ticks), it)).collect();

@@ -10,11 +10,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::host::private;
+use tenantd_host::private;
 
 /// One file.
 #[derive(Debug)]
-pub(in crate::daemon) struct BootFile {
+pub(crate) struct BootFile {
     path: PathBuf,
     boot_id: String,
 }
@@ -29,12 +29,12 @@ struct Record<T> {
 
 impl BootFile {
     /// The file `name` in `state_dir` for this boot; nothing is read or written yet.
-    pub(in crate::daemon) fn new(state_dir: &Path, name: &str, boot_id: &str) -> BootFile {
+    pub(crate) fn new(state_dir: &Path, name: &str, boot_id: &str) -> BootFile {
         BootFile { path: state_dir.join(name), boot_id: boot_id.to_string() }
     }
 
     /// What it holds of this boot.
-    pub(in crate::daemon) fn load<T: DeserializeOwned + Default>(&self) -> T {
+    pub(crate) fn load<T: DeserializeOwned + Default>(&self) -> T {
         match self.read::<T>() {
             Ok(record) if record.boot_id == self.boot_id => record.content,
             Ok(_) => T::default(),
@@ -51,7 +51,7 @@ impl BootFile {
     }
 
     /// Replaces what it holds.
-    pub(in crate::daemon) fn write(&self, content: &impl Serialize) -> io::Result<()> {
+    pub(crate) fn write(&self, content: &impl Serialize) -> io::Result<()> {
         let record = Record { boot_id: self.boot_id.clone(), content };
         let fresh = self.path.with_extension("new");
         private::create(&fresh)?.write_all(&serde_json::to_vec(&record)?)?;
@@ -59,7 +59,7 @@ impl BootFile {
     }
 
     /// Removes it.
-    pub(in crate::daemon) fn remove(&self) -> io::Result<()> {
+    pub(crate) fn remove(&self) -> io::Result<()> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -67,7 +67,7 @@ impl BootFile {
     }
 
     /// Its path, for messages.
-    pub(in crate::daemon) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }

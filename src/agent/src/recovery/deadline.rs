@@ -10,15 +10,15 @@
 
 use std::time::{Duration, Instant};
 
-use crate::host::notify::Notifier;
-use crate::host::systemd::{UnitError, messenger};
+use tenantd_host::notify::Notifier;
+use tenantd_host::systemd::{UnitError, messenger};
 
 /// The longest wait of a change between two ticks: half of the time that `tenantctl` waits for an answer.
 const CHANGE_TIME: Duration = Duration::from_secs(15);
 
 /// The deadline of all orders together.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::daemon) struct Deadline<'a> {
+pub(crate) struct Deadline<'a> {
     /// The end, and the time from the beginning to it.
     limit: Option<(Instant, Duration)>,
     notifier: &'a Notifier,
@@ -26,12 +26,12 @@ pub(in crate::daemon) struct Deadline<'a> {
 
 impl<'a> Deadline<'a> {
     /// No limit.
-    pub(in crate::daemon) fn unlimited(notifier: &'a Notifier) -> Deadline<'a> {
+    pub(crate) fn unlimited(notifier: &'a Notifier) -> Deadline<'a> {
         Deadline { limit: None, notifier }
     }
 
     /// For a change between two ticks, from now on.
-    pub(in crate::daemon) fn between_ticks(notifier: &'a Notifier) -> Deadline<'a> {
+    pub(crate) fn between_ticks(notifier: &'a Notifier) -> Deadline<'a> {
         let watchdog = notifier.watchdog().map(|watchdog| watchdog / 2);
         let most = watchdog.map_or(CHANGE_TIME, |most| most.min(CHANGE_TIME));
         Deadline { limit: Some((Instant::now() + most, most)), notifier }
@@ -41,7 +41,7 @@ impl<'a> Deadline<'a> {
     ///
     /// # Errors
     /// [`UnitError::Late`]: the deadline has passed.
-    pub(in crate::daemon) fn for_an_order(&self) -> Result<Duration, UnitError> {
+    pub(crate) fn for_an_order(&self) -> Result<Duration, UnitError> {
         self.notifier.beat();
         let Some((until, most)) = self.limit else {
             // The time for one order, and for what is done before the next.

@@ -30,7 +30,7 @@ pub struct DopFiles {
 }
 
 /// Removes the files of an earlier agent below `dir`: it no longer manages any tenant.
-pub(in crate::daemon) fn remove_all(dir: &Path) {
+pub(crate) fn remove_all(dir: &Path) {
     if let Err(error) = DopFiles::new(dir.to_path_buf()).remove() {
         warn!("cannot remove the published DOP files: {}: {error}", dir.display());
     }

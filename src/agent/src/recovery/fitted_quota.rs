@@ -12,10 +12,10 @@
 use std::path::{Path, PathBuf};
 
 use super::processes::nested;
-use crate::control::plan::Knob;
-use crate::host::cgroup::Dialect;
-use crate::host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
-use crate::host::kernfs::{DirId, KernFs};
+use tenantd_control::plan::Knob;
+use tenantd_host::cgroup::Dialect;
+use tenantd_host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
+use tenantd_host::kernfs::{DirId, KernFs};
 
 /// A part of a CPU, in microseconds of each period; `None` is all of it.
 #[derive(Clone, Copy, Debug)]

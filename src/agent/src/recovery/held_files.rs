@@ -22,14 +22,14 @@ use tracing::info;
 use super::fitted_quota;
 use super::restored::{NotBack, Restored};
 use super::unpin::{bring_back, unpin};
-use crate::control::plan::Knob;
-use crate::dop::CpuSet;
-use crate::host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
-use crate::host::cgroup::{self, Dialect, parse};
-use crate::host::enforce::{cpus_of, remedy};
-use crate::host::journal::Entry;
-use crate::host::kernfs::{DirId, KernError, KernFs};
-use crate::units::{Bytes, Limit};
+use tenantd_control::plan::Knob;
+use tenantd_core::units::{Bytes, Limit};
+use tenantd_dop::CpuSet;
+use tenantd_host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
+use tenantd_host::cgroup::{self, Dialect, parse};
+use tenantd_host::enforce::{cpus_of, remedy};
+use tenantd_host::journal::Entry;
+use tenantd_host::kernfs::{DirId, KernError, KernFs};
 
 /// The limit for which the unified hierarchy kills at once where reclaim does not do.
 const MEMORY_MAX: &str = "memory.max";
@@ -40,7 +40,7 @@ pub(super) struct HeldFiles<'a> {
 }
 
 /// A file that was not given back, and why.
-pub(in crate::daemon) struct Refused<'a> {
+pub(crate) struct Refused<'a> {
     entry: &'a Entry,
     why: NotBack,
 }

@@ -9,30 +9,30 @@ use super::attachments::Attachments;
 use super::dop_files::{DopFiles, dop_dir};
 use super::placement_store::PlacementStore;
 use super::residents::{self, Resident, ResidentStore};
-use crate::control::finding::{Code, Finding};
-use crate::control::state::NodeState;
-use crate::control::tree::{NodeNumber, Tree, TreeNode};
-use crate::dop::CpuSet;
-use crate::host::cgroup::Layout;
-use crate::host::kernfs::KernFs;
-use crate::policy::model::CpusPolicy;
+use tenantd_control::finding::{Code, Finding};
+use tenantd_control::state::NodeState;
+use tenantd_control::tree::{NodeNumber, Tree, TreeNode};
+use tenantd_dop::CpuSet;
+use tenantd_host::cgroup::Layout;
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::model::CpusPolicy;
 
 /// The files of one state directory. Without one, or while nothing is enforced, there are none.
 #[derive(Debug, Default)]
-pub(in crate::daemon) struct Keeper {
+pub(crate) struct Keeper {
     residents: Option<ResidentStore>,
     /// The processes that have lost their tenant.
     displaced: Vec<Resident>,
     /// What is reported of them.
     lost: Option<Finding>,
     /// What was handed to tenants.
-    pub(in crate::daemon) attachments: Attachments,
+    pub(crate) attachments: Attachments,
     placements: Option<PlacementStore>,
     dop_files: Option<DopFiles>,
     /// Whether some widths are still to be written.
     is_behind: bool,
     /// Whether systemd has units in its memory with drop-ins that are not there any more.
-    pub(in crate::daemon) has_stale_units: bool,
+    pub(crate) has_stale_units: bool,
 }
 
 impl Keeper {
@@ -45,7 +45,7 @@ impl Keeper {
     }
 
     /// Starts writing: the tenants have their cgroups again.
-    pub(in crate::daemon) fn begin(&mut self, state_dir: Option<&Path>, pins: bool) {
+    pub(crate) fn begin(&mut self, state_dir: Option<&Path>, pins: bool) {
         self.dop_files = state_dir.map(|dir| DopFiles::new(dop_dir(dir)));
         self.placements = None;
         if pins {
@@ -54,12 +54,12 @@ impl Keeper {
     }
 
     /// Starts storing the placement of tenants.
-    pub(in crate::daemon) fn begin_placing(&mut self, state_dir: Option<&Path>) {
+    pub(crate) fn begin_placing(&mut self, state_dir: Option<&Path>) {
         self.placements = state_dir.map(PlacementStore::new);
     }
 
     /// Stops writing: no tenant is managed any more.
-    pub(in crate::daemon) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         (self.placements, self.is_behind) = (None, false);
         if let Some(Err(error)) = self.dop_files.take().map(|mut files| files.remove()) {
             warn!("cannot remove the published DOP files: {error}");
@@ -67,12 +67,12 @@ impl Keeper {
     }
 
     /// Displaced processes: those that lost their cgroups when an agent stopped, or their tenant in a reload.
-    pub(in crate::daemon) fn displaced(&self) -> &[Resident] {
+    pub(crate) fn displaced(&self) -> &[Resident] {
         &self.displaced
     }
 
     /// Adds displaced processes.
-    pub(in crate::daemon) fn keep_displaced(&mut self, displaced: &[Resident]) {
+    pub(crate) fn keep_displaced(&mut self, displaced: &[Resident]) {
         if !displaced.is_empty() {
             residents::displace(&mut self.displaced, displaced);
             self.store_displaced();
@@ -80,7 +80,7 @@ impl Keeper {
     }
 
     /// Those are left of the displaced processes; the others are back in their cgroups, or have ended.
-    pub(in crate::daemon) fn replace_displaced(&mut self, displaced: Vec<Resident>) {
+    pub(crate) fn replace_displaced(&mut self, displaced: Vec<Resident>) {
         if self.displaced != displaced {
             self.displaced = displaced;
             self.store_displaced();
@@ -94,22 +94,22 @@ impl Keeper {
     }
 
     /// Counts the processes that have lost their tenant.
-    pub(in crate::daemon) fn look_for_lost(&mut self, kernel: &mut impl KernFs, layout: &Layout) {
+    pub(crate) fn look_for_lost(&mut self, kernel: &mut impl KernFs, layout: &Layout) {
         self.lost = residents::finding(kernel, layout, &self.displaced);
     }
 
     /// The finding on processes that have lost their tenant, as they were counted last.
-    pub(in crate::daemon) fn lost(&self) -> Option<&Finding> {
+    pub(crate) fn lost(&self) -> Option<&Finding> {
         self.lost.as_ref()
     }
 
     /// The placement of an earlier agent, as far as its CPUs are `usable`.
-    pub(in crate::daemon) fn placements(&self, usable: &CpuSet) -> BTreeMap<String, CpuSet> {
+    pub(crate) fn placements(&self, usable: &CpuSet) -> BTreeMap<String, CpuSet> {
         self.placements.as_ref().map(|store| store.load(usable)).unwrap_or_default()
     }
 
     /// Writes the degree of parallelism of the nodes with these `numbers`, at most `nr_max` of those that changed.
-    pub(in crate::daemon) fn tell_widths(
+    pub(crate) fn tell_widths(
         &mut self,
         tree: &Tree,
         states: &[NodeState],
@@ -141,12 +141,12 @@ impl Keeper {
     }
 
     /// Whether some widths are still to be written.
-    pub(in crate::daemon) fn is_behind(&self) -> bool {
+    pub(crate) fn is_behind(&self) -> bool {
         self.is_behind
     }
 
     /// Stores the placement for the next start.
-    pub(in crate::daemon) fn keep_placement(
+    pub(crate) fn keep_placement(
         &mut self,
         nodes: &[TreeNode],
         states: &[NodeState],
@@ -162,7 +162,7 @@ impl Keeper {
     }
 
     /// A tenant left the policy.
-    pub(in crate::daemon) fn forget(&mut self, tenant: &str) {
+    pub(crate) fn forget(&mut self, tenant: &str) {
         if let Some(files) = &mut self.dop_files
             && let Err(error) = files.forget(tenant)
         {

@@ -11,16 +11,16 @@ use tracing::{info, warn};
 
 use super::deadline::Deadline;
 use super::dop_files::{dop_dir, remove_all};
-pub(in crate::daemon) use super::keeper::Keeper;
+pub(crate) use super::keeper::Keeper;
 use super::restore::{self, Extent, Restored};
 use super::unit_restore;
-use crate::daemon::start_error::StartError;
-use crate::host::enforce::with_causes;
-use crate::host::journal::{Entry, Journal, JournalError};
-use crate::host::kernfs::KernFs;
-use crate::host::machine::Machine;
-use crate::host::notify::Notifier;
-use crate::host::systemd::UnitManager;
+use crate::start_error::StartError;
+use tenantd_host::enforce::with_causes;
+use tenantd_host::journal::{Entry, Journal, JournalError};
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::machine::Machine;
+use tenantd_host::notify::Notifier;
+use tenantd_host::systemd::UnitManager;
 
 /// Restores what an agent left in `state_dir`, and does nothing else: `tenantd --restore`.
 ///
@@ -72,10 +72,7 @@ fn restore_left(
 }
 
 /// Ends a journal after a restore. What is still owed stays for the next agent or `--restore`.
-pub(in crate::daemon) fn end(
-    mut journal: Journal,
-    restored: &Restored,
-) -> Result<(), JournalError> {
+pub(crate) fn end(mut journal: Journal, restored: &Restored) -> Result<(), JournalError> {
     match restored.owed.is_empty() {
         true => journal.remove(),
         false => keep_owed(&mut journal, restored),
@@ -86,10 +83,7 @@ pub(in crate::daemon) fn end(
 ///
 /// # Errors
 /// Everything was restored, and the journal cannot be emptied.
-pub(in crate::daemon) fn keep_owed(
-    journal: &mut Journal,
-    restored: &Restored,
-) -> Result<(), JournalError> {
+pub(crate) fn keep_owed(journal: &mut Journal, restored: &Restored) -> Result<(), JournalError> {
     match journal.retain(|entry| restored.owes(entry)) {
         Err(error) if !restored.owed.is_empty() => {
             let error = with_causes(&error);
@@ -102,7 +96,7 @@ pub(in crate::daemon) fn keep_owed(
 
 /// Restores everything that `entries` record: units through `units`, everything else directly. `is_stale` where systemd
 /// has units in its memory with drop-ins that were removed before.
-pub(in crate::daemon) fn put_back(
+pub(crate) fn put_back(
     kernel: &mut impl KernFs,
     machine: &Machine,
     units: Option<Box<dyn UnitManager>>,
@@ -117,7 +111,7 @@ pub(in crate::daemon) fn put_back(
 }
 
 /// Logs what was restored, and stores the displaced processes for the next start.
-pub(in crate::daemon) fn report(restored: &Restored, keeper: &mut Keeper) {
+pub(crate) fn report(restored: &Restored, keeper: &mut Keeper) {
     keeper.keep_displaced(&restored.displaced);
     info!(
         files = restored.nr_files,
@@ -130,7 +124,7 @@ pub(in crate::daemon) fn report(restored: &Restored, keeper: &mut Keeper) {
 }
 
 /// Opens the journal and restores what an earlier agent left.
-pub(in crate::daemon) fn take_up(
+pub(crate) fn take_up(
     kernel: &mut impl KernFs,
     machine: &Machine,
     state_dir: Option<&Path>,
@@ -167,7 +161,7 @@ pub(in crate::daemon) fn take_up(
 }
 
 /// Undoes an incomplete start.
-pub(in crate::daemon) fn give_back(
+pub(crate) fn give_back(
     kernel: &mut impl KernFs,
     machine: &Machine,
     journal: Journal,

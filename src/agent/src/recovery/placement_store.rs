@@ -12,24 +12,24 @@ use std::path::{Path, PathBuf};
 
 use tracing::warn;
 
-use crate::dop::CpuSet;
-use crate::host::private;
+use tenantd_dop::CpuSet;
+use tenantd_host::private;
 
 /// The file of one state directory.
 #[derive(Debug)]
-pub(in crate::daemon) struct PlacementStore {
+pub(crate) struct PlacementStore {
     path: PathBuf,
     kept: HashMap<String, CpuSet>,
 }
 
 impl PlacementStore {
     /// The store in `state_dir`; nothing is read or written yet.
-    pub(in crate::daemon) fn new(state_dir: &Path) -> PlacementStore {
+    pub(crate) fn new(state_dir: &Path) -> PlacementStore {
         PlacementStore { path: state_dir.join("placement.json"), kept: HashMap::new() }
     }
 
     /// The sets that an earlier agent stored, as far as they are within `usable`.
-    pub(in crate::daemon) fn load(&self, usable: &CpuSet) -> BTreeMap<String, CpuSet> {
+    pub(crate) fn load(&self, usable: &CpuSet) -> BTreeMap<String, CpuSet> {
         match self.read() {
             Ok(lists) => {
                 let (fit, unfit): (BTreeMap<_, _>, BTreeMap<_, _>) = lists
@@ -65,7 +65,7 @@ impl PlacementStore {
     ///
     /// # Errors
     /// The file could not be written; the old one then stays.
-    pub(in crate::daemon) fn keep<'a>(
+    pub(crate) fn keep<'a>(
         &mut self,
         placed: impl Iterator<Item = (&'a str, &'a CpuSet)> + Clone,
     ) -> io::Result<()> {

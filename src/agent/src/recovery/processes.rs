@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use crate::host::enforce::SUBTREE_CONTROL;
-use crate::host::kernfs::{DirId, ErrorKind, KernError, KernFs, Operation};
-use crate::host::process;
-use crate::kernel_text::proc_files::process_numbers;
+use tenantd_core::kernel_text::proc_files::process_numbers;
+use tenantd_host::enforce::SUBTREE_CONTROL;
+use tenantd_host::kernfs::{DirId, ErrorKind, KernError, KernFs, Operation};
+use tenantd_host::process;
 
 /// How often emptying a cgroup is tried: its processes may fork meanwhile.
 pub(super) const EVACUATIONS: usize = 16;
@@ -16,7 +16,7 @@ pub(super) const EVACUATIONS: usize = 16;
 const GENERATIONS: usize = 64;
 
 /// The result of `known` for `pid`, or else for the nearest ancestor that has one.
-pub(in crate::daemon) fn ancestor<T>(
+pub(crate) fn ancestor<T>(
     kernel: &mut impl KernFs,
     proc: DirId,
     mut pid: u32,
@@ -36,19 +36,13 @@ pub(in crate::daemon) fn ancestor<T>(
 }
 
 /// The numbers of the processes in `dir`. Each of another PID namespace is 0, and cannot be named.
-pub(in crate::daemon) fn processes_in(
-    kernel: &mut impl KernFs,
-    dir: DirId,
-) -> Result<Vec<u32>, KernError> {
+pub(crate) fn processes_in(kernel: &mut impl KernFs, dir: DirId) -> Result<Vec<u32>, KernError> {
     Ok(process_numbers(kernel.read_once(dir, "cgroup.procs")?).collect())
 }
 
 /// The numbers of the processes in the cgroup at `path`; none in one that is gone, and none in a threaded one,
 /// whose processes are listed by the cgroup above it.
-pub(in crate::daemon) fn processes_at(
-    kernel: &mut impl KernFs,
-    path: &Path,
-) -> Result<Vec<u32>, KernError> {
+pub(crate) fn processes_at(kernel: &mut impl KernFs, path: &Path) -> Result<Vec<u32>, KernError> {
     let found = kernel.open_dir(path).and_then(|dir| {
         let pids = processes_in(kernel, dir);
         kernel.close_dir(dir);
@@ -61,15 +55,12 @@ pub(in crate::daemon) fn processes_at(
 }
 
 /// The cgroups below `path`, parents before children.
-pub(in crate::daemon) fn nested(
-    kernel: &mut impl KernFs,
-    path: &Path,
-) -> Result<Vec<PathBuf>, KernError> {
+pub(crate) fn nested(kernel: &mut impl KernFs, path: &Path) -> Result<Vec<PathBuf>, KernError> {
     Ok(nested_up_to(kernel, path, usize::MAX)?.unwrap_or_default())
 }
 
 /// The same, for what users have made: `None` where there are more than `max`, of which no more are looked at.
-pub(in crate::daemon) fn nested_up_to(
+pub(crate) fn nested_up_to(
     kernel: &mut impl KernFs,
     path: &Path,
     max: usize,
@@ -97,10 +88,7 @@ pub(in crate::daemon) fn nested_up_to(
 }
 
 /// How many processes are in cgroups below `path`.
-pub(in crate::daemon) fn nr_nested(
-    kernel: &mut impl KernFs,
-    path: &Path,
-) -> Result<usize, KernError> {
+pub(crate) fn nr_nested(kernel: &mut impl KernFs, path: &Path) -> Result<usize, KernError> {
     let below = nested(kernel, path)?;
     below.iter().try_fold(0, |sum, path| Ok(sum + processes_at(kernel, path)?.len()))
 }

@@ -15,9 +15,9 @@ use super::processes::{evacuate, nested, nr_nested};
 use super::residents::Resident;
 use super::restored::Restored;
 use super::wait_budget::WaitBudget;
-use crate::host::journal::Entry;
-use crate::host::kernfs::{DirId, KernError, KernFs};
-use crate::kernel_text::text_of_name;
+use tenantd_core::kernel_text::text_of_name;
+use tenantd_host::journal::Entry;
+use tenantd_host::kernfs::{DirId, KernError, KernFs};
 
 /// Empties and removes the cgroups that were made, children before parents.
 pub(super) fn remove_made(

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::processes::{nested, processes_at};
-use crate::host::kernfs::{KernError, KernFs};
+use tenantd_host::kernfs::{KernError, KernFs};
 
 /// The processes of the cgroups that were asked for.
 #[derive(Debug)]

@@ -30,13 +30,13 @@ use tracing::{info, warn};
 
 use super::boot_file::BootFile;
 use super::processes::{ancestor, processes_in};
-use crate::control::finding::{Code, Finding};
-use crate::control::tree::TreeNode;
-use crate::host::cgroup::{Dialect, Facet, Layout, Tree};
-use crate::host::enforce::{EnforceError, Enforcer};
-use crate::host::kernfs::{DirId, KernFs};
-use crate::host::process;
-use crate::kernel_text::path_text;
+use tenantd_control::finding::{Code, Finding};
+use tenantd_control::tree::TreeNode;
+use tenantd_core::kernel_text::path_text;
+use tenantd_host::cgroup::{Dialect, Facet, Layout, Tree};
+use tenantd_host::enforce::{EnforceError, Enforcer};
+use tenantd_host::kernfs::{DirId, KernFs};
+use tenantd_host::process;
 
 /// The child of the root for displaced processes whose tenant is no longer in the policy.
 pub const REST_CGROUP: &str = "tenantd.rest";
@@ -57,7 +57,7 @@ pub struct Resident {
 impl Resident {
     /// Process `pid`, which was moved from the cgroup `from` to `to`; `None` where it has ended or
     /// cannot be read.
-    pub(in crate::daemon) fn of(
+    pub(crate) fn of(
         kernel: &mut impl KernFs,
         proc: DirId,
         pid: u32,
@@ -77,21 +77,21 @@ struct Record {
 
 /// The file of one state directory.
 #[derive(Debug)]
-pub(in crate::daemon) struct ResidentStore(BootFile);
+pub(crate) struct ResidentStore(BootFile);
 
 impl ResidentStore {
     /// The store in `state_dir` for this boot; nothing is read or written yet.
-    pub(in crate::daemon) fn new(state_dir: &Path, boot_id: &str) -> ResidentStore {
+    pub(crate) fn new(state_dir: &Path, boot_id: &str) -> ResidentStore {
         ResidentStore(BootFile::new(state_dir, "residents.json", boot_id))
     }
 
     /// Those of this boot; what cannot be read is ignored.
-    pub(in crate::daemon) fn load(&self) -> Vec<Resident> {
+    pub(crate) fn load(&self) -> Vec<Resident> {
         self.0.load::<Record>().residents
     }
 
     /// Replaces those in the file; without any, it is removed.
-    pub(in crate::daemon) fn keep(&self, residents: &[Resident]) {
+    pub(crate) fn keep(&self, residents: &[Resident]) {
         let outcome = match residents.is_empty() {
             true => self.0.remove(),
             false => self.0.write(&Record { residents: residents.to_vec() }),
@@ -107,7 +107,7 @@ impl ResidentStore {
 
 /// Adds `displaced` to the `known` ones. One that is displaced again belongs where it was first, and so does
 /// one that was started in the [`REST_CGROUP`] by such a process.
-pub(in crate::daemon) fn displace(known: &mut Vec<Resident>, displaced: &[Resident]) {
+pub(crate) fn displace(known: &mut Vec<Resident>, displaced: &[Resident]) {
     for new in displaced {
         let same = |one: &Resident| (one.pid, one.start_ticks) == (new.pid, new.start_ticks);
         let earlier = known.iter().position(|one| same(one) && one.to == new.from);
@@ -126,7 +126,7 @@ pub(in crate::daemon) fn displace(known: &mut Vec<Resident>, displaced: &[Reside
 /// # Errors
 /// The journal cannot be written: then nothing more may be changed. A process that the kernel refuses to move
 /// stays where it is, with a line in the log.
-pub(in crate::daemon) fn bring_home<K: KernFs>(
+pub(crate) fn bring_home<K: KernFs>(
     enforcer: &mut Enforcer<'_, K>,
     proc: DirId,
     nodes: &[TreeNode],
@@ -199,7 +199,7 @@ fn processes_of(kernel: &mut impl KernFs, path: &Path) -> Vec<u32> {
 }
 
 /// The finding on those of `residents` that are where they were put: they have no tenant.
-pub(in crate::daemon) fn finding(
+pub(crate) fn finding(
     kernel: &mut impl KernFs,
     layout: &Layout,
     residents: &[Resident],

@@ -33,10 +33,10 @@ use super::processes::{EVACUATIONS, ancestor, move_to, processes_at};
 use super::removal::{origins, remove_made};
 use super::residence::{Residence, made_inside};
 pub use super::restored::Restored;
-use crate::host::enforce::{CONTROLLERS, SUBTREE_CONTROL};
-use crate::host::journal::Entry;
-use crate::host::kernfs::{DirId, KernError, KernFs};
-use crate::host::process;
+use tenantd_host::enforce::{CONTROLLERS, SUBTREE_CONTROL};
+use tenantd_host::journal::Entry;
+use tenantd_host::kernfs::{DirId, KernError, KernFs};
+use tenantd_host::process;
 
 /// How much of what the agent has done is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub fn put_back(
 
 /// Undoes what was done to processes and to files other than those of controllers: the first two passes. Returns the
 /// files that were refused as well.
-pub(in crate::daemon) fn put_contents_back<'a>(
+pub(crate) fn put_contents_back<'a>(
     kernel: &mut impl KernFs,
     proc: DirId,
     entries: &'a [Entry],
@@ -112,7 +112,7 @@ pub(in crate::daemon) fn put_contents_back<'a>(
 
 /// Disables controllers, and removes the cgroups that were made: the other passes. The files that were `refused` are
 /// tried again, as the kernel bounds them by what these cgroups held.
-pub(in crate::daemon) fn remove_cgroups<'a>(
+pub(crate) fn remove_cgroups<'a>(
     kernel: &mut impl KernFs,
     proc: DirId,
     entries: &'a [Entry],

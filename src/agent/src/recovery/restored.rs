@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use super::residents::Resident;
-use crate::host::cgroup::ReadError;
-use crate::host::journal::Entry;
-use crate::host::kernfs::KernError;
+use tenantd_host::cgroup::ReadError;
+use tenantd_host::journal::Entry;
+use tenantd_host::kernfs::KernError;
 
 /// The result of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct Restored {
 
 /// Why something was not restored.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::daemon) enum NotBack {
+pub(crate) enum NotBack {
     #[error(transparent)]
     Kernel(#[from] KernError),
     #[error(transparent)]
@@ -69,7 +69,7 @@ impl NotBack {
 
 impl Restored {
     /// Counts a success. What is gone is a success too, but is not counted. Otherwise `entries` are owed.
-    pub(in crate::daemon) fn note<'a, E: Into<NotBack>>(
+    pub(crate) fn note<'a, E: Into<NotBack>>(
         &mut self,
         outcome: Result<(), E>,
         entries: impl IntoIterator<Item = &'a Entry>,
@@ -111,19 +111,19 @@ impl Restored {
         entries.for_each(|entry| self.owe(entry));
     }
 
-    pub(in crate::daemon) fn fail(&mut self, failure: String, entry: &Entry) {
+    pub(crate) fn fail(&mut self, failure: String, entry: &Entry) {
         self.failures.push(failure);
         self.owe(entry);
     }
 
-    pub(in crate::daemon) fn owe(&mut self, entry: &Entry) {
+    pub(crate) fn owe(&mut self, entry: &Entry) {
         if !self.owed.contains(entry) {
             self.owed.push(entry.clone());
         }
     }
 
     /// Whether `entry` is still to be restored. Files of the agent's own cgroups are removed with them.
-    pub(in crate::daemon) fn owes(&self, entry: &Entry) -> bool {
+    pub(crate) fn owes(&self, entry: &Entry) -> bool {
         let is_inside = |path: &Path| {
             let mut owed = self.owed.iter();
             owed.any(|owed| matches!(owed, Entry::Made { path: made, .. } if made == path))

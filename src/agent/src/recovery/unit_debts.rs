@@ -4,29 +4,29 @@
 //! value, and systemd forgets that it was set. A due that is not settled stays in the journal, and nothing
 //! else does.
 
-use crate::host::journal::{Entry, UnitHeld};
-use crate::host::systemd::{Property, Setting, UnitState};
+use tenantd_host::journal::{Entry, UnitHeld};
+use tenantd_host::systemd::{Property, Setting, UnitState};
 
 /// What is to be given back of one unit.
-pub(in crate::daemon) struct Debt<'a> {
-    pub(in crate::daemon) unit: &'a str,
-    pub(in crate::daemon) life: &'a str,
-    pub(in crate::daemon) dues: Vec<Due<'a>>,
+pub(crate) struct Debt<'a> {
+    pub(crate) unit: &'a str,
+    pub(crate) life: &'a str,
+    pub(crate) dues: Vec<Due<'a>>,
     /// Whether systemd may have it in its memory.
-    pub(in crate::daemon) may_be_loaded: bool,
+    pub(crate) may_be_loaded: bool,
 }
 
 /// What is to be given back of one property.
-pub(in crate::daemon) struct Due<'a> {
-    pub(in crate::daemon) held: Setting,
+pub(crate) struct Due<'a> {
+    pub(crate) held: Setting,
     /// The text of the drop-in that held it, where there was one.
-    pub(in crate::daemon) drop_in: Option<&'a str>,
-    pub(in crate::daemon) stage: Stage,
-    pub(in crate::daemon) entry: &'a Entry,
+    pub(crate) drop_in: Option<&'a str>,
+    pub(crate) stage: Stage,
+    pub(crate) entry: &'a Entry,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::daemon) enum Stage {
+pub(crate) enum Stage {
     /// Nothing was done about it, or it has to wait.
     Owed,
     /// It is set, if there is anything to be set; systemd has not yet forgotten that it was.
@@ -36,15 +36,15 @@ pub(in crate::daemon) enum Stage {
 }
 
 /// A slice that was started.
-pub(in crate::daemon) struct Started<'a> {
-    pub(in crate::daemon) unit: &'a str,
-    pub(in crate::daemon) is_settled: bool,
-    pub(in crate::daemon) entry: &'a Entry,
+pub(crate) struct Started<'a> {
+    pub(crate) unit: &'a str,
+    pub(crate) is_settled: bool,
+    pub(crate) entry: &'a Entry,
 }
 
 /// What was recorded of each unit, without properties that another program has set since the agent did. What an earlier
 /// agent has set, and could not give back, is still to be given back.
-pub(in crate::daemon) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
+pub(crate) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
     let is_theirs = |of: &str, of_property: Property| {
         entries.iter().any(|entry| {
             matches!(entry, Entry::UnitTheirs { unit, property, ours: Some(_) }
@@ -109,7 +109,7 @@ pub(super) fn started<'a>(entries: &'a [Entry]) -> Vec<Started<'a>> {
 
 impl<'a> Due<'a> {
     /// What has to be set instead, where the unit has another value by now than the one that was restored.
-    pub(in crate::daemon) fn changed(&self, state: &UnitState) -> Option<Due<'a>> {
+    pub(crate) fn changed(&self, state: &UnitState) -> Option<Due<'a>> {
         let now = state.held.iter().find(|held| held.setting.property == self.held.property)?;
         let is_changed = self.stage == Stage::Paid && now.setting != self.held;
         is_changed.then(|| Due { held: now.setting.clone(), stage: Stage::Owed, ..*self })
@@ -117,21 +117,18 @@ impl<'a> Due<'a> {
 }
 
 impl Debt<'_> {
-    pub(in crate::daemon) fn properties(
-        &self,
-        is_meant: impl Fn(&Due<'_>) -> bool,
-    ) -> Vec<Property> {
+    pub(crate) fn properties(&self, is_meant: impl Fn(&Due<'_>) -> bool) -> Vec<Property> {
         self.dues.iter().filter(|due| is_meant(due)).map(|due| due.held.property).collect()
     }
 
     /// What is to be set of it.
-    pub(in crate::daemon) fn set(&self) -> Vec<Setting> {
+    pub(crate) fn set(&self) -> Vec<Setting> {
         let is_set = |due: &&Due<'_>| due.stage == Stage::Set;
         self.dues.iter().filter(is_set).map(|due| due.held.clone()).collect()
     }
 
     /// Moves what is in stage `from` to stage `to`.
-    pub(in crate::daemon) fn advance(&mut self, from: Stage, to: Stage) {
+    pub(crate) fn advance(&mut self, from: Stage, to: Stage) {
         let dues = self.dues.iter_mut().filter(|due| due.stage == from);
         dues.for_each(|due| due.stage = to);
     }

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use tracing::info;
 
 use super::all_cpus::all_cpus;
-use crate::control::plan::{Knob, Value};
-use crate::host::cgroup::{self, Dialect, Layout, Tree};
-use crate::host::enforce::{EnforceError, taken};
-use crate::host::kernfs::{DirId, KernError, KernFs};
-use crate::host::systemd::{Property, Setting, UnitState};
-use crate::policy::model::{HierarchyChoice, RootChoice};
-use crate::units::{Bytes, Limit};
+use tenantd_control::plan::{Knob, Value};
+use tenantd_core::units::{Bytes, Limit};
+use tenantd_host::cgroup::{self, Dialect, Layout, Tree};
+use tenantd_host::enforce::{EnforceError, taken};
+use tenantd_host::kernfs::{DirId, KernError, KernFs};
+use tenantd_host::systemd::{Property, Setting, UnitState};
+use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
 /// A unit that was set, and what of it is not seen in its files yet.
 pub(super) struct Waiting {

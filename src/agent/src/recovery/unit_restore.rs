@@ -1,6 +1,6 @@
 //! Giving units back to systemd as they were, from the journal alone.
 //!
-//! [`crate::host::systemd`] explains why these steps are needed. For all units: properties are set to their
+//! [`tenantd_host::systemd`] explains why these steps are needed. For all units: properties are set to their
 //! old values, and the files are awaited; drop-ins that were not there are removed. Slices that were started are
 //! stopped, children first, if no unit needs them (`unit_stop`). Then systemd reloads its configuration, once. Where
 //! it has another value for a property after that than the one restored, the administrator has set it permanently
@@ -48,14 +48,14 @@ use super::unit_debts::{Debt, Due, Leftover, Stage, Started, debts, leftovers, s
 use super::unit_files::{UnitFiles, Waiting};
 use super::unit_session::{LOOK_EVERY, LOOKS, Session};
 use super::unit_write_back::write_back;
-use crate::host::journal::Entry;
-use crate::host::kernfs::{DirId, KernFs};
-use crate::host::systemd::{Order, Property, Reply, Setting, UnitError, UnitManager, UnitState};
+use tenantd_host::journal::Entry;
+use tenantd_host::kernfs::{DirId, KernFs};
+use tenantd_host::systemd::{Order, Property, Reply, Setting, UnitError, UnitManager, UnitState};
 
 /// Undoes what `entries` (oldest first) say of units; what it could not is owed afterwards.
 ///
 /// `units` is the manager that the agent has used, so that no earlier order is carried out later.
-pub(in crate::daemon) fn put_back(
+pub(crate) fn put_back(
     kernel: &mut impl KernFs,
     proc: DirId,
     units: Option<Box<dyn UnitManager>>,

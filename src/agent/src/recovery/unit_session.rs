@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::deadline::Deadline;
 use super::restore::{Extent, Restored};
 use super::unit_files::UnitFiles;
-use crate::host::systemd::{Order, Reply, UnitError, UnitManager, UnitState, carry_out_all};
+use tenantd_host::systemd::{Order, Reply, UnitError, UnitManager, UnitState, carry_out_all};
 
 /// How often the files are read without a change for values that systemd has accepted, and the wait between two
 /// readings.

@@ -13,8 +13,8 @@ use tracing::info;
 
 use super::unit_debts::Started;
 use super::unit_session::{LOOK_EVERY, LOOKS, Session};
-use crate::host::kernfs::KernFs;
-use crate::host::systemd::{Order, UnitError, UnitState};
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::systemd::{Order, UnitError, UnitState};
 
 impl<K: KernFs> Session<'_, K> {
     /// Stops slices that were started, those without children first.

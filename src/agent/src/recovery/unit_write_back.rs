@@ -6,10 +6,10 @@
 use super::restore::Restored;
 use super::unit_debts::{Debt, Stage};
 use super::unit_files::{UnitFiles, Waiting};
-use crate::host::cgroup::Dialect;
-use crate::host::enforce::EnforceError;
-use crate::host::kernfs::{DirId, KernFs};
-use crate::host::systemd::Setting;
+use tenantd_host::cgroup::Dialect;
+use tenantd_host::enforce::EnforceError;
+use tenantd_host::kernfs::{DirId, KernFs};
+use tenantd_host::systemd::Setting;
 
 /// Writes what a unit held into its files in `dir`, which it closes, and says what could not be written.
 pub(super) fn write_back<K: KernFs>(

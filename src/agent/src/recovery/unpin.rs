@@ -18,7 +18,7 @@ use nix::errno::Errno;
 use super::all_cpus::unconfine;
 use super::processes::{evacuate, move_all};
 use super::wait_budget::WaitBudget;
-use crate::host::kernfs::{DirId, KernError, KernFs};
+use tenantd_host::kernfs::{DirId, KernError, KernFs};
 
 /// How often processes are moved and the write is tried: they may fork meanwhile.
 const TRIES: usize = 16;
@@ -27,11 +27,7 @@ const TRIES: usize = 16;
 ///
 /// # Errors
 /// The kernel refused; every process is then where it was, if the kernel allowed it.
-pub(in crate::daemon) fn unpin(
-    kernel: &mut impl KernFs,
-    dir: DirId,
-    file: &str,
-) -> Result<(), KernError> {
+pub(crate) fn unpin(kernel: &mut impl KernFs, dir: DirId, file: &str) -> Result<(), KernError> {
     let Some(Aside { above, name }) = Aside::of(kernel, dir)? else {
         // The legacy hierarchy.
         let path = kernel.dir_path(dir);
@@ -50,7 +46,7 @@ pub(in crate::daemon) fn unpin(
 ///
 /// # Errors
 /// As [`unpin`].
-pub(in crate::daemon) fn bring_back(kernel: &mut impl KernFs, dir: DirId) -> Result<(), KernError> {
+pub(crate) fn bring_back(kernel: &mut impl KernFs, dir: DirId) -> Result<(), KernError> {
     let Some(Aside { above, name }) = Aside::of(kernel, dir)? else { return Ok(()) };
     let path = kernel.dir_path(above).join(&name);
     let outcome = match kernel.open_dir(&path) {

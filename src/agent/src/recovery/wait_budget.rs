@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::host::kernfs::KernFs;
+use tenantd_host::kernfs::KernFs;
 
 /// How long processes that are about to end are waited for, in all.
 const WAIT_MAX: Duration = Duration::from_secs(1);

@@ -11,15 +11,15 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 
-use crate::control::control_loop::ControlLoop;
-use crate::control::finding::{Code, Finding};
-use crate::daemon::backend::access::HostAccess;
-use crate::daemon::backend::backends::Backends;
-use crate::host::cgroup::Facet;
-use crate::host::journal::Entry;
-use crate::host::kernfs::KernFs;
-use crate::host::process;
-use crate::units::Bytes;
+use crate::backend::access::HostAccess;
+use crate::backend::backends::Backends;
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::finding::{Code, Finding};
+use tenantd_core::units::Bytes;
+use tenantd_host::cgroup::Facet;
+use tenantd_host::journal::Entry;
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::process;
 
 /// Ticks from one look at all tenants to the next.
 const LOOK_TICKS: u64 = 30;

@@ -15,14 +15,14 @@ use std::rc::Rc;
 
 use super::effect;
 use super::outsiders::Outsiders;
-use crate::control::fairness::FAIR_ERROR_MAX;
-use crate::control::finding::Finding;
-use crate::control::tree::{Ancestor, Tree};
-use crate::daemon::backend::access::HostAccess;
-use crate::daemon::backend::ancestry::GovernedAbove;
-use crate::daemon::backend::backends::Backends;
-use crate::host::cgroup::{Dialect, Facet};
-use crate::host::kernfs::KernFs;
+use crate::backend::access::HostAccess;
+use crate::backend::ancestry::GovernedAbove;
+use crate::backend::backends::Backends;
+use tenantd_control::fairness::FAIR_ERROR_MAX;
+use tenantd_control::finding::Finding;
+use tenantd_control::tree::{Ancestor, Tree};
+use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_host::kernfs::KernFs;
 
 /// The last findings above and beside the tenants.
 #[derive(Debug, Default)]

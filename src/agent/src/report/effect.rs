@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::control::finding::{Code, Finding};
-use crate::daemon::backend::access::HostAccess;
-use crate::host::cgroup::{Dialect, Facet, parse};
-use crate::host::kernfs::{KernError, KernFs};
-use crate::units::Limit;
+use crate::backend::access::HostAccess;
+use tenantd_control::finding::{Code, Finding};
+use tenantd_core::units::Limit;
+use tenantd_host::cgroup::{Dialect, Facet, parse};
+use tenantd_host::kernfs::{KernError, KernFs};
 
 /// Obstacles that affect every tenant alike, found once at the start.
 pub(super) fn standing<K: KernFs>(host: &mut HostAccess<K>, has_root: bool) -> Vec<Finding> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use crate::control::finding::Finding;
+use tenantd_control::finding::Finding;
 
 /// A finding that comes and goes is logged at most once in this time.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -114,7 +114,7 @@ fn key(finding: &Finding) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::finding::Code;
+    use tenantd_control::finding::Code;
 
     fn finding(tenant: &str, text: &str) -> Finding {
         match tenant {

@@ -13,10 +13,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::daemon::backend::access::HostAccess;
-use crate::host::cgroup::{self, Dialect, Facet};
-use crate::host::enforce::AGENT_CGROUP;
-use crate::host::kernfs::KernFs;
+use crate::backend::access::HostAccess;
+use tenantd_host::cgroup::{self, Dialect, Facet};
+use tenantd_host::enforce::AGENT_CGROUP;
+use tenantd_host::kernfs::KernFs;
 
 /// Most cgroups that are read in one place.
 const SIBLINGS_MAX: usize = 1024;

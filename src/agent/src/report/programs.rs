@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::daemon::backend::access::HostAccess;
-use crate::host::kernfs::KernFs;
-use crate::host::process;
-use crate::kernel_text::proc_files::process_numbers;
+use crate::backend::access::HostAccess;
+use tenantd_core::kernel_text::proc_files::process_numbers;
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::process;
 
 /// Processes are read again after this time.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);

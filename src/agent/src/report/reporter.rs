@@ -11,24 +11,24 @@ use super::competition::{self, Competition};
 use super::finding_log::FindingLog;
 use super::surroundings::{self, Neighbourhood};
 use super::{effect, status, trace};
-use crate::control::control_loop::ControlLoop;
-use crate::control::drift::Drift;
-use crate::control::finding::Finding;
-use crate::control::plan::{Action, Knob};
-use crate::control::reason::Surroundings;
-use crate::control::sample::HostSample;
-use crate::control::status::{ActionStatus, AgentStatus, Status, Thresholds};
-use crate::control::step::Decision;
-use crate::control::trace::{Outcome, Spelling, Trace};
-use crate::control::tree::Tree;
-use crate::daemon::backend::access::HostAccess;
-use crate::daemon::backend::backends::Backends;
-use crate::host::kernfs::KernFs;
-use crate::policy::model::{CpusPolicy, Mode};
+use crate::backend::access::HostAccess;
+use crate::backend::backends::Backends;
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::drift::Drift;
+use tenantd_control::finding::Finding;
+use tenantd_control::plan::{Action, Knob};
+use tenantd_control::reason::Surroundings;
+use tenantd_control::sample::HostSample;
+use tenantd_control::status::{ActionStatus, AgentStatus, Status, Thresholds};
+use tenantd_control::step::Decision;
+use tenantd_control::trace::{Outcome, Spelling, Trace};
+use tenantd_control::tree::Tree;
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::model::{CpusPolicy, Mode};
 
 /// The state that readers see.
 #[derive(Debug)]
-pub(in crate::daemon) struct Reporter {
+pub(crate) struct Reporter {
     status: Arc<Status>,
     trace: Arc<Trace>,
     spelling: Spelling,
@@ -53,21 +53,21 @@ pub(in crate::daemon) struct Reporter {
 
 /// One finished tick.
 #[derive(Debug)]
-pub(in crate::daemon) struct TickReport<'a, K> {
-    pub(in crate::daemon) now: Duration,
-    pub(in crate::daemon) host_sample: HostSample,
-    pub(in crate::daemon) host: &'a HostAccess<K>,
-    pub(in crate::daemon) backends: &'a Backends,
-    pub(in crate::daemon) control: &'a ControlLoop,
-    pub(in crate::daemon) decision: Decision,
+pub(crate) struct TickReport<'a, K> {
+    pub(crate) now: Duration,
+    pub(crate) host_sample: HostSample,
+    pub(crate) host: &'a HostAccess<K>,
+    pub(crate) backends: &'a Backends,
+    pub(crate) control: &'a ControlLoop,
+    pub(crate) decision: Decision,
     /// The actions that were carried out, as they were before that.
-    pub(in crate::daemon) actions: Vec<ActionStatus>,
-    pub(in crate::daemon) findings: Vec<Finding>,
+    pub(crate) actions: Vec<ActionStatus>,
+    pub(crate) findings: Vec<Finding>,
 }
 
 impl Reporter {
     /// Nothing is reported yet.
-    pub(in crate::daemon) fn new<K>(host: &HostAccess<K>) -> Reporter {
+    pub(crate) fn new<K>(host: &HostAccess<K>) -> Reporter {
         Reporter {
             status: Arc::default(),
             trace: Arc::default(),
@@ -88,37 +88,37 @@ impl Reporter {
     }
 
     /// The status of the last tick.
-    pub(in crate::daemon) fn status(&self) -> &Arc<Status> {
+    pub(crate) fn status(&self) -> &Arc<Status> {
         &self.status
     }
 
     /// The trace of the last tick.
-    pub(in crate::daemon) fn trace(&self) -> &Arc<Trace> {
+    pub(crate) fn trace(&self) -> &Arc<Trace> {
         &self.trace
     }
 
     /// Changes the published status between two ticks.
-    pub(in crate::daemon) fn amend(&mut self, change: impl FnOnce(&mut Status)) {
+    pub(crate) fn amend(&mut self, change: impl FnOnce(&mut Status)) {
         change(Arc::make_mut(&mut self.status));
     }
 
     /// Sets or clears the finding that is published with each tick.
-    pub(in crate::daemon) fn set_notice(&mut self, notice: Option<Finding>) {
+    pub(crate) fn set_notice(&mut self, notice: Option<Finding>) {
         self.notice = notice;
     }
 
     /// Counts ticks that never came or decided nothing.
-    pub(in crate::daemon) fn count_skipped(&mut self, nr: u64) {
+    pub(crate) fn count_skipped(&mut self, nr: u64) {
         self.nr_skipped_ticks = self.nr_skipped_ticks.saturating_add(nr);
     }
 
     /// All of them.
-    pub(in crate::daemon) fn nr_skipped_ticks(&self) -> u64 {
+    pub(crate) fn nr_skipped_ticks(&self) -> u64 {
         self.nr_skipped_ticks
     }
 
     /// Counts a policy that was taken up.
-    pub(in crate::daemon) fn count_reload(&mut self) {
+    pub(crate) fn count_reload(&mut self) {
         // Other processes may be claimed now.
         self.charged = Charged::default();
         self.nr_reloads += 1;
@@ -127,7 +127,7 @@ impl Reporter {
     // --- obstacles ---
 
     /// Looks for obstacles that affect every tenant alike; they depend on whether anything is written.
-    pub(in crate::daemon) fn find_obstacles<K: KernFs>(
+    pub(crate) fn find_obstacles<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         backends: &Backends,
@@ -143,19 +143,19 @@ impl Reporter {
     }
 
     /// The node `n` is `kept[n]` from now on.
-    pub(in crate::daemon) fn renumber(&mut self, kept: &[Option<usize>]) {
+    pub(crate) fn renumber(&mut self, kept: &[Option<usize>]) {
         self.competition.renumber(kept);
         self.around.renumber(kept);
         self.charged.renumber(kept);
     }
 
     /// The same where the nodes stay and their members came or went: a node's own cgroup may be a member's now.
-    pub(in crate::daemon) fn renumber_cgroups(&mut self, kept: &[Option<usize>]) {
+    pub(crate) fn renumber_cgroups(&mut self, kept: &[Option<usize>]) {
         self.competition.renumber(kept);
     }
 
     /// Looks around the tenants that lack something.
-    pub(in crate::daemon) fn look_around<K: KernFs>(
+    pub(crate) fn look_around<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         backends: &Backends,
@@ -174,12 +174,12 @@ impl Reporter {
     }
 
     /// What was found around a tenant.
-    pub(in crate::daemon) fn surroundings(&self, number: usize) -> Option<Box<Surroundings>> {
+    pub(crate) fn surroundings(&self, number: usize) -> Option<Box<Surroundings>> {
         self.around.of(number)
     }
 
     /// Checks what is above and beside the tenants.
-    pub(in crate::daemon) fn find_competition<K: KernFs>(
+    pub(crate) fn find_competition<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         backends: &Backends,
@@ -195,7 +195,7 @@ impl Reporter {
     }
 
     /// Looks for memory of moved processes that is charged elsewhere.
-    pub(in crate::daemon) fn look_for_charges<K: KernFs>(
+    pub(crate) fn look_for_charges<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         backends: &Backends,
@@ -205,13 +205,13 @@ impl Reporter {
     }
 
     /// The findings that every tick begins with.
-    pub(in crate::daemon) fn standing_findings(&mut self) -> Vec<Finding> {
+    pub(crate) fn standing_findings(&mut self) -> Vec<Finding> {
         let standing = self.standing.iter().chain(&self.notice).cloned();
         standing.chain(self.late_findings.drain(..)).collect()
     }
 
     /// Written values that cannot take effect.
-    pub(in crate::daemon) fn effect_findings<K>(
+    pub(crate) fn effect_findings<K>(
         &self,
         host: &HostAccess<K>,
         backends: &Backends,
@@ -238,21 +238,17 @@ impl Reporter {
     // --- one tick ---
 
     /// Notes what was written after the last tick.
-    pub(in crate::daemon) fn note_late<'a>(
-        &mut self,
-        tree: &Tree,
-        actions: impl Iterator<Item = &'a Action>,
-    ) {
+    pub(crate) fn note_late<'a>(&mut self, tree: &Tree, actions: impl Iterator<Item = &'a Action>) {
         self.late_actions.extend(status::action_statuses(tree, &self.spelling, actions));
     }
 
     /// Notes what was found after the last tick.
-    pub(in crate::daemon) fn note_late_findings(&mut self, findings: Vec<Finding>) {
+    pub(crate) fn note_late_findings(&mut self, findings: Vec<Finding>) {
         self.late_findings.extend(findings);
     }
 
     /// What was carried out since the last tick, and of this decision, as text. In mode observe the whole decision.
-    pub(in crate::daemon) fn spell_actions<K>(
+    pub(crate) fn spell_actions<K>(
         &mut self,
         host: &HostAccess<K>,
         backends: &Backends,
@@ -283,7 +279,7 @@ impl Reporter {
     }
 
     /// Logs foreign writes.
-    pub(in crate::daemon) fn log_drifts<K>(
+    pub(crate) fn log_drifts<K>(
         &self,
         host: &HostAccess<K>,
         control: &ControlLoop,
@@ -300,7 +296,7 @@ impl Reporter {
     }
 
     /// This tick decided nothing: the last decision stays in force, and what was found with it stays true.
-    pub(in crate::daemon) fn skip(&mut self, tick: u64, findings: &[Finding], now: Duration) {
+    pub(crate) fn skip(&mut self, tick: u64, findings: &[Finding], now: Duration) {
         let decided = self.decided.get_or_insert_with(|| self.status.finding_records.clone());
         let mut all = decided.clone();
         all.extend(findings.iter().filter(|new| !decided.contains(new)).cloned());
@@ -313,7 +309,7 @@ impl Reporter {
     }
 
     /// Publishes a tick.
-    pub(in crate::daemon) fn publish<K>(&mut self, report: TickReport<'_, K>) {
+    pub(crate) fn publish<K>(&mut self, report: TickReport<'_, K>) {
         let TickReport { now, host_sample, host, backends, control, .. } = report;
         let TickReport { mut decision, actions, findings, .. } = report;
         self.decided = None;
@@ -374,7 +370,7 @@ impl Reporter {
     }
 
     /// What the agent itself cost, published with the status of the last tick.
-    pub(in crate::daemon) fn note_cost(&mut self, cost: AgentStatus) {
+    pub(crate) fn note_cost(&mut self, cost: AgentStatus) {
         self.amend(|status| status.agent = cost);
     }
 }

@@ -2,23 +2,23 @@
 
 use std::borrow::Cow;
 
-use crate::control::capacity::Capacity;
-use crate::control::control_loop::ControlLoop;
-use crate::control::demand::Demand;
-use crate::control::fault::{Fault, Faults};
-use crate::control::plan::{Action, Knob, Value};
-use crate::control::reason::Reason;
-use crate::control::sample::HostSample;
-use crate::control::state::NodeState;
-use crate::control::status::{
+use tenantd_control::capacity::Capacity;
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::demand::Demand;
+use tenantd_control::fault::{Fault, Faults};
+use tenantd_control::plan::{Action, Knob, Value};
+use tenantd_control::reason::Reason;
+use tenantd_control::sample::HostSample;
+use tenantd_control::state::NodeState;
+use tenantd_control::status::{
     ActionStatus, FaultStatus, FaultsStatus, GroupStatus, HostStatus, ReasonStatus, TenantStatus,
 };
-use crate::control::trace::Spelling;
-use crate::control::tree::{Tree, TreeNode};
-use crate::control::usage::Tally;
-use crate::control::would_get::would_get;
-use crate::fair::measure;
-use crate::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd_control::trace::Spelling;
+use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_control::usage::Tally;
+use tenantd_control::would_get::would_get;
+use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd_fair::measure;
 
 /// The machine in this tick.
 pub(super) fn host_status(

@@ -12,17 +12,17 @@ use std::time::Duration;
 use super::competition::Competition;
 use super::outsiders::Outsiders;
 use super::programs::Programs;
-use crate::control::control_loop::ControlLoop;
-use crate::control::finding::Finding;
-use crate::control::plan::Knob;
-use crate::control::reason::{LimitAbove, Outsider, Surroundings};
-use crate::daemon::backend::access::HostAccess;
-use crate::daemon::backend::backends::Backends;
-use crate::daemon::backend::bounds;
-use crate::host::cgroup::{self, Facet, Tree};
-use crate::host::kernfs::KernFs;
-use crate::kernel_text::text_of_path;
-use crate::resource::{CPU, Resource};
+use crate::backend::access::HostAccess;
+use crate::backend::backends::Backends;
+use crate::backend::bounds;
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::finding::Finding;
+use tenantd_control::plan::Knob;
+use tenantd_control::reason::{LimitAbove, Outsider, Surroundings};
+use tenantd_core::kernel_text::text_of_path;
+use tenantd_core::resource::{CPU, Resource};
+use tenantd_host::cgroup::{self, Facet, Tree};
+use tenantd_host::kernfs::KernFs;
 
 /// Outsiders that are named for each tenant.
 const NAMED_MAX: usize = 3;

@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::competition::Competition;
-use crate::control::control_loop::ControlLoop;
-use crate::control::finding::Finding;
-use crate::control::plan::{Knob, Value, Wanted};
-use crate::control::state::{NodeState, Retry, without_threads};
-use crate::control::step::Decision;
-use crate::control::trace::{Counters, Outcome, Record, Seen, Spelling, Trace, ValueRecord};
-use crate::daemon::backend::access::HostAccess;
-use crate::daemon::backend::backends::Backends;
-use crate::host::cgroup::{Dialect, Facet, Layout, Tree};
-use crate::kernel_text::text_of_path;
-use crate::units::Limit;
+use crate::backend::access::HostAccess;
+use crate::backend::backends::Backends;
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::finding::Finding;
+use tenantd_control::plan::{Knob, Value, Wanted};
+use tenantd_control::state::{NodeState, Retry, without_threads};
+use tenantd_control::step::Decision;
+use tenantd_control::trace::{Counters, Outcome, Record, Seen, Spelling, Trace, ValueRecord};
+use tenantd_core::kernel_text::text_of_path;
+use tenantd_core::units::Limit;
+use tenantd_host::cgroup::{Dialect, Facet, Layout, Tree};
 
 /// The inputs of an explanation.
 #[derive(Debug)]

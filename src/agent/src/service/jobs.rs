@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_gettime};
 
 use super::run::Service;
-use crate::daemon::agent::Agent;
-use crate::daemon::agent::jobs::JobAnswer;
-use crate::host::kernfs::KernFs;
-use crate::varlink::bridge::{AgentEnd, JobCall, json};
+use crate::agent::Agent;
+use crate::agent::jobs::JobAnswer;
+use tenantd_host::kernfs::KernFs;
+use tenantd_varlink::bridge::{AgentEnd, JobCall, json};
 
 /// Calls that are taken in one turn.
 const CALLS_MAX: usize = 16;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 
-use crate::policy::is_policy_file;
+use tenantd_policy::is_policy_file;
 
 /// The time without events before the policy is read.
 pub(super) const STILL: Duration = Duration::from_millis(200);

@@ -2,11 +2,11 @@
 //!
 //! [`Service`] runs between two sleeps of the [`EventLoop`]: it ticks and publishes, makes the changes that
 //! were requested on the socket, reloads the policy, and notifies the service manager. It is one thread; the
-//! socket has another, and only [`crate::varlink::bridge`] connects them.
+//! socket has another, and only [`tenantd_varlink::bridge`] connects them.
 //!
 //! Work on behalf of clients has a budget: between two looks at the event loop, which reports stops, ticks and beats of the
 //! watchdog first, at most one change is made and one batch of calls for jobs is taken ([`super::jobs`]). Calls wait in an
-//! inbox that is bounded and gives users turns ([`crate::varlink::bridge`]). A client that requests a thousand reloads delays
+//! inbox that is bounded and gives users turns ([`tenantd_varlink::bridge`]). A client that requests a thousand reloads delays
 //! a tick by one of them.
 
 use std::io;
@@ -19,24 +19,24 @@ use tracing::{error, info, warn};
 
 use super::event_loop::{EventLoop, Wake};
 use super::policy_watch::{PolicyWatch, STILL};
-use crate::control::finding::{Code, Finding};
-use crate::control::status::AgentStatus;
-use crate::daemon::agent::attach::{AttachError, Moved};
-use crate::daemon::agent::{Agent, ChangeError};
-use crate::daemon::backend::claims;
-use crate::host::cost;
-use crate::host::enforce::with_causes;
-use crate::host::kernfs::KernFs;
-use crate::host::notify::Notifier;
-use crate::policy::model::Mode;
-use crate::policy::outline::{Change, ChangeKind, Outline};
-use crate::policy::report::{Report, Severity, Style};
-use crate::policy::{HostFacts, Loaded, load, load_with_host};
-use crate::varlink::bridge::{self, AgentEnd, Command, Governance, Published, json};
-use crate::varlink::error::CallError;
-use crate::varlink::interface::{AttachReply, DetachReply, ModeReply, ReloadReply, RestoreReply};
-use crate::varlink::listen::Listener;
-use crate::varlink::server::{Limits, Server};
+use crate::agent::attach::{AttachError, Moved};
+use crate::agent::{Agent, ChangeError};
+use crate::backend::claims;
+use tenantd_control::finding::{Code, Finding};
+use tenantd_control::status::AgentStatus;
+use tenantd_host::cost;
+use tenantd_host::enforce::with_causes;
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::notify::Notifier;
+use tenantd_policy::model::Mode;
+use tenantd_policy::outline::{Change, ChangeKind, Outline};
+use tenantd_policy::report::{Report, Severity, Style};
+use tenantd_policy::{HostFacts, Loaded, load, load_with_host};
+use tenantd_varlink::bridge::{self, AgentEnd, Command, Governance, Published, json};
+use tenantd_varlink::error::CallError;
+use tenantd_varlink::interface::{AttachReply, DetachReply, ModeReply, ReloadReply, RestoreReply};
+use tenantd_varlink::listen::Listener;
+use tenantd_varlink::server::{Limits, Server};
 
 /// Where the policy is loaded from, each time.
 #[derive(Clone, Debug)]

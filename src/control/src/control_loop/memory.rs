@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use super::ControlLoop;
-use crate::control::demand;
-use crate::control::finding::{Code, Finding};
-use crate::control::memory_alarm::Stage;
-use crate::control::plan::{Knob, Value};
-use crate::control::protect::GROWTH_INTERVALS;
-use crate::control::sample::HostSample;
-use crate::control::squeeze::{self, Cgroup, Holding, Squeeze};
-use crate::control::state::NodeState;
-use crate::control::target::Target;
-use crate::resource::MEMORY;
+use crate::demand;
+use crate::finding::{Code, Finding};
+use crate::memory_alarm::Stage;
+use crate::plan::{Knob, Value};
+use crate::protect::GROWTH_INTERVALS;
+use crate::sample::HostSample;
+use crate::squeeze::{self, Cgroup, Holding, Squeeze};
+use crate::state::NodeState;
+use crate::target::Target;
+use tenantd_core::resource::MEMORY;
 
 /// A cgroup that lacks less than this part of what it wants of its entitlement lacks nothing.
 const LACKING_RATIO: f64 = 0.02;

@@ -1,13 +1,13 @@
-//! Cgroups whose working set is looked for: [`crate::control::probe`] applied.
+//! Cgroups whose working set is looked for: [`crate::probe`] applied.
 
 use std::time::Duration;
 
 use super::ControlLoop;
-use crate::control::memory_alarm::Stage;
-use crate::control::probe::Probed;
-use crate::control::sample::HostSample;
-use crate::control::state::NodeState;
-use crate::resource::MEMORY;
+use crate::memory_alarm::Stage;
+use crate::probe::Probed;
+use crate::sample::HostSample;
+use crate::state::NodeState;
+use tenantd_core::resource::MEMORY;
 
 /// Swap with less room than this part of the memory is as good as none.
 const SWAP_LEFT_RATIO: f64 = 1.0 / 32.0;

@@ -1,11 +1,11 @@
 //! What came of a decision, and what is lost or void since: it counts in the next tick.
 
 use super::{ControlLoop, yielding};
-use crate::control::drift::{self, Observation};
-use crate::control::finding::{Code, Finding};
-use crate::control::pids;
-use crate::control::plan::{Action, Knob};
-use crate::control::state::{NodeState, Outcome};
+use crate::drift::{self, Observation};
+use crate::finding::{Code, Finding};
+use crate::pids;
+use crate::plan::{Action, Knob};
+use crate::state::{NodeState, Outcome};
 
 impl ControlLoop {
     /// Whether `action` is to be tried now: one that failed waits.

@@ -1,7 +1,7 @@
 //! Whose threads are read in the next tick.
 
 use super::ControlLoop;
-use crate::control::thread_budget::{self, Look, Pressed};
+use crate::thread_budget::{self, Look, Pressed};
 
 impl ControlLoop {
     /// What to read of the threads of the node with this number.

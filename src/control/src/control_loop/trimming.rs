@@ -1,15 +1,15 @@
-//! Weights that follow what they bring about: [`crate::control::trim`] applied to the siblings of the tree of cgroups.
+//! Weights that follow what they bring about: [`crate::trim`] applied to the siblings of the tree of cgroups.
 
 use std::time::Duration;
 
 use super::ControlLoop;
-use crate::control::govern;
-use crate::control::plan::{Knob, Value, WEIGHT_DEAD_BAND_RATIO, WEIGHT_EXACT_WITHIN};
-use crate::control::state::NodeState;
-use crate::control::tree::{CgroupParent, Tree};
-use crate::control::trim::{self, Sibling, Trim};
-use crate::control::weight::RANGE;
-use crate::resource::CPU;
+use crate::govern;
+use crate::plan::{Knob, Value, WEIGHT_DEAD_BAND_RATIO, WEIGHT_EXACT_WITHIN};
+use crate::state::NodeState;
+use crate::tree::{CgroupParent, Tree};
+use crate::trim::{self, Sibling, Trim};
+use crate::weight::RANGE;
+use tenantd_core::resource::CPU;
 
 /// How far apart trimmed siblings are at most, unless their open-loop weights are further.
 const APART_MAX: f64 = 100.0;

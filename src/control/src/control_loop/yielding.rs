@@ -1,10 +1,10 @@
 //! Values that the agent leaves to another program for a time, because that program keeps overwriting them.
 
 use super::ControlLoop;
-use crate::control::contest::{Contest, ROUNDS};
-use crate::control::drift::Drift;
-use crate::control::finding::{Code, Finding};
-use crate::control::plan::{Action, Wanted};
+use crate::contest::{Contest, ROUNDS};
+use crate::drift::Drift;
+use crate::finding::{Code, Finding};
+use crate::plan::{Action, Wanted};
 
 impl ControlLoop {
     /// How often the agent gave way to another program since the start.

@@ -40,9 +40,9 @@ use std::cmp::Reverse;
 
 use super::cpuset::CpuSet;
 use super::topology::{Level, Topology};
-use crate::codec::coded;
-use crate::fair::integer::{self, Claim};
 use board::{Assigned, Board};
+use tenantd_core::codec::coded;
+use tenantd_fair::integer::{self, Claim};
 
 /// The kind of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

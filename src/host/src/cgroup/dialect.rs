@@ -18,9 +18,9 @@
 
 use super::mount::{Dialect, Facet};
 use super::parse::{self, Malformed};
-use crate::control::plan::{Knob, Value};
-use crate::resource::{CPU, MEMORY};
-use crate::units::Limit;
+use tenantd_control::plan::{Knob, Value};
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_core::units::Limit;
 
 /// The CFS period that the agent sets with a quota: the kernel's default.
 const PERIOD_USEC: u64 = 100_000;
@@ -212,7 +212,7 @@ fn cpu_max(text: &[u8]) -> Result<Value, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::plan::{Wanted, WeightBand};
+    use tenantd_control::plan::{Wanted, WeightBand};
 
     const BOTH: [Dialect; 2] = [Dialect::Unified, Dialect::Legacy];
 

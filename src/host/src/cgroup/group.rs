@@ -12,10 +12,10 @@ use super::mount::{Dialect, Facet, Layout, Tree};
 use super::parse::{self, Malformed};
 use super::readings::{ReadError, memory_keys, observe_in};
 use super::threads::{self, Threads};
-use crate::control::plan::{Knob, Value};
-use crate::control::sample::{MemorySample, TenantSample};
-use crate::host::kernfs::{DirId, ErrorKind, FileId, KernError, KernFs, Operation};
-use crate::kernel_text::proc_files::process_numbers;
+use crate::kernfs::{DirId, ErrorKind, FileId, KernError, KernFs, Operation};
+use tenantd_control::plan::{Knob, Value};
+use tenantd_control::sample::{MemorySample, TenantSample};
+use tenantd_core::kernel_text::proc_files::process_numbers;
 
 /// Pages of 4 KiB, in which `memory.stat` counts events of pages.
 const PAGES_PER_MIB: u64 = 256;

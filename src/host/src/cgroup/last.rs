@@ -16,7 +16,7 @@
 //! **Properties** (`tests/agent/at_rest.rs`): a charge is seen in the next sample, at rest or not; a tenant at rest costs fewer
 //! reads.
 
-use crate::control::sample::{MemorySample, TenantSample};
+use tenantd_control::sample::{MemorySample, TenantSample};
 
 /// What is known of a cgroup from before.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,4 +1,4 @@
-//! Cgroups of both hierarchies, read and written through [`crate::host::kernfs::KernFs`].
+//! Cgroups of both hierarchies, read and written through [`crate::kernfs::KernFs`].
 //!
 //! | file | contents |
 //! |---|---|

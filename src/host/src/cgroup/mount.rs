@@ -10,10 +10,10 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::kernel_text::mountinfo::{self, CgroupMount};
-use crate::kernel_text::proc_files::{CgroupLine, cgroup_lines};
-use crate::kernel_text::{path_of, text_of_path};
-use crate::policy::model::{HierarchyChoice, RootChoice};
+use tenantd_core::kernel_text::mountinfo::{self, CgroupMount};
+use tenantd_core::kernel_text::proc_files::{CgroupLine, cgroup_lines};
+use tenantd_core::kernel_text::{path_of, text_of_path};
+use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
 /// Which files enforce a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 
 use std::str::{FromStr, from_utf8};
 
-use crate::units::Limit;
+use tenantd_core::units::Limit;
 
 /// Why a text could not be parsed: the line, and what was expected there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use super::dialect::LEGACY_PERIOD;
 use super::mount::{Dialect, Facet, Layout};
 use super::parse::{self, Malformed};
-use crate::control::plan::{Knob, Value};
-use crate::control::sample::{MemorySample, PidsSample, ThreadSample};
-use crate::host::kernfs::{DirId, KernError, KernFs};
+use crate::kernfs::{DirId, KernError, KernFs};
+use tenantd_control::plan::{Knob, Value};
+use tenantd_control::sample::{MemorySample, PidsSample, ThreadSample};
 
 /// Bits of a nanosecond count of a thread that are not kept.
 const FINER_NSEC: u64 = 0xfff;

@@ -13,8 +13,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::host::kernfs::{DirId, KernError, KernFs};
-use crate::kernel_text::proc_files::process_numbers;
+use crate::kernfs::{DirId, KernError, KernFs};
+use tenantd_core::kernel_text::proc_files::process_numbers;
 
 /// Cgroups inside one that are visited at most: a visit takes as long as the times of three threads.
 const VISITS: usize = 16;

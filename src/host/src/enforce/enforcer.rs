@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use super::error::EnforceError;
-use crate::host::cgroup::{Dialect, Facet, Layout, Tree};
-use crate::host::journal::{Entry, Journal};
-use crate::host::kernfs::{DirId, KernError, KernFs};
-use crate::kernel_text::text_of_name;
+use crate::cgroup::{Dialect, Facet, Layout, Tree};
+use crate::journal::{Entry, Journal};
+use crate::kernfs::{DirId, KernError, KernFs};
+use tenantd_core::kernel_text::text_of_name;
 
 /// The child that the agent moves itself into where its own cgroup is the root: a unified cgroup with
 /// controllers for its children must not hold processes itself.
 pub const AGENT_CGROUP: &str = "tenantd.agent";
 
 /// The file that tells which controllers children have.
-pub(crate) const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
+pub const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
 /// The controllers that the agent enables for children, and so the only ones that it disables again; the last one
 /// where tenants are pinned.
-pub(crate) const CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "cpuset"];
+pub const CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "cpuset"];
 
 /// The kernel and the journal, which every change of the host needs.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ impl<K: KernFs> Enforcer<'_, K> {
     }
 
     /// Whether tenants live in `tree`: a cpuset tree of its own is joined only where a tenant is pinned.
-    pub(crate) fn uses(&self, tree: &Tree) -> bool {
+    pub fn uses(&self, tree: &Tree) -> bool {
         self.pins || tree.is_for_all()
     }
 

@@ -3,12 +3,12 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use crate::control::plan::Value;
-use crate::control::state::Refusal;
-use crate::host::cgroup::ReadError;
-use crate::host::journal::JournalError;
-use crate::host::kernfs::KernError;
-use crate::host::systemd::UnitError;
+use crate::cgroup::ReadError;
+use crate::journal::JournalError;
+use crate::kernfs::KernError;
+use crate::systemd::UnitError;
+use tenantd_control::plan::Value;
+use tenantd_control::state::Refusal;
 
 /// Why a change was not made.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +87,7 @@ impl From<JournalError> for EnforceError {
 }
 
 /// An error with its causes, in one line; a cause that it tells already is not told again.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
+pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -102,7 +102,7 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
 
 impl EnforceError {
     /// What the control loop is told of it. A file that is not there was found when the cgroup was opened.
-    pub(crate) fn refusal(&self) -> Refusal {
+    pub fn refusal(&self) -> Refusal {
         Refusal {
             message: (!self.is_gone()).then(|| self.to_string()),
             is_deferred: matches!(self, EnforceError::Deferred(_)),

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use super::enforcer::Enforcer;
 use super::error::EnforceError;
-use crate::host::journal::{Entry, JournalError};
-use crate::host::kernfs::{DirId, KernFs};
+use crate::journal::{Entry, JournalError};
+use crate::kernfs::{DirId, KernFs};
 
 /// The file, of the unified hierarchy: in a hybrid one it is in the tree that accounts pressure.
 const FREEZE: &str = "cgroup.freeze";

@@ -20,8 +20,8 @@ mod remedy;
 mod write;
 
 pub use enforcer::{AGENT_CGROUP, Enforcer};
-pub(crate) use enforcer::{CONTROLLERS, SUBTREE_CONTROL};
+pub use enforcer::{CONTROLLERS, SUBTREE_CONTROL};
 pub use error::EnforceError;
-pub(crate) use error::with_causes;
-pub(crate) use remedy::remedy;
-pub(crate) use write::{cpus_of, taken};
+pub use error::with_causes;
+pub use remedy::remedy;
+pub use write::{cpus_of, taken};

@@ -6,10 +6,10 @@ use nix::errno::Errno;
 
 use super::enforcer::Enforcer;
 use super::error::EnforceError;
-use crate::host::cgroup::Cgroup;
-use crate::host::journal::Entry;
-use crate::host::kernfs::{DirId, KernFs};
-use crate::host::process::Claim;
+use crate::cgroup::Cgroup;
+use crate::journal::Entry;
+use crate::kernfs::{DirId, KernFs};
+use crate::process::Claim;
 
 impl<K: KernFs> Enforcer<'_, K> {
     /// Moves a claimed process into the tenant's cgroup, in every tree that it has. One that is in it in some of the
@@ -68,7 +68,7 @@ impl<K: KernFs> Enforcer<'_, K> {
     }
 
     /// A process that ended meanwhile needs no moving.
-    pub(crate) fn move_into(&mut self, dir: DirId, pid: u32) -> Result<(), EnforceError> {
+    pub fn move_into(&mut self, dir: DirId, pid: u32) -> Result<(), EnforceError> {
         match self.kernel.move_process(dir, pid) {
             Err(error) if error.errno == Errno::ESRCH => Ok(()),
             outcome => Ok(outcome?),

@@ -3,10 +3,10 @@
 
 use nix::errno::Errno;
 
-use crate::control::plan::Knob;
-use crate::host::cgroup::Dialect;
-use crate::host::kernfs::{DirId, KernError, KernFs};
-use crate::units::Bytes;
+use crate::cgroup::Dialect;
+use crate::kernfs::{DirId, KernError, KernFs};
+use tenantd_control::plan::Knob;
+use tenantd_core::units::Bytes;
 
 /// Of a cgroup that runs only where a CPU would idle (`sched_group_set_shares` in `kernel/sched/fair.c`).
 const IDLE: &str = "cpu.idle";
@@ -15,7 +15,7 @@ const BOTH: &str = "memory.memsw.limit_in_bytes";
 
 /// Why `file` of the cgroup in `dir` does not take `text`, which the kernel answered with `error`, and what helps; `None`
 /// where that is not known.
-pub(crate) fn remedy(
+pub fn remedy(
     kernel: &mut impl KernFs,
     dir: DirId,
     (file, text): (&str, &str),

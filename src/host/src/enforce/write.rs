@@ -5,14 +5,14 @@ use nix::errno::Errno;
 use super::enforcer::Enforcer;
 use super::error::EnforceError;
 use super::remedy::remedy;
-use crate::control::plan::{Action, Knob, Value};
-use crate::dop::CpuSet;
-use crate::host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD, Spelling};
-use crate::host::cgroup::{self, Cgroup};
-use crate::host::journal::Entry;
-use crate::host::kernfs::{DirId, KernError, KernFs};
-use crate::resource::Resource;
-use crate::units::{Bytes, Limit};
+use crate::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD, Spelling};
+use crate::cgroup::{self, Cgroup};
+use crate::journal::Entry;
+use crate::kernfs::{DirId, KernError, KernFs};
+use tenantd_control::plan::{Action, Knob, Value};
+use tenantd_core::resource::Resource;
+use tenantd_core::units::{Bytes, Limit};
+use tenantd_dop::CpuSet;
 
 impl<K: KernFs> Enforcer<'_, K> {
     /// Writes one action's value, checks that the file holds it, and returns what it holds.
@@ -158,11 +158,7 @@ impl<K: KernFs> Enforcer<'_, K> {
 
     /// Writes a lower protection of memory into a file of systemd's, which is asked for the same value. The unit's
     /// own value is in the journal.
-    pub(crate) fn write_relief(
-        &mut self,
-        action: &Action,
-        cgroup: &Cgroup,
-    ) -> Result<(), EnforceError> {
+    pub fn write_relief(&mut self, action: &Action, cgroup: &Cgroup) -> Result<(), EnforceError> {
         let dir = cgroup.knob_dir(self.layout, action.knob)?;
         for spelling in self.layout.dialect.spell(action.knob, &action.to) {
             self.kernel.write(dir, spelling.file, &spelling.text)?;
@@ -184,7 +180,7 @@ impl<K: KernFs> Enforcer<'_, K> {
     }
 
     /// A set of CPUs that the kernel took may still be cut down to what the cgroups above allow.
-    pub(crate) fn check_effective(
+    pub fn check_effective(
         &mut self,
         action: &Action,
         cgroup: &Cgroup,
@@ -207,7 +203,7 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// A limit below what cannot be reclaimed does not shrink a tenant, it kills it (on v1 it is refused).
     ///
     /// Looked at anew for each write: a sample may be an interval old, and groups are not sampled at all.
-    pub(crate) fn check_limit_is_safe(
+    pub fn check_limit_is_safe(
         &mut self,
         dir: DirId,
         limit_bytes: u64,
@@ -226,7 +222,7 @@ impl<K: KernFs> Enforcer<'_, K> {
 }
 
 /// The set of CPUs that `file` in `dir` lists; `None` where it lists none that can be understood.
-pub(crate) fn cpus_of(
+pub fn cpus_of(
     kernel: &mut impl KernFs,
     dir: DirId,
     file: &str,
@@ -236,7 +232,7 @@ pub(crate) fn cpus_of(
 }
 
 /// Whether a file that was told `written` and holds `found` took it: weights and pages are rounded.
-pub(crate) fn taken(found: &Value, written: &Value) -> bool {
+pub fn taken(found: &Value, written: &Value) -> bool {
     match (found, written) {
         (Value::Weight(found), Value::Weight(written)) => {
             // A whole unit of cpu.weight, or of cpu.shares, whichever is coarser at this size.

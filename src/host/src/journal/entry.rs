@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::systemd::{Property, Setting};
-use crate::kernel_text::{path_text, path_texts};
+use crate::systemd::{Property, Setting};
+use tenantd_core::kernel_text::{path_text, path_texts};
 
 /// One change of the host, with what is needed to undo it.
 ///

@@ -10,7 +10,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use super::entry::Entry;
-use crate::host::private;
+use crate::private;
 
 /// Why the journal cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -20,7 +20,7 @@ use nix::unistd::{UnlinkatFlags, unlinkat, write};
 
 use super::aside::Aside;
 use super::seam::{DirId, FileId, KernError, KernFs, Operation};
-use crate::host::systemd::{self, UnitManager};
+use crate::systemd::{self, UnitManager};
 
 /// The first size of the read buffer; `memory.stat` of a 6.18 kernel needs about 2 KiB.
 const BUFFER_BYTES: usize = 16 * 1024;

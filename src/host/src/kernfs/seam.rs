@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use crate::host::systemd::UnitManager;
-use crate::kernel_text::{cleaned, text_of_path};
+use crate::systemd::UnitManager;
+use tenantd_core::kernel_text::{cleaned, text_of_path};
 
 /// A kept directory. Dead after [`KernFs::close_dir`]; using a dead one returns EBADF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,7 +6,7 @@
 //!
 //! **Form.** A directory of *segments*, `00000017.rec`, in the order of their numbers. Each begins with the whole control
 //! loop as it was, so that any segment can be replayed without those before it, and goes on with [*events*](
-//! crate::control::event) in *chunks* of a few seconds, each compressed by itself ([`segment`]). The ring drops whole
+//! tenantd_control::event) in *chunks* of a few seconds, each compressed by itself ([`segment`]). The ring drops whole
 //! segments, the oldest first, as soon as it is larger or older than the policy says ([`ring`]).
 //!
 //! **Loss.** A chunk is written by one call when it is complete, so a kill loses the seconds since the last one. It counts

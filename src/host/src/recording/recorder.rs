@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::ring::Bounds;
 use super::segment::{self, Beginning, Clock, Head};
 use super::writer::Writer;
-use crate::codec::Out;
-use crate::control::control_loop::ControlLoop;
-use crate::control::event::{self, Event, Memory, Witness};
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::event::{self, Event, Memory, Witness};
+use tenantd_core::codec::Out;
 
 /// A kill loses what is not in a chunk yet.
 const CHUNK_TIME: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::segment::{self, HEAD_BYTES, Head, Parts};
-use crate::policy::model::HistoryPolicy;
+use tenantd_policy::model::HistoryPolicy;
 
 /// The end of the name of a segment.
 const EXTENSION: &str = "rec";

@@ -1,8 +1,9 @@
 //! One file of a recording: a head, then chunks.
 //!
-//! **Head**, 32 bytes: [`MAGIC`]; the fingerprint of what is recorded ([`crate::control::event::format`]); when it begins,
-//! in milliseconds since 1970. **Chunk**: two parts, tokens and bits ([`crate::codec::Out`]), each with the number of its bytes in the file
-//! and when inflated, four bytes each, the lowest first; then these bytes, in the format of zlib with its checksum.
+//! **Head**, 32 bytes: [`MAGIC`]; the fingerprint of what is recorded ([`tenantd_control::event::format`]); when it begins,
+//! in milliseconds since 1970. **Chunk**: two parts, tokens and bits ([`tenantd_core::codec::Out`]), each with the
+//! number of its bytes in the file and when inflated, four bytes each, the lowest first; then these bytes, in the
+//! format of zlib with its checksum.
 //!
 //! The first chunk is the *beginning* ([`Beginning`]): the version of tenantd, the name of the host, and the control loop.
 //! Every other has the time of the clock on the wall in milliseconds and the agent's own time of the same instant, and
@@ -13,9 +14,9 @@ use std::time::Duration;
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 
-use crate::codec::{Coded, In, Out, Torn};
-use crate::control::control_loop::ControlLoop;
-use crate::control::event::{Event, Memory};
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::event::{Event, Memory};
+use tenantd_core::codec::{Coded, In, Out, Torn};
 
 /// What every file begins with.
 pub const MAGIC: &[u8; 16] = b"tenantd record \n";

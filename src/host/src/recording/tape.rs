@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::ring;
 use super::segment::{self, Beginning, HEAD_BYTES, Head};
-use crate::control::control_loop::ControlLoop;
-use crate::control::event::{self, Event, Memory};
-use crate::control::step::Decision;
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::event::{self, Event, Memory};
+use tenantd_control::step::Decision;
 
 /// Why nothing can be read.
 #[derive(Debug, thiserror::Error)]

@@ -38,7 +38,7 @@ use fault::{Fault, away, of_bus};
 use super::object_path::{UNITS_PATH, object_path, unit_at};
 use super::order::{Held, Order, Reply, RunResult, UnitError, UnitState};
 use super::property::{Property, PropertyValue, Setting};
-use crate::kernel_text::text_of;
+use tenantd_core::kernel_text::text_of;
 
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";

@@ -12,7 +12,7 @@
 //!
 //! **Shape.** [`UnitManager`] is the interface: orders go in, answers come out, in the same order, and
 //! neither waits unless told to. It has two implementations: [`Messenger`], whose thread carries the orders
-//! to the real bus, and `crate::sim::SimUnits`, a systemd in memory on top of any kernel. The state of the
+//! to the real bus, and `tenantd_sim::SimUnits`, a systemd in memory on top of any kernel. The state of the
 //! units of tenants, and what is journalled before a change, are in `daemon::backend::systemd`.
 //!
 //! **How a unit is given back.** Found by experiment on systemd 252 and 257: there is no call that unsets one

@@ -17,10 +17,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::control::plan::{Knob, Value};
-use crate::dop::CpuSet;
-use crate::resource::CPU;
-use crate::units::Limit;
+use tenantd_control::plan::{Knob, Value};
+use tenantd_core::resource::CPU;
+use tenantd_core::units::Limit;
+use tenantd_dop::CpuSet;
 
 /// A property of a unit, under its name on the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -249,7 +249,7 @@ fn cpus(mask: &[u8]) -> CpuSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::MEMORY;
+    use tenantd_core::resource::MEMORY;
 
     #[test]
     fn a_setting_is_what_the_file_will_hold() {

@@ -3,19 +3,19 @@
 //! The text becomes a tree that keeps every place; the tree is read by the tables below; the constructor of
 //! [`Problem`] judges the numbers, and what it finds is carried back to its place in the text.
 
-use crate::cli::problem;
-use crate::dop::target::{Field, Place, Problem, ProblemError, Query, Reason, Running, Width};
-use crate::policy::Report;
-use crate::policy::forms::Word;
-use crate::policy::hint::shortened;
-use crate::policy::key::Flag::Needed;
-use crate::policy::key::{Form, Key, section, table};
-use crate::policy::parse::Budget;
-use crate::policy::reader::{Codes, Reader, parse_number};
-use crate::policy::rules::Rule;
-use crate::policy::tree::{Entry, Kind, Node};
-use crate::policy::types::Words;
-use crate::units::Bytes;
+use crate::problem;
+use tenantd_core::units::Bytes;
+use tenantd_dop::target::{Field, Place, Problem, ProblemError, Query, Reason, Running, Width};
+use tenantd_policy::Report;
+use tenantd_policy::forms::Word;
+use tenantd_policy::hint::shortened;
+use tenantd_policy::key::Flag::Needed;
+use tenantd_policy::key::{Form, Key, section, table};
+use tenantd_policy::parse::Budget;
+use tenantd_policy::reader::{Codes, Reader, parse_number};
+use tenantd_policy::rules::Rule;
+use tenantd_policy::tree::{Entry, Kind, Node};
+use tenantd_policy::types::Words;
 
 /// The text is not YAML, or more than is read.
 const TEXT: Rule = Rule::error("D001", "a text that cannot be read");

@@ -9,11 +9,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::rival::{Rival, Tick};
-use crate::cli::history::time;
-use crate::control::control_loop::ControlLoop;
-use crate::control::state::NodeState;
-use crate::host::recording::tape::Tape;
-use crate::resource::{CPU, MEMORY, PerResource, Resource};
+use crate::time;
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::state::NodeState;
+use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd_host::recording::tape::Tape;
 
 /// Less than this part of what is wanted makes a tenant short.
 const SHORT_RATIO: f64 = 0.9;

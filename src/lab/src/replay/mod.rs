@@ -20,23 +20,34 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::args::{Colour, PlanArgs};
-use super::daemon::load;
-use super::exit::Exit;
-use super::history::time::Clock;
 use super::json;
-use crate::host::recording::tape::{self, Tape, TapeError};
+use crate::time::Clock;
 use measure::Comparison;
 use rival::Rival;
+use tenantd::args::Colour;
+use tenantd::command::load;
+use tenantd::exit::Exit;
+use tenantd_host::recording::tape::{self, Tape, TapeError};
+
+/// What is wanted beside the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// One JSON object for each tick and a summary, instead of the table.
+    pub json: bool,
+    /// A page with pictures, written to this file.
+    pub report: Option<&'a Path>,
+    /// Times in UTC, not in the time zone of this host.
+    pub utc: bool,
+}
 
 /// Runs the command.
 ///
 /// # Errors
 /// The recording cannot be read, or an output cannot be written.
-pub(super) fn run(
+pub fn run(
     recording: &Path,
     policy: &Path,
-    args: &PlanArgs,
+    args: &Wanted<'_>,
     colour: Colour,
 ) -> anyhow::Result<Exit> {
     let Some(policy) = load(policy, colour) else { return Ok(Exit::BadConfiguration) };
@@ -75,7 +86,7 @@ pub(super) fn run(
         "{}: no tick is recorded there that this version of tenantd can replay",
         recording.display()
     );
-    if let Some(path) = &args.report {
+    if let Some(path) = args.report {
         fs::write(path, page::page(&comparison, &clock)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }

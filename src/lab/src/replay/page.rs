@@ -2,9 +2,9 @@
 
 use super::measure::{Both, Comparison, POINTS_MAX, Point};
 use super::show;
-use crate::cli::history::time::Clock;
-use crate::cli::simulate::report::{Curve, Lines, Page};
-use crate::resource::{CPU, MEMORY, Resource};
+use crate::simulate::report::{Curve, Lines, Page};
+use crate::time::Clock;
+use tenantd_core::resource::{CPU, MEMORY, Resource};
 
 /// Tenants with pictures of their own: those whose entitlement changes most.
 const TENANTS_MAX: usize = 12;

@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use crate::control::control_loop::ControlLoop;
-use crate::control::event::Event;
-use crate::control::step::{Decision, Input, NodeInput, Settings};
-use crate::control::tree::{self, CgroupParent, Member, Tree, TreeNode};
-use crate::host::recording::tape::Tape;
-use crate::policy::model::{CpusPolicy, Policy, Tenant};
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::event::Event;
+use tenantd_control::step::{Decision, Input, NodeInput, Settings};
+use tenantd_control::tree::{self, CgroupParent, Member, Tree, TreeNode};
+use tenantd_host::recording::tape::Tape;
+use tenantd_policy::model::{CpusPolicy, Policy, Tenant};
 
 /// The loop with the other policy.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use super::measure::{Both, Comparison};
-use crate::cli::history::time::{self, Clock};
-use crate::cli::{table, text};
-use crate::resource::{CPU, MEMORY};
+use crate::time::{self, Clock};
+use crate::{table, text};
+use tenantd_core::resource::{CPU, MEMORY};
 
 /// Most characters of a name.
 const NAME_CHARS: usize = 14;

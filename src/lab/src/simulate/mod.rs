@@ -4,16 +4,17 @@ mod host;
 mod output;
 mod progress;
 mod queue;
-pub(super) mod report;
+pub mod report;
 
-use super::args::{Colour, Simulated};
-use super::exit::Exit;
+use crate::args::Simulated;
+use tenantd::args::Colour;
+use tenantd::exit::Exit;
 
 /// Runs the command.
 ///
 /// # Errors
 /// What could not be read or printed. A bad file is no error but an exit code.
-pub(super) fn run(what: &Simulated, colour: Colour) -> anyhow::Result<Exit> {
+pub fn run(what: &Simulated, colour: Colour) -> anyhow::Result<Exit> {
     match what {
         Simulated::Queue(args) => queue::run(args, colour),
         Simulated::Host(args) => host::run(args, colour),

@@ -5,8 +5,8 @@ use std::io::{self, BufWriter, StdoutLock, Write};
 
 use anyhow::Context;
 
-use crate::cli::args::SimulateArgs;
-use crate::cli::exit::Exit;
+use crate::args::SimulateArgs;
+use tenantd::exit::Exit;
 
 /// Writes the page of `--report`, where it is given.
 ///

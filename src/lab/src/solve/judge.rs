@@ -3,10 +3,10 @@
 use super::codes;
 use super::task::Resource;
 use super::values::get;
-use crate::fair::problem::{Place, QUANTITY_RANGE, Reason, WEIGHT_RANGE};
-use crate::fair::{Field, ProblemError};
-use crate::policy::reader::Reader;
-use crate::policy::tree::{Entry, Kind};
+use tenantd_fair::problem::{Place, QUANTITY_RANGE, Reason, WEIGHT_RANGE};
+use tenantd_fair::{Field, ProblemError};
+use tenantd_policy::reader::Reader;
+use tenantd_policy::tree::{Entry, Kind};
 
 /// Maps the errors of a problem to their places in the text, where `capacity` and the `entries` of the nodes
 /// are.

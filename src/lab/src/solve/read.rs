@@ -6,18 +6,18 @@
 
 use super::codes;
 use super::judge::judge;
-use super::task::{Resource, Task};
+use super::task::{ALGORITHMS, Resource, Task};
 use super::values::{amounts, quantity, weight as weight_of};
-use crate::cli::problem;
-use crate::fair::problem::{Guarantees, Terms};
-use crate::fair::{Algorithm, Bounds, Demand, Kind, Node, Problem, WorkConserving, tasks};
-use crate::policy::Report;
-use crate::policy::forms::{Structure, Word};
-use crate::policy::hint::shortened;
-use crate::policy::key::Flag::Needed;
-use crate::policy::key::{Fields, section};
-use crate::policy::reader::Reader;
-use crate::policy::tree::{self, Entry};
+use crate::problem::{self, OneOf};
+use tenantd_fair::problem::{Guarantees, Terms};
+use tenantd_fair::{Algorithm, Bounds, Demand, Kind, Node, Problem, WorkConserving, tasks};
+use tenantd_policy::Report;
+use tenantd_policy::forms::{Structure, Word};
+use tenantd_policy::hint::shortened;
+use tenantd_policy::key::Flag::Needed;
+use tenantd_policy::key::{Fields, section};
+use tenantd_policy::reader::Reader;
+use tenantd_policy::tree::{self, Entry};
 
 /// Collections within collections: two for each group, and so some two thousand groups.
 const DEEPEST: usize = 4096;
@@ -26,7 +26,7 @@ section! {
     /// A problem file.
     struct File, FILE {
         /// The rule that divides.
-        "algorithm" => algorithm: Option<Algorithm>, Word,
+        "algorithm" => algorithm: Option<Algorithm>, OneOf(ALGORITHMS),
             [Needed("add `algorithm: drf`, or max-min, drf-tasks, yarn")];
         /// What there is of each resource.
         "capacity" => capacity: (), Structure,

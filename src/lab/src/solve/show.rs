@@ -4,13 +4,13 @@ use std::io::{self, Write};
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
-use super::task::{Resource, Task};
-use crate::cli::json::write_line;
-use crate::cli::table::{self, CellAlignment};
-use crate::cli::text::visible;
-use crate::fair::{Leaf, Solution, State};
-use crate::policy::types::Words;
-use crate::units::Bytes;
+use super::task::{ALGORITHMS, Resource, Task};
+use crate::json::write_line;
+use crate::problem::word_of;
+use crate::table::{self, CellAlignment};
+use crate::text::visible;
+use tenantd_core::units::Bytes;
+use tenantd_fair::{Leaf, Solution, State};
 
 /// Rows shown: a longer table is of no use.
 const MOST_ROWS: usize = 200;
@@ -145,13 +145,13 @@ impl Serialize for Output<'_> {
         let Output { task, solution } = self;
         let resources = task.resources.as_slice();
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("algorithm", task.algorithm.word())?;
+        map.serialize_entry("algorithm", word_of(ALGORITHMS, task.algorithm))?;
         map.serialize_entry("tenants", &Tenants(*self))?;
         map.serialize_entry("unallocated", &Amounts { resources, amounts: &solution.unallocated })?;
         let saturated = resources.iter().zip(&solution.saturated).filter(|(_, full)| **full);
         let saturated: Vec<&str> = saturated.map(|(resource, _)| resource.name.as_str()).collect();
         map.serialize_entry("saturated", &saturated)?;
-        if task.algorithm == crate::fair::Algorithm::DrfTasks {
+        if task.algorithm == tenantd_fair::Algorithm::DrfTasks {
             map.serialize_entry("order", &Order(*self))?;
         }
         map.end()

@@ -1,7 +1,6 @@
 //! The content of a problem file.
 
-use crate::fair::{Algorithm, Problem, WorkConserving};
-use crate::policy::types::Words;
+use tenantd_fair::{Algorithm, Problem, WorkConserving};
 
 /// The content of a problem file.
 #[derive(Debug)]
@@ -22,11 +21,10 @@ pub(super) struct Resource {
     pub(super) in_bytes: bool,
 }
 
-impl Words for Algorithm {
-    const WORDS: &'static [(&'static str, Algorithm)] = &[
-        ("max-min", Algorithm::MaxMin),
-        ("drf", Algorithm::Drf),
-        ("drf-tasks", Algorithm::DrfTasks),
-        ("yarn", Algorithm::Yarn),
-    ];
-}
+/// The rules by the words of a problem file.
+pub(super) const ALGORITHMS: &[(&str, Algorithm)] = &[
+    ("max-min", Algorithm::MaxMin),
+    ("drf", Algorithm::Drf),
+    ("drf-tasks", Algorithm::DrfTasks),
+    ("yarn", Algorithm::Yarn),
+];

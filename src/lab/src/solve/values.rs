@@ -2,10 +2,10 @@
 
 use super::codes;
 use super::task::Resource;
-use crate::policy::hint::{listed, nearest, shortened};
-use crate::policy::reader::{Reader, without_sign_of_zero};
-use crate::policy::tree::{Entry, Kind, Node};
-use crate::units::{Bytes, MilliCpus};
+use tenantd_core::units::{Bytes, MilliCpus};
+use tenantd_policy::hint::{listed, nearest, shortened};
+use tenantd_policy::reader::{Reader, without_sign_of_zero};
+use tenantd_policy::tree::{Entry, Kind, Node};
 
 /// The entry of a map under a key; the first, where it is given twice.
 pub(super) fn get<'t>(entries: &'t [Entry], key: &str) -> Option<&'t Entry> {

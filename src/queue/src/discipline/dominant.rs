@@ -19,7 +19,7 @@
 //! by one.
 //!
 //! # Properties
-//! - The same order as [`crate::fair::yarn::compare`] (`drf_order_is_that_of_the_comparator`).
+//! - The same order as [`tenantd_fair::yarn::compare`] (`drf_order_is_that_of_the_comparator`).
 //! - No tenant starves by ties that go in turn (`ties_in_turn_starve_nobody`).
 //! - The published example (`the_example_of_the_drf_paper`).
 //! - Running requests never hold more than the capacity (`the_example_of_the_drf_paper`).
@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use super::super::order::{Activity, Head, Order, Running};
 use super::super::tag::Tag;
 use super::super::types::{Request, TenantId, Terms};
-use crate::fair::yarn::{by_dominance, min_share_ratios};
+use tenantd_fair::yarn::{by_dominance, min_share_ratios};
 
 /// Who goes first among tenants of equal shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ type Key = (bool, Vec<Tag>, u64, TenantId);
 
 /// The order by dominant share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::queue) struct Dominant {
+pub(crate) struct Dominant {
     capacity: Vec<f64>,
     ties: Ties,
     /// What running requests hold of each resource.

@@ -186,7 +186,7 @@ impl Levels {
 
 /// Multilevel feedback over tenants.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::queue) struct Multilevel {
+pub(crate) struct Multilevel {
     levels: Levels,
     /// Cost units a second.
     rate: f64,

@@ -26,7 +26,7 @@ use super::super::types::{TenantId, Terms};
 
 /// First in, first out; and priority with ageing, of which it is the case without priorities.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::queue) struct ByArrival {
+pub(crate) struct ByArrival {
     /// Priority gained in a second of waiting; `None` for no priorities at all.
     ageing: Option<f64>,
     priorities: Vec<f64>,
@@ -79,7 +79,7 @@ impl Order for ByArrival {
 
 /// One request of each tenant in turn.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(in crate::queue) struct RoundRobin {
+pub(crate) struct RoundRobin {
     heads: BTreeSet<TenantId>,
     last: Option<TenantId>,
 }

@@ -164,7 +164,7 @@ impl Tagged {
 
 /// A discipline of tags.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::queue) struct Tags {
+pub(crate) struct Tags {
     estimator: Estimator,
     clock: Clock,
     index: Index,

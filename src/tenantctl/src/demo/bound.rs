@@ -12,9 +12,9 @@ use anyhow::Context;
 
 use super::scene::MEMORY;
 use super::scope;
-use crate::cli::load;
-use crate::host::cgroup::{Facet, Layout};
-use crate::policy::model::{HierarchyChoice, RootChoice};
+use crate::load;
+use tenantd_host::cgroup::{Facet, Layout};
+use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
 /// The file that limits a cgroup's memory, in both hierarchies.
 const LIMITS: [&str; 2] = ["memory.max", "memory.limit_in_bytes"];

@@ -6,14 +6,14 @@ use serde::Serialize;
 
 use super::reading::Reading;
 use super::scene::{CACHE, TENANTS, wanted_memory};
-use crate::cli::load::Want;
-use crate::control::demand::Demand;
-use crate::control::status::{HostStatus, Status, TenantStatus};
-use crate::control::target;
-use crate::control::tree::TreeNode;
-use crate::fair::measure::jain_index;
-use crate::policy::model::Allocation;
-use crate::resource::{CPU, MEMORY, PerResource, wire};
+use crate::load::Want;
+use tenantd_control::demand::Demand;
+use tenantd_control::status::{HostStatus, Status, TenantStatus};
+use tenantd_control::target;
+use tenantd_control::tree::TreeNode;
+use tenantd_core::resource::{CPU, MEMORY, PerResource, wire};
+use tenantd_fair::measure::jain_index;
+use tenantd_policy::model::Allocation;
 
 /// Sums over the measured ticks of one half.
 #[derive(Clone, Debug, Default)]

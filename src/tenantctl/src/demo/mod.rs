@@ -26,18 +26,19 @@ use nix::unistd::Uid;
 use tracing::level_filters::LevelFilter;
 
 use super::args::DemoArgs;
-use super::exit::Exit;
 use super::load::Want;
-use super::{log, machine};
-use crate::control::status::Status;
-use crate::daemon::agent::Agent;
-use crate::resource::MEMORY;
+use super::machine;
 use measure::{Outcome, Phase, Played, Window, Without, entitled_cores};
 use real::RealStage;
 use scene::Half;
 use screen::Screen;
 use simulated::SimulatedStage;
 use stage::Stage;
+use tenantd::agent::Agent;
+use tenantd::exit::Exit;
+use tenantd::log;
+use tenantd_control::status::Status;
+use tenantd_core::resource::MEMORY;
 
 /// The smallest part of its files that the tenant `cache` must find in memory.
 const CACHED_MIN: f64 = 0.9;

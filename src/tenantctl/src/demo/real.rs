@@ -18,12 +18,12 @@ use tracing::warn;
 use super::reading::Reading;
 use super::scene::{Half, TENANTS};
 use super::scope;
-use crate::cli::load::{self, Want};
-use crate::daemon::agent::{Agent, Options};
-use crate::daemon::recovery::leftover;
-use crate::host::kernfs::{KernFs, RealKernFs};
-use crate::host::machine::Machine;
-use crate::policy::model::Policy;
+use crate::load::{self, Want};
+use tenantd::agent::{Agent, Options};
+use tenantd::recovery::leftover;
+use tenantd_host::kernfs::{KernFs, RealKernFs};
+use tenantd_host::machine::Machine;
+use tenantd_policy::model::Policy;
 
 use super::bound::Bound;
 use super::stage::{Size, Stage, tenants};

@@ -1,10 +1,10 @@
 //! The scenario of the demo: three tenants, their demands in each half, and the policy that shares the
 //! machine among them.
 
-use crate::cli::load::Want;
-use crate::policy::model::{Amount, Mode, Policy, Tenant};
-use crate::resource::{PerResource, Resource};
-use crate::units::{Bytes, Weight};
+use crate::load::Want;
+use tenantd_core::resource::{PerResource, Resource};
+use tenantd_core::units::{Bytes, Weight};
+use tenantd_policy::model::{Amount, Mode, Policy, Tenant};
 
 /// The memory that the demo's tenants share; they cannot use the rest of the machine.
 pub(super) const MEMORY: Bytes = Bytes::mib(512);

@@ -11,8 +11,8 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::scene;
-use crate::cli::args::DemoArgs;
-use crate::cli::exit::Exit;
+use crate::args::DemoArgs;
+use tenantd::exit::Exit;
 
 /// Set in the environment of a demo that runs in its scope.
 const IN_SCOPE: &str = "TENANTD_DEMO_SCOPE";

@@ -11,13 +11,13 @@ use std::time::Duration;
 use super::measure::{Figure, Outcome, Phase, Without};
 use super::scene::{CACHE, MEMORY, TENANTS};
 use super::stage::Size;
-use crate::cli::args::DemoArgs;
-use crate::cli::table::{self, Table};
-use crate::control::status::Status;
-use crate::daemon::agent::Agent;
-use crate::host::kernfs::KernFs;
-use crate::resource::{CPU, Resource};
-use crate::units::Bytes;
+use crate::args::DemoArgs;
+use tenantd::agent::Agent;
+use tenantd_control::status::Status;
+use tenantd_core::resource::{CPU, Resource};
+use tenantd_core::units::Bytes;
+use tenantd_host::kernfs::KernFs;
+use tenantd_lab::table::{self, Table};
 
 /// What the tenants do at first, in their order, and what with files where memory is contended.
 const ABOUT: [[&str; 2]; 3] = [

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::reading::Reading;
 use super::scene::{Half, MEMORY, TENANTS};
-use crate::cli::load::{HOT_PASS, Want};
-use crate::daemon::agent::{Agent, Options};
-use crate::host::kernfs::KernFs;
-use crate::policy::model::Policy;
-use crate::sim::{Load, SimHost, SimKernel};
+use crate::load::{HOT_PASS, Want};
+use tenantd::agent::{Agent, Options};
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::model::Policy;
+use tenantd_sim::{Load, SimHost, SimKernel};
 
 use super::stage::{Size, Stage, tenants};
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::reading::Reading;
 use super::scene::{Half, TENANTS};
-use crate::daemon::agent::Agent;
-use crate::host::kernfs::KernFs;
-use crate::policy::model::Policy;
+use tenantd::agent::Agent;
+use tenantd_host::kernfs::KernFs;
+use tenantd_policy::model::Policy;
 
 /// The machine that the demo runs on.
 #[derive(Clone, Debug)]
@@ -56,8 +56,6 @@ pub(super) trait Stage: Sized {
 }
 
 /// The tenants with their demands in `half`.
-pub(super) fn tenants(
-    half: &Half,
-) -> impl Iterator<Item = (&'static str, &crate::cli::load::Want)> {
+pub(super) fn tenants(half: &Half) -> impl Iterator<Item = (&'static str, &crate::load::Want)> {
     TENANTS.iter().map(|(name, _)| *name).zip(&half.wants)
 }

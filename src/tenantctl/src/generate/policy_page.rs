@@ -1,8 +1,8 @@
 //! `tenantd.policy(5)`: the keys from the table of keys, the diagnostics from the rules.
 
-use crate::policy::key::{Flag, Row, rows};
-use crate::policy::keys::{POLICY, TENANT};
-use crate::policy::rules::RULES;
+use tenantd_policy::key::{Flag, Row, rows};
+use tenantd_policy::keys::{POLICY, TENANT};
+use tenantd_policy::rules::RULES;
 
 /// The placeholders of the keys and the rules.
 const KEYS_PLACE: &str = ".\\\" @KEYS@\n";

@@ -7,17 +7,16 @@
 
 mod past;
 mod show;
-pub(super) mod time;
 
 use std::io;
 use std::time::{Duration, SystemTime};
 
 use super::args::HistoryArgs;
-use super::exit::Exit;
-use super::json;
-use crate::host::recording::tape::{self, Tape, TapeError};
 use past::{Past, Window};
-use time::Clock;
+use tenantd::exit::Exit;
+use tenantd_host::recording::tape::{self, Tape, TapeError};
+use tenantd_lab::json;
+use tenantd_lab::time::Clock;
 
 /// Shown without `--since`.
 const USUAL: Duration = Duration::from_secs(3600);

@@ -1,6 +1,6 @@
 //! What a replay shows: integrals over time, and the episodes in which a tenant lacked something.
 //!
-//! An *episode* of a tenant is a time in which it lacked something ([`crate::control::shortfall`]); breaks of up to
+//! An *episode* of a tenant is a time in which it lacked something ([`tenantd_control::shortfall`]); breaks of up to
 //! [`BREAK_MAX`] do not end it. Its reason is the one that held longest, in its words at the worst moment of it.
 
 use std::collections::BTreeMap;
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::time;
-use crate::control::control_loop::ControlLoop;
-use crate::control::reason::{Reason, ReasonKind};
-use crate::control::state::NodeState;
-use crate::host::recording::tape::{Played, Tape};
-use crate::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd_control::control_loop::ControlLoop;
+use tenantd_control::reason::{Reason, ReasonKind};
+use tenantd_control::state::NodeState;
+use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd_host::recording::tape::{Played, Tape};
+use tenantd_lab::time;
 
 /// A longer time without a lack ends an episode.
 const BREAK_MAX: Duration = Duration::from_secs(5);

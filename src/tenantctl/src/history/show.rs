@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use super::past::{Course, Episode, Past, Sums};
-use super::time::{self, Clock};
-use crate::cli::table::{self, Table};
-use crate::cli::text;
-use crate::resource::{CPU, MEMORY, Resource};
+use tenantd_core::resource::{CPU, MEMORY, Resource};
+use tenantd_lab::table::{self, Table};
+use tenantd_lab::text;
+use tenantd_lab::time::{self, Clock};
 
 /// Episodes in full; those that lasted longest.
 const EPISODES_MAX: usize = 12;

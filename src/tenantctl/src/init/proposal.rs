@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::survey::{Found, Survey};
-use crate::kernel_text::cleaned;
-use crate::policy::is_tenant_name;
-use crate::units::{Bytes, MilliCpus};
+use tenantd_core::kernel_text::cleaned;
+use tenantd_core::units::{Bytes, MilliCpus};
+use tenantd_policy::is_tenant_name;
 
 /// Tenants that are services, slices or containers.
 pub const MOST_TENANTS: usize = 8;

@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::accounts::people::People;
-use crate::host::cgroup::{Dialect, Facet, Layout, LayoutError, ReadError, parse};
-use crate::host::cgroup::{memory_sample, usage_usec};
-use crate::host::kernfs::{DirId, KernError, KernFs};
-use crate::host::machine::Machine;
-use crate::host::process;
-use crate::kernel_text::{path_of, text_of_name};
-use crate::policy::model::{HierarchyChoice, RootChoice};
+use tenantd_core::kernel_text::{path_of, text_of_name};
+use tenantd_host::cgroup::{Dialect, Facet, Layout, LayoutError, ReadError, parse};
+use tenantd_host::cgroup::{memory_sample, usage_usec};
+use tenantd_host::kernfs::{DirId, KernError, KernFs};
+use tenantd_host::machine::Machine;
+use tenantd_host::process;
+use tenantd_policy::accounts::people::People;
+use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
 /// Cgroups that are looked at; a host may have very many.
 const MOST_CGROUPS: usize = 20_000;

@@ -20,7 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::metric::{FOUND_SERIES_MAX, Kind, Metric, Source};
 use super::table::{METRICS, UP};
-use crate::control::status::{Status, TenantStatus};
+use tenantd_control::status::{Status, TenantStatus};
 
 /// The media type of [`openmetrics`].
 pub const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::control::status::{FaultStatus, GroupStatus, Status, TenantStatus};
-use crate::resource::{PerResource, Resource};
+use tenantd_control::status::{FaultStatus, GroupStatus, Status, TenantStatus};
+use tenantd_core::resource::{PerResource, Resource};
 
 /// Of the tenants that one `each` found so many have series of their own, the first by name: which of them has some
 /// does not depend on what they do.

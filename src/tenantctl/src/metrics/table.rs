@@ -11,8 +11,8 @@ use super::metric::{
     FOUND_SERIES_MAX, Metric, Read, Source, count, counter, each, each_group, each_tenant, fault,
     flag, group, host, info, metric, tenant,
 };
-use crate::control::status::Status;
-use crate::policy::model::Mode;
+use tenantd_control::status::Status;
+use tenantd_policy::model::Mode;
 
 /// Whether the daemon answers: the only metric that is never left out.
 pub static UP: Metric =

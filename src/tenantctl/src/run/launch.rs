@@ -11,9 +11,9 @@ use std::thread;
 
 use nix::fcntl::{FcntlArg, fcntl};
 
-use crate::cli::exit::Exit;
-use crate::dop::environment::{self, Jobserver, Width};
-use crate::varlink::jobs::{Started, Valve};
+use tenantd::exit::Exit;
+use tenantd_dop::environment::{self, Jobserver, Width};
+use tenantd_varlink::jobs::{Started, Valve};
 
 /// The first descriptor that the job server may get: shell scripts use those below by number.
 const DESCRIPTOR_MIN: i32 = 10;

@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use super::args::RunArgs;
 use super::client::{ClientError, Endpoint};
 use super::exit::{self, Exit};
-use super::text::{shortened, visible};
-use crate::varlink::interface::{Signature, method};
-use crate::varlink::jobs::{Started, SubmitParameters, Units, Waiting};
 use progress::Progress;
+use tenantd_lab::text::{shortened, visible};
+use tenantd_varlink::interface::{Signature, method};
+use tenantd_varlink::jobs::{Started, SubmitParameters, Units, Waiting};
 
 /// So long a daemon that went away while jobs waited has to come back: a restart takes less than a second. So long, too,
 /// a daemon may close connections without an answer, because too many of one user were opened at once.

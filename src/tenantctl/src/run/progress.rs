@@ -5,9 +5,9 @@ use std::io::{self, IsTerminal, Write};
 use nix::unistd::getpgrp;
 use rustix::termios;
 
-use crate::cli::jobs::reason;
-use crate::cli::text::{WIDTH, shortened, visible};
-use crate::varlink::jobs::Waiting;
+use crate::jobs::reason;
+use tenantd_lab::text::{WIDTH, shortened, visible};
+use tenantd_varlink::jobs::Waiting;
 
 /// A line on standard error that is drawn again at each change, and removed in the end. Only where a person sees it: on
 /// a terminal, and not in the background of a shell.
@@ -56,7 +56,7 @@ fn text(tenant: &str, waiting: &Waiting) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::varlink::jobs::WaitReason;
+    use tenantd_varlink::jobs::WaitReason;
 
     #[test]
     fn a_line_has_position_reason_and_estimate() {

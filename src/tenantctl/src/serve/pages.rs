@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::http::{self, Method, Request, Response};
 use super::source::Source;
-use crate::cli::metrics;
+use crate::metrics;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");

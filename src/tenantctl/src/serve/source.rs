@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::cli::client::{ClientError, Endpoint};
-use crate::control::status::Status;
-use crate::varlink::interface::{Nothing, method};
+use crate::client::{ClientError, Endpoint};
+use tenantd_control::status::Status;
+use tenantd_varlink::interface::{Nothing, method};
 
 /// The deadline of a call to the agent, well within the timeout of a browser.
 const CALL_TIME: Duration = Duration::from_secs(2);

@@ -19,11 +19,11 @@ use super::bars::{self, Cell};
 use super::frame::{fairness_line, head_line, jobs_line, lacks, tinted};
 use super::inside;
 use super::view::View;
-use crate::cli::args::SortKey;
-use crate::cli::text::{cores, memory, percent, shortened};
-use crate::control::status::Line as Row;
-use crate::dop::cpuset::CpuSet;
-use crate::resource::{CPU, MEMORY};
+use crate::args::SortKey;
+use tenantd_control::status::Line as Row;
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_dop::cpuset::CpuSet;
+use tenantd_lab::text::{cores, memory, percent, shortened};
 
 /// Colours of the tenants, by their place in the policy.
 const HUES: [Color; 6] =

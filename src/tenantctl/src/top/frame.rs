@@ -4,9 +4,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 
 use super::view::View;
-use crate::cli::text::{age, cores, memory, percent, shortened};
-use crate::control::status::{TenantStatus, Thresholds};
-use crate::resource::{CPU, MEMORY};
+use tenantd_control::status::{TenantStatus, Thresholds};
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_lab::text::{age, cores, memory, percent, shortened};
 
 /// A colour, where colours are wanted.
 pub(super) fn tinted(view: &View, colour: Color) -> Style {

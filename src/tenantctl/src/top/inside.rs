@@ -9,10 +9,10 @@ use ratatui::widgets::Paragraph;
 use super::frame::{fairness_line, fitting, head_line};
 use super::inspect::Inspection;
 use super::view::View;
-use crate::cli::text::{cores, lacks, memory, shortened, visible, wrapped_at};
-use crate::control::reason::Outsider;
-use crate::control::status::{Line as Row, Status};
-use crate::resource::{CPU, MEMORY};
+use tenantd_control::reason::Outsider;
+use tenantd_control::status::{Line as Row, Status};
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_lab::text::{cores, lacks, memory, shortened, visible, wrapped_at};
 
 /// Members that are shown; of more, the largest.
 const MEMBERS_MAX: usize = 8;

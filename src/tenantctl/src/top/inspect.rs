@@ -8,11 +8,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::control::explanation::{Explanation, ValueStep};
-use crate::host::cgroup::{Dialect, memory_sample};
-use crate::host::kernfs::{DirId, KernError, KernFs};
-use crate::host::process;
-use crate::kernel_text::proc_files::process_numbers;
+use tenantd_control::explanation::{Explanation, ValueStep};
+use tenantd_core::kernel_text::proc_files::process_numbers;
+use tenantd_host::cgroup::{Dialect, memory_sample};
+use tenantd_host::kernfs::{DirId, KernError, KernFs};
+use tenantd_host::process;
 
 /// Processes that are read.
 const MOST_PROCESSES: usize = 4096;

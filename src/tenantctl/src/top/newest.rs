@@ -4,7 +4,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::control::status::Status;
+use tenantd_control::status::Status;
 
 /// A message about the daemon.
 pub(super) enum Message {

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::focus::Opened;
 use super::inspect::Inspection;
-use crate::cli::args::SortKey;
-use crate::control::status::{Line, Status};
-use crate::resource::{CPU, MEMORY};
+use crate::args::SortKey;
+use tenantd_control::status::{Line, Status};
+use tenantd_core::resource::{CPU, MEMORY};
 
 /// Ticks of the sparklines: two minutes at one a second.
 const HISTORY_TICKS: usize = 120;

@@ -12,10 +12,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use tenantd::host::cgroup::Dialect;
-use tenantd::host::journal::{Entry, UnitHeld};
-use tenantd::host::systemd::{Property, PropertyValue, Setting};
-use tenantd::sim::{SimUnit, UnitFault};
+use tenantd_host::cgroup::Dialect;
+use tenantd_host::journal::{Entry, UnitHeld};
+use tenantd_host::systemd::{Property, PropertyValue, Setting};
+use tenantd_sim::{SimUnit, UnitFault};
 
 use super::spelled;
 use super::step::Limits;

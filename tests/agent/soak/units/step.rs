@@ -1,8 +1,8 @@
 //! The steps as values, their generator, and the random policies.
 
 use nix::errno::Errno;
-use tenantd::host::systemd::{Property, PropertyValue, Setting};
-use tenantd::sim::UnitFault;
+use tenantd_host::systemd::{Property, PropertyValue, Setting};
+use tenantd_sim::UnitFault;
 
 use crate::agent::world::MIB;
 use crate::soak::spec::Node;

@@ -3,7 +3,7 @@
 use cgroups_rs::systemd::NO_SUCH_UNIT;
 use zbus::Error as BusError;
 
-use crate::host::systemd::order::UnitError;
+use crate::systemd::order::UnitError;
 
 /// An error of the bus: its name on it, empty where it has none, and its text.
 #[derive(Clone, Debug)]

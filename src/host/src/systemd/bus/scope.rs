@@ -2,7 +2,7 @@
 
 use zbus::zvariant::Value;
 
-use crate::host::systemd::property::{PropertyValue, Setting};
+use crate::systemd::property::{PropertyValue, Setting};
 
 /// The properties of a scope in `slice` that takes these processes over.
 ///
@@ -39,7 +39,7 @@ pub(super) fn property<'a>(setting: &Setting) -> (&'static str, Value<'a>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::plan::{Knob, Value as KnobValue};
+    use tenantd_control::plan::{Knob, Value as KnobValue};
 
     /// The types are those of the bus: systemd refuses a unit with a property of another type.
     #[test]

@@ -1,7 +1,7 @@
 //! The possible errors of a scenario of a host, each with its code. A code never changes its meaning.
 
-use crate::policy::reader::Codes;
-use crate::policy::rules::Rule;
+use tenantd_policy::reader::Codes;
+use tenantd_policy::rules::Rule;
 
 pub(super) const TEXT: Rule = Rule::error("H001", "a text that cannot be read");
 pub(super) const MISSING_KEY: Rule = Rule::error("H004", "a missing key");

@@ -3,7 +3,7 @@
 use super::measure::{Figures, Outcome, Run};
 use super::scenario::Scenario;
 use super::world::Regime;
-use crate::cli::text;
+use crate::text;
 
 /// Share errors below this are not worth a sentence.
 const ERROR_MIN: f64 = 0.005;

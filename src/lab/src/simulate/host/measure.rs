@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use super::scenario::Scenario;
 use super::world::{Regime, Used, World};
-use crate::control::demand::Demand;
-use crate::control::fairness::FAIR_ERROR_MAX;
-use crate::control::target;
-use crate::control::tree::{self, TreeNode};
-use crate::fair::measure::jain_index;
-use crate::policy::model::{Allocation, Policy};
-use crate::resource::{CPU, MEMORY, PerResource, Resource};
-use crate::sim::Load;
+use tenantd_control::demand::Demand;
+use tenantd_control::fairness::FAIR_ERROR_MAX;
+use tenantd_control::target;
+use tenantd_control::tree::{self, TreeNode};
+use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd_fair::measure::jain_index;
+use tenantd_policy::model::{Allocation, Policy};
+use tenantd_sim::Load;
 
 /// Points of a series.
 pub(super) const POINTS_MAX: u32 = 240;

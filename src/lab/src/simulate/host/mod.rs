@@ -17,9 +17,10 @@ mod work;
 mod world;
 
 use super::{output, progress};
-use crate::cli::args::{Colour, SimulateArgs};
-use crate::cli::exit::Exit;
-use crate::cli::problem;
+use crate::args::SimulateArgs;
+use crate::problem;
+use tenantd::args::Colour;
+use tenantd::exit::Exit;
 
 /// Runs the command.
 ///

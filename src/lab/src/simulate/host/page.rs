@@ -5,8 +5,8 @@ use super::measure::{Outcome, Series};
 use super::scenario::Scenario;
 use super::show::{summary, tables};
 use super::world::Regime;
-use crate::cli::simulate::report::{Curve, Lines, Page};
-use crate::resource::{CPU, MEMORY, Resource};
+use crate::simulate::report::{Curve, Lines, Page};
+use tenantd_core::resource::{CPU, MEMORY, Resource};
 
 /// Tenants in a picture: those with most of it.
 const TENANTS_MAX: usize = 8;

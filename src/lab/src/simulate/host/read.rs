@@ -1,6 +1,6 @@
 //! A scenario file, read: text in, a valid scenario or every finding out.
 //!
-//! The policy is read and checked by [`crate::policy`], against the host of the scenario. What a policy says of
+//! The policy is read and checked by [`tenantd_policy`], against the host of the scenario. What a policy says of
 //! a real host (which processes belong to a tenant, who owns its cgroup, where the root is) has no meaning on
 //! a simulated one and is left out: the work of a tenant is what the scenario says.
 
@@ -11,23 +11,23 @@ use std::time::Duration;
 use super::codes::{BAD_NUMBER, CODES, CONFLICT, NAME, TEXT, TOO_LONG};
 use super::scenario::{STEP, Scenario, Work};
 use super::work::{Steps, works};
-use crate::cli::problem;
-use crate::policy::bounds::Absolute;
-use crate::policy::forms::{Count, Keys, Structure, Word};
-use crate::policy::hint::{nearest, shortened};
-use crate::policy::key::Flag::Needed;
-use crate::policy::key::{Fields, section, table};
-use crate::policy::model::{
+use crate::problem;
+use tenantd_core::resource::MEMORY;
+use tenantd_core::units::Bytes;
+use tenantd_policy::bounds::Absolute;
+use tenantd_policy::forms::{Count, Keys, Structure, Word};
+use tenantd_policy::hint::{nearest, shortened};
+use tenantd_policy::key::Flag::Needed;
+use tenantd_policy::key::{Fields, section, table};
+use tenantd_policy::model::{
     HierarchyChoice, Matches, Mode, OwnerChoice, Policy, RootChoice, Tenant, Version,
 };
-use crate::policy::parse::Budget;
-use crate::policy::reader::Reader;
-use crate::policy::report::Source;
-use crate::policy::tree::{Entry, Kind, Node};
-use crate::policy::{self, HostFacts, Report, is_tenant_name};
-use crate::resource::MEMORY;
-use crate::sim::SimHost;
-use crate::units::Bytes;
+use tenantd_policy::parse::Budget;
+use tenantd_policy::reader::Reader;
+use tenantd_policy::report::Source;
+use tenantd_policy::tree::{Entry, Kind, Node};
+use tenantd_policy::{self as policy, HostFacts, Report, is_tenant_name};
+use tenantd_sim::SimHost;
 
 /// Simulated seconds times works: hours of computation are refused.
 const WORK_SECONDS_MAX: f64 = 1e7;

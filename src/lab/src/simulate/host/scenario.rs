@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::policy::model::Policy;
-use crate::sim::{Load, SimHost, Trace};
+use tenantd_policy::model::Policy;
+use tenantd_sim::{Load, SimHost, Trace};
 
 /// The step in which the simulated kernel lets loads change.
 pub(super) const STEP: Duration = Duration::from_millis(10);

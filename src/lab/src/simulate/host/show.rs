@@ -7,11 +7,11 @@ use serde::Serialize;
 use super::findings::findings;
 use super::measure::{Figures, Outcome, Run, Series, Wanted};
 use super::scenario::Scenario;
-use crate::cli::json::write_line;
-use crate::cli::table;
-use crate::cli::text::{self, plain, short};
-use crate::policy::model::Tenant;
-use crate::resource::{CPU, MEMORY, Resource};
+use crate::json::write_line;
+use crate::table;
+use crate::text::{self, plain, short};
+use tenantd_core::resource::{CPU, MEMORY, Resource};
+use tenantd_policy::model::Tenant;
 
 /// Rows shown; a longer table is of no use.
 const MOST_ROWS: usize = 40;

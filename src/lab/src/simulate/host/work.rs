@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::codes::{BAD_NUMBER, CONFLICT};
 use super::scenario::{NOISE_INTERVAL, Phase, STEP, Work};
-use crate::policy::bounds::Absolute;
-use crate::policy::forms::{Count, Number};
-use crate::policy::hint::shortened;
-use crate::policy::key::{Fields, Form, section};
-use crate::policy::reader::Reader;
-use crate::policy::tree::{Kind, Node};
-use crate::resource::MEMORY;
-use crate::sim::{Load, Trace};
+use tenantd_core::resource::MEMORY;
+use tenantd_policy::bounds::Absolute;
+use tenantd_policy::forms::{Count, Number};
+use tenantd_policy::hint::shortened;
+use tenantd_policy::key::{Fields, Form, section};
+use tenantd_policy::reader::Reader;
+use tenantd_policy::tree::{Kind, Node};
+use tenantd_sim::{Load, Trace};
 
 /// The longest time of a file: some thirty years.
 const LONGEST: Duration = Duration::from_secs(1_000_000_000);

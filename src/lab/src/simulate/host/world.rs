@@ -11,17 +11,17 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::scenario::Scenario;
-use crate::control::demand::Demand;
-use crate::control::plan::{Knob, Value};
-use crate::control::target::{knobs, targets};
-use crate::control::tree;
-use crate::daemon::agent::{Agent, Options};
-use crate::dop::CpuSet;
-use crate::host::cgroup::Dialect;
-use crate::policy::model::{Allocation, CpusPolicy, Policy};
-use crate::resource::{CPU, MEMORY, PerResource, Resource};
-use crate::sim::{Load, ProcessUsage, SimKernel};
-use crate::units::Limit;
+use tenantd::agent::{Agent, Options};
+use tenantd_control::demand::Demand;
+use tenantd_control::plan::{Knob, Value};
+use tenantd_control::target::{knobs, targets};
+use tenantd_control::tree;
+use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd_core::units::Limit;
+use tenantd_dop::CpuSet;
+use tenantd_host::cgroup::Dialect;
+use tenantd_policy::model::{Allocation, Amount, CpusPolicy, Policy};
+use tenantd_sim::{Load, ProcessUsage, SimKernel};
 
 /// The cgroup of the tenants without an agent, and that of the work outside of them.
 const ROOT: &str = "/tenants";
@@ -210,7 +210,7 @@ impl World {
 fn write_policy(kernel: &mut SimKernel, policy: &Policy) -> anyhow::Result<()> {
     let machine = kernel.host().machine();
     let nodes = tree::on_machine(policy, machine);
-    let reserve = policy.host.reserve.of(machine);
+    let reserve = Amount::of_each(&policy.host.reserve, machine);
     let cores = machine[CPU] - reserve[CPU];
     let memory_bytes = (machine[MEMORY] - reserve[MEMORY]).max(0.0);
     // Nothing is demanded: weights are those of the fair shares, and memory is protected as guaranteed.

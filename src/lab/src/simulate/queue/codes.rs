@@ -1,10 +1,10 @@
 //! The possible errors of a scenario, each with its code, and the ranges of its numbers. A code never changes
 //! its meaning.
 
-use crate::policy::key::Form;
-use crate::policy::reader::{Codes, Reader};
-use crate::policy::rules::Rule;
-use crate::policy::tree::Node;
+use tenantd_policy::key::Form;
+use tenantd_policy::reader::{Codes, Reader};
+use tenantd_policy::rules::Rule;
+use tenantd_policy::tree::Node;
 
 pub(super) const TEXT: Rule = Rule::error("Q001", "a text that cannot be read");
 pub(super) const MISSING_KEY: Rule = Rule::error("Q004", "a missing key");

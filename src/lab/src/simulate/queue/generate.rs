@@ -10,9 +10,9 @@ use std::vec::IntoIter;
 
 use super::distribution::{Costs, Dice};
 use super::scenario::{Pace, Scenario, Tenant};
-use crate::queue::TenantId;
-use crate::queue::simulation::{Arrival, Source, Work};
-use crate::queue::tag::Tag;
+use tenantd_queue::TenantId;
+use tenantd_queue::simulation::{Arrival, Source, Work};
+use tenantd_queue::tag::Tag;
 
 /// The work of a scenario.
 #[derive(Debug)]

@@ -2,9 +2,9 @@
 
 use super::generate::Generator;
 use super::scenario::{Kind, Scenario};
-use crate::queue::gps::Gps;
-use crate::queue::simulation::{Ended, Instance, Observer, Run, State, Work, simulate};
-use crate::queue::{Discipline, Queue, Rule, Setup, TenantId, multilevel};
+use tenantd_queue::gps::Gps;
+use tenantd_queue::simulation::{Ended, Instance, Observer, Run, State, Work, simulate};
+use tenantd_queue::{Discipline, Queue, Rule, Setup, TenantId, multilevel};
 
 /// A dispatch.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -173,7 +173,7 @@ fn run_queue(
 
 /// The ideal itself: nothing is dispatched, all are served at once.
 fn run_gps(scenario: &Scenario) -> Outcome {
-    use crate::queue::simulation::Source;
+    use tenantd_queue::simulation::Source;
     let mut gps = Gps::recording(scenario.machine.speed());
     for (tenant, member) in (0..).map(TenantId).zip(&scenario.tenants) {
         gps.set_weight(tenant, member.terms.weight, 0.0);
@@ -260,7 +260,7 @@ impl<'a> Meter<'a> {
                 });
         let theory = match discipline {
             _ if !is_plain => None,
-            Discipline::Fair { rule, estimator: crate::queue::Estimator::Declared, .. } => {
+            Discipline::Fair { rule, estimator: tenantd_queue::Estimator::Declared, .. } => {
                 Some(*rule)
             }
             _ => None,

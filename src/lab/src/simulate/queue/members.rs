@@ -4,12 +4,12 @@ use super::codes::{self, Allowed};
 use super::distribution::{Cost, Redraw, Shape};
 use super::read::Scenarios;
 use super::scenario::{Made, Pace, Tenant};
-use crate::policy::forms::{Count, Structure};
-use crate::policy::hint::shortened;
-use crate::policy::key::Flag::Needed;
-use crate::policy::key::{Fields, section, table};
-use crate::policy::tree::{Entry, Kind, Node};
-use crate::queue::{Terms, TermsError};
+use tenantd_policy::forms::{Count, Structure};
+use tenantd_policy::hint::shortened;
+use tenantd_policy::key::Flag::Needed;
+use tenantd_policy::key::{Fields, section, table};
+use tenantd_policy::tree::{Entry, Kind, Node};
+use tenantd_queue::{Terms, TermsError};
 
 table! {
     TENANT: Member {

@@ -1,7 +1,7 @@
 //! `tenantctl simulate queue`: a scenario file, run and measured.
 //!
 //! [`read`](mod@read) turns the text into a [`scenario::Scenario`], `generate` makes its work,
-//! [`crate::queue`] decides, `measure` compares with the ideal, and `show` prints. A bad scenario is
+//! [`tenantd_queue`] decides, `measure` compares with the ideal, and `show` prints. A bad scenario is
 //! reported whole, with the place of each finding, and the exit code is 78.
 
 mod codes;
@@ -15,9 +15,10 @@ mod scenario;
 mod show;
 
 use super::{output, progress};
-use crate::cli::args::{Colour, SimulateArgs};
-use crate::cli::exit::Exit;
-use crate::cli::problem;
+use crate::args::SimulateArgs;
+use crate::problem;
+use tenantd::args::Colour;
+use tenantd::exit::Exit;
 
 /// Runs the command.
 ///

@@ -3,8 +3,8 @@
 use super::measure::{Bounded, Figures, Outcome, Sample};
 use super::scenario::{Scenario, Tenant};
 use super::show::figures_row;
-use crate::cli::simulate::report::{Bar, Curve, Gantt, Lines, Page};
-use crate::cli::text::short;
+use crate::simulate::report::{Bar, Curve, Gantt, Lines, Page};
+use crate::text::short;
 
 /// Bars of a Gantt chart.
 const BARS_MAX: usize = 600;
@@ -113,7 +113,7 @@ fn shares(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
 
 fn lags(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
     let rates = scenario.fair_rates();
-    let curve = |(series, tenant): (usize, &crate::queue::TenantId)| {
+    let curve = |(series, tenant): (usize, &tenantd_queue::TenantId)| {
         let rate = rates[tenant.0 as usize];
         let point =
             |sample: &Sample| (sample.time, (sample.ideal[series] - sample.got[series]) / rate);

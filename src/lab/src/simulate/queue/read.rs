@@ -7,22 +7,22 @@ use std::sync::Arc;
 use super::codes::{self, Allowed, CODES, Seed};
 use super::measure::TooMany;
 use super::scenario::{Kind, Named, Scenario, Tenant};
-use crate::cli::problem;
-use crate::cli::text::short;
-use crate::policy::Report;
-use crate::policy::forms::{Count, Keys, Structure, Word};
-use crate::policy::hint::{nearest, shortened};
-use crate::policy::key::Flag::Needed;
-use crate::policy::key::{Fields, section};
-use crate::policy::parse::Budget;
-use crate::policy::reader::Reader;
-use crate::policy::report::Source;
-use crate::policy::tree::{Node, Place};
-use crate::policy::types::Words;
-use crate::queue::discipline::Parameters;
-use crate::queue::simulation::{Arrival, Work};
-use crate::queue::virtual_time::Method;
-use crate::queue::{Estimator, Machine, TenantId, Ties, multilevel};
+use crate::problem;
+use crate::problem::OneOf;
+use crate::text::short;
+use tenantd_policy::Report;
+use tenantd_policy::forms::{Count, Keys, Structure, Word};
+use tenantd_policy::hint::{nearest, shortened};
+use tenantd_policy::key::Flag::Needed;
+use tenantd_policy::key::{Fields, section};
+use tenantd_policy::parse::Budget;
+use tenantd_policy::reader::Reader;
+use tenantd_policy::report::Source;
+use tenantd_policy::tree::{Node, Place};
+use tenantd_queue::discipline::Parameters;
+use tenantd_queue::simulation::{Arrival, Work};
+use tenantd_queue::virtual_time::Method;
+use tenantd_queue::{Estimator, Machine, TenantId, Ties, multilevel};
 
 section! {
     /// A scenario file.
@@ -36,7 +36,7 @@ section! {
         /// Cost units that a worker does in a second.
         "rate" => rate: f64 = 1.0, Allowed::POSITIVE;
         /// What drives virtual time.
-        "virtual_time" => virtual_time: Option<Method>, Word;
+        "virtual_time" => virtual_time: Option<Method>, OneOf(METHODS);
         /// The tenants, in the order that breaks ties.
         "tenants" => tenants: (), Structure;
         /// Tenants that always have work, and its cost.
@@ -82,10 +82,9 @@ section! {
     }
 }
 
-impl Words for Method {
-    const WORDS: &'static [(&'static str, Method)] =
-        &[("active", Method::Active), ("served", Method::Served), ("gps", Method::Gps)];
-}
+/// How virtual time may pass, by the words of a scenario.
+const METHODS: &[(&str, Method)] =
+    &[("active", Method::Active), ("served", Method::Served), ("gps", Method::Gps)];
 
 /// A scenario, and the place of its length in the text.
 #[derive(Debug)]

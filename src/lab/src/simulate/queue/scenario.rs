@@ -1,10 +1,10 @@
 //! A scenario: tenants, their work, a discipline, and how long.
 
 use super::distribution::Cost;
-use crate::policy::types::Words;
-use crate::queue::discipline::Name;
-use crate::queue::simulation::Arrival;
-use crate::queue::{Discipline, Machine, Terms};
+use tenantd_policy::types::Words;
+use tenantd_queue::discipline::Name;
+use tenantd_queue::simulation::Arrival;
+use tenantd_queue::{Discipline, Machine, Terms};
 
 /// The content of a file.
 #[derive(Clone, Debug)]

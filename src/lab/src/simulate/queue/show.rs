@@ -7,10 +7,10 @@ use serde::{Serialize, Serializer};
 
 use super::measure::{Bounded, Figures, Outcome};
 use super::scenario::Scenario;
-use crate::cli::json::write_line;
-use crate::cli::table;
-use crate::cli::text::{self, plain, short};
-use crate::queue::{TenantId, multilevel};
+use crate::json::write_line;
+use crate::table;
+use crate::text::{self, plain, short};
+use tenantd_queue::{TenantId, multilevel};
 
 /// Rows and dispatches shown; a longer table is of no use.
 const MOST_ROWS: usize = 40;

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use plotters::prelude::*;
 
-use crate::cli::text::short;
+use crate::text::short;
 
 /// The colours of the series, by their names in SVG, which a style sheet can distinguish and replace.
 pub(super) const SERIES: usize = 8;

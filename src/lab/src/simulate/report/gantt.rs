@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 
 use super::chart::{FAINT, INK, SIZE, series};
-use crate::cli::text::short;
+use crate::text::short;
 
 /// A request on a worker.
 #[derive(Clone, Debug)]

@@ -8,18 +8,18 @@ mod gantt;
 
 use std::fmt::Write as _;
 
-pub(in crate::cli) use chart::{Curve, Lines};
+pub(crate) use chart::{Curve, Lines};
 pub(super) use gantt::{Bar, Gantt};
 
 /// A page that is being written.
 #[derive(Debug)]
-pub(in crate::cli) struct Page {
+pub(crate) struct Page {
     body: String,
     title: String,
 }
 
 impl Page {
-    pub(in crate::cli) fn new(title: &str, note: &str) -> Page {
+    pub(crate) fn new(title: &str, note: &str) -> Page {
         let mut body = String::new();
         // Writing to a string does not fail.
         let _ = write!(body, "<h1>{}</h1><p>{}</p>", escaped(title), escaped(note));
@@ -27,13 +27,7 @@ impl Page {
     }
 
     /// A picture with its heading and its caption.
-    pub(in crate::cli) fn picture(
-        &mut self,
-        heading: &str,
-        caption: &str,
-        svg: &str,
-        legend: &[String],
-    ) {
+    pub(crate) fn picture(&mut self, heading: &str, caption: &str, svg: &str, legend: &[String]) {
         let (heading, caption) = (escaped(heading), escaped(caption));
         let _ = write!(self.body, "<section><h2>{heading}</h2><figure>{svg}<figcaption>");
         for (index, name) in legend.iter().enumerate() {
@@ -45,7 +39,7 @@ impl Page {
     }
 
     /// A table; numbers are aligned right, the first column left.
-    pub(in crate::cli) fn table(&mut self, heading: &str, header: &[&str], rows: &[Vec<String>]) {
+    pub(crate) fn table(&mut self, heading: &str, header: &[&str], rows: &[Vec<String>]) {
         let _ = write!(self.body, "<section><h2>{}</h2><table><thead><tr>", escaped(heading));
         for cell in header {
             let _ = write!(self.body, "<th>{}</th>", escaped(cell));
@@ -62,12 +56,12 @@ impl Page {
     }
 
     /// A paragraph of one sentence.
-    pub(in crate::cli) fn sentence(&mut self, text: &str) {
+    pub(crate) fn sentence(&mut self, text: &str) {
         let _ = write!(self.body, "<p>{}</p>", escaped(text));
     }
 
     /// The whole page.
-    pub(in crate::cli) fn finish(self) -> String {
+    pub(crate) fn finish(self) -> String {
         format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width\"><title>{}</title>\

@@ -1,0 +1,58 @@
+//! The command lines of the commands of this crate, as types. The only file of it that names the argument parser.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+/// Arguments of `solve`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SolveArgs {
+    /// The problem, YAML or JSON; `-` reads standard input.
+    #[arg(value_name = "PROBLEM")]
+    pub problem: PathBuf,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `dop`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DopArgs {
+    /// The problem, YAML or JSON; `-` reads standard input.
+    #[arg(value_name = "PROBLEM")]
+    pub problem: PathBuf,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `simulate`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SimulateCommand {
+    /// What to simulate.
+    #[command(subcommand)]
+    pub what: Simulated,
+}
+
+/// What `simulate` simulates.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Simulated {
+    /// Tenants whose requests wait for workers, under any discipline.
+    Queue(SimulateArgs),
+    /// Tenants with demand over time: with tenantd, with static settings, and with neither.
+    Host(SimulateArgs),
+}
+
+/// Arguments of one simulation.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SimulateArgs {
+    /// The scenario, YAML or JSON; `-` reads standard input.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub json: bool,
+    /// Write a page with pictures to this file as well.
+    #[arg(long, value_name = "OUT.html")]
+    pub report: Option<PathBuf>,
+}

@@ -1,0 +1,34 @@
+//! The programs as built, for tests and benchmarks: they are of other packages, for which cargo has no variable.
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The path of `tenantd` or `tenantctl`, built with the profile of the running executable.
+pub(crate) fn path(program: &str) -> &'static str {
+    static BUILT: OnceLock<[String; 2]> = OnceLock::new();
+    let [tenantd, tenantctl] = BUILT.get_or_init(build);
+    if program == "tenantd" { tenantd } else { tenantctl }
+}
+
+/// Builds both programs, which takes a moment where they are built already. They are put beside the folder of
+/// the running executable.
+fn build() -> [String; 2] {
+    let executable = env::current_exe().unwrap();
+    let folder = executable.parent().and_then(Path::parent).unwrap();
+    let profile = match folder.file_name().and_then(|name| name.to_str()).unwrap() {
+        // `cargo bench` says so to what it runs.
+        _ if env::args().any(|argument| argument == "--bench") => "bench",
+        "debug" => "dev",
+        name => name,
+    };
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--locked", "--quiet", "--profile", profile])
+        .args(["-p", "tenantd", "-p", "tenantctl"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    assert!(built.unwrap().success(), "the programs cannot be built");
+    ["tenantd", "tenantctl"]
+        .map(|program| folder.join(program).into_os_string().into_string().unwrap())
+}
