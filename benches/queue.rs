@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use criterion::{BenchmarkId, Criterion, criterion_group};
-use tenantd_queue::simulation::{Arrival, Observer, Run, Source, Work, simulate};
+use tenantd_queue::simulation::{Arrival, Before, Charge, Observer, Run, Source, Work, simulate};
 use tenantd_queue::virtual_time::Method;
 use tenantd_queue::{
     Discipline, Estimator, Machine, Pick, Queue, Request, Rule, Setup, TenantId, Terms, Ticket,
@@ -49,7 +49,7 @@ fn disciplines() -> Vec<(&'static str, Discipline)> {
         ("fifo", Discipline::Fifo),
         ("priority", Discipline::Priority { ageing: 0.1 }),
         ("round-robin", Discipline::RoundRobin),
-        ("fq", Discipline::fair(Rule::Start)),
+        ("sfq", Discipline::fair(Rule::Start)),
         ("wfq", Discipline::fair(Rule::Finish)),
         ("wf2q", Discipline::fair(Rule::Eligible)),
         ("2dfq", Discipline::fair(Rule::Staggered)),
@@ -280,11 +280,12 @@ fn figure_8(c: &mut Criterion) {
                     let terms = Terms { endless: true, ..Terms::default() };
                     queue.admit(TenantId(tenant), &terms, 0.0).unwrap();
                 }
-                let (refresh, quantum, dispatches_max) = (None, None, u64::MAX);
+                let (charge, quantum, dispatches_max) = (Charge::End, None, u64::MAX);
                 let (horizon, sample) = (60.0, 0.1);
-                let run = Run { machine, horizon, refresh, quantum, sample, dispatches_max };
+                let run = Run { machine, horizon, charge, quantum, sample, dispatches_max };
                 let mut source = Figure8((0..100).map(Dice).collect());
-                simulate(&mut queue, run, 100, &mut source, &mut Silent)
+                let mut before = Before::nothing(100);
+                simulate(&mut queue, run, &mut before, &mut source, &mut Silent)
             });
         });
     }

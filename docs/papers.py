@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the pictures of docs/papers.md, and prints the figures of its tables.
+"""Makes the pictures of docs/papers.md and docs/seeds-queue.md, and prints the figures of their tables.
 
 Usage: docs/papers.py [TENANTCTL], by default target/release/tenantctl. The standard library only.
 """
@@ -13,8 +13,9 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 SCENARIOS = HERE.parent / "scenarios" / "queue"
+SEEDS = HERE.parent / "scenarios" / "seeds"
 PICTURES = HERE / "papers"
-KINDS = {"Schedule": "schedule", "Share over time": "share", "Lag against GPS": "lag", "Latency": "latency"}
+KINDS = {"Schedule": "schedule", "Share over time": "share", "Lag against GPS": "lag", "Latency": "latency", "Costs": "costs"}
 
 
 def simulate(tenantctl, text):
@@ -38,6 +39,50 @@ def simulate(tenantctl, text):
     return json.loads(done.stdout), pictures
 
 
+def decay(tenantctl, alpha):
+    """Cheap requests after which the estimate of an expensive tenant has fallen to a tenth."""
+    low, high = 0, 4096
+    while high - low > 1:
+        count = (low + high) // 2
+        arrivals = ", ".join(["[0, A, 1000]"] + ["[0, A, 1]"] * count)
+        text = f"discipline: 2dfq-e\nworkers: 1\nhorizon: 9000\nlist_dispatches: false\n" \
+               f"estimator: {{ alpha: {alpha}, initial: 1 }}\narrivals: [{arrivals}]\n"
+        answer, _ = simulate(tenantctl, text)
+        low, high = (low, count) if answer["tenants"]["A"]["estimate"] <= 100 else (count, high)
+    return high
+
+
+def unknown_costs(tenantctl, unpredictable):
+    """The estimate's decay, and when running requests are charged: the latency of t1."""
+    charges = [("refresh 10 ms", "refresh: 0.01"), ("refresh 100 ms", "refresh: 0.1"), ("timer", "charge: timer"), ("end", "charge: end")]
+    for alpha in ["0.9", "0.99", "0.999"]:
+        text = unpredictable.replace("alpha: 0.99", f"alpha: {alpha}")
+        answer, _ = simulate(tenantctl, text)
+        print("alpha", alpha, "p99", answer["tenants"]["t1"]["latency_p99"], "a tenth after", decay(tenantctl, alpha))
+    for name, charge in charges:
+        for seed in ["1", "2", "3"]:
+            text = unpredictable.replace("refresh: 0.01", charge).replace("seed: 1", f"seed: {seed}")
+            answer, _ = simulate(tenantctl, text)
+            print("charge", name, "seed", seed, "p99", answer["tenants"]["t1"]["latency_p99"], "charged", answer["nr_charged"])
+
+
+def without_backlog(tenantctl):
+    """The latency of small requests on a machine that is not full, with and without a worker for them."""
+    large = "{ name: large, count: 4, cost: { uniform: [5, 15] }, arrive: { load: LOAD } }"
+    small = "{ name: small, cost: 0.1, arrive: { poisson: 2 } }"
+    for load in [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]:
+        # Small requests use a twentieth of a worker; large ones, which would get 4 of 5 parts, the rest of the load.
+        part = (4 * load - 0.2) / (4 * 4 / 5)
+        text = f"discipline: 2dfq\nworkers: 4\nhorizon: 20000\nwarmup: 1000\nlist_dispatches: false\n" \
+               f"generators: [{large.replace('LOAD', str(part))}, {small}]\n"
+        figures = []
+        for reserve in ["", "reserve: { workers: 1, below: 1 }\n"]:
+            tenants = simulate(tenantctl, text + reserve)[0]["tenants"]
+            large_mean = sum(tenants[f"large-{i}"]["latency_mean"] for i in range(1, 5)) / 4
+            figures += [tenants["small"]["latency_p99"], large_mean]
+        print("load", load, "small p99, large mean without and with reserve", figures)
+
+
 def main():
     tenantctl = sys.argv[1] if len(sys.argv) > 1 else HERE.parent / "target" / "release" / "tenantctl"
     PICTURES.mkdir(exist_ok=True)
@@ -58,6 +103,12 @@ def main():
             answer, _ = simulate(tenantctl, text.replace("seed: 1", f"seed: {seed}"))
             small = answer["tenants"]["t1"]
             print("seed", seed, discipline, {key: small[key] for key in ["latency_p50", "latency_p99"]})
+    unknown_costs(tenantctl, unpredictable)
+    without_backlog(tenantctl)
+    for name, kind in [("002-costs", "costs"), ("002-no-backlog", "schedule"), ("002-reserve", "schedule"),
+                       ("002-fq-order", "schedule"), ("002-sfq-order", "schedule"), ("004-ten-levels", "schedule")]:
+        _, pictures = simulate(tenantctl, (SEEDS / f"{name}.yaml").read_text())
+        (PICTURES / f"{name}-{kind}.svg").write_text(pictures[kind])
     answer, _ = simulate(tenantctl, (SCENARIOS / "multilevel-shares.yaml").read_text())
     print("levels", answer["levels"])
 

@@ -5,6 +5,7 @@ mod change;
 pub(crate) mod deadline;
 mod init;
 mod run;
+pub(crate) mod seeds;
 mod simulate;
 
 use std::os::unix::fs::PermissionsExt;

@@ -3,6 +3,7 @@
 mod bounds;
 mod command;
 mod dominant;
+mod entrance;
 mod estimates;
 mod figures;
 mod harness;

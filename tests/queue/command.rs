@@ -20,7 +20,7 @@ pub(super) fn simulated(scenario: &str) -> Value {
 }
 
 /// The findings of a bad scenario as `CODE line:column message`.
-fn refused(scenario: &str) -> Vec<String> {
+pub(super) fn refused(scenario: &str) -> Vec<String> {
     util::refused(&["simulate", "queue", "-", "--json"], scenario)
 }
 
@@ -284,7 +284,8 @@ fn work_does_not_depend_on_the_discipline() {
     };
     let fifo = work("fifo");
     assert_eq!(fifo.len(), 300);
-    for discipline in ["priority", "round-robin", "fq", "2dfq", "wfq-e", "drf", "multilevel"] {
+    for discipline in ["priority", "round-robin", "fq", "sfq", "2dfq", "wfq-e", "drf", "multilevel"]
+    {
         assert_eq!(work(discipline), fifo, "{discipline}");
     }
 }
@@ -379,7 +380,7 @@ fn a_report_is_one_file_with_pictures_and_no_links() {
     let output = tenantctl(&["simulate", "queue", "-", "--report", path.to_str().unwrap()], &text);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let page = std::fs::read_to_string(path).unwrap();
-    assert_eq!(page.matches("<svg").count(), 4, "schedule, shares, lag, latency");
+    assert_eq!(page.matches("<svg").count(), 5, "schedule, shares, lag, latency, costs");
     assert!(page.contains("prefers-color-scheme: dark") && page.contains("@media print"));
     assert!(page.contains("&lt;b&gt;A") && !page.contains("<b>A"));
     let links = ["href=", "src=", "@import", "url("];

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use tenantd_queue::simulation::{Arrival, Ended, Observer, Run, Source, Work, simulate};
+use tenantd_queue::simulation::{
+    Arrival, Before, Charge, Ended, Observer, Run, Source, Work, simulate,
+};
 use tenantd_queue::{Discipline, Machine, Queue, Setup, TenantId, Terms};
 
 /// One run of a queue.
@@ -63,12 +65,13 @@ impl Case {
         let run = Run {
             machine: self.machine,
             horizon: self.horizon,
-            refresh: self.refresh,
+            charge: self.refresh.map_or(Charge::End, Charge::Refresh),
             quantum: self.quantum,
             sample: self.horizon,
             dispatches_max: 1_000_000,
         };
-        let ended = simulate(&mut queue, run, self.terms.len(), &mut source, &mut trace);
+        let mut before = Before::nothing(self.terms.len());
+        let ended = simulate(&mut queue, run, &mut before, &mut source, &mut trace);
         assert_eq!(ended, Ended::Horizon);
         for dispatch in &trace.dispatches {
             let done = ((self.horizon - dispatch.time) * self.machine.rate).min(dispatch.cost);

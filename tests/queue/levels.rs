@@ -1,7 +1,7 @@
 //! Multilevel feedback and concurrency, by Trino's own tests.
 
 use serde_json::Value;
-use tenantd_queue::concurrency::{Concurrency, Drivers, TaskLoad};
+use tenantd_queue::concurrency::{Drivers, TaskLoad};
 use tenantd_queue::multilevel::{LEVELS, Levels, Priority, level_of};
 use tenantd_queue::{Discipline, TenantId};
 
@@ -68,13 +68,13 @@ fn batches(vector: &Value) {
     let drivers = Drivers {
         min: count("min_drivers").unwrap(),
         min_per_task: count("min_per_task").unwrap(),
-        max_per_task: count("max_per_task").unwrap(),
+        // What a user may run bounds each of its tasks as well.
+        max_per_task: count("max_per_task").unwrap().min(count("user_max").unwrap_or(u32::MAX)),
     };
     let mut queued = count("splits").unwrap();
     let mut batches = Vec::new();
     while queued > 0 {
-        let task = TaskLoad { running: 0, queued, user_max: count("user_max") };
-        let started = drivers.start(&[task])[0];
+        let started = drivers.start(&[TaskLoad { inside: 0, outside: queued }])[0];
         queued -= started;
         batches.push(started);
     }
@@ -192,40 +192,10 @@ fn short_tasks_pass_long_ones() {
 }
 
 #[test]
-fn the_target_follows_the_utilization() {
-    // Trino's testRampup: nothing used, all running, one up at each interval.
-    let mut control = Concurrency::new(1, 1_000);
-    for expected in 1..=100 {
-        assert_eq!(control.target(), expected);
-        control.update(1_100, 0.0, expected);
-        control.finished(3_000, 0.0, expected);
-        assert_eq!(control.target(), expected + 1);
-    }
-    // testRampdown: used in full, one down at each finished split, never below one.
-    let mut control = Concurrency::new(100, 1_000);
-    for expected in (1..100).rev() {
-        control.update(1_100, 1.0, 100);
-        control.finished(3_000, 1.0, 100);
-        assert_eq!(control.target(), expected.max(1));
-    }
-    // testRapidAdjustForQuickSplits: shorter than the interval, each split moves it.
-    let mut control = Concurrency::new(1, 1_000);
-    for expected in 1..10 {
-        control.update(200, 0.0, expected);
-        control.finished(100, 0.0, expected);
-        assert_eq!(control.target(), expected + 1);
-    }
-    // Nothing moves while fewer run than may.
-    control.update(5_000, 0.0, 1);
-    assert_eq!(control.target(), 10);
-}
-
-#[test]
 fn tasks_are_filled_up_in_turn() {
     let drivers = Drivers { min: 7, min_per_task: 1, max_per_task: 4 };
-    let idle = TaskLoad { running: 0, queued: 9, user_max: None };
+    let idle = TaskLoad { inside: 0, outside: 9 };
     let started =
-        drivers.start(&[idle, TaskLoad { queued: 1, ..idle }, TaskLoad { running: 4, ..idle }]);
+        drivers.start(&[idle, TaskLoad { outside: 1, ..idle }, TaskLoad { inside: 4, ..idle }]);
     assert_eq!(started, [2, 1, 0]);
-    assert_eq!(drivers.start(&[TaskLoad { user_max: Some(2), ..idle }; 2]), [2, 2]);
 }

@@ -40,8 +40,8 @@ fn discipline(input: &Value) -> Discipline {
     let fair = |rule| Discipline::Fair { rule, estimator: Estimator::Declared, virtual_time };
     match input["policy"].as_str().unwrap() {
         "rr" => Discipline::RoundRobin,
-        "fq" => fair(Rule::Start),
-        "wfq" => fair(Rule::Finish),
+        "sfq" => fair(Rule::Start),
+        "fq" | "wfq" => fair(Rule::Finish),
         "wf2q" => fair(Rule::Eligible),
         "2dfq" => fair(Rule::Staggered),
         other => panic!("{other}"),

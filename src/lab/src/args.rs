@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+use crate::formats;
+
 /// Arguments of `solve`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SolveArgs {
@@ -38,6 +40,7 @@ pub struct SimulateCommand {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Simulated {
     /// Tenants whose requests wait for workers, under any discipline.
+    #[command(after_long_help = formats::QUEUE)]
     Queue(SimulateArgs),
     /// Tenants with demand over time: with tenantd, with static settings, and with neither.
     Host(SimulateArgs),
@@ -47,8 +50,11 @@ pub enum Simulated {
 #[derive(Clone, Debug, clap::Args)]
 pub struct SimulateArgs {
     /// The scenario, YAML or JSON; `-` reads standard input.
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "example")]
+    pub file: Option<PathBuf>,
+    /// Print a commented scenario that can be simulated, and explains the format.
+    #[arg(long, conflicts_with_all = ["file", "json", "report"])]
+    pub example: bool,
     /// Print one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,

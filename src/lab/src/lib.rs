@@ -7,12 +7,13 @@
 //! | [`simulate`] | `tenantctl simulate`: queues and hosts over time |
 //! | [`replay`] | `tenantctl plan --replay`: another policy on what was recorded |
 //!
-//! [`text`], [`table`], [`time`] and [`json`] write what they find; [`problem`] reads and refuses files.
+//! [`formats`] explains their files. [`text`], [`table`], [`time`] and [`json`] write what they find; [`problem`] reads and refuses files.
 
 #![deny(missing_docs)]
 
 pub mod args;
 pub mod dop;
+pub mod formats;
 pub mod json;
 pub mod problem;
 pub mod replay;

@@ -17,6 +17,7 @@ use super::tree::{Kind, Node};
 use super::types::*;
 use super::values::{NAME_PATTERN, safe_name};
 use tenantd_core::units::Weight;
+use tenantd_queue::discipline::Name;
 
 // --- maps ---
 
@@ -266,6 +267,29 @@ impl<T: Words> Form<T> for Word {
 impl<T: Words> Form<Option<T>> for Word {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<T>) {
         *into = reader.word(node, T::WORDS);
+    }
+}
+
+/// A discipline. `fq` is the old word for `sfq`: jobs do not state costs, without which there are no finish tags.
+pub(super) struct DisciplineWord;
+
+impl Form<Name> for DisciplineWord {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Name) {
+        Word.read(reader, node, into);
+        if node.is_word("fq") {
+            *into = Name::Sfq;
+            let message =
+                "`fq` is the old word for `sfq`; jobs start in the order of start tags as before";
+            reader.find(&rules::OLD_WORD, node, message, "write `discipline: sfq`");
+        }
+    }
+
+    fn show(&self, value: &Name) -> Option<String> {
+        Word.show(value)
+    }
+
+    fn schema(&self) -> Value {
+        Form::<Name>::schema(&Word)
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::amount::Amount;
 use super::bounds::{AmountOf, Processes, UpTo};
 use super::forms::{
-    Bound, Count, Counts, DopForm, Interval, Keys, KeysOr, Number, OneOrEach, Structure, Template,
-    VersionNumber, WeightNumber, Word,
+    Bound, Count, Counts, DisciplineWord, DopForm, Interval, Keys, KeysOr, Number, OneOrEach,
+    Structure, Template, VersionNumber, WeightNumber, Word,
 };
 use super::key::Flag::{Group, Leaf, Needed, Restart};
 use super::key::{section, table};
@@ -117,7 +117,7 @@ section! {
     #[derive(Copy, Eq)]
     pub struct AdmissionPolicy, ADMISSION {
         /// The order in which waiting jobs start.
-        "discipline" => discipline: Name, Word;
+        "discipline" => discipline: Name, DisciplineWord;
         /// The number of jobs that run at the same time. auto: as many as slots.
         "max_running" => max_running: Option<u32>, Count { most: 100_000, auto: true };
         /// The number of jobs of one tenant that wait. auto: 1000.

@@ -70,6 +70,7 @@ rules! {
     DUPLICATE_TENANT = "P012", Error, "a tenant defined twice";
     NO_VERSION = "P013", Error, "no version";
     UNKNOWN_VERSION = "P014", Error, "a version that is not supported";
+    OLD_WORD = "P015", Note, "an old word for a value";
     // Values.
     WRONG_TYPE = "P020", Error, "a value of the wrong type";
     UNKNOWN_WORD = "P021", Error, "a word that is not one of the choices";

@@ -13,6 +13,9 @@
 //! - *Refresh*, while it runs: it has used `c` more. Where `c < credit`, the credit falls by `c`; else the
 //!   tenant is charged `c − credit` and the credit is 0. A request that turns out to be expensive is paid
 //!   for while it runs.
+//! - *Timer*, in place of the refresh: it fires when the credit is used up, and charges as much again as the request was
+//!   charged so far. The charge doubles, so a request takes as many timers as the logarithm of its cost, and the
+//!   estimate is at least what it has used.
 //! - *Completion*: the tenant is charged `c − credit`, which is a refund where the credit was larger.
 //!
 //! Estimators: *pessimistic*, `L = max(α·L, T)` for a completed cost `T`: a tenant that was expensive once
@@ -91,6 +94,9 @@ impl Estimator {
 pub struct Ledger {
     estimator: Estimator,
     charged: f64,
+    /// Charges before the tag got its present base.
+    #[serde(default)]
+    forgotten: f64,
     /// For each class that was seen lately, the first one first.
     estimates: Vec<(u32, f64)>,
 }
@@ -98,7 +104,7 @@ pub struct Ledger {
 impl Ledger {
     /// No charges and no estimates.
     pub fn new(estimator: Estimator) -> Ledger {
-        Ledger { estimator, charged: 0.0, estimates: Vec::new() }
+        Ledger { estimator, charged: 0.0, forgotten: 0.0, estimates: Vec::new() }
     }
 
     /// The estimated cost of a request of a class, given its stated cost.
@@ -118,9 +124,20 @@ impl Ledger {
         self.charged
     }
 
+    /// Everything that was ever charged.
+    pub fn charged_in_all(&self) -> f64 {
+        self.forgotten + self.charged
+    }
+
+    /// The largest estimate of any class; the initial one before anything has completed.
+    pub fn largest_estimate(&self) -> f64 {
+        let known = self.estimates.iter().map(|(_, estimate)| *estimate);
+        known.reduce(f64::max).unwrap_or(self.estimator.initial())
+    }
+
     /// Forgets what has been charged, for a tag with a new base.
     pub fn forget(&mut self) {
-        self.charged = 0.0;
+        self.forgotten += std::mem::take(&mut self.charged);
     }
 
     /// A request goes to a worker; returns its credit.
@@ -146,6 +163,18 @@ impl Ledger {
             return;
         }
         let estimate = self.estimator.after(self.known(class), total);
+        self.set(class, estimate);
+    }
+
+    /// A running request has used up its credit, `used` in all: it is charged as much again. Returns its credit from now
+    /// on.
+    pub fn extend(&mut self, class: u32, used: f64) -> f64 {
+        self.charged += used;
+        self.set(class, self.estimate(class, used).max(used));
+        used
+    }
+
+    fn set(&mut self, class: u32, estimate: f64) {
         match self.estimates.iter_mut().find(|(of, _)| *of == class) {
             Some((_, old)) => *old = estimate,
             None => {

@@ -25,16 +25,18 @@
 //! | `Fifo` | the earliest request | no fairness at all | `discipline/plain` |
 //! | `Priority` | the highest priority, raised by waiting | importance | `discipline/plain` |
 //! | `RoundRobin` | the next tenant in turn | equal numbers of requests | `discipline/plain` |
-//! | `Fair`: FQ | the smallest start tag (SFQ) | varying speed | `discipline/tags` |
-//! | WFQ | the smallest finish tag | one worker | `discipline/tags` |
+//! | `Fair`: SFQ | the smallest start tag | varying speed | `discipline/tags` |
+//! | FQ, WFQ | the smallest finish tag, without and with weights | one worker | `discipline/tags` |
 //! | WF²Q | the same among requests that GPS has begun | one worker, no bursts | `discipline/tags` |
 //! | 2DFQ | the same, where worker `i` may begin early by `i/n` of the cost | many workers | `discipline/tags`, `discipline/staggered` |
 //! | WFQ^E, WF²Q^E, 2DFQ^E | with estimated costs | unknown costs | `estimate` |
 //! | `Drf` | the smallest dominant share held | several resources | `discipline/dominant` |
 //! | `Multilevel` | the level furthest below its target, then the least served | unknown, very long costs | [`multilevel`] |
 //!
-//! Reservations and limits of tenants hold in every discipline (`bounds`). [`simulation`] runs a queue with
-//! workers.
+//! Reservations and limits of tenants hold in every discipline (`bounds`), as do a capacity that running requests share
+//! (`room`) and workers for small requests ([`Reserve`]). [`entrance`] comes before the queue: rates, bounds on what waits
+//! and on the splits of a task. [`operations`] are sets of requests that wait for each other. [`simulation`] runs all of it
+//! with workers.
 //!
 //! # Determinism
 //! The same calls give the same answers. Ties go to the smaller finish tag, then to the earlier tenant
@@ -50,10 +52,13 @@
 mod bounds;
 pub mod concurrency;
 pub mod discipline;
+pub mod entrance;
 mod estimate;
 pub mod gps;
+pub mod operations;
 mod order;
 mod requests;
+mod room;
 pub mod simulation;
 pub mod tag;
 mod types;
@@ -62,5 +67,5 @@ mod weights;
 
 pub use discipline::{Discipline, Rule, Ties, multilevel};
 pub use estimate::{Estimator, Ledger};
-pub use requests::{Pick, Queue, Setup};
+pub use requests::{Pick, Queue, Reserve, Setup};
 pub use types::{Machine, Picked, Request, TenantId, Terms, TermsError, Ticket};

@@ -45,6 +45,10 @@ pub(super) enum Activity {
     Idle,
 }
 
+/// Returns true if the head of a tenant may run on the worker that asks: it fits, and the worker is not reserved for
+/// smaller requests. The second argument is its estimated cost, where the order has one.
+pub(super) type Admits<'a> = &'a dyn Fn(TenantId, Option<f64>) -> bool;
+
 /// A discipline. Methods that an order does not need keep their defaults.
 pub(super) trait Order: Debug {
     /// A tenant is new, or has new terms.
@@ -64,12 +68,12 @@ pub(super) trait Order: Debug {
     /// The head of a tenant has changed; `None` where it has none, or may not run at the moment.
     fn head(&mut self, tenant: TenantId, head: Option<Head<'_>>, now: f64);
 
-    /// The tenant whose head goes to `worker`; it stays where it is until [`Order::dispatched`].
-    fn next(&mut self, worker: u32, now: f64) -> Option<TenantId>;
+    /// The tenant whose head goes to `worker`, of those admitted; it stays where it is until [`Order::dispatched`].
+    fn next(&mut self, worker: u32, now: f64, admits: Admits<'_>) -> Option<TenantId>;
 
-    /// Whether the head of this tenant could run now: it fits.
-    fn may_run(&self, _: TenantId) -> bool {
-        true
+    /// The estimated cost of the head of a tenant; `None` where it is as stated.
+    fn estimate(&self, _: TenantId) -> Option<f64> {
+        None
     }
 
     /// The head of a tenant runs. Returns its charge in advance.
@@ -79,6 +83,9 @@ pub(super) trait Order: Debug {
 
     /// A running request has used so much more.
     fn used(&mut self, _: &mut Running, _: f64, _: f64) {}
+
+    /// A running request has used up its credit: it is charged as much again as it was charged so far.
+    fn extended(&mut self, _: &mut Running) {}
 
     /// A running request is done, having used so much more, `running.used` in all. What is left of the
     /// tenant is `activity`.

@@ -8,8 +8,11 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use super::bounds::{Bounds, Phase};
+use super::discipline::multilevel::LEVELS;
 use super::discipline::{AnyOrder, Discipline};
+use super::estimate::Ledger;
 use super::order::{Activity, Head, Running};
+use super::room::Room;
 use super::types::{Machine, Picked, Request, TenantId, Terms, TermsError, Ticket};
 
 /// A discipline on a machine.
@@ -19,6 +22,16 @@ pub struct Setup {
     pub discipline: Discipline,
     /// The machine.
     pub machine: Machine,
+}
+
+/// Workers that take small requests only, and otherwise idle: without them no order helps a small request that comes
+/// while large ones run on every worker.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reserve {
+    /// The first such worker; all after it are reserved too.
+    pub from: u32,
+    /// The cost (the estimate, where costs are estimated) that their requests are below.
+    pub below: f64,
 }
 
 /// The result of [`Queue::pick`].
@@ -75,6 +88,10 @@ pub struct Queue {
     discipline: Discipline,
     order: AnyOrder,
     bounds: Bounds,
+    #[serde(default)]
+    room: Option<Room>,
+    #[serde(default)]
+    reserve: Option<Reserve>,
     tenants: Vec<Tenant>,
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
@@ -87,10 +104,16 @@ impl Queue {
     /// An empty queue.
     pub fn new(setup: Setup) -> Queue {
         let order = setup.discipline.order(setup.machine);
+        let room = match &setup.discipline {
+            Discipline::Drf { capacity, .. } => Some(Room::new(capacity.clone())),
+            _ => None,
+        };
         Queue {
             discipline: setup.discipline,
             order,
             bounds: Bounds::default(),
+            room,
+            reserve: None,
             tenants: Vec::new(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -98,6 +121,19 @@ impl Queue {
             nr_dispatches: 0,
             nr_waiting: 0,
         }
+    }
+
+    /// The same, and a request runs only where what it holds fits in this capacity beside the others. One that does not fit
+    /// is passed over.
+    #[must_use]
+    pub fn within(self, capacity: Vec<f64>) -> Queue {
+        Queue { room: Some(Room::new(capacity)), ..self }
+    }
+
+    /// The same with some workers for small requests. Multilevel feedback does not know them.
+    #[must_use]
+    pub fn reserving(self, reserve: Option<Reserve>) -> Queue {
+        Queue { reserve, ..self }
     }
 
     /// Adds a tenant, or gives it new terms from now on.
@@ -202,10 +238,23 @@ impl Queue {
         while let Some(tenant) = self.bounds.released(now) {
             self.show(tenant, now);
         }
-        let owed = self.bounds.owed(now).find(|tenant| self.order.may_run(*tenant));
+        let Queue { order, bounds, room, tenants, reserve, .. } = self;
+        let reserved = reserve.as_ref().filter(|reserve| worker >= reserve.from);
+        let below = reserved.map_or(f64::INFINITY, |reserve| reserve.below);
+        let admits = |tenant: TenantId, estimate: Option<f64>| {
+            let head = tenants[tenant.index()].waiting.front();
+            head.is_some_and(|Waiting { request, .. }| {
+                let fits = room.as_ref().is_none_or(|room| room.fits(&request.holds));
+                fits && estimate.unwrap_or(request.cost) < below
+            })
+        };
+        let owed = bounds.owed(now).find(|tenant| admits(*tenant, order.estimate(*tenant)));
         match owed {
             Some(tenant) => Some((tenant, Phase::Reservation)),
-            None => Some((self.order.next(worker, now)?, Phase::Share)),
+            None if room.is_none() && reserved.is_none() => {
+                Some((order.next(worker, now, &|_, _| true)?, Phase::Share))
+            }
+            None => Some((order.next(worker, now, &admits)?, Phase::Share)),
         }
     }
 
@@ -248,6 +297,9 @@ impl Queue {
         self.nr_dispatches += 1;
         known.turn = self.nr_dispatches;
         self.nr_waiting -= 1;
+        if let Some(room) = &mut self.room {
+            room.shift(&request.holds, 1.0);
+        }
         let credit = self.order.dispatched(tenant, &request, now);
         let advance = self.discipline.advance(&request, credit);
         self.bounds.dispatched(tenant, advance, phase);
@@ -304,12 +356,45 @@ impl Queue {
         }
     }
 
+    /// Charge in advance that a running request has not used yet; 0 for a ticket that is not out.
+    pub fn credit(&self, ticket: Ticket) -> f64 {
+        let slot = self.slots.get(ticket.0 as usize).and_then(Option::as_ref);
+        slot.map_or(0.0, |slot| slot.running.credit)
+    }
+
+    /// A running request has used up its credit: it is charged as much again as it was charged so far, and the estimate of
+    /// its class is at least what it has used.
+    pub fn extend(&mut self, ticket: Ticket, now: f64) {
+        self.charge(ticket, self.credit(ticket), now);
+        let Some(Some(slot)) = self.slots.get_mut(ticket.0 as usize) else { return };
+        self.order.extended(&mut slot.running);
+    }
+
+    /// Charges and estimates of a tenant; `None` where the discipline has no tags.
+    pub fn ledger(&self, tenant: TenantId) -> Option<&Ledger> {
+        match &self.order {
+            AnyOrder::Tags(tags) => tags.ledger(tenant),
+            _ => None,
+        }
+    }
+
+    /// Selections of each level; `None` without levels.
+    pub fn level_selected(&self) -> Option<[u64; LEVELS]> {
+        match &self.order {
+            AnyOrder::Multilevel(order) => Some(order.selected()),
+            _ => None,
+        }
+    }
+
     /// A running request is done, and has used `used` more since it was last charged. Returns when it was
     /// dispatched; `None` for a ticket that is not out.
     pub fn complete(&mut self, ticket: Ticket, used: f64, now: f64) -> Option<f64> {
         let mut slot = self.slots.get_mut(ticket.0 as usize)?.take()?;
         self.free.push(ticket.0);
         slot.running.used += used;
+        if let Some(room) = &mut self.room {
+            room.shift(&slot.running.holds, -1.0);
+        }
         let tenant = slot.running.tenant;
         let known = &mut self.tenants[tenant.index()];
         known.nr_running -= 1;

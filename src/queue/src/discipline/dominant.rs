@@ -28,7 +28,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::order::{Activity, Head, Order, Running};
+use super::super::order::{Activity, Admits, Head, Order, Running};
+use super::super::room::shift;
 use super::super::tag::Tag;
 use super::super::types::{Request, TenantId, Terms};
 use tenantd_fair::yarn::{by_dominance, min_share_ratios};
@@ -51,8 +52,6 @@ type Key = (bool, Vec<Tag>, u64, TenantId);
 pub(crate) struct Dominant {
     capacity: Vec<f64>,
     ties: Ties,
-    /// What running requests hold of each resource.
-    held: Vec<f64>,
     tenants: Vec<Holder>,
     heads: BTreeSet<Key>,
 }
@@ -62,8 +61,8 @@ struct Holder {
     weight: f64,
     min_share: Vec<f64>,
     held: Vec<f64>,
-    /// What its head would hold.
-    wants: Option<Box<[f64]>>,
+    #[serde(default)]
+    has_head: bool,
     /// Its last turn, where that breaks ties.
     turn: u64,
     key: Option<Key>,
@@ -72,18 +71,7 @@ struct Holder {
 impl Dominant {
     /// `capacity`: what there is of each resource, at least one, all positive.
     pub(super) fn new(capacity: Vec<f64>, ties: Ties) -> Dominant {
-        let held = vec![0.0; capacity.len()];
-        Dominant { capacity, ties, held, tenants: Vec::new(), heads: BTreeSet::new() }
-    }
-
-    /// What a request holds: what it says, or one unit of the first resource.
-    fn holds(&self, request: &[f64]) -> Vec<f64> {
-        let mut holds = vec![0.0; self.capacity.len()];
-        if request.is_empty() {
-            holds[0] = 1.0;
-        }
-        holds.iter_mut().zip(request).for_each(|(held, wanted)| *held = *wanted);
-        holds
+        Dominant { capacity, ties, tenants: Vec::new(), heads: BTreeSet::new() }
     }
 
     fn key(&self, holder: &Holder, tenant: TenantId) -> Key {
@@ -106,7 +94,7 @@ impl Dominant {
 
     fn renew(&mut self, tenant: TenantId) {
         let holder = &self.tenants[tenant.index()];
-        let key = holder.wants.as_ref().map(|_| self.key(holder, tenant));
+        let key = holder.has_head.then(|| self.key(holder, tenant));
         let holder = &mut self.tenants[tenant.index()];
         if holder.key != key {
             if let Some(old) = std::mem::replace(&mut holder.key, key.clone()) {
@@ -117,20 +105,7 @@ impl Dominant {
     }
 
     fn hold(&mut self, tenant: TenantId, holds: &[f64], sign: f64) {
-        let of_tenant = &mut self.tenants[tenant.index()].held;
-        for (resource, amount) in holds.iter().enumerate() {
-            // Sums round: a resource with nothing held is set to zero.
-            let whole = self.capacity[resource];
-            let cleared = |held: f64| if held < whole * 1e-12 { 0.0 } else { held };
-            of_tenant[resource] = cleared(of_tenant[resource] + sign * amount);
-            self.held[resource] = cleared(self.held[resource] + sign * amount);
-        }
-    }
-
-    fn fits(&self, wants: &[f64]) -> bool {
-        let mut resources = wants.iter().zip(&self.held).zip(&self.capacity);
-        resources
-            .all(|((wanted, held), whole)| *wanted == 0.0 || held + wanted <= whole * (1.0 + 1e-12))
+        shift(&mut self.tenants[tenant.index()].held, holds, sign, &self.capacity);
     }
 }
 
@@ -141,7 +116,7 @@ impl Order for Dominant {
             weight: 1.0,
             min_share: vec![0.0; nr_resources],
             held: vec![0.0; nr_resources],
-            wants: None,
+            has_head: false,
             turn: 0,
             key: None,
         };
@@ -162,33 +137,25 @@ impl Order for Dominant {
     }
 
     fn head(&mut self, tenant: TenantId, head: Option<Head<'_>>, _: f64) {
-        let wants = head.map(|head| self.holds(&head.request.holds).into());
         let holder = &mut self.tenants[tenant.index()];
-        holder.wants = wants;
+        holder.has_head = head.is_some();
         if let (Some(head), Ties::Turn) = (head, self.ties) {
             holder.turn = head.turn;
         }
         self.renew(tenant);
     }
 
-    fn next(&mut self, _: u32, _: f64) -> Option<TenantId> {
-        self.heads.iter().map(|(_, _, _, tenant)| *tenant).find(|tenant| self.may_run(*tenant))
-    }
-
-    fn may_run(&self, tenant: TenantId) -> bool {
-        let wants = self.tenants.get(tenant.index()).and_then(|holder| holder.wants.as_ref());
-        wants.is_some_and(|wants| self.fits(wants))
+    fn next(&mut self, _: u32, _: f64, admits: Admits<'_>) -> Option<TenantId> {
+        self.heads.iter().map(|(_, _, _, tenant)| *tenant).find(|tenant| admits(*tenant, None))
     }
 
     fn dispatched(&mut self, tenant: TenantId, request: &Request, _: f64) -> f64 {
-        let holds = self.holds(&request.holds);
-        self.hold(tenant, &holds, 1.0);
+        self.hold(tenant, &request.holds, 1.0);
         0.0
     }
 
     fn completed(&mut self, running: &Running, _: f64, _: Activity, _: f64) {
-        let holds = self.holds(&running.holds);
-        self.hold(running.tenant, &holds, -1.0);
+        self.hold(running.tenant, &running.holds, -1.0);
         self.renew(running.tenant);
     }
 }

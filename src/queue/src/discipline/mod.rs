@@ -36,7 +36,7 @@ pub enum Discipline {
     },
     /// One request of each tenant in turn.
     RoundRobin,
-    /// Fair queueing by tags: FQ, WFQ, WF²Q and 2DFQ, with stated or estimated costs.
+    /// Fair queueing by tags: SFQ, WFQ (FQ without weights), WF²Q and 2DFQ, with stated or estimated costs.
     Fair {
         /// Which tag decides.
         rule: Rule,
@@ -104,6 +104,7 @@ pub enum Name {
     Priority,
     RoundRobin,
     Fq,
+    Sfq,
     Wfq,
     Wf2q,
     TwoDfq,
@@ -136,11 +137,12 @@ pub struct Parameters {
 
 impl Name {
     /// Every name as it is written.
-    pub const ALL: [(&'static str, Name); 12] = [
+    pub const ALL: [(&'static str, Name); 13] = [
         ("fifo", Name::Fifo),
         ("priority", Name::Priority),
         ("round-robin", Name::RoundRobin),
         ("fq", Name::Fq),
+        ("sfq", Name::Sfq),
         ("wfq", Name::Wfq),
         ("wf2q", Name::Wf2q),
         ("2dfq", Name::TwoDfq),
@@ -162,8 +164,8 @@ impl Name {
             Name::Fifo => Discipline::Fifo,
             Name::Priority => Discipline::Priority { ageing },
             Name::RoundRobin => Discipline::RoundRobin,
-            Name::Fq => fair(Rule::Start, Estimator::Declared),
-            Name::Wfq => fair(Rule::Finish, Estimator::Declared),
+            Name::Sfq => fair(Rule::Start, Estimator::Declared),
+            Name::Fq | Name::Wfq => fair(Rule::Finish, Estimator::Declared),
             Name::Wf2q => fair(Rule::Eligible, Estimator::Declared),
             Name::TwoDfq => fair(Rule::Staggered, Estimator::Declared),
             Name::WfqE => fair(Rule::Finish, average),

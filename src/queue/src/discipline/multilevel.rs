@@ -35,7 +35,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::order::{Activity, Head, Order, Running};
+use super::super::order::{Activity, Admits, Head, Order, Running};
 use super::super::types::{Request, TenantId, Terms};
 
 /// Levels.
@@ -194,6 +194,9 @@ pub(crate) struct Multilevel {
     splits: u64,
     /// The split that was last answered by [`Order::next`].
     chosen: Option<(usize, Split)>,
+    /// Selections of each level (Trino's `selectedLevelCounters`).
+    #[serde(default)]
+    selected: [u64; LEVELS],
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -209,7 +212,12 @@ struct Task {
 impl Multilevel {
     pub(super) fn new(multiplier: f64, rate: f64) -> Multilevel {
         let levels = Levels::new(multiplier);
-        Multilevel { levels, rate, tasks: Vec::new(), splits: 0, chosen: None }
+        let (tasks, selected) = (Vec::new(), [0; LEVELS]);
+        Multilevel { levels, rate, tasks, splits: 0, chosen: None, selected }
+    }
+
+    pub(crate) fn selected(&self) -> [u64; LEVELS] {
+        self.selected
     }
 
     fn remove(&mut self, tenant: TenantId, at: usize) {
@@ -267,7 +275,7 @@ impl Order for Multilevel {
         }
     }
 
-    fn next(&mut self, _: u32, _: f64) -> Option<TenantId> {
+    fn next(&mut self, _: u32, _: f64, _: Admits<'_>) -> Option<TenantId> {
         loop {
             let level = self.levels.select()?;
             let split = self.levels.first(level)?;
@@ -291,6 +299,7 @@ impl Order for Multilevel {
         let chosen = self.chosen.filter(|(_, (_, _, of))| *of == tenant);
         let at = chosen.and_then(|chosen| task.splits.iter().position(|split| *split == chosen));
         self.levels.serve(task.priority);
+        self.selected[task.priority.level] += 1;
         if !task.splits.is_empty() {
             self.remove(tenant, at.unwrap_or(0));
         }

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::order::{Activity, Head, Order};
+use super::super::order::{Activity, Admits, Head, Order};
 use super::super::tag::Tag;
 use super::super::types::{TenantId, Terms};
 
@@ -72,8 +72,8 @@ impl Order for ByArrival {
         }
     }
 
-    fn next(&mut self, _: u32, _: f64) -> Option<TenantId> {
-        self.heads.first().map(|(_, tenant)| *tenant)
+    fn next(&mut self, _: u32, _: f64, admits: Admits<'_>) -> Option<TenantId> {
+        self.heads.iter().map(|(_, tenant)| *tenant).find(|tenant| admits(*tenant, None))
     }
 }
 
@@ -94,9 +94,10 @@ impl Order for RoundRobin {
         };
     }
 
-    fn next(&mut self, _: u32, _: f64) -> Option<TenantId> {
+    fn next(&mut self, _: u32, _: f64, admits: Admits<'_>) -> Option<TenantId> {
         let after = self.last.map_or(TenantId(0), |last| TenantId(last.0.saturating_add(1)));
-        self.heads.range(after..).next().or_else(|| self.heads.first()).copied()
+        let mut in_turn = self.heads.range(after..).chain(self.heads.range(..after)).copied();
+        in_turn.find(|tenant| admits(*tenant, None))
     }
 
     fn dispatched(&mut self, tenant: TenantId, _: &super::super::types::Request, _: f64) -> f64 {

@@ -86,32 +86,51 @@ impl Staggered {
         }
     }
 
-    /// The smallest finish tag among the entries that `worker` may begin at virtual time `v`; where there
-    /// is none, the entry with the smallest key, so that no worker idles.
-    pub(super) fn first(&mut self, worker: u32, v: f64) -> Option<TenantId> {
+    /// The smallest finish tag among the admitted entries that `worker` may begin at virtual time `v`; where there
+    /// is none, the admitted entry with the smallest key, so that no worker idles.
+    pub(super) fn first(
+        &mut self,
+        worker: u32,
+        v: f64,
+        admits: impl Fn(TenantId) -> bool,
+    ) -> Option<TenantId> {
         // An unknown worker is treated as the last one.
         let worker = (worker as usize).min(self.ratios.len() - 1);
-        let eligible = self.first_below(worker, v + v.abs() * STEP);
+        let eligible = self.first_below(worker, v + v.abs() * STEP, &admits);
         eligible.or_else(|| {
-            let least = self.least_key(worker)?;
+            let mut least = self.least_key(worker)?;
             // No start tag is above the last finish tag, so that no rounding is larger than this.
-            let last = self.blocks.last()?.last()?;
-            self.first_below(worker, least + 2.0 * STEP * last.finish.value())
+            let rounding = 2.0 * STEP * self.blocks.last()?.last()?.finish.value();
+            let first = self.first_below(worker, least + rounding, &admits);
+            first.or_else(|| {
+                // The entry with the smallest key is not admitted: a scan finds the smallest of those that are.
+                let ratio = self.ratios[worker];
+                let admitted = self.blocks.iter().flatten().filter(|entry| admits(entry.tenant));
+                least = admitted.map(|entry| entry.key(ratio)).reduce(f64::min)?;
+                self.first_below(worker, least + rounding, &admits)
+            })
         })
     }
 
-    /// The first entry whose key for a worker is at most `highest`.
-    fn first_below(&mut self, worker: usize, highest: f64) -> Option<TenantId> {
+    /// The first admitted entry whose key for a worker is at most `highest`.
+    fn first_below(
+        &mut self,
+        worker: usize,
+        highest: f64,
+        admits: &impl Fn(TenantId) -> bool,
+    ) -> Option<TenantId> {
         let ratio = self.ratios[worker];
         let row = &mut self.bounds[worker];
         let mut from = 0;
         while let Some(at) = row[from..].iter().position(|bound| *bound <= highest) {
             let block = from + at;
             let entries = &self.blocks[block];
-            if let Some(entry) = entries.iter().find(|entry| entry.key(ratio) <= highest) {
+            let mut below = entries.iter().filter(|entry| entry.key(ratio) <= highest).peekable();
+            if below.peek().is_none() {
+                row[block] = least(entries, ratio);
+            } else if let Some(entry) = below.find(|entry| admits(entry.tenant)) {
                 return Some(entry.tenant);
             }
-            row[block] = least(entries, ratio);
             from = block + 1;
         }
         None
@@ -280,7 +299,11 @@ mod tests {
                 let worker = step % 5;
                 let v = (dice.roll() * 200.0).floor() / 5.0 - 10.0;
                 let expected = scan(&entries, f64::from(worker) / 5.0, v);
-                assert_eq!(index.first(worker, v), expected, "seed {seed} step {step} v {v}");
+                assert_eq!(
+                    index.first(worker, v, |_| true),
+                    expected,
+                    "seed {seed} step {step} v {v}"
+                );
             }
         }
     }

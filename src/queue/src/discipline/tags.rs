@@ -10,11 +10,11 @@
 //!
 //! # Algorithm
 //! A free worker takes, with ties to the smaller finish tag and then to the earlier tenant,
-//! - *FQ* (start-time fair queueing, Goyal, Vin and Cheng 1996): the smallest `S`. It needs no costs to
+//! - *SFQ* (start-time fair queueing, Goyal, Vin and Cheng 1996): the smallest `S`. It needs no costs to
 //!   decide, and tenants stay within a cost of each other on a machine of varying speed;
-//! - *WFQ* (Demers, Keshav and Shenker 1989; PGPS of Parekh and Gallager): the smallest `F`. Never late by
-//!   more than a request, but early without bound: tenants of small requests are served in bursts, and then
-//!   wait;
+//! - *WFQ* (PGPS of Parekh and Gallager), and *FQ* (Demers, Keshav and Shenker 1989), the same without weights: the
+//!   smallest `F`. Never late by more than a request, but early without bound: tenants of small requests are
+//!   served in bursts, and then wait;
 //! - *WF²Q* (Bennett and Zhang 1996): the smallest `F` with `S ≤ v`, which GPS has begun. On one worker
 //!   never early by more than a request. On several, all large requests become eligible at once and block
 //!   all workers at once;
@@ -29,7 +29,7 @@
 //! The paper does not define the case that nothing is eligible. A worker does not idle: the smallest start
 //! tag (on worker `i`, the smallest `S − (i/n)·l`), then the smallest finish tag.
 //!
-//! FQ, WFQ and WF²Q keep heads in search trees: O(log n) for a dispatch. WF²Q has two, one by start tag for
+//! SFQ, WFQ and WF²Q keep heads in search trees: O(log n) for a dispatch. WF²Q has two, one by start tag for
 //! heads that are not eligible and one by finish tag for those that are; as `v` never falls, each head
 //! moves over once. 2DFQ's index is [`super::staggered`].
 //!
@@ -49,7 +49,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::super::estimate::{Estimator, Ledger};
-use super::super::order::{Activity, Head, Order, Running};
+use super::super::order::{Activity, Admits, Head, Order, Running};
 use super::super::tag::Tag;
 use super::super::types::{Machine, Request, TenantId, Terms};
 use super::super::virtual_time::{Clock, Method};
@@ -58,9 +58,9 @@ use super::staggered::{Entry, Staggered};
 /// Which tag decides, and which heads are considered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rule {
-    /// Smallest start tag: FQ.
+    /// Smallest start tag: SFQ.
     Start,
-    /// Smallest finish tag: WFQ.
+    /// Smallest finish tag: WFQ, and FQ without weights.
     Finish,
     /// Smallest finish tag among those that GPS has begun: WF²Q.
     Eligible,
@@ -116,10 +116,16 @@ impl Index {
         }
     }
 
-    fn first(&mut self, worker: u32, v: f64) -> Option<TenantId> {
+    fn first(
+        &mut self,
+        worker: u32,
+        v: f64,
+        admits: impl Fn(TenantId) -> bool,
+    ) -> Option<TenantId> {
+        let admitted = |tenant: &TenantId| admits(*tenant);
         match self {
-            Index::Start(heads) => heads.first().map(|(_, _, tenant)| *tenant),
-            Index::Finish(heads) => heads.first().map(|(_, tenant)| *tenant),
+            Index::Start(heads) => heads.iter().map(|(_, _, tenant)| *tenant).find(admitted),
+            Index::Finish(heads) => heads.iter().map(|(_, tenant)| *tenant).find(admitted),
             Index::Eligible { later, now } => {
                 let v = Tag::rounded(v);
                 while let Some((start, finish, tenant)) = later.first().copied()
@@ -128,10 +134,10 @@ impl Index {
                     later.pop_first();
                     now.insert((finish, tenant));
                 }
-                let begun = now.first().map(|(_, tenant)| *tenant);
-                begun.or_else(|| later.first().map(|(_, _, tenant)| *tenant))
+                let begun = now.iter().map(|(_, tenant)| *tenant).find(admitted);
+                begun.or_else(|| later.iter().map(|(_, _, tenant)| *tenant).find(admitted))
             }
-            Index::Staggered(heads) => heads.first(worker, v),
+            Index::Staggered(heads) => heads.first(worker, v, admits),
         }
     }
 }
@@ -181,6 +187,11 @@ impl Tags {
         }
     }
 
+    /// The ledger of a tenant.
+    pub(crate) fn ledger(&self, tenant: TenantId) -> Option<&Ledger> {
+        self.tenants.get(tenant.index())?.as_ref().map(|tagged| &tagged.ledger)
+    }
+
     /// Puts the head of a tenant at the place of its tags.
     fn renew(&mut self, tenant: TenantId) {
         let Some(tagged) = self.tenants[tenant.index()].as_mut() else { return };
@@ -201,6 +212,11 @@ impl Tags {
             tagged.entry = entry;
         }
     }
+}
+
+/// The estimated cost of the head of a tenant.
+fn estimate(tenants: &[Option<Tagged>], tenant: TenantId) -> Option<f64> {
+    tenants[tenant.index()].as_ref()?.entry.as_ref().map(|entry| entry.length)
 }
 
 impl Order for Tags {
@@ -267,9 +283,14 @@ impl Order for Tags {
         self.renew(tenant);
     }
 
-    fn next(&mut self, worker: u32, now: f64) -> Option<TenantId> {
+    fn next(&mut self, worker: u32, now: f64, admits: Admits<'_>) -> Option<TenantId> {
         let v = self.clock.now(now);
-        self.index.first(worker, v)
+        let tenants = &self.tenants;
+        self.index.first(worker, v, |tenant| admits(tenant, estimate(tenants, tenant)))
+    }
+
+    fn estimate(&self, tenant: TenantId) -> Option<f64> {
+        estimate(&self.tenants, tenant)
     }
 
     fn dispatched(&mut self, tenant: TenantId, request: &Request, _: f64) -> f64 {
@@ -281,6 +302,12 @@ impl Order for Tags {
         self.clock.serve(used);
         let Some(tagged) = self.tenants[running.tenant.index()].as_mut() else { return };
         running.credit = tagged.ledger.refresh(running.credit, used);
+        self.renew(running.tenant);
+    }
+
+    fn extended(&mut self, running: &mut Running) {
+        let Some(tagged) = self.tenants[running.tenant.index()].as_mut() else { return };
+        running.credit = tagged.ledger.extend(running.class, running.used);
         self.renew(running.tenant);
     }
 

@@ -16,18 +16,26 @@ mod show;
 mod work;
 mod world;
 
+use std::io::Write as _;
+
 use super::{output, progress};
 use crate::args::SimulateArgs;
 use crate::problem;
 use tenantd::args::Colour;
 use tenantd::exit::Exit;
 
+/// The answer of `--example`.
+const EXAMPLE: &str = include_str!("../../../../../scenarios/host/waking-tenant.yaml");
+
 /// Runs the command.
 ///
 /// # Errors
 /// The input could not be read, or the output not written. A bad scenario is no error but an exit code.
 pub(super) fn run(args: &SimulateArgs, colour: Colour) -> anyhow::Result<Exit> {
-    let (name, text) = problem::read(&args.file)?;
+    let Some(path) = args.file.as_ref().filter(|_| !args.example) else {
+        return output::answer(|out| out.write_all(EXAMPLE.as_bytes()));
+    };
+    let (name, text) = problem::read(path)?;
     let scenario = match read::read(&name, text) {
         Ok(scenario) => scenario,
         Err(report) => {

@@ -11,7 +11,7 @@ pub(super) const MISSING_KEY: Rule = Rule::error("Q004", "a missing key");
 const WRONG_TYPE: Rule = Rule::error("Q005", "a value of the wrong type");
 pub(super) const BAD_NUMBER: Rule = Rule::error("Q006", "a number out of its range");
 pub(super) const NAME: Rule =
-    Rule::error("Q007", "a tenant or a resource that is not defined, or defined twice");
+    Rule::error("Q007", "a tenant, resource or job that is not defined, or defined twice");
 pub(super) const CONFLICT: Rule = Rule::error("Q008", "keys that exclude each other");
 pub(super) const TOO_LONG: Rule = Rule::error("Q009", "a simulation without an end in sight");
 
@@ -66,15 +66,40 @@ impl Form<f64> for Allowed {
     }
 }
 
-/// A seed: a whole number that a 64-bit floating-point number holds.
-pub(super) struct Seed;
+/// A whole number of a range.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whole {
+    pub(super) range: (u64, u64),
+}
 
-impl Form<u64> for Seed {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut u64) {
-        let Some(number) = reader.number(node, "a number", "") else { return };
-        match number.fract() == 0.0 && (0.0..=9e15).contains(&number) {
-            true => *into = number as u64,
-            false => reader.out_of_range(node, "a whole number from 0 to 9e15"),
+impl Whole {
+    /// A seed: what a 64-bit floating-point number holds.
+    pub(super) const SEED: Whole = Whole { range: (0, 9_000_000_000_000_000) };
+    /// Requests.
+    pub(super) const COUNT: Whole = Whole { range: (1, 2_000_000) };
+    /// Splits, of which there may be none.
+    pub(super) const SPLITS: Whole = Whole { range: (0, 2_000_000) };
+
+    /// A number of the range.
+    pub(super) fn number(&self, reader: &mut Reader<'_>, node: &Node) -> Option<u64> {
+        let number = reader.number(node, "a number", "")?;
+        let (low, high) = self.range;
+        if number.fract() == 0.0 && (low as f64..=high as f64).contains(&number) {
+            return Some(number as u64);
         }
+        reader.out_of_range(node, &format!("a whole number from {low} to {high}"));
+        None
+    }
+}
+
+impl Form<u64> for Whole {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut u64) {
+        *into = self.number(reader, node).unwrap_or(*into);
+    }
+}
+
+impl Form<Option<u64>> for Whole {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<u64>) {
+        *into = self.number(reader, node);
     }
 }

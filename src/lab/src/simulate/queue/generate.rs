@@ -30,7 +30,8 @@ struct Stream {
     pace: Pace,
     from: f64,
     until: f64,
-    holds: Box<[f64]>,
+    /// Its requests, but for their costs.
+    request: Work,
 }
 
 impl Stream {
@@ -43,7 +44,7 @@ impl Stream {
             other => other,
         };
         let (from, until) = (made.from, made.until);
-        Some(Stream { dice, costs, pace, from, until, holds: tenant.holds.clone() })
+        Some(Stream { dice, costs, pace, from, until, request: tenant.request(0.0) })
     }
 
     /// When the first request arrives, of a tenant that is not backlogged.
@@ -64,7 +65,7 @@ impl Stream {
     }
 
     fn work(&mut self) -> Work {
-        Work { cost: self.costs.next(&mut self.dice), class: 0, holds: self.holds.clone() }
+        Work { cost: self.costs.next(&mut self.dice), ..self.request.clone() }
     }
 }
 

@@ -1,9 +1,14 @@
 //! The results of a scenario: service beside the ideal, latency, gaps, and differences beside their bounds.
 
 use super::generate::Generator;
-use super::scenario::{Kind, Scenario};
+use super::pairs::Pairs;
+use super::scenario::{Job, Kind, Scenario};
+use tenantd_queue::entrance::Entrance;
 use tenantd_queue::gps::Gps;
-use tenantd_queue::simulation::{Ended, Instance, Observer, Run, State, Work, simulate};
+use tenantd_queue::operations::{Course, Operations};
+use tenantd_queue::simulation::{
+    Before, Ended, Instance, Left, Observer, Run, Source, State, Work, simulate,
+};
 use tenantd_queue::{Discipline, Queue, Rule, Setup, TenantId, multilevel};
 
 /// A dispatch.
@@ -38,6 +43,12 @@ pub(super) struct Figures {
     pub(super) latencies: Vec<f64>,
     /// Seconds between the beginnings of two requests in a row, the longest.
     pub(super) longest_gap: Option<f64>,
+    /// The most of its requests that ran at the same time.
+    pub(super) most_running: u32,
+    pub(super) dropped: u64,
+    pub(super) timed_out: u64,
+    /// Its charges and its estimate at the end, where costs are estimated.
+    pub(super) charged: Option<(f64, f64)>,
     begun: Option<f64>,
     /// Cost units dispatched so far.
     dispatched: f64,
@@ -46,9 +57,32 @@ pub(super) struct Figures {
 impl Figures {
     /// The latency that this part of the requests do not exceed.
     pub(super) fn latency(&self, part: f64) -> Option<f64> {
-        let rank = (part * self.latencies.len() as f64).ceil() as usize;
-        self.latencies.get(rank.max(1) - 1).copied()
+        quantile(&self.latencies, part)
     }
+
+    /// The mean latency.
+    pub(super) fn latency_mean(&self) -> Option<f64> {
+        mean(&self.latencies)
+    }
+}
+
+/// The number that this part of some sorted numbers does not exceed.
+pub(super) fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
+    let rank = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied()
+}
+
+fn mean(numbers: &[f64]) -> Option<f64> {
+    (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>() / numbers.len() as f64)
+}
+
+/// A request that used more than it held.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Killed {
+    pub(super) time: f64,
+    pub(super) tenant: TenantId,
+    pub(super) request: u64,
+    pub(super) resource: usize,
 }
 
 /// Mean and standard deviation of a stream of numbers (Welford).
@@ -106,10 +140,37 @@ pub(super) struct Outcome {
     pub(super) lag: Bounded,
     /// Seconds that workers spent with tasks of each level, under the multilevel discipline.
     pub(super) levels: Option<[f64; multilevel::LEVELS]>,
+    /// Selections of each level, under the same.
+    pub(super) level_selected: Option<[u64; multilevel::LEVELS]>,
+    /// Costs of all requests that arrived, sorted.
+    pub(super) costs: Vec<f64>,
+    pub(super) killed: Vec<Killed>,
+    /// Charges of running requests.
+    pub(super) nr_charged: u64,
+    /// The course of each job.
+    pub(super) jobs: Vec<Course>,
     /// Some tenants, spread over all.
     pub(super) watched: Vec<TenantId>,
     /// Of the tenants watched, by time.
     pub(super) series: Vec<Sample>,
+}
+
+impl Outcome {
+    /// Mean and maximum of the latencies of all tenants.
+    pub(super) fn latency(&self) -> Option<(f64, f64)> {
+        let all = || self.tenants.iter().flat_map(|figures| &figures.latencies);
+        let count = all().count();
+        let longest = all().copied().reduce(f64::max)?;
+        Some((all().sum::<f64>() / count as f64, longest))
+    }
+
+    fn sorted(mut self) -> Outcome {
+        self.costs.sort_by(f64::total_cmp);
+        for figures in &mut self.tenants {
+            figures.latencies.sort_by(f64::total_cmp);
+        }
+        self
+    }
 }
 
 /// Why there is no result.
@@ -135,7 +196,7 @@ pub(super) const SERIES_MAX: usize = 8;
 pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> Result<Outcome, TooMany> {
     match &scenario.kind {
         Kind::Queue(_, discipline) => run_queue(scenario, discipline, progress),
-        Kind::Gps => Ok(run_gps(scenario)),
+        Kind::Gps => Ok(ideal(scenario)),
     }
 }
 
@@ -145,7 +206,10 @@ fn run_queue(
     progress: &mut dyn FnMut(f64),
 ) -> Result<Outcome, TooMany> {
     let setup = Setup { discipline: discipline.clone(), machine: scenario.machine };
-    let mut queue = Queue::new(setup);
+    let mut queue = Queue::new(setup).reserving(scenario.reserve);
+    if let Some(capacity) = &scenario.capacity {
+        queue = queue.within(capacity.clone());
+    }
     let mut meter = Meter::new(scenario, progress);
     let is_multilevel = matches!(discipline, Discipline::Multilevel { .. });
     meter.outcome.levels = is_multilevel.then_some([0.0; multilevel::LEVELS]);
@@ -158,22 +222,39 @@ fn run_queue(
     let run = Run {
         machine: scenario.machine,
         horizon: scenario.horizon,
-        refresh: scenario.refresh,
+        charge: scenario.charge,
         quantum: scenario.quantum,
         sample: scenario.sample(),
         dispatches_max: Scenario::DISPATCHES_MAX,
     };
     let mut source = Generator::new(scenario);
-    match simulate(&mut queue, run, scenario.tenants.len(), &mut source, &mut meter) {
-        Ended::TooMany { time } => Err(TooMany::Dispatches(time)),
-        Ended::Horizon if meter.is_overfull => Err(TooMany::Listed),
-        Ended::Horizon => Ok(meter.outcome(discipline)),
+    let gates = scenario.tenants.iter().map(|tenant| tenant.gate);
+    let work = |job: &Job| (job.tenant, scenario.tenants[job.tenant.0 as usize].request(job.cost));
+    let mut before = Before {
+        entrance: Entrance::new(gates, scenario.splits),
+        operations: Operations::new(scenario.jobs.iter().map(|job| job.plan.clone()).collect()),
+        works: scenario.jobs.iter().map(work).collect(),
+    };
+    match simulate(&mut queue, run, &mut before, &mut source, &mut meter) {
+        Ended::TooMany { time } => return Err(TooMany::Dispatches(time)),
+        Ended::Horizon if meter.is_overfull => return Err(TooMany::Listed),
+        Ended::Horizon => {}
     }
+    let mut outcome = meter.outcome(discipline);
+    outcome.level_selected = queue.level_selected();
+    outcome.jobs = before.operations.courses().to_vec();
+    if discipline.estimates() {
+        for (tenant, figures) in (0..).map(TenantId).zip(&mut outcome.tenants) {
+            let ledger = queue.ledger(tenant);
+            figures.charged =
+                ledger.map(|ledger| (ledger.charged_in_all(), ledger.largest_estimate()));
+        }
+    }
+    Ok(outcome)
 }
 
 /// The ideal itself: nothing is dispatched, all are served at once.
-fn run_gps(scenario: &Scenario) -> Outcome {
-    use tenantd_queue::simulation::Source;
+fn ideal(scenario: &Scenario) -> Outcome {
     let mut gps = Gps::recording(scenario.machine.speed());
     for (tenant, member) in (0..).map(TenantId).zip(&scenario.tenants) {
         gps.set_weight(tenant, member.terms.weight, 0.0);
@@ -183,10 +264,11 @@ fn run_gps(scenario: &Scenario) -> Outcome {
         gps.set_endless(tenant, time);
     }
     let mut requests = vec![0; scenario.tenants.len()];
-    let mut finished = Vec::new();
+    let (mut finished, mut costs) = (Vec::new(), Vec::new());
     while let Some(arrival) = source.next_arrival().filter(|next| next.time < scenario.horizon) {
         let (tenant, cost) = (arrival.tenant, arrival.work.cost);
         requests[tenant.0 as usize] += 1;
+        costs.push(cost);
         let request = requests[tenant.0 as usize];
         gps.arrive(tenant, finished.len() as u64, cost, arrival.time);
         let (arrival, finish) = (arrival.time, f64::INFINITY);
@@ -205,8 +287,7 @@ fn run_gps(scenario: &Scenario) -> Outcome {
     for done in &finished {
         tenants[done.tenant.0 as usize].latencies.push(done.finish - done.arrival);
     }
-    tenants.iter_mut().for_each(|figures| figures.latencies.sort_by(f64::total_cmp));
-    Outcome { finished, tenants, ..Outcome::default() }
+    Outcome { finished, tenants, costs, ..Outcome::default() }.sorted()
 }
 
 /// At most [`SERIES_MAX`] of so many tenants, evenly.
@@ -255,6 +336,7 @@ impl<'a> Meter<'a> {
         // The theorems cover whole requests and weights alone.
         let is_plain =
             self.scenario.quantum.is_none()
+                && self.scenario.reserve.is_none()
                 && self.scenario.tenants.iter().all(|tenant| {
                     tenant.terms.reservation == 0.0 && tenant.terms.limit.is_infinite()
                 });
@@ -281,10 +363,7 @@ impl<'a> Meter<'a> {
             bound: difference,
         };
         self.outcome.lag.bound = lag;
-        for figures in &mut self.outcome.tenants {
-            figures.latencies.sort_by(f64::total_cmp);
-        }
-        self.outcome
+        self.outcome.sorted()
     }
 
     fn sample(&mut self, time: f64) {
@@ -336,11 +415,26 @@ impl Observer for Meter<'_> {
         }
     }
 
-    fn arrived(&mut self, time: f64, tenant: TenantId, number: u64, work: &Work) {
+    fn arrived(&mut self, _: f64, _: TenantId, _: u64, work: &Work) {
+        self.outcome.costs.push(work.cost);
+    }
+
+    fn entered(&mut self, time: f64, tenant: TenantId, number: u64, cost: f64) {
         if self.scenario.tenants[tenant.0 as usize].terms.endless {
             self.gps.set_endless(tenant, time);
         }
-        self.gps.arrive(tenant, number, work.cost, time);
+        self.gps.arrive(tenant, number, cost, time);
+    }
+
+    fn left(&mut self, time: f64, tenant: TenantId, request: u64, why: Left) {
+        let figures = &mut self.outcome.tenants[tenant.0 as usize];
+        match why {
+            Left::Dropped => figures.dropped += 1,
+            Left::TimedOut => figures.timed_out += 1,
+            Left::Killed(resource) => {
+                self.outcome.killed.push(Killed { time, tenant, request, resource });
+            }
+        }
     }
 
     fn ended(&mut self, time: f64, tenant: TenantId) {
@@ -371,45 +465,9 @@ impl Observer for Meter<'_> {
         );
         if kind == Instance::Sample {
             self.sample(time);
-        }
-    }
-}
-
-/// For each pair of tenants, how far the difference of their services moved while both were backlogged.
-#[derive(Debug)]
-struct Pairs {
-    nr_tenants: usize,
-    /// Lowest and highest difference of each pair since both are backlogged; `None` while they are not.
-    ranges: Vec<Option<(f64, f64)>>,
-    largest: f64,
-    widest: Option<(TenantId, TenantId)>,
-}
-
-impl Pairs {
-    fn new(nr_tenants: usize) -> Pairs {
-        let ranges = vec![None; nr_tenants * nr_tenants.saturating_sub(1) / 2];
-        Pairs { nr_tenants, ranges, largest: 0.0, widest: None }
-    }
-
-    fn add(&mut self, service: impl Fn(TenantId) -> f64, is_backlogged: impl Fn(TenantId) -> bool) {
-        let tenants = || (0..self.nr_tenants as u32).map(TenantId);
-        let services: Vec<Option<f64>> =
-            tenants().map(|tenant| is_backlogged(tenant).then(|| service(tenant))).collect();
-        let mut ranges = self.ranges.iter_mut();
-        for (index, a) in services.iter().enumerate() {
-            for (other, b) in services.iter().enumerate().skip(index + 1) {
-                let Some(range) = ranges.next() else { return };
-                let (Some(a), Some(b)) = (a, b) else {
-                    *range = None;
-                    continue;
-                };
-                let (low, high) = range.unwrap_or((a - b, a - b));
-                let (low, high) = (low.min(a - b), high.max(a - b));
-                *range = Some((low, high));
-                if high - low > self.largest {
-                    self.largest = high - low;
-                    self.widest = Some((TenantId(index as u32), TenantId(other as u32)));
-                }
+            self.outcome.nr_charged = state.nr_charged();
+            for (tenant, figures) in (0..).map(TenantId).zip(&mut self.outcome.tenants) {
+                figures.most_running = state.most_running(tenant);
             }
         }
     }

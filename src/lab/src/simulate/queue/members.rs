@@ -1,14 +1,16 @@
 //! The tenants of a scenario file, and their generated work.
 
-use super::codes::{self, Allowed};
+use super::codes::{self, Allowed, Whole};
 use super::distribution::{Cost, Redraw, Shape};
 use super::read::Scenarios;
-use super::scenario::{Made, Pace, Tenant};
+use super::scenario::{Made, Named, Pace, Tenant};
 use tenantd_policy::forms::{Count, Structure};
 use tenantd_policy::hint::shortened;
 use tenantd_policy::key::Flag::Needed;
 use tenantd_policy::key::{Fields, section, table};
 use tenantd_policy::tree::{Entry, Kind, Node};
+use tenantd_queue::discipline::Name;
+use tenantd_queue::entrance::{Bucket, Gate};
 use tenantd_queue::{Terms, TermsError};
 
 table! {
@@ -23,6 +25,16 @@ table! {
         "limit" => limit: f64, Allowed::POSITIVE;
         /// What a request of it holds while it runs.
         "holds" => structure: (), Structure;
+        /// Use of a request of it at its end; one that uses more than it holds is killed.
+        "uses" => structure: (), Structure;
+        /// Requests a second that enter the queue; others wait for their turn.
+        "rate" => rate: Option<f64>, Allowed::POSITIVE;
+        /// Requests that enter at once.
+        "burst" => burst: f64, BURST;
+        /// Requests that wait; one more is dropped.
+        "queue_max" => queue_max: Option<u64>, Whole::COUNT;
+        /// Seconds after which a request that has not started leaves.
+        "timeout" => timeout: Option<f64>, Allowed::POSITIVE;
         /// What it is to hold first.
         "guarantee" => structure: (), Structure;
     }
@@ -44,6 +56,16 @@ table! {
         "limit" => limit: f64, Allowed::POSITIVE;
         /// What a request holds while it runs.
         "holds" => structure: (), Structure;
+        /// Use of a request at its end; one that uses more than it holds is killed.
+        "uses" => structure: (), Structure;
+        /// Requests a second that enter the queue; others wait for their turn.
+        "rate" => rate: Option<f64>, Allowed::POSITIVE;
+        /// Requests that enter at once.
+        "burst" => burst: f64, BURST;
+        /// Requests that wait; one more is dropped.
+        "queue_max" => queue_max: Option<u64>, Whole::COUNT;
+        /// Seconds after which a request that has not started leaves.
+        "timeout" => timeout: Option<f64>, Allowed::POSITIVE;
         /// What each is to hold first.
         "guarantee" => structure: (), Structure;
         /// The cost of a request, or how it is drawn.
@@ -62,13 +84,40 @@ struct Member {
     priority: f64,
     reservation: f64,
     limit: f64,
+    rate: Option<f64>,
+    burst: f64,
+    queue_max: Option<u64>,
+    timeout: Option<f64>,
     structure: (),
 }
 
 impl Default for Member {
     fn default() -> Member {
-        let (weight, limit) = (1.0, f64::INFINITY);
-        Member { count: None, weight, priority: 0.0, reservation: 0.0, limit, structure: () }
+        let (weight, burst, limit) = (1.0, 1.0, f64::INFINITY);
+        let (count, rate, queue_max, timeout) = (None, None, None, None);
+        let (priority, reservation, structure) = (0.0, 0.0, ());
+        Member {
+            count,
+            weight,
+            priority,
+            reservation,
+            limit,
+            rate,
+            burst,
+            queue_max,
+            timeout,
+            structure,
+        }
+    }
+}
+
+impl Member {
+    fn gate(&self) -> Gate {
+        Gate {
+            bucket: self.rate.map(|rate| Bucket::new(rate, self.burst)),
+            queue_max: self.queue_max.and_then(|most| u32::try_from(most).ok()),
+            timeout: self.timeout,
+        }
     }
 }
 
@@ -115,14 +164,16 @@ section! {
 const WEIGHT: Allowed =
     Allowed { range: (Terms::WEIGHT_MIN, Terms::WEIGHT_MAX), words: "a number from 1e-9 to 1e9" };
 
+const BURST: Allowed = Allowed { range: (1.0, 1e15), words: "a number from 1 to 1e15" };
+
 /// Tenants of one file.
 const TENANTS_MAX: usize = 2_000_000;
 
 impl Tenant {
     /// A tenant with defaults only.
     pub(super) fn plain(name: &str) -> Tenant {
-        let (name, terms) = (name.to_string(), Terms::default());
-        Tenant { name, terms, holds: Box::default(), work: None }
+        let (name, terms, gate) = (name.to_string(), Terms::default(), Gate::default());
+        Tenant { name, terms, holds: Box::default(), uses: Box::default(), gate, work: None }
     }
 }
 
@@ -150,8 +201,12 @@ impl Scenarios<'_> {
         let terms = &mut tenant.terms;
         (terms.weight, terms.priority) = (member.weight, member.priority);
         (terms.reservation, terms.limit) = (member.reservation, member.limit);
-        if let Some(holds) = fields.get("holds") {
-            tenant.holds = self.amounts(&holds.value);
+        tenant.gate = member.gate();
+        self.check_member(fields, &member);
+        let holds = fields.get("holds").filter(|_| self.has_capacity());
+        tenant.holds = holds.map_or(self.defaults.clone(), |holds| self.amounts(&holds.value));
+        if let Some(uses) = fields.get("uses").filter(|_| !self.resources.is_empty()) {
+            tenant.uses = self.amounts(&uses.value);
         }
         if let Some(guarantee) = fields.get("guarantee") {
             tenant.terms.min_share = self.amounts(&guarantee.value);
@@ -163,8 +218,35 @@ impl Scenarios<'_> {
         member
     }
 
+    fn has_capacity(&self) -> bool {
+        self.discipline.is_none_or(Named::has_capacity)
+    }
+
+    /// Refuses keys of a tenant that the discipline does not obey.
+    fn check_member(&mut self, fields: &Fields<'_, Member>, member: &Member) {
+        let is_named = |name| self.discipline.is_none_or(|it| it == Named::Queue(name));
+        let has_drf = is_named(Name::Drf) || self.resources.is_empty();
+        let has_weights = self.discipline != Some(Named::Queue(Name::Fq));
+        self.unless(has_weights, fields, "weight", "`fq` has no weights: `wfq` has");
+        let message = "only `drf` and `fifo` obey what requests hold";
+        self.unless(self.has_capacity(), fields, "holds", message);
+        let message = "there is no `capacity` to use";
+        self.unless(!self.resources.is_empty(), fields, "uses", message);
+        self.unless(
+            has_drf,
+            fields,
+            "guarantee",
+            "only `drf` obeys what a tenant is to hold first",
+        );
+        self.unless(member.rate.is_some(), fields, "burst", "there is no `rate` to exceed");
+        let is_gps = self.discipline == Some(Named::Gps);
+        for key in ["rate", "queue_max", "timeout"] {
+            self.unless(!is_gps, fields, key, "`gps` is the ideal: all that arrives is served");
+        }
+    }
+
     /// A map from resources to amounts as a vector, 0 where a resource is not in it.
-    fn amounts(&mut self, node: &Node) -> Box<[f64]> {
+    pub(super) fn amounts(&mut self, node: &Node) -> Box<[f64]> {
         let mut vector = vec![0.0; self.resources.len()];
         let amounts = self.reader.map(node, "a map such as `{ cpu: 1, memory: 4 }`");
         self.reader.duplicates(amounts);

@@ -7,12 +7,17 @@
 mod codes;
 mod distribution;
 mod generate;
+mod jobs;
 mod measure;
 mod members;
 mod page;
+mod pairs;
 mod read;
+mod rules;
 mod scenario;
 mod show;
+
+use std::io::Write as _;
 
 use super::{output, progress};
 use crate::args::SimulateArgs;
@@ -20,12 +25,18 @@ use crate::problem;
 use tenantd::args::Colour;
 use tenantd::exit::Exit;
 
+/// The answer of `--example`.
+const EXAMPLE: &str = include_str!("../../../../../scenarios/queue/example.yaml");
+
 /// Runs the command.
 ///
 /// # Errors
 /// The input could not be read, or the output not written. A bad scenario is no error but an exit code.
 pub(super) fn run(args: &SimulateArgs, colour: Colour) -> anyhow::Result<Exit> {
-    let (name, text) = problem::read(&args.file)?;
+    let Some(path) = args.file.as_ref().filter(|_| !args.example) else {
+        return output::answer(|out| out.write_all(EXAMPLE.as_bytes()));
+    };
+    let (name, text) = problem::read(path)?;
     let result = read::read(&name, text).and_then(|parsed| {
         let bar = progress::Bar::new();
         let outcome = measure::run(&parsed.scenario, &mut |part| bar.set(part));

@@ -1,8 +1,8 @@
 //! The report of a queue's simulation: its contents, as pictures.
 
-use super::measure::{Bounded, Figures, Outcome, Sample};
+use super::measure::{Bounded, Figures, Outcome, Sample, quantile};
 use super::scenario::{Scenario, Tenant};
-use super::show::figures_row;
+use super::show::{HEADER, figures_row, sentences, served_in_all};
 use crate::simulate::report::{Bar, Curve, Gantt, Lines, Page};
 use crate::text::short;
 
@@ -49,6 +49,11 @@ pub(super) fn page(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<Str
             "Part of the requests that took at most so many seconds, from arrival to completion.";
         page.picture("Latency", caption, &latencies(outcome)?, &watched);
     }
+    if outcome.costs.first() < outcome.costs.last() {
+        let caption = "Part of the requests that cost at most so much, on a logarithmic scale.";
+        page.picture("Costs", caption, &costs(outcome)?, &[]);
+    }
+    sentences(scenario, outcome).iter().for_each(|sentence| page.sentence(&format!("{sentence}.")));
     page.sentence(&bounded("Largest lag behind GPS, in cost units", &outcome.lag));
     page.sentence(&bounded("Largest difference of two backlogged tenants", &outcome.difference));
     figures(&mut page, scenario, outcome);
@@ -134,13 +139,20 @@ fn latencies(outcome: &Outcome) -> anyhow::Result<String> {
     Lines { x: "seconds", y: "part of the requests", curves, is_log: true, top: None }.svg()
 }
 
+fn costs(outcome: &Outcome) -> anyhow::Result<String> {
+    let part = |index: usize| index as f64 / POINTS_MAX as f64;
+    let point = |i: usize| Some((quantile(&outcome.costs, part(i))?, part(i)));
+    let points = (0..=POINTS_MAX).filter_map(point).collect();
+    let curves = vec![Curve { series: 0, is_ideal: false, points }];
+    Lines { x: "cost", y: "part of the requests", curves, is_log: true, top: None }.svg()
+}
+
 fn figures(page: &mut Page, scenario: &Scenario, outcome: &Outcome) {
-    let header =
-        ["tenant", "weight", "served", "GPS", "mean lag", "σ of lag", "p50", "p99", "longest gap"];
+    let whole = served_in_all(&outcome.tenants);
     let tenants = scenario.tenants.iter().zip(&outcome.tenants);
     let row = |(tenant, figures): (&Tenant, &Figures)| {
-        figures_row(tenant.name.clone(), tenant.terms.weight, figures, "–")
+        figures_row(tenant.name.clone(), tenant.terms.weight, figures, whole, "–")
     };
     let rows: Vec<Vec<String>> = tenants.take(ROWS_MAX).map(row).collect();
-    page.table("Figures", &header, &rows);
+    page.table("Figures", &HEADER, &rows);
 }

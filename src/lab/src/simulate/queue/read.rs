@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::codes::{self, Allowed, CODES, Seed};
+use super::codes::{self, Allowed, CODES, Whole};
 use super::measure::TooMany;
 use super::scenario::{Kind, Named, Scenario, Tenant};
 use crate::problem;
@@ -14,19 +14,21 @@ use tenantd_policy::Report;
 use tenantd_policy::forms::{Count, Keys, Structure, Word};
 use tenantd_policy::hint::{nearest, shortened};
 use tenantd_policy::key::Flag::Needed;
-use tenantd_policy::key::{Fields, section};
+use tenantd_policy::key::section;
 use tenantd_policy::parse::Budget;
 use tenantd_policy::reader::Reader;
 use tenantd_policy::report::Source;
 use tenantd_policy::tree::{Node, Place};
+use tenantd_policy::types::Words;
+use tenantd_queue::concurrency::Drivers;
 use tenantd_queue::discipline::Parameters;
-use tenantd_queue::simulation::{Arrival, Work};
+use tenantd_queue::simulation::Arrival;
 use tenantd_queue::virtual_time::Method;
-use tenantd_queue::{Estimator, Machine, TenantId, Ties, multilevel};
+use tenantd_queue::{Estimator, Machine, Reserve, TenantId, Ties, multilevel};
 
 section! {
     /// A scenario file.
-    struct File, FILE {
+    pub(super) struct File, FILE {
         /// The decision rule.
         "discipline" => discipline: Option<Named>, Word,
             [Needed("add `discipline: 2dfq`, or another of them")];
@@ -49,15 +51,25 @@ section! {
         /// Groups of tenants with random work.
         "generators" => generators: (), Structure;
         /// For what is random.
-        "seed" => seed: u64 = 1, Seed;
+        "seed" => seed: u64 = 1, Whole::SEED;
         /// What requests hold while they run.
         "capacity" => capacity: (), Structure;
+        /// Holdings of the requests of tenants without `holds`.
+        "defaults" => defaults: (), Structure;
+        /// Sets of requests that wait for each other.
+        "jobs" => jobs: (), Structure;
         /// How much priority grows in a second.
         "ageing" => ageing: f64, Allowed::NOT_NEGATIVE;
         /// How costs are estimated.
         "estimator" => estimator: EstimatorKeys, Keys(ESTIMATOR);
         /// Seconds between charges of running requests.
         "refresh" => refresh: Option<f64>, Allowed::POSITIVE;
+        /// Times at which running requests are charged.
+        "charge" => charge: Option<Charging>, Word;
+        /// Workers that take small requests only.
+        "reserve" => reserve: ReserveKeys, Keys(RESERVE);
+        /// Bounds on the splits of a task.
+        "splits" => splits: SplitsKeys, Keys(SPLITS);
         /// Seconds of a slice.
         "quantum" => quantum: Option<f64>, Allowed::POSITIVE;
         /// How much less the next level gets.
@@ -74,7 +86,7 @@ section! {
 
 section! {
     /// `estimator:` how costs are estimated.
-    struct EstimatorKeys, ESTIMATOR {
+    pub(super) struct EstimatorKeys, ESTIMATOR {
         /// The weight of what was seen before.
         "alpha" => alpha: f64 = Estimator::ALPHA, Allowed::PART;
         /// The cost of the first request.
@@ -85,6 +97,42 @@ section! {
 /// How virtual time may pass, by the words of a scenario.
 const METHODS: &[(&str, Method)] =
     &[("active", Method::Active), ("served", Method::Served), ("gps", Method::Gps)];
+
+section! {
+    /// `reserve:` workers that take small requests only.
+    pub(super) struct ReserveKeys, RESERVE {
+        /// Number of workers, from the last on.
+        "workers" => workers: Option<u64>, Whole { range: (1, 4096) },
+            [Needed("say how many: `workers: 1`")];
+        /// Cost that their requests are below.
+        "below" => below: f64, Allowed::POSITIVE, [Needed("say what is small: `below: 5`")];
+    }
+}
+
+section! {
+    /// `splits:` bounds on the splits of a task that are in the queue or run.
+    pub(super) struct SplitsKeys, SPLITS {
+        /// All tasks together are filled up to this; twice the workers where it is not given.
+        "min" => min: Option<u64>, Whole::SPLITS;
+        /// Each task is filled up to this first.
+        "min_per_task" => min_per_task: u64 = 3, Whole::SPLITS;
+        /// The most of one task.
+        "max_per_task" => max_per_task: u64 = Whole::SPLITS.range.1, Whole::COUNT;
+    }
+}
+
+/// `charge:` when running requests are charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Charging {
+    End,
+    Refresh,
+    Timer,
+}
+
+impl Words for Charging {
+    const WORDS: &'static [(&'static str, Charging)] =
+        &[("end", Charging::End), ("refresh", Charging::Refresh), ("timer", Charging::Timer)];
+}
 
 /// A scenario, and the place of its length in the text.
 #[derive(Debug)]
@@ -129,7 +177,8 @@ pub(super) fn read(name: &str, text: Vec<u8>) -> Result<Parsed, Report> {
     let mut report = Report::default();
     let reader = Reader::new(&mut report, &source, &CODES, "");
     let (resources, tenants, names) = (Vec::new(), Vec::new(), HashMap::new());
-    let parsed = Scenarios { reader, resources, tenants, names }.read(&tree);
+    let (discipline, defaults) = (None, Box::default());
+    let parsed = Scenarios { reader, discipline, resources, defaults, tenants, names }.read(&tree);
     report.sort(std::slice::from_ref(&source));
     match (report.has_errors(), parsed) {
         (false, Some((scenario, horizon))) => {
@@ -139,10 +188,47 @@ pub(super) fn read(name: &str, text: Vec<u8>) -> Result<Parsed, Report> {
     }
 }
 
+impl File {
+    fn kind(&self, capacity: Option<Vec<f64>>) -> Option<Kind> {
+        let Named::Queue(name) = self.discipline? else { return Some(Kind::Gps) };
+        let EstimatorKeys { alpha, initial } = self.estimator;
+        let workers = f64::from(self.workers.unwrap_or(1));
+        let discipline = name.with(&Parameters {
+            ageing: self.ageing,
+            alpha,
+            initial,
+            virtual_time: self.virtual_time.unwrap_or_default(),
+            capacity: capacity.unwrap_or_else(|| vec![workers]),
+            ties: Ties::Earlier,
+            multiplier: self.multiplier,
+        });
+        Some(Kind::Queue(name, discipline))
+    }
+
+    fn reserve(&self) -> Option<Reserve> {
+        let reserved = u32::try_from(self.reserve.workers?).ok()?;
+        let from = self.workers?.saturating_sub(reserved);
+        Some(Reserve { from, below: self.reserve.below })
+    }
+
+    fn splits(&self) -> Drivers {
+        let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let SplitsKeys { min, min_per_task, max_per_task } = self.splits;
+        Drivers {
+            min: min.map_or(2 * self.workers.unwrap_or(1), count),
+            min_per_task: count(min_per_task),
+            max_per_task: count(max_per_task),
+        }
+    }
+}
+
 /// Reads on after a finding, with a harmless value in the place of the wrong one, to find the rest.
 pub(super) struct Scenarios<'r> {
     pub(super) reader: Reader<'r>,
+    pub(super) discipline: Option<Named>,
     pub(super) resources: Vec<String>,
+    /// Holdings of tenants without `holds`.
+    pub(super) defaults: Box<[f64]>,
     pub(super) tenants: Vec<Tenant>,
     pub(super) names: HashMap<Box<str>, TenantId>,
 }
@@ -153,7 +239,11 @@ impl Scenarios<'_> {
         let fields = self.reader.fields(FILE, tree)?;
         let mut file = File::default();
         self.reader.values(&fields, &mut file);
+        self.discipline = file.discipline;
         let capacity = fields.get("capacity").map(|entry| self.capacity(&entry.value));
+        if let Some(defaults) = fields.get("defaults").filter(|_| capacity.is_some()) {
+            self.defaults = self.amounts(&defaults.value);
+        }
         let tenants = fields.get("tenants");
         if let Some(tenants) = tenants {
             self.tenants(&tenants.value);
@@ -166,75 +256,32 @@ impl Scenarios<'_> {
         if let Some(generators) = fields.get("generators") {
             self.generators(&generators.value, file.horizon);
         }
+        let jobs = fields.get("jobs").map(|entry| self.jobs(&entry.value, is_open));
         self.check_work(&file, &fields, tree);
+        self.check_keys(&file, &fields);
+        let charge = self.charge(&file, &fields);
         let horizon = fields.get("horizon")?.value.span();
         let workers = file.workers?;
-        let kind = self.kind(&file, &fields, capacity)?;
+        let kind = file.kind(capacity.clone())?;
         let scenario = Scenario {
             machine: Machine { workers, rate: file.rate },
             horizon: file.horizon,
             warmup: file.warmup,
-            refresh: file.refresh,
+            charge,
             quantum: file.quantum,
             sample: file.sample,
             lists_dispatches: file.list_dispatches,
             seed: file.seed,
             arrivals: arrivals.unwrap_or_default(),
+            jobs: jobs.unwrap_or_default(),
+            capacity,
+            resources: self.resources,
+            reserve: file.reserve(),
+            splits: fields.get("splits").map(|_| file.splits()),
             kind,
             tenants: self.tenants,
         };
         Some((scenario, horizon))
-    }
-
-    /// Rules about the whole: there are tenants, and repetitions are slow enough.
-    fn check_work(&mut self, file: &File, fields: &Fields<'_, File>, tree: &Node) {
-        if self.tenants.is_empty() && !self.reader.report.has_errors() {
-            let help = "name them under `tenants`, `backlogged` or `generators`";
-            let start = tree.start as usize;
-            let mut place = self.reader.place(tree);
-            place.span = start..start + 1;
-            let finding = codes::MISSING_KEY.at(&place, "there are no tenants", "");
-            self.reader.report.push(finding.help(help));
-        }
-        for (key, period) in
-            [("refresh", file.refresh), ("sample", file.sample), ("quantum", file.quantum)]
-        {
-            if let (Some(period), Some(entry)) = (period, fields.get(key))
-                && file.horizon / period > 1e7
-            {
-                let help = "at most ten million times before the horizon";
-                let message = format!("`{key}` is too short");
-                self.reader.find(&codes::TOO_LONG, &entry.value, message, help);
-            }
-        }
-    }
-
-    fn kind(
-        &mut self,
-        file: &File,
-        fields: &Fields<'_, File>,
-        capacity: Option<Vec<f64>>,
-    ) -> Option<Kind> {
-        let Named::Queue(name) = file.discipline? else { return Some(Kind::Gps) };
-        let EstimatorKeys { alpha, initial } = file.estimator;
-        let workers = f64::from(file.workers.unwrap_or(1));
-        let discipline = name.with(&Parameters {
-            ageing: file.ageing,
-            alpha,
-            initial,
-            virtual_time: file.virtual_time.unwrap_or_default(),
-            capacity: capacity.unwrap_or_else(|| vec![workers]),
-            ties: Ties::Earlier,
-            multiplier: file.multiplier,
-        });
-        if let (Some(Method::Gps), true, Some(entry)) =
-            (file.virtual_time, discipline.estimates(), fields.get("virtual_time"))
-        {
-            let message = "GPS cannot be followed without knowing costs";
-            let help = "estimating disciplines have `virtual_time: active`";
-            self.reader.find(&codes::CONFLICT, &entry.value, message, help);
-        }
-        Some(Kind::Queue(name, discipline))
     }
 
     /// The capacity, and with it the names of the resources.
@@ -263,8 +310,7 @@ impl Scenarios<'_> {
             let cost = Allowed::NOT_NEGATIVE.number(&mut self.reader, cost);
             let tenant = self.tenant(tenant, is_open);
             if let (Some(time), Some(tenant), Some(cost)) = (time, tenant, cost) {
-                let holds = self.tenants[tenant.0 as usize].holds.clone();
-                let work = Work { cost, class: 0, holds };
+                let work = self.tenants[tenant.0 as usize].request(cost);
                 if self.tenants[tenant.0 as usize].terms.endless {
                     let message = "a backlogged tenant has no arrivals of its own";
                     self.reader.find(&codes::CONFLICT, item, message, "");
@@ -278,7 +324,7 @@ impl Scenarios<'_> {
     }
 
     /// A tenant by its name; where none are defined, a new one is.
-    fn tenant(&mut self, node: &Node, is_open: bool) -> Option<TenantId> {
+    pub(super) fn tenant(&mut self, node: &Node, is_open: bool) -> Option<TenantId> {
         let name = self.reader.text(node, "the name of a tenant")?;
         self.named(name, self.reader.place(node), is_open)
     }
@@ -288,7 +334,8 @@ impl Scenarios<'_> {
             return Some(*known);
         }
         if is_open {
-            return self.add_tenant(name, &place, Tenant::plain(name));
+            let tenant = Tenant { holds: self.defaults.clone(), ..Tenant::plain(name) };
+            return self.add_tenant(name, &place, tenant);
         }
         let names = self.tenants.iter().map(|tenant| tenant.name.as_str());
         let help = match nearest(name, names) {

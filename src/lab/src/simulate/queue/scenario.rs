@@ -2,9 +2,12 @@
 
 use super::distribution::Cost;
 use tenantd_policy::types::Words;
+use tenantd_queue::concurrency::Drivers;
 use tenantd_queue::discipline::Name;
-use tenantd_queue::simulation::Arrival;
-use tenantd_queue::{Discipline, Machine, Terms};
+use tenantd_queue::entrance::Gate;
+use tenantd_queue::operations::Plan;
+use tenantd_queue::simulation::{Arrival, Charge, Work};
+use tenantd_queue::{Discipline, Machine, Reserve, TenantId, Terms};
 
 /// The content of a file.
 #[derive(Clone, Debug)]
@@ -14,7 +17,7 @@ pub(super) struct Scenario {
     pub(super) horizon: f64,
     /// Seconds at the beginning that do not count in lag, latency and gaps.
     pub(super) warmup: f64,
-    pub(super) refresh: Option<f64>,
+    pub(super) charge: Charge,
     pub(super) quantum: Option<f64>,
     /// Seconds between samples of the lag; `None` for a fitting one.
     pub(super) sample: Option<f64>,
@@ -23,6 +26,21 @@ pub(super) struct Scenario {
     pub(super) tenants: Vec<Tenant>,
     /// By time.
     pub(super) arrivals: Vec<Arrival>,
+    pub(super) jobs: Vec<Job>,
+    /// What there is of each resource.
+    pub(super) capacity: Option<Vec<f64>>,
+    pub(super) resources: Vec<String>,
+    pub(super) reserve: Option<Reserve>,
+    pub(super) splits: Option<Drivers>,
+}
+
+/// A set of equal requests.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) name: String,
+    pub(super) tenant: TenantId,
+    pub(super) cost: f64,
+    pub(super) plan: Plan,
 }
 
 /// The decision rule.
@@ -40,7 +58,17 @@ pub(super) struct Tenant {
     pub(super) name: String,
     pub(super) terms: Terms,
     pub(super) holds: Box<[f64]>,
+    /// Use of a request at its end.
+    pub(super) uses: Box<[f64]>,
+    pub(super) gate: Gate,
     pub(super) work: Option<Made>,
+}
+
+impl Tenant {
+    /// A request of it.
+    pub(super) fn request(&self, cost: f64) -> Work {
+        Work { cost, class: 0, holds: self.holds.clone(), uses: self.uses.clone() }
+    }
 }
 
 /// Generated work.

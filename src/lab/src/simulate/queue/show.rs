@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 
-use super::measure::{Bounded, Figures, Outcome};
+use super::measure::{Bounded, Figures, Outcome, quantile};
 use super::scenario::Scenario;
 use crate::json::write_line;
 use crate::table;
@@ -27,6 +27,60 @@ struct Answer<'a> {
     nr_dispatched: u64,
     difference: BoundedRow<'a>,
     lag: BoundedRow<'a>,
+    latency: LatencyRow,
+    costs: Spread,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    level_selected: Option<[u64; multilevel::LEVELS]>,
+    killed: Vec<KilledRow<'a>>,
+    nr_charged: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    jobs: Vec<JobRow<'a>>,
+}
+
+#[derive(Serialize)]
+struct LatencyRow {
+    mean: Option<f64>,
+    max: Option<f64>,
+}
+
+/// The spread of the costs.
+#[derive(Serialize)]
+struct Spread {
+    min: Option<f64>,
+    p01: Option<f64>,
+    p50: Option<f64>,
+    p99: Option<f64>,
+    max: Option<f64>,
+    /// Orders of magnitude between the first and the last percentile.
+    orders: Option<f64>,
+}
+
+impl Spread {
+    fn new(costs: &[f64]) -> Spread {
+        let part = |part| quantile(costs, part).map(plain);
+        let (p01, p99) = (part(0.01), part(0.99));
+        let orders = p01.zip(p99).filter(|(low, _)| *low > 0.0);
+        let orders = orders.map(|(low, high)| plain((high / low).log10()));
+        Spread { min: part(0.0), p01, p50: part(0.5), p99, max: part(1.0), orders }
+    }
+}
+
+#[derive(Serialize)]
+struct KilledRow<'a> {
+    tenant: &'a str,
+    request: u64,
+    time: f64,
+    resource: &'a str,
+    declared: f64,
+    wanted: f64,
+}
+
+#[derive(Serialize)]
+struct JobRow<'a> {
+    name: &'a str,
+    ready: Option<f64>,
+    started: Option<f64>,
+    finished: Option<f64>,
 }
 
 struct Dispatches<'a>(&'a Scenario, &'a Outcome);
@@ -58,6 +112,12 @@ impl Serialize for Dispatches<'_> {
 
 struct Tenants<'a>(&'a Scenario, &'a [Figures]);
 
+/// Service of all tenants; 1 without any, so that shares are 0.
+pub(super) fn served_in_all(tenants: &[Figures]) -> f64 {
+    let whole: f64 = tenants.iter().map(|figures| figures.served).sum();
+    if whole > 0.0 { whole } else { 1.0 }
+}
+
 #[derive(Serialize)]
 struct TenantRow {
     served: f64,
@@ -69,11 +129,21 @@ struct TenantRow {
     latency_p99: Option<f64>,
     longest_gap: Option<f64>,
     completed: usize,
+    share: f64,
+    latency_mean: Option<f64>,
+    most_running: u32,
+    dropped: u64,
+    timed_out: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    charged: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimate: Option<f64>,
 }
 
 impl Serialize for Tenants<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut rows = serializer.serialize_map(Some(self.1.len()))?;
+        let whole = served_in_all(self.1);
         for (tenant, figures) in self.0.tenants.iter().zip(self.1) {
             rows.serialize_entry(
                 &tenant.name,
@@ -87,6 +157,13 @@ impl Serialize for Tenants<'_> {
                     latency_p99: figures.latency(0.99).map(plain),
                     longest_gap: figures.longest_gap.map(plain),
                     completed: figures.latencies.len(),
+                    share: plain(figures.served / whole),
+                    latency_mean: figures.latency_mean().map(plain),
+                    most_running: figures.most_running,
+                    dropped: figures.dropped,
+                    timed_out: figures.timed_out,
+                    charged: figures.charged.map(|(charged, _)| plain(charged)),
+                    estimate: figures.charged.map(|(_, estimate)| plain(estimate)),
                 },
             )?;
         }
@@ -148,8 +225,41 @@ pub(super) fn json(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome)
         nr_dispatched: outcome.nr_dispatched,
         difference: BoundedRow::new(scenario, &outcome.difference),
         lag: BoundedRow::new(scenario, &outcome.lag),
+        latency: LatencyRow {
+            mean: outcome.latency().map(|(mean, _)| plain(mean)),
+            max: outcome.latency().map(|(_, max)| plain(max)),
+        },
+        costs: Spread::new(&outcome.costs),
+        level_selected: outcome.level_selected,
+        killed: killed(scenario, outcome).collect(),
+        nr_charged: outcome.nr_charged,
+        jobs: jobs(scenario, outcome).collect(),
     };
     write_line(out, &answer)
+}
+
+fn killed<'a>(scenario: &'a Scenario, outcome: &'a Outcome) -> impl Iterator<Item = KilledRow<'a>> {
+    outcome.killed.iter().map(|killed| {
+        let tenant = &scenario.tenants[killed.tenant.0 as usize];
+        let of = |amounts: &[f64]| plain(amounts.get(killed.resource).copied().unwrap_or(0.0));
+        KilledRow {
+            tenant: &tenant.name,
+            request: killed.request,
+            time: plain(killed.time),
+            resource: scenario.resources.get(killed.resource).map_or("", String::as_str),
+            declared: of(&tenant.holds),
+            wanted: of(&tenant.uses),
+        }
+    })
+}
+
+fn jobs<'a>(scenario: &'a Scenario, outcome: &'a Outcome) -> impl Iterator<Item = JobRow<'a>> {
+    scenario.jobs.iter().zip(&outcome.jobs).map(|(job, course)| JobRow {
+        name: &job.name,
+        ready: course.ready.map(plain),
+        started: course.started.map(plain),
+        finished: course.finished.map(plain),
+    })
 }
 
 /// Prints a table for people.
@@ -163,21 +273,100 @@ pub(super) fn table(
 ) -> io::Result<()> {
     schedule(out, scenario, outcome)?;
     let mut table = table::plain();
-    let header = ["tenant", "weight", "served", "gps", "lag", "σ lag", "p50", "p99", "gap"];
-    table.set_header(header);
+    table.set_header(HEADER);
+    let whole = served_in_all(&outcome.tenants);
     for (tenant, figures) in scenario.tenants.iter().zip(&outcome.tenants).take(MOST_ROWS) {
         let name = text::shortened(&text::visible(&tenant.name), 20);
-        table.add_row(figures_row(name, tenant.terms.weight, figures, "-"));
+        table.add_row(figures_row(name, tenant.terms.weight, figures, whole, "-"));
     }
     table::align_figures(&mut table);
     table::print(out, &table, scenario.tenants.len(), MOST_ROWS)?;
-    if let Some(levels) = outcome.levels {
-        let parts: Vec<String> = levels.iter().map(|level| short(*level)).collect();
-        writeln!(out, "\nseconds at levels 0 to 4: {}", parts.join(", "))?;
-    }
+    courses(out, scenario, outcome)?;
     writeln!(out)?;
+    for sentence in sentences(scenario, outcome) {
+        writeln!(out, "{sentence}")?;
+    }
     sentence(out, "largest lag behind GPS", scenario, &outcome.lag)?;
     sentence(out, "largest difference of two backlogged tenants", scenario, &outcome.difference)
+}
+
+/// The columns of [`figures_row`].
+pub(super) const HEADER: [&str; 10] =
+    ["tenant", "weight", "served", "share", "lag", "σ lag", "mean", "p50", "p99", "gap"];
+
+/// The jobs, as a table.
+fn courses(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io::Result<()> {
+    if scenario.jobs.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    let time =
+        |time: Option<f64>| time.map_or("-".to_string(), |time| format!("{} s", short(time)));
+    let mut table = table::plain();
+    table.set_header(["job", "ready", "started", "finished"]);
+    for job in jobs(scenario, outcome).take(MOST_ROWS) {
+        let name = text::shortened(&text::visible(job.name), 20);
+        table.add_row([name, time(job.ready), time(job.started), time(job.finished)]);
+    }
+    table::align_figures(&mut table);
+    table::print(out, &table, scenario.jobs.len(), MOST_ROWS)
+}
+
+/// Figures beside the tables, one a line.
+pub(super) fn sentences(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if let Some((mean, max)) = outcome.latency() {
+        let (mean, max) = (text::seconds(mean), text::seconds(max));
+        sentences.push(format!("latency: {mean} in the mean, {max} at most"));
+    }
+    let costs = Spread::new(&outcome.costs);
+    if let (Some(p01), Some(p50), Some(p99), Some(orders)) =
+        (costs.p01, costs.p50, costs.p99, costs.orders)
+        && orders > 0.0
+    {
+        let (p01, p50, p99) = (short(p01), short(p50), short(p99));
+        let orders = short((orders * 10.0).round() / 10.0);
+        sentences.push(format!(
+            "costs: median {p50}, 1st percentile {p01}, 99th percentile {p99}, orders of magnitude between them {orders}"
+        ));
+    }
+    if let Some(levels) = outcome.levels {
+        let parts: Vec<String> = levels.iter().map(|level| short(*level)).collect();
+        sentences.push(format!("seconds at levels 0 to 4: {}", parts.join(", ")));
+    }
+    if let Some(selected) = outcome.level_selected {
+        let counts = selected.map(|count| count.to_string()).join(", ");
+        sentences.push(format!("selections of levels 0 to 4: {counts}"));
+    }
+    if outcome.nr_charged > 0 {
+        let nr_charged = outcome.nr_charged;
+        sentences.push(format!("charges of running requests: {nr_charged}"));
+    }
+    for (tenant, figures) in scenario.tenants.iter().zip(&outcome.tenants).take(MOST_ROWS) {
+        let name = text::visible(&tenant.name);
+        for (count, what) in [(figures.dropped, "dropped"), (figures.timed_out, "timed out")] {
+            if count > 0 {
+                let requests = if count == 1 { "request" } else { "requests" };
+                sentences.push(format!("{name}: {count} {requests} {what}"));
+            }
+        }
+        // For a few tenants: the answer as JSON has all of them.
+        if let Some((charged, estimate)) = figures.charged.filter(|_| outcome.tenants.len() <= 8) {
+            let (charged, estimate) = (short(charged), short(estimate));
+            sentences.push(format!("{name}: charged {charged}, estimate {estimate}"));
+        }
+    }
+    sentences.extend(killed(scenario, outcome).take(MOST_ROWS).map(|killed| {
+        let KilledRow { request, resource, .. } = killed;
+        let (name, resource) = (text::visible(killed.tenant), text::visible(resource));
+        let (time, declared) = (short(killed.time), short(killed.declared));
+        let wanted = short(killed.wanted);
+        format!(
+            "{name}: request {request} was killed at {time} s, when it used all of the {declared} of {resource} that it \
+             declared; it needs {wanted}: declare `holds: {{ {resource}: {wanted} }}`"
+        )
+    }));
+    sentences
 }
 
 /// `largest lag behind GPS: 4 (C), at most 8 by 2DFQ theorem 1, N·Lmax`.
@@ -220,15 +409,22 @@ fn schedule(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io:
 }
 
 /// The cells of a tenant in both tables of figures; `none` stands where nothing was measured.
-pub(super) fn figures_row(name: String, weight: f64, figures: &Figures, none: &str) -> Vec<String> {
+pub(super) fn figures_row(
+    name: String,
+    weight: f64,
+    figures: &Figures,
+    whole: f64,
+    none: &str,
+) -> Vec<String> {
     let seconds = |time: Option<f64>| time.map_or(none.to_string(), text::seconds);
     vec![
         name,
         short(weight),
         short(figures.served),
-        short(figures.gps),
+        format!("{} %", short((figures.served / whole * 1000.0).round() / 10.0)),
         text::seconds(figures.lag.mean),
         text::seconds(figures.lag.stddev()),
+        seconds(figures.latency_mean()),
         seconds(figures.latency(0.5)),
         seconds(figures.latency(0.99)),
         seconds(figures.longest_gap),

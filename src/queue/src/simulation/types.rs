@@ -1,0 +1,166 @@
+//! Parameters of a simulation, and the interfaces of its work and its events.
+
+use super::super::entrance::{Entrance, Gate};
+use super::super::operations::Operations;
+use super::super::room::amount;
+use super::super::types::{Machine, TenantId};
+use super::state::State;
+
+/// Work that arrives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Arrival {
+    /// When, in seconds.
+    pub time: f64,
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The request.
+    pub work: Work,
+}
+
+/// A request before it has a number.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Cost units, finite and at least 0; above 0 for endless tenants.
+    pub cost: f64,
+    /// Its class ([`crate::Request::class`]).
+    pub class: u32,
+    /// What it holds ([`crate::Request::holds`]).
+    pub holds: Box<[f64]>,
+    /// Use of each resource at its end; empty for no more than it holds.
+    pub uses: Box<[f64]>,
+}
+
+impl Work {
+    /// Work after which it is killed, and the resource of which it uses too much; `None` where it never does.
+    pub fn killed_after(&self) -> Option<(f64, usize)> {
+        let held = |resource: usize| amount(&self.holds, resource);
+        let parts = self.uses.iter().enumerate();
+        let parts = parts.filter(|(resource, used)| **used > held(*resource));
+        let parts = parts.map(|(resource, used)| (self.cost * (held(resource) / used), resource));
+        parts.reduce(|least, other| if other.0 < least.0 { other } else { least })
+    }
+}
+
+/// The source of work.
+pub trait Source {
+    /// The next arrival, not before the last one.
+    fn next_arrival(&mut self) -> Option<Arrival>;
+
+    /// Another request of a tenant that always has one; `None` where it has no more from now on.
+    fn next_of(&mut self, tenant: TenantId, now: f64) -> Option<Work>;
+
+    /// The tenants that always have a request, each from a time on, in the order of these times.
+    fn endless(&self) -> Vec<(f64, TenantId)>;
+}
+
+/// Receives the events of a simulation.
+pub trait Observer {
+    /// A request, or a slice of it, begins. `number` counts the requests of its tenant from 1.
+    fn dispatched(
+        &mut self,
+        _time: f64,
+        _worker: u32,
+        _tenant: TenantId,
+        _number: u64,
+        _cost: f64,
+    ) {
+    }
+
+    /// A request has arrived.
+    fn arrived(&mut self, _time: f64, _tenant: TenantId, _number: u64, _work: &Work) {}
+
+    /// A tenant that always had another request has no more.
+    fn ended(&mut self, _time: f64, _tenant: TenantId) {}
+
+    /// A request that has arrived enters the queue.
+    fn entered(&mut self, _time: f64, _tenant: TenantId, _number: u64, _cost: f64) {}
+
+    /// A request has left without being completed.
+    fn left(&mut self, _time: f64, _tenant: TenantId, _number: u64, _why: Left) {}
+
+    /// A request has been completed, having arrived at `arrived`.
+    fn completed(&mut self, _time: f64, _tenant: TenantId, _number: u64, _arrived: f64) {}
+
+    /// Time has come to a sample, or to an event: nothing has happened at it yet.
+    fn instant(&mut self, _time: f64, _kind: Instance, _state: &State) {}
+}
+
+/// Reason for which a request has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Too many of its tenant waited.
+    Dropped,
+    /// It had waited for too long.
+    TimedOut,
+    /// It used more of this resource than it holds.
+    Killed(usize),
+}
+
+/// Times at which running requests are charged for their use.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Charge {
+    /// At their end.
+    #[default]
+    End,
+    /// Every so many seconds.
+    Refresh(f64),
+    /// Each time the charge in advance is used up.
+    Timer,
+}
+
+/// Stages before the queue.
+#[derive(Clone, Debug, Default)]
+pub struct Before {
+    /// Rates and bounds of all tenants.
+    pub entrance: Entrance,
+    /// Sets of requests.
+    pub operations: Operations,
+    /// The tenant and the requests of each set.
+    pub works: Vec<(TenantId, Work)>,
+}
+
+impl Before {
+    /// Nothing, for so many tenants.
+    pub fn nothing(nr_tenants: usize) -> Before {
+        let entrance = Entrance::new(vec![Gate::default(); nr_tenants], None);
+        Before { entrance, ..Before::default() }
+    }
+}
+
+/// Why [`Observer::instant`] is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instance {
+    /// Something happens now.
+    Event,
+    /// A sample is due.
+    Sample,
+}
+
+/// The parameters of a simulation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Run {
+    /// The workers.
+    pub machine: Machine,
+    /// When it ends, in seconds.
+    pub horizon: f64,
+    /// Times at which running requests are charged for their use.
+    pub charge: Charge,
+    /// The longest slice, in seconds; `None` for no slices.
+    pub quantum: Option<f64>,
+    /// Time between samples, in seconds, positive.
+    pub sample: f64,
+    /// Dispatches after which the run is aborted.
+    pub dispatches_max: u64,
+}
+
+/// How a simulation ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ended {
+    /// At its horizon.
+    Horizon,
+    /// There were too many dispatches before this time, or at it.
+    TooMany {
+        /// When the run was aborted.
+        time: f64,
+    },
+}

@@ -1,0 +1,218 @@
+//! What comes before the queue and beside it, through the command: rates, bounds, sets of requests, reserved workers,
+//! capacities, kills and charges.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::command::{refused, scenario, simulated};
+use super::vectors::{number, suite};
+use crate::util;
+
+/// All dispatches as `A1@0:W0`.
+fn schedule(answer: &Value) -> Vec<String> {
+    let entry = |d: &Value| {
+        let (name, time) = (d["tenant"].as_str().unwrap(), d["time"].as_f64().unwrap());
+        format!("{name}{}@{time}:W{}", d["request"], d["worker"])
+    };
+    answer["dispatches"].as_array().unwrap().iter().map(entry).collect()
+}
+
+fn of(answer: &Value, tenant: &str, key: &str) -> f64 {
+    number(&answer["tenants"][tenant][key])
+}
+
+/// Every scenario of the sources is the input of a vector, so that what it shows is held.
+#[test]
+fn scenarios_of_the_sources_are_vectors() {
+    let inputs: Vec<Value> =
+        suite("seeds_queue").iter().map(|vector| vector["input"].clone()).collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/seeds");
+    let mut nr_scenarios = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        if !text.contains("\ndiscipline:") {
+            continue;
+        }
+        assert!(text.starts_with("# "), "{} does not say what it shows", path.display());
+        let input: Value = serde_yaml::from_str(&text).unwrap();
+        assert!(inputs.contains(&input), "{} is not a vector", path.display());
+        nr_scenarios += 1;
+    }
+    assert_eq!(nr_scenarios, 28);
+}
+
+#[test]
+fn the_example_runs() {
+    for what in ["queue", "host"] {
+        let example = util::tenantctl_reads(&["simulate", what, "--example"], b"");
+        assert!(example.status.success());
+        let output = util::tenantctl_reads(&["simulate", what, "-", "--json"], &example.stdout);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let answer = simulated(&scenario("example"));
+    assert!(of(&answer, "crawler", "completed") >= 2.0, "{answer}");
+    assert!(answer["jobs"][1]["started"].as_f64() >= answer["jobs"][0]["finished"].as_f64());
+}
+
+const PLAIN: &str = "workers: 2\nhorizon: 20\narrivals: [[0, A, 1]]\n";
+
+/// A key is obeyed or refused.
+#[test]
+fn keys_that_a_discipline_does_not_obey_are_refused() {
+    let capacity = "capacity: { cpu: 4 }\n";
+    let cases = [
+        ("fq", "tenants: { A: { weight: 1 } }", "Q008"),
+        ("fq", "generators: [{ name: b, cost: 1, weight: 2 }]", "Q008"),
+        ("sfq", "capacity: { cpu: 4 }", "Q008"),
+        ("wfq", "tenants: { A: { holds: { cpu: 1 } } }", "Q008"),
+        ("priority", "capacity: { cpu: 4 }\ndefaults: { cpu: 1 }", "Q008"),
+        ("gps", "capacity: { cpu: 4 }", "Q008"),
+        ("fifo", "defaults: { cpu: 1 }", "Q008"),
+        ("drf", "tenants: { A: { uses: { cpu: 1 } } }", "Q008"),
+        ("fifo", "capacity: { cpu: 4 }\ntenants: { A: { guarantee: { cpu: 1 } } }", "Q008"),
+        ("wfq", "charge: timer", "Q008"),
+        ("wfq-e", "charge: refresh", "Q008"),
+        ("wfq-e", "charge: timer\nrefresh: 1", "Q008"),
+        ("drf", "reserve: { workers: 1, below: 1 }", "Q008"),
+        ("multilevel", "reserve: { workers: 1, below: 1 }", "Q008"),
+        ("gps", "reserve: { workers: 1, below: 1 }", "Q008"),
+        ("fifo", "reserve: { workers: 3, below: 1 }", "Q008"),
+        ("fifo", "reserve: { workers: 1 }", "Q004"),
+        ("fifo", "splits: { min: 4 }", "Q008"),
+        ("gps", "jobs: [{ tenant: A, cost: 1 }]", "Q008"),
+        ("gps", "tenants: { A: { rate: 1 } }", "Q008"),
+        ("fifo", "tenants: { A: { burst: 2 } }", "Q008"),
+        ("fifo", "tenants: { A: { rate: 1, burst: 0.5 } }", "Q006"),
+        ("fifo", "tenants: { A: { queue_max: 0 } }", "Q006"),
+        ("fifo", "tenants: { A: { timeout: 0 } }", "Q006"),
+        ("fifo", "jobs: [{ name: a, tenant: A, cost: 1, after: [a] }]", "Q007"),
+        ("fifo", "jobs: [{ tenant: A, cost: 1, after: ['2'] }, { tenant: A, cost: 1 }]", "Q007"),
+        (
+            "fifo",
+            "jobs: [{ name: x, tenant: A, cost: 1 }, { name: x, tenant: A, cost: 1 }]",
+            "Q007",
+        ),
+        ("fifo", "jobs: [{ tenant: A, cost: 1, count: 0 }]", "Q006"),
+        ("fifo", "jobs: [{ tenant: A }]", "Q004"),
+        ("fifo", "backlogged: { B: 1 }\njobs: [{ tenant: B, cost: 1 }]", "Q008"),
+    ];
+    for (discipline, keys, code) in cases {
+        let text = format!("discipline: {discipline}\n{PLAIN}{keys}\n");
+        let findings = refused(&text);
+        assert!(findings.iter().any(|it| it.starts_with(code)), "{text}\n{findings:?}");
+    }
+    let obeyed = format!("discipline: fifo\n{PLAIN}{capacity}");
+    assert_eq!(of(&simulated(&obeyed), "A", "completed"), 1.0);
+}
+
+/// A tenant that always has a request has one in front of the queue too, and time goes on.
+#[test]
+fn endless_tenants_wait_for_tokens_and_places() {
+    let text = "discipline: fifo\nworkers: 1\nhorizon: 10\ntenants: { A: { rate: 0.5, timeout: 1 }, B: {} }\n\
+                backlogged: { A: 1 }\n";
+    let answer = simulated(text);
+    // A request leaves after a second, and its successor gets the token.
+    assert_eq!(of(&answer, "A", "completed"), 5.0);
+    assert_eq!(of(&answer, "A", "timed_out"), 5.0);
+    let text = "discipline: multilevel\nworkers: 4\nhorizon: 10\nquantum: 1\nbacklogged: { A: 2, B: 2 }\n\
+                splits: { min: 3, min_per_task: 1, max_per_task: 2 }\n";
+    let answer = simulated(text);
+    assert_eq!(of(&answer, "A", "most_running") + of(&answer, "B", "most_running"), 3.0);
+}
+
+#[test]
+fn a_request_that_is_not_served_ends_its_job() {
+    let text = "discipline: fifo\nworkers: 1\nhorizon: 20\ntenants: { A: { queue_max: 1 }, B: { timeout: 2 }, C: {} }\n\
+                jobs:\n- { name: a, tenant: A, cost: 3, count: 4 }\n- { name: b, tenant: B, cost: 1, at: 0.5 }\n\
+                - { tenant: C, cost: 1, after: [a, b, a] }\n";
+    let answer = simulated(text);
+    assert_eq!((of(&answer, "A", "dropped"), of(&answer, "B", "timed_out")), (3.0, 1.0));
+    let jobs = json!([
+        { "name": "a", "ready": 0.0, "started": 0.0, "finished": 3.0 },
+        { "name": "b", "ready": 0.5, "started": null, "finished": 2.5 },
+        { "name": "3", "ready": 3.0, "started": 3.0, "finished": 4.0 },
+    ]);
+    assert_eq!(answer["jobs"], jobs);
+}
+
+/// Whatever decides, the reserved worker takes small requests only and the others take all.
+#[test]
+fn each_discipline_keeps_a_worker_for_small_requests() {
+    let names = ["fifo", "priority", "round-robin", "fq", "sfq", "wfq", "wf2q", "2dfq", "2dfq-e"];
+    for name in names {
+        let text = format!(
+            "discipline: {name}\nworkers: 2\nhorizon: 60\nreserve: {{ workers: 1, below: 5 }}\n\
+             estimator: {{ initial: 10 }}\narrivals: [[0, L, 10], [0, L, 10], [0, M, 10], [1, S, 1], [12, S, 1]]\n"
+        );
+        let answer = simulated(&text);
+        let large = |d: &&Value| d["worker"] == 1 && number(&d["cost"]) >= 5.0;
+        let on_one = answer["dispatches"].as_array().unwrap().iter().filter(large).count();
+        assert_eq!(on_one, 0, "{name}");
+        let small = of(&answer, "S", "latency_mean");
+        // An estimate of 10 keeps the small tenant off the worker until it is known to be small.
+        assert!(name == "2dfq-e" || small == 1.0, "{name} {small}");
+        assert_eq!(of(&answer, "L", "completed") + of(&answer, "M", "completed"), 3.0, "{name}");
+    }
+}
+
+/// The earliest request that fits, and no more than there is.
+#[test]
+fn fifo_passes_over_what_does_not_fit() {
+    let text = "discipline: fifo\nworkers: 3\nhorizon: 20\ncapacity: { memory: 4 }\ndefaults: { memory: 1 }\n\
+                tenants: { A: { holds: { memory: 3 } }, B: { holds: { memory: 2 } }, C: {} }\n\
+                arrivals: [[0, A, 2], [0, B, 2], [0, C, 3], [0, C, 1]]\n";
+    let order = schedule(&simulated(text));
+    assert_eq!(order, ["A1@0:W0", "C1@0:W1", "B1@2:W0", "C2@2:W2"]);
+}
+
+#[test]
+fn use_grows_with_work_in_slices_too() {
+    let text = "discipline: fifo\nworkers: 2\nhorizon: 20\nquantum: 1\ncapacity: { cpu: 4, memory: 8 }\n\
+                tenants: { A: { holds: { cpu: 1, memory: 2 }, uses: { cpu: 2, memory: 3 } }, \
+                B: { holds: { cpu: 1 }, uses: { memory: 1 } }, C: { holds: { cpu: 1 }, uses: { cpu: 1 } } }\n\
+                arrivals: [[0, A, 5], [0, B, 5], [0, C, 5]]\n";
+    let answer = simulated(text);
+    let killed = json!([
+        { "tenant": "B", "request": 1, "time": 0.0, "resource": "memory", "declared": 0.0, "wanted": 1.0 },
+        { "tenant": "A", "request": 1, "time": 2.5, "resource": "cpu", "declared": 1.0, "wanted": 2.0 },
+    ]);
+    assert_eq!(answer["killed"], killed);
+    assert_eq!(of(&answer, "C", "completed"), 1.0);
+    let output = util::tenantctl_reads(&["simulate", "queue", "-"], text.as_bytes());
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        shown.contains("A: request 1 was killed at 2.5 s")
+            && shown.contains("declare `holds: { cpu: 2 }`")
+    );
+}
+
+/// However a request is charged, its tenant has paid its cost at the end.
+#[test]
+fn every_way_of_charging_charges_the_cost() {
+    for discipline in ["wfq-e", "wf2q-e", "2dfq-e"] {
+        for charge in ["end", "timer", "refresh\nrefresh: 0.3"] {
+            let text = format!(
+                "discipline: {discipline}\nworkers: 3\nhorizon: 4000\nseed: 5\nlist_dispatches: false\n\
+                 charge: {charge}\nestimator: {{ initial: 0.5, alpha: 0.9 }}\ngenerators:\n\
+                 - {{ name: a, count: 3, weight: 2, cost: {{ lognormal: 2, sigma: 2, max: 90 }}, phase: [0, 300], \
+                 arrive: {{ every: 2 }} }}\n- {{ name: b, cost: 0.1, phase: [0, 300], arrive: {{ poisson: 2 }} }}\n"
+            );
+            let answer = simulated(&text);
+            for tenant in ["a-1", "a-2", "a-3", "b"] {
+                let (charged, served) =
+                    (of(&answer, tenant, "charged"), of(&answer, tenant, "served"));
+                assert!(
+                    served > 0.0 && (charged - served).abs() < 1e-6 * served,
+                    "{text} {tenant}"
+                );
+            }
+            let nr_charged = number(&answer["nr_charged"]);
+            assert_eq!(nr_charged > 0.0, charge != "end", "{discipline} {charge}");
+        }
+    }
+    // An estimate of nothing cannot double.
+    let text = format!("discipline: 2dfq-e\n{PLAIN}charge: timer\nestimator: {{ initial: 0 }}\n");
+    assert_eq!(number(&simulated(&text)["nr_charged"]), 0.0);
+}
