@@ -66,7 +66,8 @@ impl Input {
             memory: entry.mem.unwrap_or(0.0),
             ..Query::default()
         };
-        let running = self.running().into_iter().map(|dop| Running { dop, memory: 0.0 }).collect();
+        let running =
+            self.running().into_iter().map(|dop| Running { dop, ..Running::default() }).collect();
         let queue = self.queue.iter().map(query).collect();
         Problem::try_new(self.max_dop, Some(self.max_dop_one_query), self.mem, running, queue)
             .unwrap()
@@ -175,7 +176,7 @@ fn weights_divide_what_is_over_one_each() {
 
 #[test]
 fn a_query_takes_the_weight_of_its_tenant_and_its_own_ceiling() {
-    let running = vec![Running { dop: 2, memory: 0.0 }];
+    let running = vec![Running { dop: 2, memory: 0.0, ..Running::default() }];
     let queue = vec![manual(4), at_most(1), Query { memory: 8.0, weight: 2.0, ..auto() }, auto()];
     let round = Problem::try_new(16, Some(8), Some(32.0), running, queue).unwrap();
     let admission = target::admit(&round);
@@ -203,7 +204,10 @@ fn a_manual_dop_that_does_not_fit_now_blocks_those_behind_it() {
 
 #[test]
 fn running_queries_keep_their_slots_and_memory() {
-    let running = vec![Running { dop: 3, memory: 6.0 }, Running { dop: 9, memory: 0.0 }];
+    let running = vec![
+        Running { dop: 3, memory: 6.0, ..Running::default() },
+        Running { dop: 9, memory: 0.0, ..Running::default() },
+    ];
     let queue = vec![needs(3.0, auto()), needs(1.0, auto()), needs(1.0, auto())];
     let round = Problem::try_new(16, None, Some(10.0), running.clone(), queue.clone()).unwrap();
     let admission = target::admit(&round);
@@ -220,7 +224,7 @@ fn memory_that_grows_with_the_width_makes_the_hungry_narrower() {
     // Memory is what the first is short of, slots what the second is short of: their dominant shares meet.
     let hungry = Query { memory_per_thread: 4.0, ..auto() };
     let lean = Query { memory_per_thread: 1.0, ..auto() };
-    let round = problem(9, 9, Some(18.0), vec![hungry, lean]);
+    let round = problem(9, 9, Some(18.0), vec![hungry.clone(), lean.clone()]);
     // DRF over 9 slots and 18 units: shares 4/18 and 1/9 a thread, so 3 and 6.
     assert_eq!(target::admit(&round).dop, [3, 6]);
     // The same with a base that both pay first.
@@ -247,7 +251,7 @@ fn memory_that_sums_up_on_paper_is_enough() {
 
 #[test]
 fn the_compensation_of_the_published_rule_divides_what_does_not_run() {
-    let running = vec![Running { dop: 10, memory: 0.0 }];
+    let running = vec![Running { dop: 10, memory: 0.0, ..Running::default() }];
     let queue = vec![needs(4.0, auto()); 5];
     let round = Problem::try_new(16, None, Some(10.0), running, queue).unwrap();
     // min(16 / 3, 6 / 2)
@@ -317,6 +321,7 @@ fn any_query(slots: u64) -> impl Strategy<Value = Query> {
             weight,
             memory: f64::from(memory),
             memory_per_thread: f64::from(per_thread),
+            ..Query::default()
         },
     )
 }
@@ -324,8 +329,11 @@ fn any_query(slots: u64) -> impl Strategy<Value = Query> {
 /// A round without an end of memory.
 fn any_problem() -> impl Strategy<Value = Problem> {
     (1..=40_u64, 1..=40_u64).prop_flat_map(|(slots, max)| {
-        let running = (1..6_u64, 0..8_u32)
-            .prop_map(|(dop, memory)| Running { dop, memory: f64::from(memory) });
+        let running = (1..6_u64, 0..8_u32).prop_map(|(dop, memory)| Running {
+            dop,
+            memory: f64::from(memory),
+            ..Running::default()
+        });
         let running = proptest::collection::vec(running, 0..3);
         let queue = proptest::collection::vec(any_query(slots), 0..14);
         (running, queue).prop_map(move |(running, queue)| {
@@ -436,7 +444,7 @@ proptest! {
             let queue = problem
                 .queue()
                 .iter()
-                .map(|query| Query { memory_per_thread: per_thread, ..*query })
+                .map(|query| Query { memory_per_thread: per_thread, ..query.clone() })
                 .collect();
             let max = Some(problem.max_per_query());
             Problem::try_new(problem.slots(), max, None, problem.running().to_vec(), queue).unwrap()

@@ -22,6 +22,9 @@
 //!   eight), or block the third of manual 6, any, any although two slots are there for it. Kept: that is
 //!   what [`super::target`] is for.
 //!
+//! Further resources are to the rule what memory is, and the first query that lacks any of them ends the admission. It does
+//! not look at speed-ups. `users` is the article's bound on how many run or are looked at; without it all count.
+//!
 //! One thing is added: step 2 never raises beyond the slots that are free, in the order of the queue. As
 //! published, a large manual DOP ahead of raised queries could overbook the machine.
 //!
@@ -33,42 +36,43 @@ use super::target::{Admission, Problem, Query, Width};
 /// Decides a round by the published rule.
 pub fn admit(problem: &Problem) -> Admission {
     let pool = problem.free_slots();
-    let waiting = problem.queue().len() as u64;
+    let waiting = problem.looked_at().len() as u64;
     let running = problem.running().len() as u64;
     let average = average(problem, running + waiting);
     let mut free = pool;
-    let mut memory = problem.free_memory();
+    let mut pools = problem.pools();
     let mut dop = vec![0; problem.queue().len()];
     let mut scheduled = 0;
-    let mut memory_bound = false;
-    for (index, query) in problem.queue().iter().enumerate() {
+    let mut bound = None;
+    for (index, query) in problem.looked_at().iter().enumerate() {
         let width = width(query, average);
         if width > free {
             break;
         }
-        if !memory.take(query.memory_at(width)) {
-            memory_bound = true;
+        if let Err(pool) = pools.take(|pool| query.needs(pool, width)) {
+            bound = Some(pool);
             break;
         }
         free -= width;
         dop[index] = width;
         scheduled += 1;
     }
-    if memory_bound && scheduled > 0 {
+    if bound.is_some() && scheduled > 0 {
         let average = self::average(problem, running + scheduled).min(pool / scheduled);
         let queries = problem.queue().iter().zip(&mut dop).take(scheduled as usize);
         for (query, dop) in queries {
             let more = width(query, average).saturating_sub(*dop).min(free);
             // The compensation gives out slots; a query whose memory grows with them must still fit.
-            let affordable = (0..=more)
-                .rev()
-                .find(|more| memory.take(query.memory_at(*dop + more) - query.memory_at(*dop)));
+            let further =
+                |pool: usize, more: u64| query.needs(pool, *dop + more) - query.needs(pool, *dop);
+            let affordable =
+                (0..=more).rev().find(|&more| pools.take(|pool| further(pool, more)).is_ok());
             let more = affordable.unwrap_or(0);
             *dop += more;
             free -= more;
         }
     }
-    Admission { dop, memory_bound, idle_slots: free }
+    Admission::new(dop, bound, free)
 }
 
 fn average(problem: &Problem, concurrency: u64) -> u64 {

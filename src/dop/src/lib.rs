@@ -6,7 +6,7 @@
 //!
 //! **Reading order.**
 //! 1. [`target`]: admission and width of queries or jobs (elastic auto-DOP), and [`imci`], the published
-//!    rule it improves on.
+//!    rule it improves on; [`rounds`]: queries over time under both.
 //! 2. [`tenant`]: the width of every tenant, each tick, from its allocation; [`band`] keeps it still.
 //! 3. [`cpuset`] and [`topology`]: sets of CPUs, and the structure of the machine.
 //! 4. [`placement`]: widths into sets; [`transition`]: from the present sets to those, one safe write at a
@@ -24,6 +24,7 @@ pub mod environment;
 pub mod imci;
 pub mod map;
 pub mod placement;
+pub mod rounds;
 pub mod target;
 pub mod tenant;
 pub mod topology;

@@ -11,6 +11,12 @@
 //! the earlier one first. 3. *Repeat* whenever a query starts or ends: the DOP is elastic, so no
 //! estimate of the future is needed.
 //!
+//! **Other resources** are to the rule what memory is, under names of their own: a base from start to end, and so much for
+//! each slot.
+//!
+//! **Speed-up.** A query of width n does S(n) = n / (1 + contention·(n−1) + coherency·n·(n−1)) slots' worth of work (Gunther's
+//! universal scalability law). Where that is known, no query is wider than the last n whose slot adds at least `min_gain`.
+//!
 //! **Memory.** Where memory grows with the width, `memory(d) = base + d × per_thread`, a slot is a bundle
 //! (1 slot, `per_thread` memory), and step 2 is weighted DRF over (slots, memory) in whole bundles: the next
 //! one goes to the query with the smallest dominant share per weight, of what is free once the bases are
@@ -43,8 +49,46 @@ pub enum Width {
     Manual(u64),
 }
 
+/// How much more a query does when it is wider.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Speedup {
+    /// The part of the work that only one slot at a time can do.
+    pub contention: f64,
+    /// What each pair of slots costs to keep in agreement.
+    pub coherency: f64,
+}
+
+impl Speedup {
+    /// The work done in a second, in slot-seconds.
+    pub fn at(self, dop: u64) -> f64 {
+        let (n, others) = (dop as f64, dop.saturating_sub(1) as f64);
+        n / (1.0 + self.contention * others + self.coherency * n * others)
+    }
+
+    /// Whether the slot that makes a query `dop` wide adds at least `min_gain`.
+    pub(super) fn is_worth(self, dop: u64, min_gain: f64) -> bool {
+        self.at(dop) - self.at(dop.saturating_sub(1)) >= min_gain - EPSILON
+    }
+
+    /// The widest that is worth it, up to `most`. Each slot adds less than the one before, so a bisection finds it.
+    fn widest(self, most: u64, min_gain: f64) -> u64 {
+        let (mut low, mut high) = (1.min(most), most);
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            match self.is_worth(middle, min_gain) {
+                true => low = middle,
+                false => high = middle - 1,
+            }
+        }
+        low
+    }
+}
+
+/// Gains that differ by less are equal.
+const EPSILON: f64 = 1e-12;
+
 /// One query, job or statement that waits.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Query {
     /// How wide it may run.
     pub width: Width,
@@ -54,12 +98,26 @@ pub struct Query {
     pub memory: f64,
     /// What each slot needs in addition.
     pub memory_per_thread: f64,
+    /// What it needs of further resources, in the order of [`Supply::resources`]; none beyond the end of the list.
+    pub resources: Vec<f64>,
+    /// What each slot needs of them in addition.
+    pub per_thread: Vec<f64>,
+    /// How much more it does when it is wider.
+    pub speedup: Speedup,
 }
 
 impl Default for Query {
     /// Any width, weight 1, no memory.
     fn default() -> Self {
-        Query { width: Width::Auto, weight: 1.0, memory: 0.0, memory_per_thread: 0.0 }
+        Query {
+            width: Width::Auto,
+            weight: 1.0,
+            memory: 0.0,
+            memory_per_thread: 0.0,
+            resources: Vec::new(),
+            per_thread: Vec::new(),
+            speedup: Speedup::default(),
+        }
     }
 }
 
@@ -68,23 +126,77 @@ impl Query {
     pub fn memory_at(&self, dop: u64) -> f64 {
         self.memory + dop as f64 * self.memory_per_thread
     }
+
+    /// What each slot needs of a pool: the memory, then the further resources.
+    fn per_slot(&self, pool: usize) -> f64 {
+        match pool.checked_sub(1) {
+            None => self.memory_per_thread,
+            Some(resource) => self.per_thread.get(resource).copied().unwrap_or(0.0),
+        }
+    }
+
+    /// What it needs of a pool at a width.
+    pub(super) fn needs(&self, pool: usize, dop: u64) -> f64 {
+        match pool.checked_sub(1) {
+            None => self.memory_at(dop),
+            Some(resource) => {
+                let base = self.resources.get(resource).copied().unwrap_or(0.0);
+                base + dop as f64 * self.per_slot(pool)
+            }
+        }
+    }
 }
 
 /// One query that runs and keeps what it has.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Running {
     /// Its slots.
     pub dop: u64,
     /// Its memory.
     pub memory: f64,
+    /// What it holds of further resources.
+    pub resources: Vec<f64>,
+}
+
+/// What there is for queries.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Supply {
+    /// All slots, used or not.
+    pub slots: u64,
+    /// The widest a query may be without a manual DOP; all slots by default.
+    pub max_per_query: Option<u64>,
+    /// Without it there is no end of memory.
+    pub memory: Option<f64>,
+    /// What there is of further resources.
+    pub resources: Vec<f64>,
+    /// What one more slot must add, as a part of the work of one.
+    pub min_gain: f64,
+    /// How many queries run or are looked at in a round; all by default.
+    pub users: Option<u64>,
+}
+
+impl Supply {
+    /// What one more slot must add where nothing is said of it.
+    pub const MIN_GAIN: f64 = 0.5;
+
+    /// So many slots and nothing else.
+    pub fn of(slots: u64) -> Supply {
+        let (max_per_query, memory, users) = (None, None, None);
+        Supply {
+            slots,
+            max_per_query,
+            memory,
+            resources: Vec::new(),
+            min_gain: Self::MIN_GAIN,
+            users,
+        }
+    }
 }
 
 /// A round of admission: what there is, what runs, what waits. Checked once, by [`Problem::try_new`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
-    slots: u64,
-    max_per_query: u64,
-    memory: Option<f64>,
+    supply: Supply,
     running: Vec<Running>,
     queue: Vec<Query>,
 }
@@ -106,6 +218,20 @@ impl Problem {
         running: Vec<Running>,
         queue: Vec<Query>,
     ) -> Result<Self, Vec<ProblemError>> {
+        let supply = Supply { max_per_query, memory, ..Supply::of(slots) };
+        Problem::try_new_with(supply, running, queue)
+    }
+
+    /// The same with everything that there may be.
+    ///
+    /// # Errors
+    /// As [`Problem::try_new`].
+    pub fn try_new_with(
+        supply: Supply,
+        running: Vec<Running>,
+        queue: Vec<Query>,
+    ) -> Result<Self, Vec<ProblemError>> {
+        let Supply { slots, max_per_query, memory, .. } = supply;
         let mut errors = Vec::new();
         let mut check = |holds: bool, place, reason| {
             if !holds {
@@ -117,8 +243,15 @@ impl Problem {
         check(slots <= Self::SLOTS_MAX, Place::Slots, Reason::TooMany);
         check(max_per_query != Some(0), Place::MaxPerQuery, Reason::Zero);
         check(memory.is_none_or(amount), Place::Memory, Reason::NotAnAmount);
+        for (index, &resource) in supply.resources.iter().enumerate() {
+            check(amount(resource), Place::Resource(index), Reason::NotAnAmount);
+        }
+        check((0.0..=1.0).contains(&supply.min_gain), Place::MinGain, Reason::NotAPart);
+        check(supply.users != Some(0), Place::Users, Reason::Zero);
         for (index, query) in running.iter().enumerate() {
-            check(amount(query.memory), Place::Running(index), Reason::NotAnAmount);
+            let held = std::iter::once(&query.memory).chain(&query.resources);
+            let holds = held.copied().all(amount);
+            check(holds, Place::Running(index), Reason::NotAnAmount);
         }
         for (index, query) in queue.iter().enumerate() {
             let at = |field| Place::Queue(index, field);
@@ -133,26 +266,42 @@ impl Problem {
             check(amount(query.memory), at(Field::Memory), Reason::NotAnAmount);
             let per_thread = amount(query.memory_per_thread);
             check(per_thread, at(Field::MemoryPerThread), Reason::NotAnAmount);
+            for &needed in &query.resources {
+                check(amount(needed), at(Field::Resources), Reason::NotAnAmount);
+            }
+            for &needed in &query.per_thread {
+                check(amount(needed), at(Field::PerThread), Reason::NotAnAmount);
+            }
+            let Speedup { contention, coherency } = query.speedup;
+            let speeds_up = amount(contention) && amount(coherency);
+            check(speeds_up, at(Field::Speedup), Reason::NotAnAmount);
             let weight = WEIGHT_RANGE.contains(&query.weight);
             check(weight, at(Field::Weight), Reason::NotAWeight);
         }
         match errors.is_empty() {
-            true => {
-                let max_per_query = max_per_query.unwrap_or(slots);
-                Ok(Problem { slots, max_per_query, memory, running, queue })
-            }
+            true => Ok(Problem { supply, running, queue }),
             false => Err(errors),
         }
     }
 
     /// All slots, used or not.
     pub fn slots(&self) -> u64 {
-        self.slots
+        self.supply.slots
+    }
+
+    /// What there is.
+    pub fn supply(&self) -> &Supply {
+        &self.supply
+    }
+
+    /// The same supply with other queries, which are known to be valid.
+    pub(super) fn round(&self, running: Vec<Running>, queue: Vec<Query>) -> Problem {
+        Problem { supply: self.supply.clone(), running, queue }
     }
 
     /// The widest a query may be without a manual DOP.
     pub fn max_per_query(&self) -> u64 {
-        self.max_per_query
+        self.supply.max_per_query.unwrap_or(self.supply.slots)
     }
 
     /// What runs.
@@ -165,17 +314,31 @@ impl Problem {
         &self.queue
     }
 
+    /// The queries of the queue that a round looks at.
+    pub(super) fn looked_at(&self) -> &[Query] {
+        let running = self.running.len() as u64;
+        let users = self.supply.users.map_or(u64::MAX, |users| users.saturating_sub(running));
+        &self.queue[..self.queue.len().min(usize::try_from(users).unwrap_or(usize::MAX))]
+    }
+
     /// Slots that nothing runs on. More may run than there are slots, after CPUs went away.
     pub fn free_slots(&self) -> u64 {
         let used = self.running.iter().fold(0_u64, |sum, query| sum.saturating_add(query.dop));
-        self.slots.saturating_sub(used)
+        self.supply.slots.saturating_sub(used)
     }
 
-    /// Memory that no running query holds.
-    pub(super) fn free_memory(&self) -> Memory {
-        let capacity = self.memory.unwrap_or(f64::INFINITY);
-        let used: f64 = self.running.iter().map(|query| query.memory).sum();
-        Memory { free: (capacity - used).max(0.0), slack: capacity * Memory::SLACK }
+    /// What no running query holds: of memory, then of the further resources.
+    pub(super) fn pools(&self) -> Pools {
+        let capacity = self.supply.memory.unwrap_or(f64::INFINITY);
+        let held = self.running.iter().map(|query| (query.memory, &query.resources));
+        let mut free: Vec<f64> = [&[capacity][..], &self.supply.resources].concat();
+        for (memory, resources) in held {
+            let held = std::iter::once(&memory).chain(resources);
+            free.iter_mut().zip(held).for_each(|(free, held)| *free = (*free - held).max(0.0));
+        }
+        let slack = std::iter::once(&capacity).chain(&self.supply.resources);
+        let slack = slack.map(|all| if all.is_finite() { all * Pools::SLACK } else { 0.0 });
+        Pools { free, slack: slack.collect() }
     }
 }
 
@@ -186,11 +349,19 @@ pub struct Admission {
     pub dop: Vec<u64>,
     /// Whether the admission ended for want of memory.
     pub memory_bound: bool,
+    /// The further resource whose want ended it.
+    pub bound_by: Option<usize>,
     /// Unused slots.
     pub idle_slots: u64,
 }
 
 impl Admission {
+    /// A decision that ended for want of a pool, if it did.
+    pub(super) fn new(dop: Vec<u64>, bound: Option<usize>, idle_slots: u64) -> Admission {
+        let bound_by = bound.and_then(|pool| pool.checked_sub(1));
+        Admission { dop, memory_bound: bound == Some(0), bound_by, idle_slots }
+    }
+
     /// How many queries start.
     pub fn admitted(&self) -> usize {
         self.dop.iter().filter(|dop| **dop > 0).count()
@@ -201,30 +372,31 @@ impl Admission {
 /// memory grows with the width.
 pub fn admit(problem: &Problem) -> Admission {
     let mut free = problem.free_slots();
-    let mut memory = problem.free_memory();
-    let mut memory_bound = false;
+    let mut pools = problem.pools();
+    let mut bound = None;
     let mut admitted: Vec<Bounds> = Vec::new();
-    for query in problem.queue() {
-        let bounds = Bounds::of(query, problem.max_per_query());
+    for query in problem.looked_at() {
+        let bounds = Bounds::of(query, problem);
         if bounds.floor > free {
             break;
         }
-        if !memory.take(query.memory_at(bounds.floor)) {
-            memory_bound = true;
+        if let Err(pool) = pools.take(|pool| query.needs(pool, bounds.floor)) {
+            bound = Some(pool);
             break;
         }
         free -= bounds.floor;
         admitted.push(bounds);
     }
     let queries = &problem.queue()[..admitted.len()];
-    let mut dop = match queries.iter().any(|query| query.memory_per_thread > 0.0) {
-        true => divide_bundles(queries, &admitted, free, memory),
+    let grows = |query: &Query| (0..pools.free.len()).any(|pool| query.per_slot(pool) > 0.0);
+    let mut dop = match queries.iter().any(grows) {
+        true => divide_bundles(queries, &admitted, free, pools),
         false => divide_slots(queries, &admitted, free),
     };
     let floors: u64 = admitted.iter().map(|bounds| bounds.floor).sum();
     let idle_slots = free + floors - dop.iter().sum::<u64>();
     dop.resize(problem.queue().len(), 0);
-    Admission { dop, memory_bound, idle_slots }
+    Admission::new(dop, bound, idle_slots)
 }
 
 /// Between what a query keeps and the most it can use.
@@ -235,12 +407,13 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn of(query: &Query, max_per_query: u64) -> Bounds {
-        match query.width {
-            Width::Manual(dop) => Bounds { floor: dop, ceiling: dop },
-            Width::AtMost(max) => Bounds { floor: 1, ceiling: max.min(max_per_query) },
-            Width::Auto => Bounds { floor: 1, ceiling: max_per_query },
-        }
+    fn of(query: &Query, problem: &Problem) -> Bounds {
+        let max = match query.width {
+            Width::Manual(dop) => return Bounds { floor: dop, ceiling: dop },
+            Width::AtMost(max) => max.min(problem.max_per_query()),
+            Width::Auto => problem.max_per_query(),
+        };
+        Bounds { floor: 1, ceiling: query.speedup.widest(max, problem.supply.min_gain) }
     }
 }
 
@@ -256,21 +429,24 @@ fn divide_slots(queries: &[Query], bounds: &[Bounds], free: u64) -> Vec<u64> {
     integer::apportion(free + floors, &claims)
 }
 
-/// Divides bundles of a slot and its memory, one at a time. `free` and `memory` are what remains beyond the
+/// Divides bundles of a slot and what it needs, one at a time. `free` and `pools` are what remains beyond the
 /// floors.
-fn divide_bundles(queries: &[Query], bounds: &[Bounds], free: u64, memory: Memory) -> Vec<u64> {
+fn divide_bundles(queries: &[Query], bounds: &[Bounds], free: u64, mut pools: Pools) -> Vec<u64> {
     let mut dop: Vec<u64> = bounds.iter().map(|bounds| bounds.floor).collect();
     let mut free = free;
-    let mut memory = memory;
     // What is divided: all but the bases and what manual DOPs take. Shares are of this.
     let elastic = || queries.iter().zip(bounds).filter(|(_, bounds)| bounds.floor < bounds.ceiling);
     let slots = (free + elastic().map(|(_, bounds)| bounds.floor).sum::<u64>()) as f64;
-    let floors: f64 = elastic().map(|(q, b)| b.floor as f64 * q.memory_per_thread).sum();
-    let bytes = memory.free + floors;
+    let whole = |pool: usize| -> f64 {
+        let floors = elastic().map(|(q, b)| b.floor as f64 * q.per_slot(pool)).sum::<f64>();
+        pools.free[pool] + floors
+    };
+    let whole: Vec<f64> = (0..pools.free.len()).map(whole).collect();
     let share = |index: usize, dop: u64| {
         let query = &queries[index];
-        let of_memory = if bytes > 0.0 { query.memory_per_thread / bytes } else { 0.0 };
-        Rank::of(dop as f64 * of_memory.max(1.0 / slots) / query.weight)
+        let parts = whole.iter().enumerate().filter(|(_, whole)| **whole > 0.0);
+        let parts = parts.map(|(pool, whole)| query.per_slot(pool) / whole);
+        Rank::of(dop as f64 * parts.fold(1.0 / slots, f64::max) / query.weight)
     };
     let can_grow = |index: usize, dop: u64| dop < bounds[index].ceiling;
     let mut waiting: BinaryHeap<Reverse<(Rank, usize)>> = (0..queries.len())
@@ -281,7 +457,7 @@ fn divide_bundles(queries: &[Query], bounds: &[Bounds], free: u64, memory: Memor
         && let Some(Reverse((_, index))) = waiting.pop()
     {
         // One that does not fit now never will: nothing is given back.
-        if !memory.take(queries[index].memory_per_thread) {
+        if pools.take(|pool| queries[index].per_slot(pool)).is_err() {
             continue;
         }
         free -= 1;
@@ -306,24 +482,30 @@ impl Rank {
     }
 }
 
-/// A pool of memory that is taken from.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Memory {
-    free: f64,
-    slack: f64,
+/// What is taken from beside slots: the memory, then the further resources.
+#[derive(Clone, Debug)]
+pub(super) struct Pools {
+    free: Vec<f64>,
+    slack: Vec<f64>,
 }
 
-impl Memory {
+impl Pools {
     /// Rounding errors of a sum of many fractions (0.1 + 0.2 > 0.3) refuse no query.
     const SLACK: f64 = 1e-12;
 
-    /// Takes an amount, if it is there.
-    pub(super) fn take(&mut self, amount: f64) -> bool {
-        let fits = amount <= self.free + if self.slack.is_finite() { self.slack } else { 0.0 };
-        if fits {
-            self.free = (self.free - amount).max(0.0);
+    /// Takes an amount of each pool, if all of them are there.
+    ///
+    /// # Errors
+    /// The first pool that lacks some.
+    pub(super) fn take(&mut self, amount: impl Fn(usize) -> f64) -> Result<(), usize> {
+        let lacks = |&pool: &usize| amount(pool) > self.free[pool] + self.slack[pool];
+        if let Some(pool) = (0..self.free.len()).find(lacks) {
+            return Err(pool);
         }
-        fits
+        for (pool, free) in self.free.iter_mut().enumerate() {
+            *free = (*free - amount(pool)).max(0.0);
+        }
+        Ok(())
     }
 }
 
@@ -346,6 +528,12 @@ pub enum Place {
     MaxPerQuery,
     /// `memory`.
     Memory,
+    /// A further resource.
+    Resource(usize),
+    /// `min_gain`.
+    MinGain,
+    /// `users`.
+    Users,
     /// A query that runs.
     Running(usize),
     /// A field of a query that waits.
@@ -361,6 +549,9 @@ pub enum Field {
     Weight,
     Memory,
     MemoryPerThread,
+    Resources,
+    PerThread,
+    Speedup,
 }
 
 impl Field {
@@ -372,6 +563,9 @@ impl Field {
             Field::Weight => "weight",
             Field::Memory => "memory",
             Field::MemoryPerThread => "memory_per_thread",
+            Field::Resources => "resources",
+            Field::PerThread => "per_thread",
+            Field::Speedup => "speedup",
         }
     }
 }
@@ -394,6 +588,9 @@ pub enum Reason {
     /// A weight is a number in [`WEIGHT_RANGE`].
     #[error("must be a number from {:e} to {:e}", WEIGHT_RANGE.start(), WEIGHT_RANGE.end())]
     NotAWeight,
+    /// A part is from 0 to 1.
+    #[error("must be a number from 0 to 1")]
+    NotAPart,
     /// An amount of memory is finite and not negative.
     #[error("must be a number that is not negative")]
     NotAnAmount,
@@ -405,6 +602,9 @@ impl std::fmt::Display for Place {
             Place::Slots => f.write_str("slots"),
             Place::MaxPerQuery => f.write_str("max_per_query"),
             Place::Memory => f.write_str("memory"),
+            Place::Resource(index) => write!(f, "resources[{index}]"),
+            Place::MinGain => f.write_str("min_gain"),
+            Place::Users => f.write_str("users"),
             Place::Running(index) => write!(f, "running[{index}].memory"),
             Place::Queue(index, field) => write!(f, "queue[{index}].{}", field.key()),
         }

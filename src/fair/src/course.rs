@@ -187,6 +187,16 @@ impl Courses {
         }
     }
 
+    /// Where a course begins; `None` for one without stretches.
+    pub(super) fn start(&self, span: Span) -> Option<Point> {
+        self.stretches[span].first().map(|stretch| stretch.from)
+    }
+
+    /// Whether anything on a course uses a resource.
+    pub(super) fn uses(&self, mut span: Span, resource: usize) -> bool {
+        span.any(|stretch| self.used[stretch * self.resources + resource] > 0.0)
+    }
+
     /// Where a course ends; `None` for one without stretches.
     pub(super) fn end(&self, span: Span) -> Option<Point> {
         self.stretches[span].last().map(|stretch| stretch.to)
@@ -229,7 +239,7 @@ impl Courses {
                 None => return,
             };
             let walk = visit(&rates.step(here, there));
-            if walk == Walk::Stop || there.level.is_infinite() {
+            if walk == Walk::Stop || there.level.is_infinite() || there.jump.is_infinite() {
                 return;
             }
             here = there;
@@ -413,6 +423,11 @@ impl Fold<'_> {
             done += length;
             top = if distance.is_finite() { next } else { None };
         }
+    }
+
+    /// Appends `step` as one jump: whatever grows, the level does not.
+    pub(super) fn jump(&mut self, courses: &mut Courses, step: &Step<'_>) {
+        self.emit(courses, step, 0.0, step.length(), 0.0);
     }
 
     /// The live resource of the largest weighted share; among equals the one that grows the fastest.

@@ -51,6 +51,11 @@ impl Unit {
         }
     }
 
+    /// A sum in units, and the size of one.
+    pub(super) fn parts(self, sum: Exact) -> (i128, f64) {
+        (sum.0, self.size)
+    }
+
     /// The nearest `f64` of a sum.
     pub(super) fn to_f64(self, sum: Exact) -> f64 {
         sum.0 as f64 * self.size

@@ -35,6 +35,11 @@
 //! subtree gets new ones. Its level is lower then: it rises alone until it has caught up with the others, which
 //! go on along the courses that they have ([`super::front`]).
 //!
+//! A group whose order is not DRF's ([`Order`]) gives each member a line: its course once more, by the coordinate in which
+//! members take their turns, the rank or the share of a resource. Its own course is folded from the lines, with what is
+//! used for what is claimed, since nothing is rescaled there. On the way down a line leads from the group's point to the
+//! member's. An order of the nodes under the machine is that of one group around them.
+//!
 //! A guarantee is not a head start: a leaf on its guarantee is counted as it is, not rescaled, so that a
 //! group pays for its members' guarantees. O(m · N log N · depth · m) time for N nodes, and as much again with
 //! the size of its subtree under the machine for N, for each limit that is reached while groups below it go on.
@@ -51,7 +56,8 @@
 //!   (`one_resource_is_recursive_max_min`).
 //! - Capacity, bounds and Pareto efficiency (`the_tree_keeps_capacity_and_bounds`).
 //! - It is the limit of the published algorithm, added up anew for every small step
-//!   (`the_tree_is_the_limit_of_small_steps`), and of whole tasks (`the_tree_is_the_limit_of_small_tasks`).
+//!   (`the_tree_is_the_limit_of_small_steps`), and of whole tasks (`the_tree_is_the_limit_of_small_tasks`,
+//!   with other orders `ordered_trees_are_the_limit_of_small_tasks`).
 //! - The first phase ends at the optimum of an integer program that may choose every group's dominant
 //!   resource (`the_first_saturation_of_the_tree_is_optimal`).
 //! - The share guarantee of SoCC'13, for scalar weights (`every_group_gets_its_part`).
@@ -64,7 +70,7 @@ use super::drf::{self, Filling, Reservations};
 use super::front::Front;
 use super::limits::{first_used_up, spend};
 use super::phase::{Phase, Tree};
-use super::problem::Problem;
+use super::problem::{Order, Problem};
 use super::tree;
 
 /// A resource of which no more than this part is left is used up.
@@ -72,9 +78,35 @@ const USED_UP: f64 = 1e-13;
 
 /// Fills a problem with groups.
 pub(super) fn fill(problem: &Problem, reservations: Reservations) -> Filling {
+    if problem.order(None) != Order::Drf {
+        let mut filling = fill(&in_a_group(problem), reservations);
+        filling.tasks.remove(0);
+        filling.growth.remove(0);
+        return filling;
+    }
     let mut tree = Tree::new(problem, reservations);
     tree.fill();
     tree.filling
+}
+
+/// The same problem with all nodes under the machine in one group, which has their order.
+fn in_a_group(problem: &Problem) -> Problem {
+    let m = problem.resources();
+    let row = |first: f64, rows: &[f64]| [&vec![first; m][..], rows].concat();
+    let below = |parent: &Option<usize>| Some(parent.map_or(0, |parent| parent + 1));
+    let grouped = Problem {
+        capacity: problem.capacity.clone(),
+        parent: std::iter::once(None).chain(problem.parent.iter().map(below)).collect(),
+        is_leaf: [&[false], &problem.is_leaf[..]].concat(),
+        weight: row(1.0, &problem.weight),
+        scalar: [&[true], &problem.scalar[..]].concat(),
+        task: row(0.0, &problem.task),
+        tasks: [&[0.0], &problem.tasks[..]].concat(),
+        guarantee: row(0.0, &problem.guarantee),
+        limit: row(f64::INFINITY, &problem.limit),
+        order: Vec::new(),
+    };
+    grouped.ordered(Order::Drf, |node| problem.order(node.checked_sub(1)))
 }
 
 impl Tree<'_> {
@@ -229,7 +261,11 @@ impl Tree<'_> {
                 continue;
             }
             let above = self.problem.parent[node].map_or(Some(top), |group| phase.points[group]);
-            let Some(point) = above else { continue };
+            let own = above.and_then(|above| match &standing.line {
+                Some(line) => courses.inner(line.clone(), above),
+                None => Some(above),
+            });
+            let Some(point) = own else { continue };
             if !self.problem.is_leaf[node] {
                 phase.points[node] = courses.inner(standing.course.clone(), point);
                 let end = courses.end(standing.course.clone());

@@ -14,9 +14,10 @@
 //! 3. `drf`: several resources, by one sweep.
 //! 4. `second_stage`: what proportions left idle, and why not all of it may be given out.
 //! 5. `hierarchy`, on `course`, `phase` and `front`: groups, of any depth, and their limits; `promises`: their guarantees.
-//! 6. [`tasks`], [`integer`]: when tasks, or slots, cannot be divided.
-//! 8. [`yarn`]: the rules of a well-known cluster scheduler.
-//! 9. [`measure`]: how fair an allocation is, whatever its rule.
+//! 6. [`tasks`], [`integer`]: when tasks, or slots, cannot be divided, with numbers that are exact (`decimal`).
+//! 7. [`nodes`]: when a task stands on one of several machines.
+//! 8. [`order`] and [`yarn`]: the orders of well-known cluster schedulers.
+//! 9. [`measure`]: how fair an allocation is, whatever its rule. [`audit`]: its properties, and who could gain by a lie.
 //!
 //! [`allocate`] is the entry point. `tenantctl solve` makes it available for problems in files.
 //!
@@ -43,7 +44,9 @@
 
 #![deny(missing_docs)]
 
+pub mod audit;
 mod course;
+mod decimal;
 mod drf;
 mod exact;
 mod front;
@@ -53,15 +56,19 @@ pub mod integer;
 mod limits;
 pub mod max_min;
 pub mod measure;
+pub mod nodes;
+pub mod order;
 mod phase;
 pub mod problem;
 mod promises;
 mod second_stage;
 mod solution;
+pub mod steps;
 pub mod tasks;
 mod tree;
 mod weights;
 pub mod yarn;
 
-pub use problem::{Bounds, Demand, Field, Kind, Node, Place, Problem, ProblemError, Reason};
-pub use solution::{Algorithm, Leaf, Solution, State, WorkConserving, allocate};
+pub use nodes::{Nodes, Placed, Placement};
+pub use problem::{Bounds, Demand, Field, Kind, Node, Order, Place, Problem, ProblemError, Reason};
+pub use solution::{Algorithm, Leaf, Solution, State, WorkConserving, allocate, allocate_on};

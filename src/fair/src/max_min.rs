@@ -32,7 +32,7 @@ use super::problem::Problem;
 /// What one tenant claims of one resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claim {
-    /// Its weight, positive.
+    /// Its weight; at 0 it gets its guarantee and nothing of the rest.
     pub weight: f64,
     /// Its guarantee, `0 ..= ceiling`.
     pub floor: f64,
@@ -52,6 +52,7 @@ pub struct Division {
 /// Divides `capacity` among `claims`. O(n log n).
 pub fn divide(capacity: f64, claims: &[Claim]) -> Division {
     let level = level(capacity, claims);
+    // Where the level has no end, a weight of 0 times it is not a number, and the floor is the larger.
     let share = |claim: &Claim| (level * claim.weight).max(claim.floor).min(claim.ceiling);
     let mut allocation: Vec<f64> = claims.iter().map(share).collect();
     trim(capacity, claims, &mut allocation);
@@ -104,6 +105,9 @@ fn level(capacity: f64, claims: &[Claim]) -> f64 {
     let mut bends: Vec<(f64, u32)> = Vec::with_capacity(2 * claims.len());
     for (index, claim) in (0..).zip(claims) {
         constant.add(usage_unit.of(claim.floor));
+        if claim.weight == 0.0 {
+            continue;
+        }
         bends.push((claim.floor / claim.weight, index));
         if claim.ceiling.is_finite() {
             bends.push((claim.ceiling / claim.weight, index | MEETS_CEILING));

@@ -71,23 +71,30 @@ pub fn tasks_of(problem: &Problem, leaf: usize, row: &[f64]) -> f64 {
 pub fn largest_envy(problem: &Problem, allocation: &[f64]) -> f64 {
     let leaves: Vec<usize> = problem.leaves().collect();
     let mut largest: f64 = 0.0;
-    let mut bundle = vec![0.0; problem.resources()];
     for &leaf in &leaves {
         let own = tasks_of(problem, leaf, &allocation[problem.row(leaf)]);
         let rho = growth::of(problem, leaf).rho;
         for &other in leaves.iter().filter(|&&other| other != leaf) {
-            if problem.parent(other) != problem.parent(leaf) {
-                continue;
+            if problem.parent(other) == problem.parent(leaf) {
+                let envied = tasks_with_bundle_of(problem, leaf, other, allocation);
+                largest = largest.max(rho * (envied - own));
             }
-            for (r, amount) in bundle.iter_mut().enumerate() {
-                let scale = problem.weight(leaf)[r] / problem.weight(other)[r];
-                *amount = allocation[problem.row(other)][r] * scale;
-            }
-            let envied = tasks_of(problem, leaf, &bundle);
-            largest = largest.max(rho * (envied - own));
         }
     }
     largest
+}
+
+/// The tasks that a leaf could run with the bundle of a sibling, scaled by their weights.
+pub fn tasks_with_bundle_of(
+    problem: &Problem,
+    leaf: usize,
+    other: usize,
+    allocation: &[f64],
+) -> f64 {
+    let scale = |r: usize| problem.weight(leaf)[r] / problem.weight(other)[r];
+    let bundle = allocation[problem.row(other)].iter().enumerate();
+    let bundle: Vec<f64> = bundle.map(|(r, amount)| amount * scale(r)).collect();
+    tasks_of(problem, leaf, &bundle)
 }
 
 /// By how many levels some leaf could still grow with what is left, without loss to any other: 0 means Pareto
@@ -112,24 +119,30 @@ pub fn pareto_slack(problem: &Problem, allocation: &[f64]) -> f64 {
 /// part, among the siblings that demand anything. A leaf that demands nothing is left out; where all are left
 /// out the slack is infinite.
 pub fn sharing_incentive_slack(problem: &Problem, allocation: &[f64]) -> f64 {
-    let parts = endowments(problem);
-    let mut bundle = vec![0.0; problem.resources()];
+    let alone = alone(problem);
     let mut smallest = f64::INFINITY;
     for leaf in problem.leaves() {
         let growth = growth::of(problem, leaf);
-        if growth.rho == 0.0 {
-            continue;
+        if growth.rho > 0.0 {
+            let gain = tasks_of(problem, leaf, &allocation[problem.row(leaf)]) - alone[leaf];
+            smallest = smallest.min(growth.rho * gain);
         }
-        let row = problem.row(leaf);
-        for ((amount, part), capacity) in
-            bundle.iter_mut().zip(&parts[row.clone()]).zip(&problem.capacity)
-        {
-            *amount = part * capacity;
-        }
-        let gain = tasks_of(problem, leaf, &allocation[row]) - tasks_of(problem, leaf, &bundle);
-        smallest = smallest.min(growth.rho * gain);
     }
     smallest
+}
+
+/// The tasks that each leaf could run with its own part of the machine, 0 for groups and for leaves that want nothing.
+pub fn alone(problem: &Problem) -> Vec<f64> {
+    let m = problem.resources();
+    let parts = endowments(problem);
+    let bundles = parts.chunks(m).map(|parts| {
+        parts.iter().zip(&problem.capacity).map(|(part, capacity)| part * capacity).collect()
+    });
+    let bundles: Vec<Vec<f64>> = bundles.collect();
+    let wants = |node: usize| problem.task(node).iter().any(|&task| task > 0.0);
+    let tasks =
+        |node: usize| if wants(node) { tasks_of(problem, node, &bundles[node]) } else { 0.0 };
+    (0..problem.nodes()).map(tasks).collect()
 }
 
 /// The part of each resource that the weights alone entitle each node to: `n × m`, row-major.

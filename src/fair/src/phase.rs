@@ -9,7 +9,7 @@ use super::exact::{self, Unit};
 use super::front::Member;
 use super::growth;
 use super::limits::{Limits, first_used_up, spend};
-use super::problem::Problem;
+use super::problem::{Order, Problem};
 use super::tree::{self, Members};
 use super::weights::sibling_set;
 
@@ -43,6 +43,8 @@ pub(super) struct Phase {
     pub(super) leaf_ends: Vec<f64>,
     /// The vector that each node claims where its course begins: `n × m`.
     claimed: Vec<f64>,
+    /// What each node holds then, as parts of the capacity: `n × m`; empty where all orders are those of DRF.
+    held: Vec<f64>,
     /// Where each group's members are, while the tree is walked down.
     pub(super) points: Vec<Option<Point>>,
 }
@@ -65,6 +67,8 @@ impl Phase {
 pub(super) struct Standing {
     /// Its course: empty for one that cannot grow.
     pub(super) course: Span,
+    /// The same course by its place in line, where its group does not raise all members together.
+    pub(super) line: Option<Span>,
     /// The level of what it is guaranteed.
     guaranteed_level: f64,
     /// Its own level.
@@ -168,6 +172,7 @@ impl<'a> Tree<'a> {
             nodes: vec![Standing::default(); n],
             leaf_ends: vec![0.0; n],
             claimed: vec![0.0; n * m],
+            held: vec![0.0; if self.problem.order.is_empty() { 0 } else { n * m }],
             points: vec![None; n],
         };
         (0..tops).for_each(|rank| self.build(rank, &mut phase));
@@ -178,6 +183,7 @@ impl<'a> Tree<'a> {
     pub(super) fn build(&mut self, rank: usize, phase: &mut Phase) {
         let mut courses = std::mem::take(&mut phase.courses[rank]);
         courses.clear();
+        self.hold(rank, phase);
         for &node in self.subtrees[rank].iter().rev() {
             match self.problem.is_leaf[node] {
                 true => self.leaf(node, phase, &mut courses),
@@ -232,15 +238,25 @@ impl<'a> Tree<'a> {
     fn group(&self, group: usize, phase: &mut Phase, courses: &mut Courses) {
         let m = self.problem.resources();
         let (members, live) = (self.members.of(Some(group)), self.live(group));
+        let order = self.problem.order(Some(group));
+        let growing: Vec<usize> =
+            members.iter().copied().filter(|&node| phase.nodes[node].can_grow()).collect();
+        if order != Order::Drf {
+            growing.iter().for_each(|&node| self.line_up(node, group, order, phase, courses));
+        }
         let nodes = &phase.nodes;
-        let growing = members.iter().filter(|&&node| nodes[node].can_grow());
-        let inner = growing.map(|&node| nodes[node].level).fold(f64::INFINITY, f64::min);
+        let begins = |&node: &usize| match &nodes[node].line {
+            Some(line) => courses.start(line.clone()).map_or(f64::INFINITY, |start| start.level),
+            None => nodes[node].level,
+        };
+        let inner = growing.iter().map(begins).fold(f64::INFINITY, f64::min);
         let row = group * m..(group + 1) * m;
         for r in 0..m {
             let claims = &phase.claimed;
             let terms =
                 members.iter().map(|&node| self.claim_at(&nodes[node], claims, node, r, inner));
-            let sum = exact::sum(terms);
+            let sum =
+                if order == Order::Drf { exact::sum(terms) } else { phase.held[group * m + r] };
             phase.claimed[group * m + r] = sum;
         }
         let claimed = phase.claimed[row.clone()].to_vec();
@@ -282,9 +298,14 @@ impl<'a> Tree<'a> {
     ) -> (Courses, Option<usize>, bool) {
         let (m, members) = (self.problem.resources(), self.members.of(Some(group)));
         let growing = members.iter().copied().filter(|&node| phase.nodes[node].can_grow());
-        let mut spans: Vec<(usize, Span)> =
-            growing.map(|node| (node, phase.nodes[node].course.clone())).collect();
-        let stop = first_stop(phase, courses, spans.iter().map(|(node, _)| *node));
+        let course = |node: usize| match &phase.nodes[node] {
+            Standing { line: Some(line), .. } => line.clone(),
+            standing => standing.course.clone(),
+        };
+        let mut spans: Vec<(usize, Span)> = growing.map(|node| (node, course(node))).collect();
+        let stops = spans.iter().filter(|(node, _)| phase.nodes[*node].stops);
+        let stop = stops.filter_map(|(_, span)| courses.end(span.clone())).min();
+        let rises_together = self.problem.order(Some(group)) == Order::Drf;
         let mut room =
             self.limits.room(group).map_or_else(|| vec![f64::INFINITY; m], <[f64]>::to_vec);
         let (mut course, mut from) = (Courses::new(m), inner);
@@ -300,7 +321,7 @@ impl<'a> Tree<'a> {
                 if hit.is_some() || stopped { Walk::Stop } else { Walk::GoOn }
             });
             let Some((point, resource)) = hit else { return (course, None, stopped) };
-            if !spans.iter().all(|&(node, _)| self.problem.is_leaf[node]) {
+            if !rises_together || !spans.iter().all(|&(node, _)| self.problem.is_leaf[node]) {
                 return (course, Some(resource), self.can_go_on(group, resource, phase));
             }
             // The level of a leaf does not depend on what is live: leaves that take of the resource stop, and
@@ -311,6 +332,71 @@ impl<'a> Tree<'a> {
             }
             from = point.level;
         }
+    }
+
+    /// Counts what the nodes of a subtree hold, where an order asks for it.
+    fn hold(&self, rank: usize, phase: &mut Phase) {
+        let m = self.problem.resources();
+        if phase.held.is_empty() {
+            return;
+        }
+        for &node in self.subtrees[rank].iter().rev() {
+            for r in 0..m {
+                let below = self.members.of(Some(node)).iter();
+                phase.held[node * m + r] = match self.problem.capacity[r] {
+                    0.0 => 0.0,
+                    _ if !self.problem.is_leaf[node] => {
+                        exact::sum(below.map(|&member| phase.held[member * m + r]))
+                    }
+                    capacity => {
+                        let tasks = self.filling.tasks[node];
+                        drf::usage(self.problem, self.reservations, node, r, tasks) / capacity
+                    }
+                };
+            }
+        }
+    }
+
+    /// Gives a member of a group its place in line: its course again, by the coordinate in which the group's members take
+    /// their turns. The level of a [`Order::Fifo`] member is its rank, and all of its growth a jump there, so that one
+    /// follows the other. By the order of a resource it is the weighted share of that; members that take none of it have
+    /// the smallest whatever they grow, and come before all others. What counts is what is used: no member waits here.
+    fn line_up(
+        &self,
+        node: usize,
+        group: usize,
+        order: Order,
+        phase: &mut Phase,
+        courses: &mut Courses,
+    ) {
+        let (m, standing) = (self.problem.resources(), &phase.nodes[node]);
+        let members = self.members.of(Some(group));
+        let rank = members.partition_point(|&member| member < node) as f64;
+        let row = node * m..(node + 1) * m;
+        let (weight, held) = (self.problem.weight(node), &phase.held[row]);
+        let mut live = vec![false; m];
+        let start = match order {
+            Order::Resource(r) if courses.uses(standing.course.clone(), r) => {
+                live[r] = true;
+                held[r] / weight[r]
+            }
+            Order::Resource(_) => rank - members.len() as f64,
+            Order::Fifo | Order::Drf => rank,
+        };
+        let here = Point::at(start);
+        let mut fold = Fold { weight, live: &live, claimed: held.to_vec(), here };
+        let mut course = Courses::new(m);
+        courses.walk(std::iter::once(standing.course.clone()), standing.level, |step| {
+            let step = Step { claimed: step.used, ..*step };
+            match live.contains(&true) {
+                true => fold.fold(&mut course, &step),
+                false => fold.jump(&mut course, &step),
+            }
+            Walk::GoOn
+        });
+        let first = courses.len();
+        courses.append(&mut course);
+        phase.nodes[node].line = Some(first..courses.len());
     }
 
     /// Ends the course of a leaf where it would take of a resource that is used up from a level on.
@@ -361,14 +447,4 @@ impl<'a> Tree<'a> {
         let part = ((level - standing.guaranteed_level) / ahead).max(0.0);
         guaranteed + (claimed - guaranteed) * part
     }
-}
-
-/// Where the first of some nodes stops.
-fn first_stop(
-    phase: &Phase,
-    courses: &Courses,
-    nodes: impl Iterator<Item = usize>,
-) -> Option<Point> {
-    let stops = nodes.map(|node| &phase.nodes[node]).filter(|standing| standing.stops);
-    stops.filter_map(|standing| courses.end(standing.course.clone())).min()
 }

@@ -137,8 +137,21 @@ pub enum Guarantees {
     /// They are kept; they cannot add up to more than there is.
     #[default]
     Kept,
-    /// They are targets, as YARN's minimum shares are, and may add up to more than there is.
+    /// They are targets, as YARN's minimum shares are, and may add up to more than there is. A weight may be 0: such a node
+    /// gets what it is guaranteed, and nothing of the rest.
     Targets,
+}
+
+/// The member of a group that comes next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The one with the smallest weighted dominant share.
+    #[default]
+    Drf,
+    /// The first in the order of the nodes that can still grow.
+    Fifo,
+    /// The one with the smallest weighted share of this resource.
+    Resource(usize),
 }
 
 /// A valid problem: `n` nodes and `m` resources, the matrices row-major, a row for each node.
@@ -156,6 +169,8 @@ pub struct Problem {
     pub(super) tasks: Vec<f64>,
     pub(super) guarantee: Vec<f64>,
     pub(super) limit: Vec<f64>,
+    /// The order of each set of siblings; empty where all are [`Order::Drf`].
+    pub(super) order: Vec<Order>,
 }
 
 impl Problem {
@@ -181,7 +196,7 @@ impl Problem {
     ) -> Result<Problem, Vec<ProblemError>> {
         let mut findings = check_capacity(&capacity);
         for (index, node) in nodes.iter().enumerate() {
-            check_node(index, node, &nodes, capacity.len(), &mut findings);
+            check_node(index, node, &nodes, (terms, capacity.len()), &mut findings);
         }
         if findings.is_empty() && terms.guarantees == Guarantees::Kept {
             findings = overbooked(&capacity, &nodes);
@@ -213,11 +228,17 @@ impl Problem {
             tasks: Vec::with_capacity(n),
             guarantee: matrix(),
             limit: matrix(),
+            order: Vec::new(),
         };
         for node in nodes {
             problem.parent.push(node.parent);
             problem.weight.extend_from_slice(node.weight.as_ref());
             problem.push(&node.kind);
+        }
+        // A negative zero sorts behind everything else.
+        let Problem { capacity, weight, task, tasks, guarantee, limit, .. } = &mut problem;
+        for amounts in [capacity, weight, task, tasks, guarantee, limit] {
+            amounts.iter_mut().for_each(|amount| *amount += 0.0);
         }
         problem
     }
@@ -244,6 +265,22 @@ impl Problem {
             self.guarantee.extend_from_slice(guarantee);
             self.limit.extend_from_slice(limit);
         }
+    }
+
+    /// The same with an order for the nodes under the machine, and for the members of each group.
+    #[must_use]
+    pub fn ordered(mut self, machine: Order, group: impl Fn(usize) -> Order) -> Problem {
+        let orders = std::iter::once(machine).chain((0..self.nodes()).map(group));
+        self.order = orders.collect();
+        if self.order.iter().all(|order| *order == Order::Drf) {
+            self.order.clear();
+        }
+        self
+    }
+
+    /// The order of the members of a group; of the nodes under the machine for `None`.
+    pub(super) fn order(&self, group: Option<usize>) -> Order {
+        self.order.get(group.map_or(0, |group| group + 1)).copied().unwrap_or_default()
     }
 
     /// How many resources there are: `m`.
@@ -475,7 +512,7 @@ fn check_node<V: AsRef<[f64]>>(
     index: usize,
     node: &Node<V>,
     nodes: &[Node<V>],
-    resources: usize,
+    (terms, resources): (Terms, usize),
     findings: &mut Vec<ProblemError>,
 ) {
     let mut find = |field, resource, reason| {
@@ -495,7 +532,9 @@ fn check_node<V: AsRef<[f64]>>(
             }
         }
     };
-    check(Field::Weight, node.weight.as_ref(), check_weight);
+    let or_zero = |value| if value == 0.0 { None } else { check_weight(value) };
+    let is_target = terms.guarantees == Guarantees::Targets;
+    check(Field::Weight, node.weight.as_ref(), if is_target { or_zero } else { check_weight });
     let unless_infinite = |value| if value == f64::INFINITY { None } else { check_quantity(value) };
     let (guarantees, limits) = node.kind.bounds();
     if let Kind::Leaf(demand) = &node.kind {

@@ -23,7 +23,7 @@ use super::drf::{self, Reservations};
 use super::exact;
 use super::hierarchy;
 use super::max_min::{self, Claim};
-use super::problem::Problem;
+use super::problem::{Order, Problem};
 
 /// The same problem with the guarantees of groups at their leaves; `None` where no group has one
 /// that its leaves do not have already.
@@ -89,7 +89,9 @@ impl Subtree {
             tasks: nodes.iter().map(|&node| whole.tasks[node]).collect(),
             guarantee: rows(&whole.guarantee),
             limit,
+            order: Vec::new(),
         };
+        let problem = problem.ordered(Order::Drf, |node| whole.order(Some(nodes[node])));
         Some(Subtree { problem, nodes })
     }
 

@@ -2,10 +2,11 @@
 
 use super::drf::{self, Filling, Reservations};
 use super::exact::{self, Unit};
-use super::growth;
+use super::growth::{self, Growth};
 use super::hierarchy;
 use super::max_min::{self, Claim};
 use super::measure;
+use super::nodes::{self, Machines, Nodes, Placed};
 use super::problem::Problem;
 use super::promises;
 use super::second_stage;
@@ -47,9 +48,10 @@ pub struct Solution {
     pub unallocated: Vec<f64>,
     /// Whether a resource is given away, all but rounding.
     pub saturated: Vec<bool>,
-    /// The leaves (as nodes) in the order of their grants, one entry for each task; [`Algorithm::DrfTasks`]
-    /// only.
+    /// The leaves (as nodes) in the order of their grants, one entry for each task; whole tasks only.
     pub order: Vec<usize>,
+    /// Which machine runs which tasks; [`allocate_on`] only.
+    pub placed: Option<Placed>,
 }
 
 impl Solution {
@@ -110,7 +112,6 @@ pub fn allocate(
         Algorithm::MaxMin | Algorithm::Yarn => None,
     };
     let problem = kept.as_ref().unwrap_or(problem);
-    let mut order = Vec::new();
     let mut division = Division::InProportion;
     let (allocation, filling) = match (algorithm, work_conserving) {
         (Algorithm::MaxMin | Algorithm::Yarn, _) => {
@@ -125,16 +126,44 @@ pub fn allocate(
             let filling = fill(problem, Reservations::Held);
             (second_stage::divide(problem, &filling), filling)
         }
-        (Algorithm::DrfTasks, _) => {
-            let (whole, grants) = tasks::fill(problem);
-            order = grants;
-            // Three tasks of 0.1 may be a last bit more than 0.3; the tasks stay whole.
-            let mut trimmed = whole.clone();
-            drf::trim(problem, Reservations::None, &mut trimmed);
-            (in_proportion(problem, &trimmed), whole)
+        (Algorithm::DrfTasks, _) => return whole(problem, tasks::fill(problem, None)),
+    };
+    conclude(problem, division, allocation, &filling)
+}
+
+/// Divides machines among whole tasks, which stand on one of them each: with as many slots on each machine as `slots`
+/// says, or by what the tasks take ([`Algorithm::DrfTasks`]). The capacity of `problem` is that of all machines.
+pub fn allocate_on(problem: &Problem, nodes: &Nodes, slots: Option<u64>) -> Solution {
+    let kept = promises::to_leaves(problem);
+    let problem = kept.as_ref().unwrap_or(problem);
+    let (grants, placed) = match slots {
+        Some(slots) => nodes::slots(problem, nodes, slots),
+        None => {
+            let mut machines = Machines::new(problem, nodes);
+            let grants = tasks::fill(problem, Some(&mut machines));
+            (grants, machines.placed())
         }
     };
-    Solution { order, ..conclude(problem, division, allocation, &filling) }
+    Solution { placed: Some(placed), ..whole(problem, grants) }
+}
+
+/// The result of granting whole tasks.
+fn whole(problem: &Problem, grants: tasks::Grants) -> Solution {
+    let growth = |leaf: usize| Growth { hi: grants.most[leaf] as f64, ..growth::of(problem, leaf) };
+    let filling = Filling {
+        tasks: grants.tasks.iter().map(|&tasks| tasks as f64).collect(),
+        growth: (0..problem.nodes()).map(growth).collect(),
+    };
+    let division = Division::WholeTasks;
+    Solution { order: grants.order, ..conclude(problem, division, grants.held, &filling) }
+}
+
+/// The allocation alone, of a rule that divides tasks and a problem without groups and bounds: a quarter of the work.
+pub(super) fn tasks_by(problem: &Problem, algorithm: Algorithm) -> Vec<f64> {
+    match algorithm {
+        Algorithm::MaxMin => each_alone(problem).0,
+        _ => in_proportion(problem, &fill(problem, Reservations::None)),
+    }
 }
 
 /// How a rule couples resources.
@@ -142,6 +171,8 @@ pub fn allocate(
 enum Division {
     /// By tasks, in the proportions of the demand.
     InProportion,
+    /// By tasks that are not cut.
+    WholeTasks,
     /// Each resource by itself.
     EachAlone,
 }
@@ -158,7 +189,7 @@ fn in_proportion(problem: &Problem, filling: &Filling) -> Vec<f64> {
 
 /// The first stage.
 fn fill(problem: &Problem, reservations: Reservations) -> Filling {
-    match problem.is_flat() {
+    match problem.is_flat() && problem.order.is_empty() {
         true => drf::fill(problem, reservations),
         false => hierarchy::fill(problem, reservations),
     }
@@ -218,7 +249,7 @@ fn conclude(
     };
     let unallocated: Vec<f64> = (0..m).map(left).collect();
     let saturated = (0..m).map(|r| unallocated[r] <= problem.capacity[r] * SATURATED).collect();
-    Solution { allocation, leaves, unallocated, saturated, order: Vec::new() }
+    Solution { allocation, leaves, unallocated, saturated, order: Vec::new(), placed: None }
 }
 
 /// Gives every group what its members have together.
@@ -268,9 +299,12 @@ fn conclude_leaf(
     let runs = if wants { measure::tasks_of(problem, leaf, row) } else { 0.0 };
     let filled = filling.tasks[leaf];
     // What was given out of proportion may let it run more tasks, but rounding does not.
-    let tasks = if runs > filled * (1.0 + EQUAL) { runs } else { filled };
+    let is_whole = division == Division::WholeTasks;
+    let tasks = if !is_whole && runs > filled * (1.0 + EQUAL) { runs } else { filled };
     let (level, is_full) = match division {
-        Division::InProportion => (growth.rho * filled, tasks >= growth.hi * (1.0 - EQUAL)),
+        Division::InProportion | Division::WholeTasks => {
+            (growth.rho * filled, tasks >= growth.hi * (1.0 - EQUAL))
+        }
         Division::EachAlone => {
             let is_full = |r: usize| row[r] >= problem.ceiling(leaf, r) * (1.0 - EQUAL);
             let level = measure::weighted_dominant_share(problem, leaf, row);

@@ -1,4 +1,4 @@
-//! Indivisible tasks: DRF as NSDI'11 prints it, one task at a time.
+//! Indivisible tasks: DRF as NSDI'11 prints it, one task at a time, and the orders of cluster schedulers.
 //!
 //! # Problem
 //! A task runs whole or not at all. Which leaf gets the next one?
@@ -12,32 +12,40 @@
 //! task away does not count for a group's share any more; a task that would exceed the limit of a
 //! group does not fit. Tasks that guarantees pay for are granted first, in the order of the leaves.
 //!
+//! A group may have a different order ([`Order`]): the first member that can grow, as FIFO queues have it, or the smallest
+//! share of one resource, as YARN's Fair policy has it. Among its own siblings such a group counts with what its members
+//! hold: their levels are meant to differ, so none of them is rescaled. FIFO for all is the `fifo` of `tenantctl solve`.
+//!
+//! A task may have to stand whole on one of several machines ([`super::nodes`]): it fits if it fits on one of them.
+//!
 //! A heap for each group makes a grant O(depth · (m + log n)). A rescaled sum is kept as
 //! `smallest share · Σ vector/share`, so that it need not be added up again when the smallest share moves.
+//! Amounts are whole numbers and shares have thirty digits ([`super::decimal`]), so ties on paper are ties here.
 //!
 //! # Properties, and the test that holds each
-//! - The published order of grants (vectors `drf_tasks`).
+//! - The published order of grants (vectors `drf_tasks`, `seeds_steps`), and that of pools (`seeds_pools`).
 //! - Nothing is granted beyond the capacity, and no leaf that wants more has a task that fits
 //!   (`tasks_fill_the_machine`).
-//! - Many small tasks come to the divisible allocation (`the_tree_is_the_limit_of_small_tasks`).
+//! - Many small tasks come to the divisible allocation, in any order (`the_tree_is_the_limit_of_small_tasks`,
+//!   `ordered_trees_are_the_limit_of_small_tasks`).
 //! - Guaranteed tasks come first, and tasks that take nothing never
 //!   (`guaranteed_tasks_are_granted_first`, `tasks_without_demand_are_not_granted`).
+//! - Decimals are exact (vectors `seeds_exact`, `three_tenths_hold_three_tasks_of_a_tenth`).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::course::Fold;
-use super::drf::Filling;
+use super::decimal::{Precise, Scale};
 use super::exact::{Exact, Unit};
-use super::growth::{self, Growth};
-use super::integer::rank_of;
-use super::problem::Problem;
+use super::growth;
+use super::nodes::Machines;
+use super::problem::{Order, Problem};
 
 /// More grants than this are not listed one by one: [`most_tasks`] tells beforehand.
 pub const MOST_TASKS: f64 = 1e7;
 
-/// How far a task may stick out: room for three tasks of 0.1 in 0.3.
-const STICKS_OUT: f64 = 1e-12;
+/// Room for rounding in guarantees of groups, which are divided and not written.
+const ROUNDING: f64 = 1e-12;
 
 /// No more tasks than this can be granted, whatever the order. O(n·m).
 pub fn most_tasks(problem: &Problem) -> f64 {
@@ -58,62 +66,96 @@ pub fn most_tasks(problem: &Problem) -> f64 {
     each_alone.min(by_capacity)
 }
 
-/// Grants tasks until none fits. Returns how many each leaf has, and in which order they were granted.
-pub(super) fn fill(problem: &Problem) -> (Filling, Vec<usize>) {
-    let mut grants = Grants::new(problem);
+/// The scale of each resource.
+pub(super) fn scales(problem: &Problem) -> Vec<Scale> {
+    let m = problem.resources();
+    let column = |matrix: &'_ [f64], r: usize| matrix.iter().skip(r).step_by(m).copied().collect();
+    let scale = |r: usize| {
+        let columns: [Vec<f64>; 3] =
+            [&problem.task, &problem.limit, &problem.guarantee].map(|matrix| column(matrix, r));
+        Scale::of(problem.capacity[r], columns.into_iter().flatten())
+    };
+    (0..m).map(scale).collect()
+}
+
+/// The result of granting whole tasks.
+#[derive(Debug)]
+pub(super) struct Grants {
+    /// The tasks of each node, and the most that it could have; 0 for groups.
+    pub(super) tasks: Vec<u64>,
+    pub(super) most: Vec<u64>,
+    /// The leaves in the order of their grants.
+    pub(super) order: Vec<usize>,
+    /// What each node holds: `n × m`.
+    pub(super) held: Vec<f64>,
+}
+
+/// Grants tasks until none fits, on one machine or on several.
+pub(super) fn fill(problem: &Problem, machines: Option<&mut Machines>) -> Grants {
+    let mut room = Room::new(problem, machines);
     let mut order = Vec::new();
     for leaf in problem.leaves() {
-        let promised = (grants.growth[leaf].lo * (1.0 + STICKS_OUT)).floor();
-        while grants.tasks[leaf] < promised && grants.obstacle(leaf).is_none() {
-            grants.grant(leaf);
+        let promised = growth::of(problem, leaf).lo * (1.0 + ROUNDING);
+        while room.tasks[leaf] as f64 + 1.0 <= promised && room.obstacle(leaf).is_none() {
+            room.grant(leaf);
             order.push(leaf);
         }
     }
-    grants.count_afresh();
-    while let Some(leaf) = grants.next() {
-        match grants.obstacle(leaf) {
+    room.count_afresh();
+    while let Some(leaf) = room.next() {
+        match room.obstacle(leaf) {
             None => {
-                grants.grant(leaf);
+                room.grant(leaf);
                 order.push(leaf);
-                grants.recount(leaf);
+                room.recount(leaf);
             }
             Some(obstacle) => {
-                grants.out[leaf] = true;
+                room.out[leaf] = true;
                 match obstacle {
-                    Obstacle::Full(r) if !std::mem::replace(&mut grants.saturated[r], true) => {
-                        grants.count_afresh();
+                    Obstacle::Full(r) if !std::mem::replace(&mut room.saturated[r], true) => {
+                        room.count_afresh();
                     }
-                    _ => grants.recount(leaf),
+                    _ => room.recount(leaf),
                 }
             }
         }
     }
-    (Filling { tasks: grants.tasks, growth: grants.growth }, order)
+    let held =
+        (0..problem.nodes()).flat_map(|node| problem.row(node)).zip(room.scales.iter().cycle());
+    let held = held.map(|(index, scale)| scale.amount(room.held[index])).collect();
+    Grants { tasks: room.tasks, most: room.most, order, held }
 }
 
 /// Why a leaf gets no further task.
 enum Obstacle {
-    /// It wants none, or a limit leaves none: its own, or that of a group above it.
+    /// It wants none, or a limit leaves none, its own or that of a group above it, or no machine has room.
     Enough,
     /// There is no room for it on a resource.
     Full(usize),
 }
 
 /// The grants so far. The machine itself is the last group, under index `n`.
-struct Grants<'a> {
+struct Room<'a> {
     problem: &'a Problem,
-    growth: Vec<Growth>,
-    tasks: Vec<f64>,
-    used: Vec<Exact>,
-    /// What each group uses; empty where no group has a limit.
-    used_in: Vec<Exact>,
-    use_unit: Vec<Unit>,
+    machines: Option<&'a mut Machines>,
+    scales: Vec<Scale>,
+    capacity: Vec<i128>,
+    /// What one task takes, the limits of groups, and what each node holds: `n × m`, and the machine's row.
+    task: Vec<i128>,
+    limit: Vec<i128>,
+    held: Vec<i128>,
+    has_limits: bool,
+    weight: Vec<Precise>,
+    /// The weighted dominant share of one task.
+    rho: Vec<Precise>,
+    tasks: Vec<u64>,
+    most: Vec<u64>,
     saturated: Vec<bool>,
     /// Whether a node can have no further task.
     out: Vec<bool>,
-    level: Vec<f64>,
+    level: Vec<Precise>,
     /// What each node is counted with, as parts of the capacity: `n × m`.
-    vector: Vec<f64>,
+    vector: Vec<Precise>,
     groups: Vec<Group>,
     /// What each node has put into its group's sums, and whether into the rays: `n × m`, and `n`.
     terms: Vec<Exact>,
@@ -124,86 +166,113 @@ struct Grants<'a> {
 /// The members of a group, in the order in which they come.
 #[derive(Clone, Debug, Default)]
 struct Group {
-    waiting: BinaryHeap<Reverse<(u64, usize)>>,
+    order: Order,
+    waiting: BinaryHeap<Reverse<(Precise, usize)>>,
     /// `Σ vector/level` of the members that wait.
     rays: Vec<Exact>,
     /// The sum of the vectors of those that are out.
     fixed: Vec<Exact>,
 }
 
-impl<'a> Grants<'a> {
-    fn new(problem: &'a Problem) -> Self {
+impl<'a> Room<'a> {
+    fn new(problem: &'a Problem, machines: Option<&'a mut Machines>) -> Self {
         let (n, m) = (problem.nodes(), problem.resources());
-        let mut growth: Vec<Growth> = (0..n).map(|leaf| growth::of(problem, leaf)).collect();
-        for (leaf, growth) in growth.iter_mut().enumerate() {
-            // Tasks that take nothing could be granted forever.
-            let takes_something = problem.task(leaf).iter().any(|&task| task > 0.0);
-            let most = if takes_something { growth.hi } else { 0.0 };
-            growth.hi = (most * (1.0 + STICKS_OUT)).floor();
-        }
+        let scales = scales(problem);
+        let units = |matrix: &[f64]| -> Vec<i128> {
+            matrix.iter().zip(scales.iter().cycle()).map(|(&it, scale)| scale.units(it)).collect()
+        };
+        let (task, limit) = (units(&problem.task), units(&problem.limit));
         let is_limited = |&node: &usize| {
             !problem.is_leaf[node] && problem.limit(node).iter().any(|limit| limit.is_finite())
         };
-        let has_limits = (0..n).any(|node| is_limited(&node));
         let heaviest = problem.weight.iter().copied().fold(1.0, f64::max);
-        Grants {
+        let group = |set: Option<usize>| Group { order: problem.order(set), ..Group::default() };
+        let mut room = Room {
             problem,
-            growth,
-            tasks: vec![0.0; n],
-            used: vec![Exact::ZERO; m],
-            used_in: if has_limits { vec![Exact::ZERO; n * m] } else { Vec::new() },
-            use_unit: problem.capacity.iter().map(|&c| Unit::for_terms_up_to(c)).collect(),
+            machines,
+            capacity: units(&problem.capacity),
+            held: vec![0; (n + 1) * m],
+            has_limits: (0..n).any(|node| is_limited(&node)),
+            weight: problem.weight.iter().map(|&weight| Precise::decimal(weight)).collect(),
+            rho: vec![Precise::ZERO; n],
+            tasks: vec![0; n],
+            most: vec![0; n],
             saturated: vec![false; m],
             out: vec![false; n],
-            level: vec![0.0; n],
-            vector: vec![0.0; n * m],
-            groups: vec![Group::default(); n + 1],
+            level: vec![Precise::ZERO; n],
+            vector: vec![Precise::ZERO; n * m],
+            groups: (0..n).map(Some).chain([None]).map(group).collect(),
             terms: vec![Exact::ZERO; n * m],
             waits: vec![false; n],
             ray_unit: Unit::for_terms_up_to(heaviest),
+            scales,
+            task,
+            limit,
+        };
+        for leaf in problem.leaves() {
+            room.rho[leaf] = room.largest(leaf, |index, r| room.part(room.task[index], r), false);
+            room.most[leaf] = room.most(leaf);
         }
+        room
+    }
+
+    /// The tasks that a leaf wants and its limit allows. A task that takes nothing could be granted forever: it is not.
+    fn most(&self, leaf: usize) -> u64 {
+        let takes = self.problem.row(leaf).filter(|&index| self.task[index] > 0);
+        let fits = takes.map(|index| self.limit[index] / self.task[index]).min().unwrap_or(0);
+        (self.problem.tasks(leaf) as u64).min(u64::try_from(fits).unwrap_or(u64::MAX))
+    }
+
+    /// An amount as a part of the capacity.
+    fn part(&self, units: i128, r: usize) -> Precise {
+        match self.capacity[r] {
+            0 => Precise::ZERO,
+            capacity => Precise::of(units).over(Precise::of(capacity)),
+        }
+    }
+
+    /// The largest weighted part of a node, of all resources or of those that are not saturated.
+    fn largest(&self, node: usize, part: impl Fn(usize, usize) -> Precise, live: bool) -> Precise {
+        let entries = self.problem.row(node).zip(0..).filter(|&(_, r)| !live || !self.saturated[r]);
+        let weighted = entries.map(|(index, r)| part(index, r).over(self.weight[index]));
+        weighted.max().unwrap_or_default()
     }
 
     /// The obstacle to a leaf's next task.
-    fn obstacle(&self, leaf: usize) -> Option<Obstacle> {
-        if self.tasks[leaf] >= self.growth[leaf].hi {
+    fn obstacle(&mut self, leaf: usize) -> Option<Obstacle> {
+        if self.tasks[leaf] >= self.most[leaf] {
             return Some(Obstacle::Enough);
         }
-        let task = self.problem.task(leaf);
-        let sticks_out = |&r: &usize| {
-            let capacity = self.problem.capacity[r];
-            let used = self.use_unit[r].to_f64(self.used[r]);
-            task[r] > 0.0 && used + task[r] > capacity * (1.0 + STICKS_OUT)
+        let task = &self.task[self.problem.row(leaf)];
+        let exceeds = |node: usize, r: usize, whole: i128| {
+            task[r] > 0 && self.held[node * task.len() + r].saturating_add(task[r]) > whole
         };
-        if let Some(resource) = (0..task.len()).find(sticks_out) {
+        let machine = self.problem.nodes();
+        if let Some(resource) = (0..task.len()).find(|&r| exceeds(machine, r, self.capacity[r])) {
             return Some(Obstacle::Full(resource));
         }
-        if self.used_in.is_empty() {
-            return None;
-        }
-        let exceeds = |group: usize| {
-            let limit = self.problem.limit(group);
-            (0..task.len()).any(|r| {
-                let used = self.use_unit[r].to_f64(self.used_in[group * task.len() + r]);
-                task[r] > 0.0 && used + task[r] > limit[r] * (1.0 + STICKS_OUT)
-            })
+        let is_over = |group: usize| {
+            let limit = &self.limit[self.problem.row(group)];
+            (0..task.len()).any(|r| exceeds(group, r, limit[r]))
         };
-        self.problem.groups_above(leaf).any(exceeds).then_some(Obstacle::Enough)
+        if self.has_limits && self.problem.groups_above(leaf).any(is_over) {
+            return Some(Obstacle::Enough);
+        }
+        let has_place = self.machines.as_mut().is_none_or(|machines| machines.find(leaf));
+        if has_place { None } else { Some(Obstacle::Enough) }
     }
 
     fn grant(&mut self, leaf: usize) {
-        self.tasks[leaf] += 1.0;
-        for (r, &task) in self.problem.task(leaf).iter().enumerate() {
-            self.used[r].add(self.use_unit[r].of(task));
+        self.tasks[leaf] += 1;
+        if let Some(machines) = &mut self.machines {
+            machines.start(leaf);
         }
-        if self.used_in.is_empty() {
-            return;
-        }
-        for group in self.problem.groups_above(leaf) {
-            let row = self.problem.row(group);
-            for (index, (unit, &task)) in row.zip(self.use_unit.iter().zip(self.problem.task(leaf)))
-            {
-                self.used_in[index].add(unit.of(task));
+        let row = self.problem.row(leaf);
+        let above = self.problem.groups_above(leaf);
+        for node in above.chain([leaf, self.problem.nodes()]) {
+            for (r, index) in row.clone().enumerate() {
+                let held = &mut self.held[node * row.len() + r];
+                *held = held.saturating_add(self.task[index]);
             }
         }
     }
@@ -224,11 +293,8 @@ impl<'a> Grants<'a> {
     fn count_afresh(&mut self) {
         let (n, m) = (self.problem.nodes(), self.problem.resources());
         for group in &mut self.groups {
-            *group = Group {
-                waiting: BinaryHeap::new(),
-                rays: vec![Exact::ZERO; m],
-                fixed: vec![Exact::ZERO; m],
-            };
+            group.waiting.clear();
+            (group.rays, group.fixed) = (vec![Exact::ZERO; m], vec![Exact::ZERO; m]);
         }
         for node in (0..n).rev() {
             self.count(node);
@@ -252,44 +318,72 @@ impl<'a> Grants<'a> {
     /// Computes the vector and the level of a node from its tasks or its members.
     fn count(&mut self, node: usize) {
         let row = self.problem.row(node);
-        if self.problem.is_leaf[node] {
-            for (index, r) in row.zip(0..) {
-                let capacity = self.problem.capacity[r];
-                let used = self.tasks[node] * self.problem.task(node)[r];
-                self.vector[index] = if capacity > 0.0 { used / capacity } else { 0.0 };
+        let is_leaf = self.problem.is_leaf[node];
+        if is_leaf {
+            self.level[node] = self.rho[node].times(Precise::of(i128::from(self.tasks[node])));
+            if self.problem.parent[node].is_none() {
+                return;
             }
-            self.level[node] = self.growth[node].rho * self.tasks[node];
-            return;
         }
         let group = &self.groups[node];
         let first = group.waiting.peek().map(|Reverse((_, member))| self.level[*member]);
-        self.out[node] = first.is_none();
-        for (index, r) in row.clone().zip(0..) {
-            let rays = self.ray_unit.to_f64(group.rays[r]);
-            self.vector[index] = first.unwrap_or(0.0) * rays + self.ray_unit.to_f64(group.fixed[r]);
+        let is_rescaled = !is_leaf && group.order == Order::Drf;
+        for (index, r) in row.zip(0..) {
+            self.vector[index] = match is_rescaled {
+                true => {
+                    let group = &self.groups[node];
+                    let rays = Precise::sum(self.ray_unit, group.rays[r]);
+                    let fixed = Precise::sum(self.ray_unit, group.fixed[r]);
+                    first.unwrap_or_default().times(rays).plus(fixed)
+                }
+                false => self.part(self.held[index], r),
+            };
         }
-        let live: Vec<bool> = self.saturated.iter().map(|&saturated| !saturated).collect();
-        self.level[node] = Fold::level(self.problem.weight(node), &live, &self.vector[row]);
+        if !is_leaf {
+            self.out[node] = first.is_none();
+            self.level[node] = self.largest(node, |index, _| self.vector[index], true);
+        }
+    }
+
+    /// A node's place among its siblings: the smallest comes first, the earlier among equals.
+    fn key(&self, group: usize, node: usize) -> Precise {
+        match self.groups[group].order {
+            Order::Drf => self.level[node],
+            Order::Fifo => Precise::ZERO,
+            Order::Resource(r) => {
+                let index = self.problem.row(node).start + r;
+                self.part(self.held[index], r).over(self.weight[index])
+            }
+        }
     }
 
     /// Marks a node as waiting in its group, or as out, and adds it to the sums.
     fn enter(&mut self, node: usize) {
-        let group = self.problem.parent[node].unwrap_or(self.problem.nodes());
+        let parent = self.problem.parent[node];
+        let group = parent.unwrap_or(self.problem.nodes());
         self.waits[node] = !self.out[node];
         if self.waits[node] {
-            self.groups[group].waiting.push(Reverse((rank_of(self.level[node]), node)));
+            let key = self.key(group, node);
+            self.groups[group].waiting.push(Reverse((key, node)));
+        }
+        if parent.is_none() || self.groups[group].order != Order::Drf {
+            return;
         }
         for (index, r) in self.problem.row(node).zip(0..) {
-            self.terms[index] = self.ray_unit.of(self.term(node, index, r));
+            self.terms[index] = self.term(node, index, r).term(self.ray_unit);
             self.groups[group].sums(self.waits[node])[r].add(self.terms[index]);
         }
     }
 
     /// Removes the first of the waiting members of a group.
     fn leave(&mut self, node: usize) {
-        let group = &mut self.groups[self.problem.parent[node].unwrap_or(self.problem.nodes())];
+        let parent = self.problem.parent[node];
+        let group = &mut self.groups[parent.unwrap_or(self.problem.nodes())];
         if self.waits[node] {
             group.waiting.pop();
+        }
+        if parent.is_none() || group.order != Order::Drf {
+            return;
         }
         for (index, r) in self.problem.row(node).zip(0..) {
             group.sums(self.waits[node])[r].take(self.terms[index]);
@@ -297,16 +391,15 @@ impl<'a> Grants<'a> {
     }
 
     /// What a node adds to its group's sums: its vector if it is out, else that for one unit of level.
-    fn term(&self, node: usize, index: usize, r: usize) -> f64 {
-        let growth = self.growth[node];
+    fn term(&self, node: usize, index: usize, r: usize) -> Precise {
         if self.out[node] {
             self.vector[index]
-        } else if self.level[node] > 0.0 {
-            self.vector[index] / self.level[node]
-        } else if growth.rho > 0.0 && self.problem.capacity[r] > 0.0 {
-            self.problem.task(node)[r] / (self.problem.capacity[r] * growth.rho)
+        } else if !self.level[node].is_zero() {
+            self.vector[index].over(self.level[node])
+        } else if !self.rho[node].is_zero() {
+            self.part(self.task[index], r).over(self.rho[node])
         } else {
-            0.0
+            Precise::ZERO
         }
     }
 }

@@ -8,10 +8,21 @@ use crate::formats;
 
 /// Arguments of `solve`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = formats::SOLVE)]
 pub struct SolveArgs {
     /// The problem, YAML or JSON; `-` reads standard input.
-    #[arg(value_name = "PROBLEM")]
-    pub problem: PathBuf,
+    #[arg(value_name = "PROBLEM", required_unless_present = "example")]
+    pub problem: Option<PathBuf>,
+    /// Print a commented problem that can be solved, and explains the format.
+    #[arg(long, conflicts_with_all = ["problem", "json", "steps", "audit"])]
+    pub example: bool,
+    /// List every grant of a whole task, and what its tenant and all tenants hold after it.
+    #[arg(long)]
+    pub steps: bool,
+    /// Check the properties of the division: who would do better alone, who envies whom, what is wasted, and, under drf and
+    /// max-min, who gains by a lie and which two by lying together.
+    #[arg(long)]
+    pub audit: bool,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
@@ -19,10 +30,14 @@ pub struct SolveArgs {
 
 /// Arguments of `dop`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = formats::DOP)]
 pub struct DopArgs {
     /// The problem, YAML or JSON; `-` reads standard input.
-    #[arg(value_name = "PROBLEM")]
-    pub problem: PathBuf,
+    #[arg(value_name = "PROBLEM", required_unless_present = "example")]
+    pub problem: Option<PathBuf>,
+    /// Print a commented problem that can be solved, and explains the format.
+    #[arg(long, conflicts_with_all = ["problem", "json"])]
+    pub example: bool,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub json: bool,

@@ -1,23 +1,26 @@
 //! `tenantctl dop`: the auto-DOP of a problem file.
 //!
-//! Makes the pure core available from the command line: [`read`](mod@read) turns the text into a
-//! [`target::Problem`], this file solves it and prints the answer, as a table or as one JSON object. A bad problem is reported whole, with
-//! the place of each finding, and the exit code is 78.
+//! Makes the pure core available from the command line: [`read`](mod@read) turns the text into a round or a run of queries
+//! over time, this file solves the one and [`course`] the other, and prints the answer, as a table or as one JSON object. A
+//! bad problem is reported whole, with the place of each finding, and the exit code is 78.
 
+mod course;
 mod read;
 
 use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 
+use super::text::visible;
 use super::{json, problem, table};
 use crate::args::DopArgs;
-use read::{Algorithm, Task};
+use read::{Asked, Task};
 use tenantd::args::Colour;
 use tenantd::exit::Exit;
 use tenantd_dop::target::{Admission, Problem, Query, Width};
-use tenantd_dop::{imci, target};
-use tenantd_policy::types::Words;
+
+/// A commented problem that can be solved.
+const EXAMPLE: &str = include_str!("../../../scenarios/dop/example.yaml");
 
 /// Rows shown: a longer table is of no use.
 const MOST_ROWS: usize = 200;
@@ -30,7 +33,13 @@ const BAR_WIDTH: u64 = 32;
 /// # Errors
 /// The problem could not be read or the answer not written. A bad problem is no error but an exit code.
 pub fn run(args: &DopArgs, colour: Colour) -> anyhow::Result<Exit> {
-    let (name, text) = problem::read(&args.problem)?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let Some(path) = args.problem.as_ref().filter(|_| !args.example) else {
+        out.write_all(EXAMPLE.as_bytes())?;
+        out.flush()?;
+        return Ok(Exit::Ok);
+    };
+    let (name, text) = problem::read(path)?;
     let task = match read::read(&name, text) {
         Ok(task) => task,
         Err(report) => {
@@ -38,14 +47,22 @@ pub fn run(args: &DopArgs, colour: Colour) -> anyhow::Result<Exit> {
             return Ok(Exit::BadConfiguration);
         }
     };
-    let admission = match task.algorithm {
-        Algorithm::Elastic => target::admit(&task.problem),
-        Algorithm::Imci => imci::admit(&task.problem),
-    };
-    let mut out = BufWriter::new(io::stdout().lock());
-    match args.json {
-        true => print_json(&mut out, &task, &admission)?,
-        false => print_table(&mut out, &task, &admission)?,
+    match &task.asked {
+        Asked::Round(problem) => {
+            let admission = task.rule.admit(problem);
+            match args.json {
+                true => print_json(&mut out, &task, &admission)?,
+                false => print_table(&mut out, &task, problem, &admission)?,
+            }
+        }
+        Asked::Course(course, lists) => match (course.run(), args.json) {
+            (Ok(outcome), true) => course::json(&mut out, task.rule, course, &outcome, *lists)?,
+            (Ok(outcome), false) => course::table(&mut out, course, &outcome, *lists)?,
+            (Err(too_many), _) => {
+                problem::refuse(&read::too_long(&name, too_many.0), args.json, colour)?;
+                return Ok(Exit::BadConfiguration);
+            }
+        },
     }
     out.flush()?;
     Ok(Exit::Ok)
@@ -58,21 +75,36 @@ struct Output<'a> {
     admitted: usize,
     memory_bound: bool,
     idle_slots: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bound_by: Option<&'a str>,
 }
 
 fn print_json(out: &mut impl Write, task: &Task, admission: &Admission) -> io::Result<()> {
     let output = Output {
-        algorithm: task.algorithm.word(),
+        algorithm: problem::word_of(read::RULES, task.rule),
         dop: &admission.dop,
         admitted: admission.admitted(),
         memory_bound: admission.memory_bound,
         idle_slots: admission.idle_slots,
+        bound_by: bound_by(task, admission),
     };
     json::write_line(out, &output)
 }
 
-fn print_table(out: &mut impl Write, task: &Task, admission: &Admission) -> io::Result<()> {
-    let problem = &task.problem;
+/// The resource that ended the admission; `None` where slots did, or nothing.
+fn bound_by<'t>(task: &'t Task, admission: &Admission) -> Option<&'t str> {
+    match admission.bound_by {
+        Some(resource) => Some(&task.resources[resource]),
+        None => admission.memory_bound.then_some("memory"),
+    }
+}
+
+fn print_table(
+    out: &mut impl Write,
+    task: &Task,
+    problem: &Problem,
+    admission: &Admission,
+) -> io::Result<()> {
     let mut table = table::plain();
     table.set_header(["query", "width", "weight", "memory", "dop", ""]);
     let widest = admission.dop.iter().copied().max().unwrap_or(0);
@@ -93,11 +125,11 @@ fn print_table(out: &mut impl Write, task: &Task, admission: &Admission) -> io::
     }
     table::align_right(&mut table, [0, 2, 3, 4]);
     table::print(out, &table, problem.queue().len(), MOST_ROWS)?;
-    writeln!(out, "\n{}", summary(problem, admission))
+    writeln!(out, "\n{}", summary(problem, admission, bound_by(task, admission)))
 }
 
 /// `3 of 4 start on 7 of 8 slots; the rest waits for slots`.
-fn summary(problem: &Problem, admission: &Admission) -> String {
+fn summary(problem: &Problem, admission: &Admission, bound_by: Option<&str>) -> String {
     let (started, waiting) = (admission.admitted(), problem.queue().len() - admission.admitted());
     let running = match problem.running().len() {
         0 => String::new(),
@@ -105,10 +137,9 @@ fn summary(problem: &Problem, admission: &Admission) -> String {
     };
     let used: u64 = admission.dop.iter().sum();
     let free = problem.free_slots();
-    let rest = match (waiting, admission.memory_bound) {
-        (0, _) => "",
-        (_, true) => "; the rest waits for memory",
-        (_, false) => "; the rest waits for slots",
+    let rest = match waiting {
+        0 => String::new(),
+        _ => format!("; the rest waits for {}", visible(bound_by.unwrap_or("slots"))),
     };
     let total = problem.queue().len();
     format!("{started} of {total} start on {used} of {free} free slots{running}{rest}")

@@ -6,14 +6,17 @@
 
 use super::codes;
 use super::judge::judge;
-use super::task::{ALGORITHMS, Resource, Task};
-use super::values::{amounts, quantity, weight as weight_of};
+use super::task::{Asked, Cluster, Deadline, PLACEMENTS, Resource, Rule, Task};
+use super::together::{check_asked, check_deadlines, check_file, check_tenant, conflict};
+use super::values::{amounts, get, number, quantity, weight as weight_of};
 use crate::problem::{self, OneOf};
 use tenantd_fair::problem::{Guarantees, Terms};
-use tenantd_fair::{Algorithm, Bounds, Demand, Kind, Node, Problem, WorkConserving, tasks};
+use tenantd_fair::{
+    Algorithm, Bounds, Demand, Kind, Node, Nodes, Order, Placement, Problem, WorkConserving, tasks,
+};
 use tenantd_policy::Report;
-use tenantd_policy::forms::{Structure, Word};
-use tenantd_policy::hint::shortened;
+use tenantd_policy::forms::{Count, Structure, Word};
+use tenantd_policy::hint::{listed, shortened};
 use tenantd_policy::key::Flag::Needed;
 use tenantd_policy::key::{Fields, section};
 use tenantd_policy::reader::Reader;
@@ -22,15 +25,30 @@ use tenantd_policy::tree::{self, Entry};
 /// Collections within collections: two for each group, and so some two thousand groups.
 const DEEPEST: usize = 4096;
 
+/// Machines of a file.
+const MOST_NODES: usize = 10_000;
+
+/// Tries of a task on a machine: beyond that the answer takes minutes.
+const MOST_TRIES: f64 = 1e9;
+
 section! {
     /// A problem file.
-    struct File, FILE {
+    pub(super) struct File, FILE {
         /// The rule that divides.
-        "algorithm" => algorithm: Option<Algorithm>, OneOf(ALGORITHMS),
-            [Needed("add `algorithm: drf`, or max-min, drf-tasks, yarn")];
+        "algorithm" => algorithm: Option<Rule>, Word,
+            [Needed("add `algorithm: drf`, or another of them")];
         /// What there is of each resource.
-        "capacity" => capacity: (), Structure,
-            [Needed("say what there is: `capacity: { cpu: 8, memory: 32GiB }`")];
+        "capacity" => capacity: (), Structure;
+        /// The machines, instead.
+        "nodes" => nodes: (), Structure;
+        /// The machine that a task takes.
+        "placement" => placement: Option<Placement>, OneOf(PLACEMENTS);
+        /// Whether tasks move to make room for others.
+        "evict" => evict: bool, Word;
+        /// Slots on each machine.
+        "slots" => slots: Option<u32>, Count { most: 1_000_000, auto: false };
+        /// Who is next under the machine.
+        "order" => order: (), Structure;
         /// Whether what is left over is handed out by the per-resource second stage.
         "work_conserving" => work_conserving: bool, Word;
         /// The tenants that share it, in the order that breaks ties.
@@ -41,7 +59,7 @@ section! {
 
 section! {
     /// A tenant or a group.
-    struct Tenant, TENANT {
+    pub(super) struct Tenant, TENANT {
         /// Its weight, for all resources or for each.
         "weight" => weight: (), Structure;
         /// What one task takes.
@@ -50,12 +68,28 @@ section! {
         "tasks" => tasks: (), Structure;
         /// What it takes once.
         "demand" => demand: (), Structure;
+        /// What it uses now.
+        "usage" => usage: (), Structure;
         /// What it gets whenever it wants it.
         "guarantee" => guarantee: (), Structure;
         /// What it never exceeds.
         "limit" => limit: (), Structure;
         /// The tenants of a group.
         "tenants" => tenants: (), Structure;
+        /// Who is next of them.
+        "order" => order: (), Structure;
+        /// Seconds of one task, or of the whole demand, to be done.
+        "work" => work: (), Structure;
+        /// Seconds until it has to be done.
+        "deadline" => deadline: (), Structure;
+        /// Tasks that run already.
+        "running" => running: (), Structure;
+        /// What one task takes by its own account.
+        "claim" => claim: (), Structure;
+        /// How often something was allocated to it.
+        "allocations" => allocations: (), Structure;
+        /// Whether it asks for nothing.
+        "inactive" => inactive: bool, Word;
     }
 }
 
@@ -63,11 +97,13 @@ section! {
 ///
 /// # Errors
 /// Everything that is wrong with it; the first thing only, where that makes the rest unreadable.
-pub(super) fn read(name: &str, text: Vec<u8>) -> Result<Task, Report> {
+pub(super) fn read(name: &str, text: Vec<u8>, asked: Asked) -> Result<Task, Report> {
     let (source, tree) = problem::tree(name, text, DEEPEST, &codes::TEXT)?;
     let mut report = Report::default();
     let reader = Reader::new(&mut report, &source, &codes::CODES, "");
-    let task = Problems { reader, resources: Vec::new() }.read(&tree);
+    let rule = Rule::Divide(Algorithm::Drf);
+    let problems = Problems { reader, rule, asked, on_nodes: false, resources: Vec::new() };
+    let task = problems.read(&tree);
     report.sort(&[source]);
     task.ok_or(report)
 }
@@ -75,15 +111,24 @@ pub(super) fn read(name: &str, text: Vec<u8>) -> Result<Task, Report> {
 /// Reads one file.
 struct Problems<'r> {
     reader: Reader<'r>,
+    rule: Rule,
+    asked: Asked,
+    on_nodes: bool,
     resources: Vec<Resource>,
 }
 
-/// The tenants as nodes, with their places in the text.
+/// The tenants as nodes, with their places in the text. All lists have an entry for each.
 #[derive(Default)]
-struct Nodes<'t> {
+struct Nodelist<'t> {
     nodes: Vec<Node>,
     paths: Vec<String>,
     entries: Vec<&'t Entry>,
+    claims: Vec<Option<Vec<f64>>>,
+    orders: Vec<Order>,
+    deadlines: Vec<Option<Deadline>>,
+    running: Vec<Option<f64>>,
+    allocations: Vec<u64>,
+    active: Vec<bool>,
 }
 
 impl Problems<'_> {
@@ -92,40 +137,215 @@ impl Problems<'_> {
         let fields = self.reader.fields(FILE, tree)?;
         let mut file = File::default();
         self.reader.values(&fields, &mut file);
-        let capacity_entry = fields.get("capacity")?;
-        let capacity = self.capacity(capacity_entry)?;
-        let whole_tasks = file.algorithm == Some(Algorithm::DrfTasks);
-        let nodes = self.nodes(&fields.get("tenants")?.value, whole_tasks);
-        // The numbers are judged whatever else was found: one report shows it all.
-        let algorithm = file.algorithm.unwrap_or(Algorithm::Drf);
-        let guarantees = match algorithm {
-            Algorithm::Yarn => Guarantees::Targets,
-            _ => Guarantees::Kept,
-        };
-        let terms = Terms { guarantees, ..Terms::default() };
-        let problem = match Problem::try_new_on(terms, capacity, nodes.nodes) {
-            Ok(problem) => problem,
-            Err(errors) => {
-                for error in &errors {
-                    let (reader, entries) = (&mut self.reader, &nodes.entries);
-                    judge(reader, &self.resources, capacity_entry, entries, error);
-                }
-                return None;
-            }
-        };
-        if whole_tasks && tasks::most_tasks(&problem) > tasks::MOST_TASKS {
-            let message = "more tasks would be granted than can be listed one by one";
-            let help = "`drf` divides among any number of tasks; or bound them with `tasks:`";
-            let node = fields.get("algorithm").map_or(tree, |entry| &entry.value);
-            self.reader.find(&codes::WHOLE_TASKS, node, message, help);
+        self.rule = file.algorithm.unwrap_or(self.rule);
+        if file.algorithm.is_some() {
+            check_file(&mut self.reader, self.rule, &fields);
         }
+        self.on_nodes = fields.get("nodes").is_some();
+        let (capacity_entry, capacity, cluster) = self.whole(tree, &fields, &file)?;
+        let order = fields.get("order").map(|entry| self.order(entry)).unwrap_or_default();
+        let read = self.nodes(&fields.get("tenants")?.value, &capacity);
+        // The numbers are judged whatever else was found: one report shows it all.
+        let is_target = matches!(self.rule, Rule::Divide(Algorithm::Yarn))
+            || self.rule == Rule::Order(tenantd_fair::order::Sorter::Yarn);
+        let guarantees = if is_target { Guarantees::Targets } else { Guarantees::Kept };
+        let terms = Terms { guarantees, ..Terms::default() };
+        let claimed = self.claimed(&read);
+        let claimed_any = claimed.is_some();
+        let mut problem =
+            |nodes: Vec<Node>| match Problem::try_new_on(terms, capacity.clone(), nodes) {
+                Ok(problem) if self.rule == Rule::Fifo => {
+                    Some(problem.ordered(Order::Fifo, |_| Order::Fifo))
+                }
+                Ok(problem) => Some(problem.ordered(order, |node| read.orders[node])),
+                Err(errors) => {
+                    for error in &errors {
+                        let (reader, entries) = (&mut self.reader, &read.entries);
+                        judge(reader, &self.resources, capacity_entry, entries, error);
+                    }
+                    None
+                }
+            };
+        let believed = claimed.map(&mut problem);
+        let truth = problem(read.nodes.clone())?;
+        self.count_tasks(tree, &fields, &truth, cluster.as_ref());
+        check_asked(&mut self.reader, self.asked, self.rule, &fields, &truth, claimed_any);
+        let (believed, truth) = match believed {
+            Some(believed) => (believed?, Some(truth)),
+            None => (truth, None),
+        };
         if self.reader.report.has_errors() {
             return None;
         }
         let work_conserving =
             if file.work_conserving { WorkConserving::Yes } else { WorkConserving::No };
-        let (resources, paths) = (self.resources, nodes.paths);
-        Some(Task { algorithm, work_conserving, resources, paths, problem })
+        Some(Task {
+            rule: self.rule,
+            work_conserving,
+            resources: self.resources,
+            paths: read.paths,
+            problem: believed,
+            truth,
+            cluster,
+            deadlines: read.deadlines,
+            running: read.running,
+            allocations: read.allocations,
+            active: read.active,
+        })
+    }
+
+    /// What is divided: the entry that says it, the sum, and the machines where there are some.
+    fn whole<'t>(
+        &mut self,
+        tree: &'t tree::Node,
+        fields: &Fields<'t, File>,
+        file: &File,
+    ) -> Option<(&'t Entry, Vec<f64>, Option<Cluster>)> {
+        let placement = file.placement.unwrap_or_default();
+        let slots = file.slots.map(u64::from);
+        if self.rule == Rule::Slots && fields.get("slots").is_none() {
+            self.reader.missing_key(tree, "slots", "say how many a machine has: `slots: 4`");
+        }
+        if let Some(entry) = fields.get("nodes") {
+            let (names, capacity) = self.machines(entry)?;
+            let nodes = Nodes { capacity, placement, evict: file.evict };
+            let total = nodes.total(self.resources.len());
+            return Some((entry, total, Some(Cluster { names, nodes, slots })));
+        }
+        let Some(entry) = fields.get("capacity") else {
+            let help = "say what there is: `capacity: { cpu: 8, memory: 32GiB }`";
+            self.reader.missing_key(tree, "capacity", help);
+            return None;
+        };
+        let capacity = self.capacity(entry)?;
+        let nodes = || Nodes { capacity: capacity.clone(), placement, evict: false };
+        let cluster = slots.map(|slots| Cluster {
+            names: vec!["node".to_string()],
+            nodes: nodes(),
+            slots: Some(slots),
+        });
+        Some((entry, capacity, cluster))
+    }
+
+    /// The machines: their names, and what each has of each resource, which gives these their names.
+    fn machines(&mut self, entry: &Entry) -> Option<(Vec<String>, Vec<f64>)> {
+        let items = self.reader.list(&entry.value, "a list such as `[{ count: 4, cpu: 8 }]`");
+        let mut rows: Vec<(String, usize, Vec<f64>)> = Vec::new();
+        for item in items {
+            let keys = self.reader.map(item, "a map such as `{ count: 4, cpu: 8, memory: 32GiB }`");
+            self.reader.duplicates(keys);
+            let count = get(keys, "count")
+                .map(|it| self.reader.whole(&it.value, MOST_NODES as u32, "a number of nodes"));
+            let name = get(keys, "name").and_then(|it| self.reader.text(&it.value, "a name"));
+            let mut row = vec![0.0; self.resources.len()];
+            for amount in keys.iter().filter(|it| !["count", "name"].contains(&&*it.key)) {
+                let r = self.resources.iter().position(|it| *it.name == *amount.key);
+                let r = r.unwrap_or_else(|| self.new_resource(amount));
+                row.resize(self.resources.len(), 0.0);
+                row[r] = quantity(&mut self.reader, &amount.value).unwrap_or(1.0);
+            }
+            rows.push((
+                name.unwrap_or("node").to_string(),
+                count.flatten().unwrap_or(1) as usize,
+                row,
+            ));
+        }
+        let total: usize = rows.iter().map(|(_, count, _)| count).sum();
+        if self.resources.is_empty() {
+            let message = "there is no node with a resource to divide";
+            self.reader.find(&codes::MISSING_KEY, &entry.value, message, "`nodes: [{ cpu: 8 }]`");
+            return None;
+        }
+        if total > MOST_NODES {
+            let message = format!("{total} nodes are more than {MOST_NODES}");
+            self.reader.find(&codes::BAD_NUMBER, &entry.value, message, "divide fewer");
+            return None;
+        }
+        let (mut names, mut capacity) = (Vec::new(), Vec::new());
+        for (name, count, row) in &rows {
+            let same = |others: &[(String, usize, Vec<f64>)]| -> usize {
+                others.iter().filter(|it| it.0 == *name).map(|it| it.1).sum()
+            };
+            for _ in 0..*count {
+                let before = names.iter().filter(|(of, _)| of == name).count();
+                let shown =
+                    if same(&rows) > 1 { format!("{name}-{}", before + 1) } else { name.clone() };
+                names.push((name.clone(), shown));
+                capacity.extend((0..self.resources.len()).map(|r| row.get(r).unwrap_or(&0.0)));
+            }
+        }
+        Some((names.into_iter().map(|(_, shown)| shown).collect(), capacity))
+    }
+
+    /// A resource that is named for the first time.
+    fn new_resource(&mut self, entry: &Entry) -> usize {
+        if ["drf", "fifo"].contains(&&*entry.key) {
+            let message = format!("`{}` is an order, and no name of a resource", entry.key);
+            let finding = codes::NAME.at(&self.reader.key_place(entry), message, "");
+            self.reader.report.push(finding.help("name it otherwise"));
+        }
+        let in_bytes =
+            matches!(&entry.value.kind, tree::Kind::Scalar { text, .. } if text.ends_with("iB"));
+        self.resources.push(Resource { name: entry.key.to_string(), in_bytes });
+        self.resources.len() - 1
+    }
+
+    /// An order: a word, or the name of a resource.
+    fn order(&mut self, entry: &Entry) -> Order {
+        let names = self.resources.iter().map(|it| it.name.as_str());
+        let words: Vec<&str> = ["drf", "fifo"].into_iter().chain(names).collect();
+        let expected = format!("one of {}", listed(words.iter().copied()));
+        let Some(text) = self.reader.text(&entry.value, &expected) else { return Order::Drf };
+        match (text, words.iter().position(|word| *word == text)) {
+            ("fifo", _) => Order::Fifo,
+            (_, Some(index @ 2..)) => Order::Resource(index - 2),
+            (_, None) => {
+                self.reader.unknown_word(&entry.value, text, words.iter().copied(), "");
+                Order::Drf
+            }
+            _ => Order::Drf,
+        }
+    }
+
+    /// The nodes as they are claimed, where some are claimed.
+    fn claimed(&self, read: &Nodelist<'_>) -> Option<Vec<Node>> {
+        let has_claims = read.claims.iter().any(Option::is_some);
+        let claimed = |(node, claim): (&Node, &Option<Vec<f64>>)| {
+            let mut node = node.clone();
+            if let (Kind::Leaf(demand), Some(claim)) = (&mut node.kind, claim) {
+                demand.task.clone_from(claim);
+            }
+            node
+        };
+        has_claims.then(|| read.nodes.iter().zip(&read.claims).map(claimed).collect())
+    }
+
+    /// Reports more whole tasks than can be granted one by one.
+    fn count_tasks(
+        &mut self,
+        tree: &tree::Node,
+        fields: &Fields<'_, File>,
+        problem: &Problem,
+        cluster: Option<&Cluster>,
+    ) {
+        if !self.rule.is_whole() {
+            return;
+        }
+        let machines = cluster.map_or(1, |cluster| cluster.names.len()) as f64;
+        let granted = match cluster.and_then(|cluster| cluster.slots) {
+            Some(slots) => slots as f64 * machines,
+            None => tasks::most_tasks(problem),
+        };
+        let tries = match cluster.is_some_and(|cluster| cluster.nodes.evict) {
+            true => granted * machines * machines,
+            false => granted * machines,
+        };
+        if granted > tasks::MOST_TASKS || tries > MOST_TRIES {
+            let message = "more tasks would be granted than can be listed one by one";
+            let help = "`drf` divides among any number of tasks; or bound them with `tasks:`";
+            let node = fields.get("algorithm").map_or(tree, |entry| &entry.value);
+            self.reader.find(&codes::WHOLE_TASKS, node, message, help);
+        }
     }
 
     /// What there is, and with it the names of the resources.
@@ -145,8 +365,7 @@ impl Problems<'_> {
         let mut capacity = Vec::new();
         for entry in amounts {
             let amount = quantity(&mut self.reader, &entry.value);
-            let in_bytes = matches!(&entry.value.kind, tree::Kind::Scalar { text, .. } if text.ends_with("iB"));
-            self.resources.push(Resource { name: entry.key.to_string(), in_bytes });
+            self.new_resource(entry);
             // A valid value replaces what was found wrong, so that the rest is judged too.
             capacity.push(amount.unwrap_or(1.0));
         }
@@ -154,8 +373,8 @@ impl Problems<'_> {
     }
 
     /// The tenants in the order of the text, groups before their members.
-    fn nodes<'t>(&mut self, tenants: &'t tree::Node, whole_tasks: bool) -> Nodes<'t> {
-        let mut read = Nodes::default();
+    fn nodes<'t>(&mut self, tenants: &'t tree::Node, capacity: &[f64]) -> Nodelist<'t> {
+        let mut read = Nodelist::default();
         let mut stack: Vec<(Option<usize>, &Entry)> = Vec::new();
         self.push_members(tenants, None, &mut stack);
         while let Some((parent, entry)) = stack.pop() {
@@ -169,19 +388,87 @@ impl Problems<'_> {
             let weight = fields.get("weight");
             let weight = weight.map(|e| weight_of(&mut self.reader, &self.resources, &e.value));
             let weight = weight.unwrap_or_else(|| vec![1.0; self.resources.len()]);
-            let kind = match self.kind(entry, &fields) {
-                Some(members) if &*members.key == "tenants" => {
-                    self.push_members(&members.value, Some(node), &mut stack);
+            let Some(kind_entry) = self.kind(entry, &fields) else { continue };
+            check_tenant(&mut self.reader, (self.rule, self.on_nodes), kind_entry, &fields);
+            let kind = match &*kind_entry.key {
+                "tenants" => {
+                    self.push_members(&kind_entry.value, Some(node), &mut stack);
                     Kind::Group(self.bounds(&fields))
                 }
-                Some(demand) => Kind::Leaf(self.demand(&fields, demand, whole_tasks)),
-                None => continue,
+                _ => Kind::Leaf(self.demand(&fields, kind_entry)),
             };
             read.nodes.push(Node { parent, weight, kind });
             read.paths.push(path);
             read.entries.push(entry);
+            self.extras(&fields, &mut read);
         }
+        self.weigh_by_deadlines(&mut read, capacity);
         read
+    }
+
+    /// What a tenant says beside its wish.
+    fn extras(&mut self, fields: &Fields<'_, Tenant>, read: &mut Nodelist<'_>) {
+        let mut tenant = Tenant::default();
+        self.reader.values(fields, &mut tenant);
+        let order = fields.get("order").map(|entry| self.order(entry));
+        read.orders.push(order.unwrap_or_default());
+        let claim = fields.get("claim");
+        read.claims
+            .push(claim.map(|it| amounts(&mut self.reader, &self.resources, &it.value, 0.0)));
+        let mut positive = |key: &str| {
+            let entry = fields.get(key)?;
+            let amount = number(&mut self.reader, &entry.value, "a number above 0")?;
+            if amount <= 0.0 {
+                let message = format!("{amount} is not above 0");
+                self.reader.find(&codes::BAD_NUMBER, &entry.value, message, "a number above 0");
+            }
+            (amount > 0.0).then_some(amount)
+        };
+        let deadline = match (positive("work"), positive("deadline")) {
+            (Some(work), Some(seconds)) => Some(Deadline { work, seconds }),
+            _ => None,
+        };
+        read.deadlines.push(deadline);
+        for (key, other) in [("work", "deadline"), ("deadline", "work")] {
+            if let (Some(entry), None) = (fields.get(key), fields.get(other)) {
+                let message = format!("`{key}` without `{other}`");
+                conflict(&mut self.reader, entry, &message, "give both, or none");
+            }
+        }
+        let mut whole = |key: &str| {
+            let entry = fields.get(key)?;
+            let count = number(&mut self.reader, &entry.value, "a whole number")?;
+            if count < 0.0 || count > 1e15 || count.fract() != 0.0 {
+                let message = format!("{count} is not a whole number from 0 to 1e15");
+                self.reader.find(&codes::BAD_NUMBER, &entry.value, message, "count whole ones");
+                return None;
+            }
+            Some(count)
+        };
+        read.running.push(whole("running"));
+        read.allocations.push(whole("allocations").unwrap_or(0.0) as u64);
+        read.active.push(!tenant.inactive);
+    }
+
+    /// Gives each tenant with a deadline the weight that follows from it: the part of the machine that it needs.
+    fn weigh_by_deadlines(&mut self, read: &mut Nodelist<'_>, capacity: &[f64]) {
+        let is_leaf: Vec<bool> =
+            read.nodes.iter().map(|node| matches!(node.kind, Kind::Leaf(_))).collect();
+        let has: Vec<bool> = read
+            .entries
+            .iter()
+            .map(|it| matches!(&it.value.kind, tree::Kind::Map(keys) if get(keys, "deadline").is_some()))
+            .collect();
+        check_deadlines(&mut self.reader, &has, &read.entries, &is_leaf);
+        for (node, deadline) in read.nodes.iter_mut().zip(&read.deadlines) {
+            let (Kind::Leaf(demand), Some(deadline)) = (&node.kind, deadline) else { continue };
+            let parts = demand.task.iter().zip(capacity).filter(|(_, capacity)| **capacity > 0.0);
+            let part = parts.map(|(task, capacity)| task / capacity).fold(0.0, f64::max);
+            // A tenant that demands nothing gets nothing, whatever it weighs.
+            if part > 0.0 {
+                node.weight.fill(deadline.work / deadline.seconds * part);
+            }
+        }
     }
 
     fn check_name(&mut self, entry: &Entry) {
@@ -207,10 +494,12 @@ impl Problems<'_> {
         stack.extend(members.iter().rev().map(|entry| (group, entry)));
     }
 
-    /// The one of `task`, `demand` and `tenants` that says what a tenant is.
+    /// The one of `task`, `demand`, `usage` and `tenants` that says what a tenant is.
     fn kind<'t>(&mut self, tenant: &Entry, fields: &Fields<'t, Tenant>) -> Option<&'t Entry> {
-        let kinds: Vec<&Entry> =
-            ["task", "demand", "tenants"].into_iter().filter_map(|key| fields.get(key)).collect();
+        let kinds: Vec<&Entry> = ["task", "demand", "usage", "tenants"]
+            .into_iter()
+            .filter_map(|key| fields.get(key))
+            .collect();
         let [kind] = kinds[..] else {
             let finding = match kinds[..] {
                 [first, second, ..] => {
@@ -232,9 +521,8 @@ impl Problems<'_> {
             return None;
         };
         let others: &[&str] = match &*kind.key {
-            "tenants" => &["tasks"],
-            "demand" => &["tasks"],
-            _ => &[],
+            "task" => &[],
+            _ => &["tasks"],
         };
         for other in others.iter().filter_map(|key| fields.get(key)) {
             let message = format!("`{}` does not go with `{}`", other.key, kind.key);
@@ -245,12 +533,12 @@ impl Problems<'_> {
         Some(kind)
     }
 
-    fn demand(&mut self, fields: &Fields<'_, Tenant>, kind: &Entry, whole_tasks: bool) -> Demand {
+    fn demand(&mut self, fields: &Fields<'_, Tenant>, kind: &Entry) -> Demand {
         let task = amounts(&mut self.reader, &self.resources, &kind.value, 0.0);
         let mut demand = match (&*kind.key, fields.get("tasks")) {
             ("task", None) => Demand::tasks(task, f64::INFINITY),
             ("task", Some(tasks)) => {
-                let number = self.tasks(&tasks.value, whole_tasks);
+                let number = self.tasks(&tasks.value);
                 Demand::tasks(task, number.unwrap_or(1.0))
             }
             _ => Demand::once(task),
@@ -272,9 +560,9 @@ impl Problems<'_> {
         bounds
     }
 
-    fn tasks(&mut self, node: &tree::Node, whole_tasks: bool) -> Option<f64> {
+    fn tasks(&mut self, node: &tree::Node) -> Option<f64> {
         let tasks = quantity(&mut self.reader, node)?;
-        if whole_tasks && tasks.fract() != 0.0 {
+        if self.rule.is_whole() && tasks.fract() != 0.0 {
             let help = "`drf` divides tasks, `drf-tasks` does not";
             let message = format!("{tasks} is not a whole number of tasks");
             self.reader.find(&codes::WHOLE_TASKS, node, message, help);

@@ -1,16 +1,19 @@
 //! The output of a solution: a table for people, one JSON object for programs.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
-use super::task::{ALGORITHMS, Resource, Task};
+use super::steps::{self, Steps};
+use super::task::{Cluster, Resource, Task};
+use super::{Answer, audit};
 use crate::json::write_line;
-use crate::problem::word_of;
 use crate::table::{self, CellAlignment};
 use crate::text::visible;
 use tenantd_core::units::Bytes;
-use tenantd_fair::{Leaf, Solution, State};
+use tenantd_fair::{Leaf, Placed, Solution, State};
+use tenantd_policy::types::Words;
 
 /// Rows shown: a longer table is of no use.
 const MOST_ROWS: usize = 200;
@@ -22,12 +25,33 @@ const MOST_GRANTS: usize = 60;
 const BAR_WIDTH: usize = 10;
 
 /// Writes the solution as one JSON object and a newline.
-pub(super) fn json(out: &mut impl Write, task: &Task, solution: &Solution) -> io::Result<()> {
-    write_line(out, &Output { task, solution })
+pub(super) fn json(out: &mut impl Write, task: &Task, answer: &Answer) -> io::Result<()> {
+    write_line(out, &Output { task, answer, solution: &answer.solution })
+}
+
+/// Writes who is next, one name a line.
+pub(super) fn order(
+    out: &mut impl Write,
+    task: &Task,
+    order: &[usize],
+    json: bool,
+) -> io::Result<()> {
+    if json {
+        let order: Vec<&str> = order.iter().map(|&node| task.paths[node].as_str()).collect();
+        return write_line(
+            out,
+            &serde_json::json!({ "algorithm": task.rule.word(), "order": order }),
+        );
+    }
+    order.iter().try_for_each(|&node| writeln!(out, "{}", visible(&task.paths[node])))
 }
 
 /// Writes the solution as a table.
-pub(super) fn table(out: &mut impl Write, task: &Task, solution: &Solution) -> anyhow::Result<()> {
+pub(super) fn table(out: &mut impl Write, task: &Task, answer: &Answer) -> anyhow::Result<()> {
+    let solution = &answer.solution;
+    if answer.lists_steps {
+        steps::table(out, task, solution)?;
+    }
     let mut table = table::plain();
     let mut header = vec!["tenant".to_string()];
     for resource in &task.resources {
@@ -51,6 +75,13 @@ pub(super) fn table(out: &mut impl Write, task: &Task, solution: &Solution) -> a
     table::print(out, &table, task.paths.len(), MOST_ROWS)?;
     writeln!(out)?;
     footer(out, task, solution)?;
+    for leaf in &solution.leaves {
+        sentences(out, task, answer, leaf)?;
+    }
+    machines(out, task, solution)?;
+    if let Some(audit) = &answer.audit {
+        audit::sentences(out, task, audit)?;
+    }
     Ok(())
 }
 
@@ -101,15 +132,101 @@ fn footer(out: &mut impl Write, task: &Task, solution: &Solution) -> io::Result<
     writeln!(out, "* dominant resource: the one of which a tenant has the largest weighted part")
 }
 
+/// What there is to say of a tenant beside its row: when it is done, what changes, what its claim brings.
+fn sentences(out: &mut impl Write, task: &Task, answer: &Answer, leaf: &Leaf) -> io::Result<()> {
+    let name = visible(&task.paths[leaf.node]);
+    if let Some(deadline) = task.deadlines[leaf.node] {
+        let done = match deadline.finish(leaf.fraction) {
+            Some(finish) => format!("done at {} s", rounded(finish)),
+            None => "never done".to_string(),
+        };
+        let met = if deadline.is_met(leaf.fraction) { "in time" } else { "too late" };
+        writeln!(out, "{name}: {done}, {met} for {} s", rounded(deadline.seconds))?;
+    }
+    if let Some(running) = task.running[leaf.node] {
+        match leaf.fraction - running {
+            0.0 => writeln!(out, "{name}: keeps its {}", rounded(running))?,
+            more if more > 0.0 => writeln!(out, "{name}: start {}", rounded(more))?,
+            less => writeln!(out, "{name}: abort {}", rounded(-less))?,
+        }
+    }
+    if let Some((honest, useful)) = claim_of(answer, leaf) {
+        let (honest, useful) = (rounded(honest), rounded(useful));
+        writeln!(out, "{name}: {useful} of its true tasks, {honest} if all told the truth")?;
+    }
+    if let Some(useful) = useful_of(task, answer, leaf) {
+        writeln!(out, "{name}: {} useful tasks", rounded(useful))?;
+    }
+    Ok(())
+}
+
+/// What a tenant would have if all told the truth, and the true tasks that it runs.
+pub(super) fn claim_of(answer: &Answer, leaf: &Leaf) -> Option<(f64, f64)> {
+    let place = answer.solution.leaves.iter().position(|it| it.node == leaf.node)?;
+    answer.claims.as_ref().map(|claims| claims[place])
+}
+
+/// The tasks of a tenant with slots, each counted with the speed of its machine.
+fn useful_of(task: &Task, answer: &Answer, leaf: &Leaf) -> Option<f64> {
+    let cluster = task.cluster.as_ref().filter(|cluster| cluster.slots.is_some())?;
+    answer.solution.placed.as_ref().map(|placed| placed.useful(&cluster.nodes, leaf.node))
+}
+
+/// The machines, and how well they are used.
+fn machines(out: &mut impl Write, task: &Task, solution: &Solution) -> anyhow::Result<()> {
+    let (Some(cluster), Some(placed)) = (&task.cluster, &solution.placed) else { return Ok(()) };
+    let m = task.resources.len();
+    let mut table = table::plain();
+    let names = task.resources.iter().map(|resource| visible(&resource.name));
+    table.set_header(["node".to_string(), "tasks".to_string()].into_iter().chain(names));
+    for (machine, name) in cluster.names.iter().enumerate().take(MOST_ROWS) {
+        let row = machine * m..(machine + 1) * m;
+        let used = placed.used[row.clone()].iter().zip(&cluster.nodes.capacity[row]);
+        let used = used.zip(&task.resources);
+        let used =
+            used.map(|((used, has), it)| format!("{} of {}", shown(*used, it), shown(*has, it)));
+        let count: u64 = placed.tasks[machine].values().sum();
+        table.add_row([visible(name), count.to_string()].into_iter().chain(used));
+    }
+    table::align_figures(&mut table);
+    writeln!(out)?;
+    table::print(out, &table, cluster.names.len(), MOST_ROWS)?;
+    let parts = utilization(cluster, placed, m);
+    let parts = parts.iter().zip(&task.resources);
+    let parts = parts.map(|(part, it)| format!("{} {:.1}%", visible(&it.name), part * 100.0));
+    writeln!(out, "\nused: {}", parts.collect::<Vec<_>>().join(", "))?;
+    if cluster.nodes.evict {
+        writeln!(out, "moved: {} tasks", placed.evicted)?;
+    }
+    if cluster.slots.is_some() {
+        writeln!(out, "overcommitted: {} nodes", overcommitted(cluster, placed))?;
+    }
+    Ok(())
+}
+
+/// The part of each resource of all machines that is used, at most what each has.
+fn utilization(cluster: &Cluster, placed: &Placed, m: usize) -> Vec<f64> {
+    let part = |r: usize| {
+        let rows = placed.used.iter().zip(&cluster.nodes.capacity).skip(r).step_by(m);
+        let (used, has) = rows.fold((0.0, 0.0), |sum, (u, has)| (sum.0 + u.min(*has), sum.1 + has));
+        if has > 0.0 { used / has } else { 0.0 }
+    };
+    (0..m).map(part).collect()
+}
+
+fn overcommitted(cluster: &Cluster, placed: &Placed) -> usize {
+    (0..placed.tasks.len()).filter(|&it| placed.speed(&cluster.nodes, it) < 1.0).count()
+}
+
 /// An amount, at most four digits after the point.
-fn shown(amount: f64, resource: &Resource) -> String {
+pub(super) fn shown(amount: f64, resource: &Resource) -> String {
     match resource.in_bytes {
         true => Bytes(amount as u64).rounded(),
         false => rounded(amount),
     }
 }
 
-fn rounded(amount: f64) -> String {
+pub(super) fn rounded(amount: f64) -> String {
     if amount != 0.0 && !(1e-3..1e9).contains(&amount) {
         return format!("{amount:.3e}");
     }
@@ -137,24 +254,73 @@ fn state_name(state: State) -> &'static str {
 #[derive(Clone, Copy)]
 struct Output<'a> {
     task: &'a Task,
+    answer: &'a Answer,
     solution: &'a Solution,
 }
 
 impl Serialize for Output<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Output { task, solution } = self;
+        let Output { task, answer, solution } = self;
         let resources = task.resources.as_slice();
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("algorithm", word_of(ALGORITHMS, task.algorithm))?;
+        map.serialize_entry("algorithm", task.rule.word())?;
         map.serialize_entry("tenants", &Tenants(*self))?;
         map.serialize_entry("unallocated", &Amounts { resources, amounts: &solution.unallocated })?;
         let saturated = resources.iter().zip(&solution.saturated).filter(|(_, full)| **full);
         let saturated: Vec<&str> = saturated.map(|(resource, _)| resource.name.as_str()).collect();
         map.serialize_entry("saturated", &saturated)?;
-        if task.algorithm == tenantd_fair::Algorithm::DrfTasks {
+        if task.rule.is_whole() {
             map.serialize_entry("order", &Order(*self))?;
         }
+        if let (Some(cluster), Some(placed)) = (&task.cluster, &solution.placed) {
+            self.machines(&mut map, cluster, placed)?;
+        }
+        if answer.lists_steps {
+            map.serialize_entry("steps", &Steps { task, solution })?;
+        }
+        if let Some(audit) = &answer.audit {
+            map.serialize_entry("audit", &audit::json(task, audit))?;
+        }
         map.end()
+    }
+}
+
+impl Output<'_> {
+    fn machines<M: SerializeMap>(
+        &self,
+        map: &mut M,
+        cluster: &Cluster,
+        placed: &Placed,
+    ) -> Result<(), M::Error> {
+        let (task, resources) = (self.task, self.task.resources.as_slice());
+        let m = resources.len();
+        let sum = |r: usize| placed.used.iter().skip(r).step_by(m).sum::<f64>();
+        let used: Vec<f64> = (0..m).map(sum).collect();
+        map.serialize_entry("used", &Amounts { resources, amounts: &used })?;
+        let amounts = &utilization(cluster, placed, m);
+        map.serialize_entry("utilization", &Amounts { resources, amounts })?;
+        if cluster.nodes.evict {
+            map.serialize_entry("evicted", &placed.evicted)?;
+        }
+        if cluster.slots.is_some() {
+            map.serialize_entry("overcommitted_nodes", &overcommitted(cluster, placed))?;
+        }
+        let node = |machine: usize| {
+            let row = machine * m..(machine + 1) * m;
+            let used = &placed.used[row.clone()];
+            let has = cluster.nodes.capacity[row].iter().zip(used);
+            let free: Vec<f64> = has.map(|(has, used)| (has - used).max(0.0)).collect();
+            let tasks =
+                placed.tasks[machine].iter().map(|(&leaf, n)| (task.paths[leaf].as_str(), n));
+            let tasks: BTreeMap<&str, &u64> = tasks.collect();
+            let (used, free) =
+                (Amounts { resources, amounts: used }, Amounts { resources, amounts: &free });
+            serde_json::json!({
+                "name": cluster.names[machine], "tasks": tasks, "used": used, "free": free,
+            })
+        };
+        let nodes: Vec<serde_json::Value> = (0..cluster.names.len()).map(node).collect();
+        map.serialize_entry("nodes", &nodes)
     }
 }
 
@@ -163,10 +329,11 @@ struct Tenants<'a>(Output<'a>);
 
 impl Serialize for Tenants<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Output { task, solution } = self.0;
+        let Output { task, solution, .. } = self.0;
         let mut map = serializer.serialize_map(Some(solution.leaves.len()))?;
-        for leaf in &solution.leaves {
-            map.serialize_entry(&task.paths[leaf.node], &Tenant { output: self.0, leaf })?;
+        for (index, leaf) in solution.leaves.iter().enumerate() {
+            let claim = self.0.answer.claims.as_ref().map(|claims| claims[index]);
+            map.serialize_entry(&task.paths[leaf.node], &Tenant { output: self.0, leaf, claim })?;
         }
         map.end()
     }
@@ -175,6 +342,7 @@ impl Serialize for Tenants<'_> {
 struct Tenant<'a> {
     output: Output<'a>,
     leaf: &'a Leaf,
+    claim: Option<(f64, f64)>,
 }
 
 impl Serialize for Tenant<'_> {
@@ -189,14 +357,30 @@ impl Serialize for Tenant<'_> {
         map.serialize_entry("dominant_share", &self.leaf.dominant_share)?;
         map.serialize_entry("level", &self.leaf.level)?;
         map.serialize_entry("state", state_name(self.leaf.state))?;
+        let (task, leaf) = (self.output.task, self.leaf);
+        if let Some(deadline) = task.deadlines[leaf.node] {
+            map.serialize_entry("finish", &deadline.finish(leaf.fraction))?;
+            map.serialize_entry("deadline_met", &deadline.is_met(leaf.fraction))?;
+        }
+        if let Some(running) = task.running[leaf.node] {
+            map.serialize_entry("change", &(leaf.fraction - running))?;
+        }
+        if let Some((honest, useful)) = self.claim {
+            map.serialize_entry("honest", &honest)?;
+            map.serialize_entry("useful", &useful)?;
+            map.serialize_entry("gain", &(useful - honest + 0.0))?;
+        }
+        if let Some(useful) = useful_of(task, self.output.answer, leaf) {
+            map.serialize_entry("useful", &useful)?;
+        }
         map.end()
     }
 }
 
 /// An amount of each resource, by name.
-struct Amounts<'a> {
-    resources: &'a [Resource],
-    amounts: &'a [f64],
+pub(super) struct Amounts<'a> {
+    pub(super) resources: &'a [Resource],
+    pub(super) amounts: &'a [f64],
 }
 
 impl Serialize for Amounts<'_> {
@@ -211,7 +395,7 @@ struct Order<'a>(Output<'a>);
 
 impl Serialize for Order<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Output { task, solution } = self.0;
+        let Output { task, solution, .. } = self.0;
         let mut list = serializer.serialize_seq(Some(solution.order.len()))?;
         for &node in &solution.order {
             list.serialize_element(&task.paths[node])?;

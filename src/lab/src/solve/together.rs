@@ -1,0 +1,165 @@
+//! Keys that go together, and keys that do not.
+//!
+//! A key that a rule would not look at is refused, and not ignored: its author expects an effect.
+
+use super::codes;
+use super::read::{File, Tenant};
+use super::task::{Asked, Rule};
+use tenantd_fair::order::Sorter;
+use tenantd_fair::{Algorithm, Problem, audit};
+use tenantd_policy::key::Fields;
+use tenantd_policy::reader::Reader;
+use tenantd_policy::tree::{Entry, Kind};
+
+const DRF: Rule = Rule::Divide(Algorithm::Drf);
+const MAX_MIN: Rule = Rule::Divide(Algorithm::MaxMin);
+const DRF_TASKS: Rule = Rule::Divide(Algorithm::DrfTasks);
+
+/// Adds a finding about a key.
+pub(super) fn conflict(reader: &mut Reader<'_>, entry: &Entry, message: &str, help: &str) {
+    let finding = codes::CONFLICT.at(&reader.key_place(entry), message, "");
+    reader.report.push(finding.help(help));
+}
+
+/// Reports keys of a file that its rule does not look at.
+pub(super) fn check_file(reader: &mut Reader<'_>, rule: Rule, fields: &Fields<'_, File>) {
+    let has = |key: &str| fields.get(key).is_some();
+    let mut refuse = |key: &str, holds: bool, message: &str, help: &str| {
+        if let Some(entry) = fields.get(key).filter(|_| !holds) {
+            conflict(reader, entry, message, help);
+        }
+    };
+    let whole = "machines hold whole tasks: use `drf-tasks`, `fifo` or `slots`";
+    refuse("nodes", rule.is_whole(), "this algorithm divides one machine", whole);
+    let message = "`capacity` and `nodes` exclude each other";
+    refuse(
+        "nodes",
+        !has("capacity"),
+        message,
+        "keep one of them: the capacity is that of all nodes",
+    );
+    let nodes = "it says where tasks stand on `nodes`";
+    refuse("placement", has("nodes"), "`placement` needs `nodes`", nodes);
+    refuse("evict", has("nodes"), "`evict` needs `nodes`", nodes);
+    let message = "no task is evicted from a slot";
+    refuse("evict", rule != Rule::Slots, message, "leave it out, or use `drf-tasks` or `fifo`");
+    let message = "this algorithm has no slots";
+    refuse("slots", rule == Rule::Slots, message, "`algorithm: slots` has, on each node");
+    let message = "this algorithm has an order of its own";
+    refuse("order", [DRF, DRF_TASKS].contains(&rule), message, "`drf` and `drf-tasks` have orders");
+    let message = "what is left over is handed out by DRF";
+    refuse("work_conserving", rule == DRF || !has("order"), message, "leave it out");
+}
+
+/// Reports keys of a tenant that its rule, or what kind of tenant it is, does not look at. `kind` is the key that says.
+pub(super) fn check_tenant(
+    reader: &mut Reader<'_>,
+    (rule, on_nodes): (Rule, bool),
+    kind: &Entry,
+    fields: &Fields<'_, Tenant>,
+) {
+    let kind_is = |kinds: &[&str]| kinds.contains(&&*kind.key);
+    let is_order = matches!(rule, Rule::Order(_));
+    let mut refuse = |key: &str, holds: bool, message: &str, help: &str| {
+        if let Some(entry) = fields.get(key).filter(|_| !holds) {
+            conflict(reader, entry, message, help);
+        }
+    };
+    refuse(
+        &kind.key,
+        is_order || !kind_is(&["usage"]),
+        "this algorithm divides: it asks for wishes",
+        "give `task` or `demand`",
+    );
+    let message = "this algorithm orders by what is used";
+    refuse(&kind.key, !is_order || kind_is(&["usage", "tenants"]), message, "give `usage`");
+    let with_weight = fields.get("deadline").is_none();
+    let message = "a deadline is a weight, and there is one beside it";
+    refuse("weight", with_weight, message, "keep one of them");
+    let per_resource = |entry: &&Entry| matches!(entry.value.kind, Kind::Map(_));
+    let is_scalar = rule == Rule::Slots || is_order;
+    let is_each = fields.get("weight").as_ref().is_some_and(per_resource);
+    let message = "this algorithm has one weight for a tenant";
+    refuse("weight", !(is_scalar && is_each), message, "write a number");
+    let orders = "it is an order of whole groups under `drf` and `drf-tasks`";
+    let message = "there are no members to order";
+    refuse("order", kind_is(&["tenants"]) && [DRF, DRF_TASKS].contains(&rule), message, orders);
+    let is_kept = !matches!(rule, Rule::Fifo | Rule::Slots | Rule::Order(Sorter::Mesos));
+    let message = "this algorithm keeps no guarantee";
+    refuse("guarantee", is_kept, message, "leave it out, or use `drf-tasks` with `order: fifo`");
+    let message = "this algorithm knows no limit";
+    refuse("limit", !is_order && rule != Rule::Slots, message, "leave it out");
+    let message = "only a tenant with tasks can have a deadline";
+    for key in ["work", "deadline"] {
+        refuse(key, kind_is(&["task", "demand"]), message, "give it to the members of a group");
+    }
+    let message = "`running` is compared with whole tasks of one machine";
+    let counts = kind_is(&["task", "demand"]) && [DRF_TASKS, Rule::Fifo].contains(&rule);
+    refuse("running", counts && !on_nodes, message, "use `drf-tasks` or `fifo` without `nodes`");
+    let message = "a claim is one about a `task`, under `drf` or `max-min`";
+    refuse("claim", kind_is(&["task"]) && [DRF, MAX_MIN].contains(&rule), message, "leave it out");
+    let message = "only `mesos-order` counts allocations, of a tenant with `usage`";
+    let mesos = rule == Rule::Order(Sorter::Mesos);
+    refuse("allocations", mesos && kind_is(&["usage"]), message, "leave it out");
+    let message = "only a tenant with `usage` can be inactive";
+    refuse("inactive", is_order && kind_is(&["usage"]), message, "leave the tenant out");
+}
+
+/// Reports tenants without a deadline where others have one, and groups: their weight would not be one of deadlines.
+pub(super) fn check_deadlines(
+    reader: &mut Reader<'_>,
+    deadlines: &[bool],
+    entries: &[&Entry],
+    is_leaf: &[bool],
+) {
+    if !deadlines.contains(&true) {
+        return;
+    }
+    for (index, entry) in entries.iter().enumerate().filter(|(index, _)| !deadlines[*index]) {
+        let message = match is_leaf[index] {
+            true => "it has no deadline, and others have",
+            false => "a group has no deadline, and tenants have",
+        };
+        let help = "give all tenants `work` and `deadline`, without groups, or none of them";
+        conflict(reader, entry, message, help);
+    }
+}
+
+/// Reports what is asked for and has no answer.
+pub(super) fn check_asked(
+    reader: &mut Reader<'_>,
+    asked: Asked,
+    rule: Rule,
+    fields: &Fields<'_, File>,
+    problem: &Problem,
+    has_claims: bool,
+) {
+    let mut refuse = |key: &str, holds: bool, message: &str, help: &str| {
+        if let Some(entry) = fields.get(key).filter(|_| !holds) {
+            let finding = codes::UNAUDITED.at(&reader.key_place(entry), message, "");
+            reader.report.push(finding.help(help));
+        }
+    };
+    if asked.steps {
+        let message = "`--steps` lists grants of whole tasks, and this algorithm grants none";
+        refuse("algorithm", rule.is_whole(), message, "use `drf-tasks`, `fifo` or `slots`");
+    }
+    if !asked.audit {
+        return;
+    }
+    let message = "`--audit` looks at a division, and this algorithm only orders";
+    refuse("algorithm", !matches!(rule, Rule::Order(_)), message, "use an algorithm that divides");
+    let most = "an audit tries all lies of all pairs: at most 6 tenants and 3 resources";
+    let is_small = problem.leaves().count() <= audit::MOST_TENANTS
+        && problem.resources() <= audit::MOST_RESOURCES;
+    refuse("tenants", is_small, most, "leave some out");
+    let plain = |leaf: usize| {
+        problem.guarantee(leaf).iter().all(|&guarantee| guarantee == 0.0)
+            && problem.limit(leaf).iter().all(|limit| limit.is_infinite())
+    };
+    let message = "the properties are those of tenants without groups, guarantees and limits";
+    let is_plain = problem.is_flat() && problem.leaves().all(plain);
+    refuse("tenants", is_plain, message, "leave these out");
+    let message = "an audit finds the claims that pay by itself";
+    refuse("tenants", !has_claims, message, "leave `claim` out, or `--audit`");
+}
