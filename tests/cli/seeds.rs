@@ -10,7 +10,21 @@ use serde_json::Value;
 use crate::util;
 
 /// Suites, each with the command whose vectors are run.
-const SUITES: &[(&str, &str)] = &[("seeds_queue", "simulate")];
+const SUITES: &[(&str, &str)] = &[
+    ("seeds_audit", "solve"),
+    ("seeds_basics", "solve"),
+    ("seeds_deadline", "solve"),
+    ("seeds_dop", "dop"),
+    ("seeds_exact", "solve"),
+    ("seeds_fifo_nodes", "solve"),
+    ("seeds_mesos", "solve"),
+    ("seeds_pools", "solve"),
+    ("seeds_queue", "simulate"),
+    ("seeds_slots", "solve"),
+    ("seeds_steps", "solve"),
+    ("seeds_yarn_order", "solve"),
+    ("seeds_yt", "solve"),
+];
 
 /// Deviation of a figure that is allowed, as a part of it where it is above 1.
 const TOLERANCE: f64 = 1e-6;

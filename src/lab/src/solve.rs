@@ -18,8 +18,8 @@ mod values;
 use std::io::{self, BufWriter, Write};
 
 use super::problem;
-use task::{Asked, Rule, Task};
 use crate::args::SolveArgs;
+use task::{Asked, Rule, Task};
 use tenantd::args::Colour;
 use tenantd::exit::Exit;
 use tenantd_fair::audit::Audit;

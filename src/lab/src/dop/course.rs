@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::MOST_ROWS;
-use crate::text::short;
 use super::read::RULES;
 use crate::problem::word_of;
+use crate::text::short;
 use crate::{json, table};
 use tenantd_dop::rounds::{Course, Outcome, Record, Rule};
 

@@ -284,15 +284,14 @@ fn together(reader: &mut Reader<'_>, tree: &Node, file: &File) {
             conflict(reader, item, key, &message, "in a `queue` all wait from the beginning");
         }
     }
-    let bound =
-        |reader: &mut Reader<'_>, of: &Node, key: &str, value: Option<f64>, above: bool| {
-            let Some((entry, value)) = entry(Some(of), key).zip(value) else { return };
-            if !value.is_finite() || value < 0.0 || above && value == 0.0 {
-                let range = if above { "above 0" } else { "not negative" };
-                let message = format!("`{key}` must be a number that is {range}");
-                reader.find(&BAD_NUMBER, &entry.value, message, "");
-            }
-        };
+    let bound = |reader: &mut Reader<'_>, of: &Node, key: &str, value: Option<f64>, above: bool| {
+        let Some((entry, value)) = entry(Some(of), key).zip(value) else { return };
+        if !value.is_finite() || value < 0.0 || above && value == 0.0 {
+            let range = if above { "above 0" } else { "not negative" };
+            let message = format!("`{key}` must be a number that is {range}");
+            reader.find(&BAD_NUMBER, &entry.value, message, "");
+        }
+    };
     bound(reader, tree, "horizon", file.horizon, true);
     if let Some(feedback) = entry(Some(tree), "feedback") {
         bound(reader, &feedback.value, "interval", file.feedback.interval, true);
