@@ -15,8 +15,8 @@
 //! 4. `second_stage`: what proportions left idle, and why not all of it may be given out.
 //! 5. `hierarchy`, on `course`, `phase` and `front`: groups, of any depth, and their limits; `promises`: their guarantees.
 //! 6. [`tasks`], [`integer`]: when tasks, or slots, cannot be divided.
-//! 8. [`yarn`]: the rules of a well-known cluster scheduler.
-//! 9. [`measure`]: how fair an allocation is, whatever its rule.
+//! 7. [`yarn`]: the rules of a well-known cluster scheduler.
+//! 8. [`measure`]: how fair an allocation is, whatever its rule.
 //!
 //! [`allocate`] is the entry point. `tenantctl solve` makes it available for problems in files.
 //!
