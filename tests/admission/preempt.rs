@@ -67,7 +67,7 @@ fn ticks() -> impl Strategy<Value = Vec<Tick>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// `a_job_is_frozen_for_a_bounded_time` and `nothing_stays_when_nothing_is_due`.
+    /// Checks also that nothing is withheld or frozen once no guarantee is due.
     #[test]
     fn a_job_is_frozen_for_a_bounded_time(ticks in ticks(), bound in prop::option::of(1.0..10.0)) {
         let mut preemption = Preemption::default();

@@ -10,8 +10,8 @@ const OVERTAKES_MAX: u32 = 3;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// `never_more_is_reserved_than_there_is`, `no_worker_idles_beside_a_job_that_fits` and
-    /// `widths_fill_the_slots` are checked after each event.
+    /// Checks after each event that reservations fit, that no worker idles beside a job that fits, and that widths fill
+    /// the slots.
     #[test]
     fn nothing_is_promised_twice_and_nothing_idles(events in events()) {
         for discipline in all_disciplines() {

@@ -1,8 +1,8 @@
-//! Which file of `src` imports which: from the `use` trees and the paths that start with `crate::`, `self::`,
+//! Imports among the files of one crate: from the `use` trees and the paths that start with `crate::`, `self::`,
 //! `super::` or the name of a child module.
 //!
-//! A path belongs to the file of the deepest module that it names, so `crate::fair::drf::fill` is an import of
-//! `fair/drf.rs`, and `crate::fair::Problem` one of `fair/mod.rs`, whatever file the re-export comes from. A
+//! A path belongs to the file of the deepest module that it names, so `crate::cgroup::mount::Dialect` is an
+//! import of `cgroup/mount.rs`, and `crate::cgroup::Dialect` one of `cgroup/mod.rs`, whatever file the re-export comes from. A
 //! declaration (`mod drf;`) is no import. Comments, string literals and unit tests are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A module path from the root of the crate; the root itself is empty.
 type Module = Vec<String>;
 
-/// The imports among `sources` (path below `src` and text): for each file the files that it imports.
+/// The imports among `sources` (path below the `src` of the crate, and text): for each file the files that it imports.
 pub(super) fn imports(sources: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
     // An exported macro stands at the root of its crate, whatever file it is in.
     let of_macros = sources.iter().flat_map(|(path, text)| {

@@ -492,7 +492,7 @@ impl Model {
 }
 
 /// The cgroup beside `dir`, and its inode number, whose processes stand aside in `dir` while its list of CPUs is
-/// emptied (`daemon/recovery/unpin.rs`).
+/// emptied (`src/agent/src/recovery/unpin.rs`).
 fn beside(dir: &str, of: &Snapshot) -> Option<(String, String)> {
     let (above, name) = split(dir);
     let inode = name.strip_prefix("tenantd.aside.")?;

@@ -49,12 +49,12 @@
 //!
 //! # Properties (`tests/admission/`)
 //! - Reservations never exceed what jobs may declare together, nor those of a tenant its limit; the same for slots and
-//!   units (`never_more_is_reserved_than_there_is`).
-//! - No worker idles beside a job that fits and may go before the seniors (`no_worker_idles_beside_a_job_that_fits`).
+//!   units (`nothing_is_promised_twice_and_nothing_idles`).
+//! - No worker idles beside a job that fits and may go before the seniors (the same test).
 //! - A job that could ever start is overtaken a bounded number of times (`overtaking_is_bounded`), and a manual DOP of all
 //!   slots starts beside a stream of narrow jobs (`a_wide_job_is_not_starved`), and a job that needs two things which are
 //!   never free together beside streams of jobs that need one of them (`seniors`).
-//! - Widths are within floors and ceilings, and fill the slots (`widths_fill_the_slots`).
+//! - Widths are within floors and ceilings, and fill the slots (the same test).
 //! - A stored and restored value makes the same decisions, to the last bit (`a_restored_queue_decides_the_same`).
 //! - A job of a tenant that comes later starts with the next free worker, whatever CPU time the jobs of others get
 //!   (`a_slow_machine_holds_no_newcomer_up`).

@@ -24,7 +24,7 @@
 //! # Properties (`tests/admission/preempt.rs`)
 //! - No job is frozen longer than the bound, or again before it has run as long, and without a bound none is frozen; a job
 //!   of a tenant to which something is due is never frozen (`a_job_is_frozen_for_a_bounded_time`).
-//! - When nothing is due any more, nothing is withheld and no job is frozen (`nothing_stays_when_nothing_is_due`).
+//! - When nothing is due any more, nothing is withheld and no job is frozen (the same test).
 //! - Withheld slots narrow the others to their floors at most, and never a job of a tenant that is due something
 //!   (`the_others_are_narrowed_and_nobody_else`).
 

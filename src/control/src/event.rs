@@ -4,7 +4,7 @@
 //! samples of each tick, but also what came of its writes, cgroups that went away, and other trees and settings.
 //!
 //! **Answer.** Each way in which the loop changes is an [`Event`], and [`Event::happen`] is the only one that the agent
-//! has: it holds the loop behind a value that hands out no other (`daemon/agent/recorded.rs`). The loop as it was at some
+//! has: it holds the loop behind a value that hands out no other (`recorded.rs` of the agent). The loop as it was at some
 //! tick ([`tenantd_core::codec`]) and the events since then are the loop as it is now, to the last bit.
 //!
 //! **Coding.** Events of one kind are written against the last of their kind ([`Memory`]). Where nodes get other numbers,

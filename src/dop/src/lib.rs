@@ -14,7 +14,7 @@
 //! 5. [`environment`]: how a program gets its width.
 //!
 //! All of it is pure: values in, values out. Time is an argument, and the machine is plain data that
-//! [`tenantd_host::topology`] reads.
+//! `tenantd_host::topology` reads.
 
 #![deny(missing_docs)]
 

@@ -14,10 +14,10 @@
 //! 3. `drf`: several resources, by one sweep.
 //! 4. `second_stage`: what proportions left idle, and why not all of it may be given out.
 //! 5. `hierarchy`, on `course`, `phase` and `front`: groups, of any depth, and their limits; `promises`: their guarantees.
-//! 6. [`tasks`], [`integer`]: when tasks, or slots, cannot be divided, with numbers that are exact (`decimal`).
-//! 7. [`nodes`]: when a task stands on one of several machines.
+//! 6. [`tasks`], [`integer`]: tasks or slots that cannot be divided, with exact numbers (`decimal`).
+//! 7. [`nodes`]: tasks on one of several machines each.
 //! 8. [`order`] and [`yarn`]: the orders of well-known cluster schedulers.
-//! 9. [`measure`]: how fair an allocation is, whatever its rule. [`audit`]: its properties, and who could gain by a lie.
+//! 9. [`measure`]: the fairness of an allocation under any rule. [`audit`]: its properties, and the gain of false claims.
 //!
 //! [`allocate`] is the entry point. `tenantctl solve` makes it available for problems in files.
 //!

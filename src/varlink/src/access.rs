@@ -2,8 +2,8 @@
 //!
 //! **Problem.** Names of users and groups are asked of an account database, which may be slow, and a policy may have a
 //! thousand lists of them; all clients wait for the thread that asks. **Rule.** What a user may see and submit to is looked
-//! up when it is needed and kept for [`KEPT`], with the policy that it belongs to. What a user may *change* is not kept: a
-//! dismissed administrator loses that permission at once ([`super::peers`]). **Bounds.** [`PEERS_MAX`] peers.
+//! up when it is needed and kept for [`KEPT`], with the policy that it belongs to. Permission to *change* is not kept here:
+//! it is as recent as the account database's answer, at most half a minute ([`super::peers`]). **Bounds.** [`PEERS_MAX`] peers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -5,7 +5,7 @@
 //! one to the kernel.
 //!
 //! **Shape.** One JSON object per line, appended and synced: a header with the boot, then every change, in
-//! order. To restore is to read it backwards (`daemon::recovery::restore`). A line that was cut off by a
+//! order. To restore is to read it backwards (`tenantd::recovery::restore`). A line that was cut off by a
 //! crash is the record of a write that did not happen yet, so it is dropped; kernel values do not survive a
 //! reboot, so the journal of another boot is dropped as a whole. A journal that is not empty is read and
 //! appended to at a start, not written anew, so that a disk that filled up meanwhile does not prevent a

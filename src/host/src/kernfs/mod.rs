@@ -10,7 +10,7 @@
 //! of a directory, a *file handle* ([`FileId`]) one of a file opened for reading. *Gone* means that the
 //! cgroup behind a handle was removed: ENODEV on a kept descriptor, ENOENT on a path.
 //!
-//! **Shape.** [`KernFs`] has two implementations: [`RealKernFs`] and [`tenantd_sim::SimKernel`]. All code that
+//! **Shape.** [`KernFs`] has two implementations: [`RealKernFs`] and `tenantd_sim::SimKernel`. All code that
 //! uses it, the parsers included, is the same in production, in the demo without root and in the tests. Paths
 //! given to `open_dir` are absolute; every other name is relative to a handle.
 //!

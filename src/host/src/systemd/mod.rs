@@ -13,7 +13,7 @@
 //! **Shape.** [`UnitManager`] is the interface: orders go in, answers come out, in the same order, and
 //! neither waits unless told to. It has two implementations: [`Messenger`], whose thread carries the orders
 //! to the real bus, and `tenantd_sim::SimUnits`, a systemd in memory on top of any kernel. The state of the
-//! units of tenants, and what is journalled before a change, are in `daemon::backend::systemd`.
+//! units of tenants, and what is journalled before a change, are in `tenantd::backend::systemd`.
 //!
 //! **How a unit is given back.** Found by experiment on systemd 252 and 257: there is no call that unsets one
 //! property. Removing a drop-in leaves the cgroup's files as they are, after `daemon-reload` too; `systemctl
