@@ -1,7 +1,7 @@
-//! The control loop of an agent, which nothing changes unrecorded.
+//! The control loop of an agent, with every change recorded.
 //!
-//! The loop is read as it is, and changed by [`Event`]s only: this value hands out no other access, so that a change that
-//! a recording lacks cannot be written. Without a recorder an event is passed on, and costs nothing.
+//! The wrapper allows reads, and changes by [`Event`]s only, so no change can bypass the recording. Without a
+//! recorder an event is passed on at no cost.
 
 use std::ops::Deref;
 
@@ -14,7 +14,6 @@ use tenantd_control::step::{Decision, Input, Settings};
 use tenantd_control::tree::{Tree, TreeNode};
 use tenantd_dop::CpuSet;
 
-/// The control loop, and what records it.
 #[derive(Debug)]
 pub(super) struct Recorded {
     control: ControlLoop,
@@ -30,17 +29,16 @@ impl Deref for Recorded {
 }
 
 impl Recorded {
-    /// A loop that is not recorded.
+    /// A loop without a recorder.
     pub(super) fn new(control: ControlLoop) -> Recorded {
         Recorded { control, witness: None }
     }
 
-    /// Records from now on, or no more.
+    /// Sets or removes the recorder.
     pub(super) fn record(&mut self, witness: Option<Box<dyn Witness>>) {
         self.witness = witness;
     }
 
-    /// What records it.
     pub(super) fn witness(&mut self) -> Option<&mut (dyn Witness + 'static)> {
         self.witness.as_deref_mut()
     }

@@ -1,4 +1,4 @@
-//! Takes up the numbers of names that have become known while the agent runs, as a reload of the same policy.
+//! Applies late numbers of names in the policy, as a reload of the same policy.
 
 use super::start::Agent;
 use crate::backend::claims;
@@ -8,7 +8,7 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::Policy;
 
 impl<K: KernFs> Agent<K> {
-    /// Takes up the numbers of names that have become known since the last tick.
+    /// Applies the numbers that arrived since the last tick.
     pub(super) fn take_names(&mut self) {
         let accounts = self.options.accounts.clone();
         if !self.names.is_due(&accounts) {
