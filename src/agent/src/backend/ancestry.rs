@@ -7,19 +7,15 @@
 //! **Rules.**
 //!
 //! - On a host with systemd, an ancestor is a unit of the system manager: a slice, or a service or scope with
-//!   cgroups
-//! inside. Deeper cgroups have another owner (a user's manager, a container engine, the agent itself) and are
-//! skipped.
+//!   cgroups inside. Deeper cgroups have another owner (a user's manager, a container engine, the agent itself)
+//!   and are skipped.
 //! - Above a cgroup that the policy names, and on a host without systemd, every cgroup is an ancestor. The
-//!   agent writes
-//! those that are not units.
+//!   agent writes those that are not units.
 //! - A cgroup that went keeps its last place, so that a restart changes nothing. A unit above stays until a
-//!   reload, even
-//! with nothing below it; other cgroups go with the last tenant in them.
+//!   reload, even with nothing below it; other cgroups go with the last tenant in them.
 //! - On a cgroup v1 host with systemd, and if the policy says so, only the slice of all tenants is an ancestor,
-//!   and only if
-//! a tenant is a slice. Cgroup v1 has no protection that could be void, so without a cgroup in place nothing
-//! needs to be governed.
+//!   and only if a tenant is a slice. Cgroup v1 has no protection to govern, so it needs ancestors only for a
+//!   cgroup in place.
 
 use std::collections::HashMap;
 use std::sync::Arc;
