@@ -1,4 +1,4 @@
-//! The files of the state directory beside the journal, for the next agent and for the tenants.
+//! Files of the state directory beside the journal, for the next agent and for the tenants.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,21 +17,21 @@ use tenantd_host::cgroup::Layout;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::CpusPolicy;
 
-/// The files of one state directory. Without one, or while nothing is enforced, there are none.
+/// Files of one state directory. There are none without one, or while nothing is enforced.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     residents: Option<ResidentStore>,
-    /// The processes that have lost their tenant.
+    /// Processes that have lost their tenant.
     displaced: Vec<Resident>,
-    /// What is reported of them.
+    /// Finding on them.
     lost: Option<Finding>,
-    /// What was handed to tenants.
+    /// Attached work.
     pub(crate) attachments: Attachments,
     placements: Option<PlacementStore>,
     dop_files: Option<DopFiles>,
-    /// Whether some widths are still to be written.
+    /// True if some widths are not written yet.
     is_behind: bool,
-    /// Whether systemd has units in its memory with drop-ins that are not there any more.
+    /// True if systemd has loaded units with drop-ins that were removed.
     pub(crate) has_stale_units: bool,
 }
 
@@ -71,7 +71,6 @@ impl Keeper {
         &self.displaced
     }
 
-    /// Adds displaced processes.
     pub(crate) fn keep_displaced(&mut self, displaced: &[Resident]) {
         if !displaced.is_empty() {
             residents::displace(&mut self.displaced, displaced);
@@ -79,7 +78,7 @@ impl Keeper {
         }
     }
 
-    /// Those are left of the displaced processes; the others are back in their cgroups, or have ended.
+    /// Replaces the list of displaced processes: the others are back in their cgroups, or have ended.
     pub(crate) fn replace_displaced(&mut self, displaced: Vec<Resident>) {
         if self.displaced != displaced {
             self.displaced = displaced;
@@ -98,17 +97,18 @@ impl Keeper {
         self.lost = residents::finding(kernel, layout, &self.displaced);
     }
 
-    /// The finding on processes that have lost their tenant, as they were counted last.
+    /// Finding on processes that have lost their tenant, from the last count.
     pub(crate) fn lost(&self) -> Option<&Finding> {
         self.lost.as_ref()
     }
 
-    /// The placement of an earlier agent, as far as its CPUs are `usable`.
+    /// Placement of an earlier agent on `usable` CPUs.
     pub(crate) fn placements(&self, usable: &CpuSet) -> BTreeMap<String, CpuSet> {
         self.placements.as_ref().map(|store| store.load(usable)).unwrap_or_default()
     }
 
-    /// Writes the degree of parallelism of the nodes with these `numbers`, at most `nr_max` of those that changed.
+    /// Writes the degree of parallelism of the nodes with these `numbers`, at most `nr_max` of those that
+    /// changed.
     pub(crate) fn tell_widths(
         &mut self,
         tree: &Tree,
@@ -140,7 +140,7 @@ impl Keeper {
         findings
     }
 
-    /// Whether some widths are still to be written.
+    /// True if some widths are not written yet.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind
     }
@@ -161,7 +161,7 @@ impl Keeper {
         Some(Finding::of_host(Code::NotKept, what))
     }
 
-    /// A tenant left the policy.
+    /// Removes the files of a tenant that left the policy.
     pub(crate) fn forget(&mut self, tenant: &str) {
         if let Some(files) = &mut self.dop_files
             && let Err(error) = files.forget(tenant)

@@ -1,13 +1,13 @@
 //! Detecting changes of the policy on disk.
 //!
-//! An editor writes a new file and renames it over the old one, a package manager replaces several files. So
-//! the directory is watched, never the file, and an event only means that something may have changed. Events
-//! come in bursts: the policy is read after there were none for [`STILL`].
+//! An editor writes a new file and renames it over the old one; a package manager replaces several files. So
+//! the watch is on the directory, never on the file, and an event only means that something may have changed.
+//! Events come in bursts: the policy is read after [`STILL`] without events.
 //!
-//! The kernel watches a directory and not its name: a renamed directory takes the watch along, and a new one
-//! of the same name is not watched. So moving or removing the directory is an event as well, and the watch is
-//! renewed right before the policy is read, for the directory that has the name then. While there is none,
-//! the parent directory is watched until one appears.
+//! The kernel watches a directory and not its name: a renamed directory takes the watch along, and a new one of
+//! the same name is not watched. So moving or removing the directory is an event as well. The watch is renewed
+//! right before the policy is read, for the directory with that name then. While there is none, the parent
+//! directory is watched.
 
 use std::ffi::OsString;
 use std::io;
@@ -20,27 +20,25 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDe
 
 use tenantd_policy::is_policy_file;
 
-/// The time without events before the policy is read.
+/// Time without events before the policy is read.
 pub(super) const STILL: Duration = Duration::from_millis(200);
 
-/// A watch of the directory of a policy, or of a policy that is a directory.
+/// Watch of the directory of a policy file, or of a policy directory.
 #[derive(Debug)]
 pub(super) struct PolicyWatch {
     inotify: Inotify,
     path: PathBuf,
-    /// What is watched now.
     watched: Option<Watched>,
 }
 
-/// A directory that is watched.
 #[derive(Debug)]
 struct Watched {
     descriptor: WatchDescriptor,
-    /// Which of its entries matter.
+    /// Relevant entries.
     matters: Matter,
 }
 
-/// The entries of a directory that matter.
+/// Relevant entries of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Matter {
     /// One name.
@@ -85,7 +83,7 @@ impl PolicyWatch {
         };
         let descriptor = |watched: &Option<Watched>| watched.as_ref().map(|w| w.descriptor);
         if let Some(old) = descriptor(&before).filter(|old| Some(*old) != descriptor(&watched)) {
-            // The kernel has ended the watch of a directory that is gone.
+            // The kernel has ended the watch of a removed directory.
             let _ = self.inotify.rm_watch(old);
         }
         self.watched = watched;
@@ -105,7 +103,7 @@ impl PolicyWatch {
         self.inotify.add_watch(dir, changes)
     }
 
-    /// Reads the events; returns whether any of them concerns the policy.
+    /// Reads the events; returns true if any of them concerns the policy.
     ///
     /// # Errors
     /// The system refused.
@@ -138,7 +136,7 @@ impl PolicyWatch {
     }
 }
 
-/// The directory of `path`, and its name there.
+/// Directory and file name of `path`.
 fn named(path: &Path) -> (PathBuf, Matter) {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let dir = parent.map_or_else(|| PathBuf::from("."), Path::to_path_buf);
@@ -195,7 +193,7 @@ mod tests {
             let path = if of_file { dir.join("web.yaml") } else { dir.clone() };
             fs::write(dir.join("web.yaml"), "").unwrap();
             let mut watch = PolicyWatch::new(&path).unwrap();
-            // It is replaced by another directory.
+            // Replaced by another directory.
             fs::rename(&dir, &old).unwrap();
             assert!(watch.concerns_policy().unwrap());
             fs::create_dir(&dir).unwrap();
@@ -205,7 +203,7 @@ mod tests {
             assert!(!watch.concerns_policy().unwrap());
             fs::write(dir.join("web.yaml"), "of the new one").unwrap();
             assert!(watch.concerns_policy().unwrap());
-            // It is removed, and created again later.
+            // Removed, and created again later.
             fs::remove_dir_all(&dir).unwrap();
             assert!(watch.concerns_policy().unwrap());
             watch.renew().unwrap();
