@@ -1,7 +1,7 @@
 //! Freezing all processes of a cgroup for a while, and thawing them.
 //!
-//! What it takes to thaw them is in the journal before they are frozen: a stop, the start after a kill and a restore
-//! thaw what is still frozen, as they give back any other value.
+//! The journal has the record to thaw them before they are frozen. A stop, the start after a kill and a restore
+//! thaw frozen cgroups, in the same way as they restore other values.
 
 use std::path::Path;
 
@@ -10,13 +10,14 @@ use super::error::EnforceError;
 use crate::journal::{Entry, JournalError};
 use crate::kernfs::{DirId, KernFs};
 
-/// The file, of the unified hierarchy: in a hybrid one it is in the tree that accounts pressure.
+/// A cgroup v2 file: on a hybrid host it is in the tree that accounts pressure.
 const FREEZE: &str = "cgroup.freeze";
 const THAWED: &str = "0";
 const FROZEN: &str = "1";
 
 impl<K: KernFs> Enforcer<'_, K> {
-    /// Freezes the processes of the cgroup `dir`. Returns whether it did: a cgroup that was frozen before is not thawed later.
+    /// Freezes the processes of the cgroup `dir`. Returns false if it was frozen before; it is then not thawed
+    /// later.
     ///
     /// # Errors
     /// The journal or the kernel refused, or the kernel has no such file.
@@ -29,10 +30,11 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(true)
     }
 
-    /// Thaws the processes of the cgroup `dir`, which were frozen here.
+    /// Thaws the processes of the cgroup `dir` that the agent froze.
     ///
     /// # Errors
-    /// The kernel refused; the record stays then. Or the disk refused to drop the record: thawing again does no harm.
+    /// The kernel refused, and the record stays. Or the disk refused to drop the record: thawing again is
+    /// harmless.
     pub fn thaw(&mut self, dir: DirId) -> Result<(), EnforceError> {
         let path = self.kernel.dir_path(dir);
         self.kernel.write(dir, FREEZE, THAWED)?;
