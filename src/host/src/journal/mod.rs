@@ -1,24 +1,21 @@
-//! The values from before the agent, on disk before anything is written.
+//! The values from before the agent, on disk before any write.
 //!
-//! **Problem.** The agent promises to leave no trace, also after `kill -9`, a full disk or a crash between
-//! two writes. Memory does not survive that; so the old value goes to a file first, and only then the new
-//! one to the kernel.
+//! **Problem.** The agent promises to leave no trace, even after `kill -9`, a full disk or a crash between two
+//! writes. So the old value goes to a file first, and only then the new one to the kernel.
 //!
-//! **Shape.** One JSON object per line, appended and synced: a header with the boot, then every change, in
-//! order. To restore is to read it backwards (`daemon::recovery::restore`). A line that was cut off by a
-//! crash is the record of a write that did not happen yet, so it is dropped; kernel values do not survive a
-//! reboot, so the journal of another boot is dropped as a whole. A journal that is not empty is read and
-//! appended to at a start, not written anew, so that a disk that filled up meanwhile does not prevent a
-//! restore.
+//! **Format.** One JSON object per line, appended and synced: a header with the boot, then every change in
+//! order. A restore reads it backwards (`recovery::restore` of the agent). A line that a crash cut off is the
+//! record of a write that did not happen, so it is dropped. Kernel values do not survive a reboot, so the
+//! journal of another boot is dropped as a whole. A journal with entries is read and appended to at a start,
+//! not rewritten, so that a disk that filled up meanwhile does not prevent a restore.
 //!
 //! **Compaction.** A path has one cgroup at a time, so a record of a later cgroup proves that the earlier one
-//! is gone. When enough has been recorded, such records are dropped and the file is replaced as a whole.
+//! is gone. After enough growth such records are dropped and the file is replaced as a whole.
 //!
-//! **Properties.** Each file and each process is recorded once, with its first value, however many agents
-//! come and go until it is restored (`a_value_is_recorded_once`). A record that cannot be written leaves the
-//! journal as it was, a full disk prevents no restore, and a damaged line costs that line alone
-//! (`tests/journal.rs`). Two agents never share a state directory
-//! (`two_agents_never_share_a_state_directory`).
+//! **Properties.** Each file and each process is recorded once, with its first value, even over several agents
+//! until it is restored (`a_value_is_recorded_once`). A failed record leaves the journal unchanged, a full disk
+//! prevents no restore, and a damaged line loses only itself (`tests/journal.rs`). Two agents never share a
+//! state directory (`two_agents_never_share_a_state_directory`).
 
 mod entry;
 mod store;
@@ -38,60 +35,60 @@ use super::systemd::{Property, Setting};
 pub struct Journal {
     store: Option<Store>,
     entries: Vec<Entry>,
-    /// The index of the first entry with each key, by the hash of the key. The keys themselves would take half of the
-    /// memory of a journal.
+    /// Index of the first entry with each key, by the hash of the key. The keys would take half of the memory
+    /// of a journal.
     recorded: HashMap<u32, u32>,
     hasher: RandomState,
-    /// Cgroups that are about to be made: one, or those that could not be.
+    /// Cgroups that are about to be made, or could not be made.
     announced: HashSet<PathBuf>,
-    /// The number of entries at which void ones are dropped.
+    /// Number of entries at which void ones are dropped.
     compact_at: usize,
     nr_moved: usize,
 }
 
-/// A journal is not compacted before it has grown by this many entries.
+/// Entries of growth before the journal is compacted.
 const COMPACT_MIN: usize = 1024;
 
 /// A place in a journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark(usize);
 
-/// What an earlier agent left: its entries, and a warning for each line that could not be read.
+/// Leftovers of an earlier agent: its entries, and a warning for each unreadable line.
 #[derive(Debug, Default)]
 pub struct Leftover {
-    /// Everything that is still to be restored, oldest first.
+    /// Entries still to be restored, oldest first.
     pub entries: Vec<Entry>,
     /// Messages about lines that were dropped.
     pub warnings: Vec<String>,
 }
 
 impl Leftover {
-    /// Whether the agent left it on purpose.
+    /// True if the agent left it on purpose.
     pub fn is_kept(&self) -> bool {
         self.entries.last() == Some(&Entry::Kept)
     }
 }
 
 impl Journal {
-    /// A journal that is kept in memory only, for the simulated kernel.
+    /// Makes a journal in memory, for the simulated kernel.
     pub fn in_memory() -> Journal {
         Journal::of(None, Vec::new())
     }
 
-    /// Locks the state directory (created if missing) and reads what an earlier agent left there.
+    /// Locks the state directory (created if missing) and reads the leftovers of an earlier agent.
     ///
-    /// The leftover entries stay in the journal until [`Journal::clear`], so that a crash while they are
-    /// restored loses nothing.
+    /// They stay in the journal until [`Journal::clear`], so that a crash during their restoration loses
+    /// nothing.
     ///
     /// # Errors
-    /// The directory is locked, cannot be made or read, or holds something else.
+    /// The directory is locked, cannot be made or read, or contains something else.
     pub fn open(state_dir: &Path, boot_id: &str) -> Result<(Journal, Leftover), JournalError> {
         let (store, found) = Store::open(state_dir, boot_id)?;
         let journal = Journal::of(Some(store), found.entries.clone());
         Ok((journal, Leftover { entries: found.entries, warnings: found.warnings }))
     }
 
-    /// The values in `entries` are also those from before the next agent.
+    /// Old entries count for the next agent too: their values are from before both.
     fn of(store: Option<Store>, entries: Vec<Entry>) -> Journal {
         let (recorded, hasher) = (HashMap::new(), RandomState::new());
         let (announced, compact_at) = (HashSet::new(), entries.len() + COMPACT_MIN);
@@ -102,7 +99,7 @@ impl Journal {
         journal
     }
 
-    /// Indexes all entries anew.
+    /// Indexes all entries again.
     fn index(&mut self) {
         self.recorded.clear();
         self.announced.clear();
@@ -121,7 +118,7 @@ impl Journal {
         self.nr_moved += usize::from(matches!(entry, Entry::Moved { .. }));
     }
 
-    /// Half of a hash is enough: keys that share one are searched for.
+    /// Half of a hash is enough: entries with equal hashes are searched.
     fn hash(&self, key: Key<'_>) -> u32 {
         self.hasher.hash_one(key) as u32
     }
@@ -130,7 +127,7 @@ impl Journal {
         self.find(key).is_some()
     }
 
-    /// The first entry with this key.
+    /// Returns the first entry with this key.
     fn find(&self, key: Key<'_>) -> Option<&Entry> {
         let first = &self.entries[*self.recorded.get(&self.hash(key))? as usize];
         let is_it = |entry: &&Entry| entry.index_key() == Some(key);
@@ -138,32 +135,32 @@ impl Journal {
         Some(first).filter(is_it).or_else(|| self.entries.iter().find(is_it))
     }
 
-    /// Whether it outlives this process.
+    /// True if the journal outlives this process.
     pub fn is_on_disk(&self) -> bool {
         self.store.is_some()
     }
 
-    /// Everything recorded so far, oldest first.
+    /// All entries, oldest first.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// How many moved processes are recorded.
+    /// Number of recorded moves of processes.
     pub fn nr_moved(&self) -> usize {
         self.nr_moved
     }
 
-    /// Whether the agent made the cgroup at `path`.
+    /// True if the agent made the cgroup at `path`.
     pub fn made(&self, path: &Path) -> bool {
         self.has(Key::Made(path))
     }
 
-    /// Whether the value of this file was recorded before.
+    /// True if a value of this file is recorded.
     pub fn knows(&self, path: &Path, inode: u64, file: &str) -> bool {
         self.has(Key::File(path, inode, file))
     }
 
-    /// What this file held before it was first written.
+    /// Value of this file before it was first written.
     pub fn held_file(&self, path: &Path, inode: u64, file: &str) -> Option<&str> {
         match self.find(Key::File(path, inode, file))? {
             Entry::Held { value, .. } => Some(value),
@@ -171,12 +168,12 @@ impl Journal {
         }
     }
 
-    /// Whether the value of this property was recorded before, for this life of the unit.
+    /// True if a value of this property is recorded for this life of the unit.
     pub fn knows_property(&self, unit: &str, life: &str, property: Property) -> bool {
         self.has(Key::Property(unit, life, property))
     }
 
-    /// What this property held before it was first set, for this life of the unit.
+    /// Value of this property before it was first set in this life of the unit.
     pub fn held_property(&self, unit: &str, life: &str, property: Property) -> Option<&Setting> {
         self.entries.iter().find_map(|entry| match entry {
             Entry::UnitHeld(was)
@@ -188,8 +185,8 @@ impl Journal {
         })
     }
 
-    /// Drops the records of properties that systemd refused to set: they hold what they held, and are others' to change
-    /// until they are set.
+    /// Drops the records of properties that systemd refused to set. They have their old values, and others may
+    /// change them until they are set.
     ///
     /// # Errors
     /// The disk refused; nothing is forgotten then.
@@ -203,15 +200,15 @@ impl Journal {
         }
     }
 
-    /// Whether the last record of the cgroup at `path` says that it is about to be made.
+    /// True if the last record of the cgroup at `path` is [`Entry::Making`].
     pub fn announces(&self, path: &Path) -> bool {
         self.announced.contains(path)
     }
 
-    /// Records `entry`; when this returns, it is on disk.
+    /// Records `entry`, which is on disk when this returns.
     ///
     /// # Errors
-    /// The disk refused. The journal is then as it was before, and the caller must not do what it asked for.
+    /// The disk refused. The journal is unchanged, and the caller must not make the change.
     pub fn record(&mut self, entry: Entry) -> Result<(), JournalError> {
         self.record_all(vec![entry])
     }
@@ -237,9 +234,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes in an entry that is on disk.
+    /// Adds an entry that is on disk.
     fn take_in(&mut self, entry: Entry) {
-        // The record that it was made replaces its announcement; on disk both stay until the next rewrite.
+        // The `Made` record replaces its announcement; on disk both stay until the next rewrite.
         if let (Entry::Made { path, .. }, Some(Entry::Making { path: announced })) =
             (&entry, self.entries.last())
             && path == announced
@@ -247,14 +244,14 @@ impl Journal {
             self.entries.pop();
         }
         if self.entries.len() == self.entries.capacity() {
-            // It exists as long as the agent: grow by an eighth, not to twice the size.
+            // The list lives as long as the agent: grow by an eighth instead of doubling.
             self.entries.reserve_exact(self.entries.len() / 8 + 64);
         }
         self.entries.push(entry);
         self.index_entry(self.entries.len() - 1);
     }
 
-    /// Drops the record with the key of `entry`, if it says something else: it is no longer true.
+    /// Drops the record with the key of `entry` if it differs, because it is no longer true.
     ///
     /// # Errors
     /// The disk refused; nothing is forgotten then.
@@ -278,9 +275,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Drops entries of cgroups and units that are gone for good, if enough has been recorded since the last
-    /// time: a path has one cgroup at a time, so that a record of a later one proves that the earlier one is
-    /// gone.
+    /// Drops entries of cgroups and units that are permanently gone, after enough growth since the last time: a
+    /// path has one cgroup at a time, so a record of a later one proves that the earlier one is gone.
     ///
     /// # Errors
     /// The disk refused; nothing is dropped then.
@@ -334,19 +330,19 @@ impl Journal {
 
     /// The present end, for [`Journal::since`] and [`Journal::forget_since`].
     pub fn mark(&self) -> Mark {
-        // An announcement is replaced by its result, and so belongs to it.
+        // An announcement is replaced by its result, so it belongs after the mark.
         Mark(
             self.entries.len()
                 - usize::from(matches!(self.entries.last(), Some(Entry::Making { .. }))),
         )
     }
 
-    /// What was recorded since `mark`, oldest first.
+    /// Entries recorded since `mark`, oldest first.
     pub fn since(&self, mark: Mark) -> &[Entry] {
         self.entries.get(mark.0..).unwrap_or_default()
     }
 
-    /// Drops what was recorded since `mark`: all of it was restored.
+    /// Drops the entries recorded since `mark`, after all of them were restored.
     ///
     /// # Errors
     /// The disk refused; nothing is forgotten then.
@@ -358,7 +354,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Drops everything: all of it was restored.
+    /// Drops all entries, after all of them were restored.
     ///
     /// # Errors
     /// The disk refused; nothing is forgotten then.
@@ -366,7 +362,7 @@ impl Journal {
         self.retain(|_| false)
     }
 
-    /// Clears the journal and removes its file: nothing is left behind.
+    /// Removes the journal with its file.
     ///
     /// # Errors
     /// The file cannot be removed.
@@ -438,7 +434,7 @@ mod tests {
         assert!(matches!(error, JournalError::Foreign(_)), "{error}");
     }
 
-    /// A cgroup that is made, and written, and made anew.
+    /// A cgroup that is repeatedly made and written.
     fn recreate(journal: &mut Journal, inodes: std::ops::Range<u64>) {
         for inode in inodes {
             let path = || PathBuf::from("/root/web");

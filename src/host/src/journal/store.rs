@@ -12,20 +12,20 @@ use serde::{Deserialize, Serialize};
 use super::entry::Entry;
 use crate::private;
 
-/// Why the journal cannot be used.
+/// Reason why the journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Another agent holds the state directory.
+    /// Another agent has locked the state directory.
     #[error("{} is in use by another tenantd: stop it first, or give this one a --state-dir of its own", .0.display())]
     Locked(PathBuf),
     /// A file operation failed.
     #[error("cannot {operation} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -34,17 +34,16 @@ pub enum JournalError {
     Foreign(PathBuf),
 }
 
-/// The first line of a journal.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     tenantd_journal: u32,
     boot_id: String,
 }
 
-/// The version of the format.
+/// Version of the format.
 const VERSION: u32 = 1;
 
-/// The file of a journal, in a state directory that is locked.
+/// The file of a journal, in a locked state directory.
 #[derive(Debug)]
 pub(super) struct Store {
     path: PathBuf,
@@ -89,7 +88,7 @@ impl Store {
         Ok(())
     }
 
-    /// Appends `entries`; when this returns, they are on disk.
+    /// Appends `entries`, which are on disk when this returns.
     pub(super) fn append(&mut self, entries: &[Entry]) -> Result<(), JournalError> {
         let mut lines = String::new();
         for entry in entries {
@@ -146,7 +145,6 @@ impl Store {
         }
     }
 
-    /// Removes the file: nothing is left behind.
     pub(super) fn remove(self) -> Result<(), JournalError> {
         fs::remove_file(&self.path).map_err(|e| failed("remove", &self.path, e))
     }
@@ -172,18 +170,18 @@ fn to_line(value: &impl Serialize, path: &Path) -> Result<String, JournalError> 
     Ok(line)
 }
 
-/// The content of a journal.
+/// Contents of a journal.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) entries: Vec<Entry>,
     /// One for each line that was dropped.
     pub(super) warnings: Vec<String>,
-    /// The length up to which it is valid; 0 if it has to be created anew.
+    /// Length of the valid part; 0 if the file must be created anew.
     length_bytes: u64,
 }
 
 fn read_lines(bytes: &[u8], path: &Path, boot_id: &str) -> Result<Found, JournalError> {
-    // A byte that is not text invalidates its own line only.
+    // A byte that is not text invalidates only its own line.
     let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate();
     let Some((_, first)) = lines.next() else { return Ok(Found::default()) };
     let header: Header = match serde_json::from_slice(first) {
