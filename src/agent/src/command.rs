@@ -36,9 +36,6 @@ use tenantd_varlink::listen::{self, Listener};
 const NAMES_AT_START: Duration = Duration::from_millis(50);
 
 /// Runs the daemon until it is stopped.
-///
-/// # Errors
-/// The daemon could not start, or could not restore everything.
 pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     log::start(LevelFilter::INFO);
     let Some(path) = args.policy.as_deref().filter(|_| !args.restore) else {
@@ -97,7 +94,6 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     Ok(if restored.failures.is_empty() { Exit::Ok } else { Exit::Failed })
 }
 
-/// Records the inputs of the agent. A history that cannot be written is only reported.
 fn record(agent: &mut Agent<RealKernFs>, dir: &Path) {
     let bounds = Bounds::of(&agent.policy().history);
     let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();

@@ -67,7 +67,6 @@ impl ClaimRule {
 #[derive(Clone, Debug, Default)]
 pub struct ClaimRules {
     rules: Vec<ClaimRule>,
-    /// Rules that name cgroups.
     of_cgroups: Vec<usize>,
     by_uid: HashMap<u32, usize>,
     by_gid: HashMap<u32, usize>,
@@ -119,7 +118,6 @@ impl ClaimRules {
         self.of_cgroups.iter().map(|index| &self.rules[*index]).find(is_wanted)
     }
 
-    /// Rule for a process that no rule for owners claims.
     fn of_rest(&self, place: &Place, owner: &Owner) -> Option<&ClaimRule> {
         let is_known = |uid: u32| self.finds_users.is_none() || self.known_users.contains(&uid);
         let is_left = place.is_at_top && is_known(owner.ruid);
@@ -213,7 +211,6 @@ pub fn claims(
     claims
 }
 
-/// A process that a rule claims.
 enum Found {
     Move(Claim),
     Stay(usize, StayPlace),
@@ -274,13 +271,9 @@ fn look(
     }))
 }
 
-/// Result for a process that is claimed by owner.
 enum Stays {
-    /// It is in its tenant.
     Home,
-    /// It stays at this place.
     At(StayPlace),
-    /// It is moved.
     Moved,
 }
 

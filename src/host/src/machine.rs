@@ -25,9 +25,6 @@ pub struct Machine {
 
 impl Machine {
     /// Opens `/proc`.
-    ///
-    /// # Errors
-    /// `/proc` is not mounted, or unreadable.
     pub fn open(kernel: &mut impl KernFs) -> Result<Machine, KernError> {
         let proc = kernel.open_dir(Path::new("/proc"))?;
         let stat = kernel.open_file(proc, "stat")?;
@@ -43,10 +40,8 @@ impl Machine {
         self.proc
     }
 
-    /// Reads the counters of the host.
-    ///
-    /// # Errors
-    /// A file is unreadable or malformed: without the machine's size nothing can be divided.
+    /// Reads the counters of the host. Fails if a file is unreadable or malformed: without the machine's size
+    /// nothing can be divided.
     pub fn sample(&self, kernel: &mut impl KernFs) -> Result<HostSample, ReadError> {
         let stat = kernel.read(self.stat)?;
         // The parser needs these facts only for values that are not used here.
@@ -88,9 +83,6 @@ impl Machine {
     }
 
     /// Id of this boot: values in kernel files do not outlive it.
-    ///
-    /// # Errors
-    /// The file is unreadable.
     pub fn boot_id(&self, kernel: &mut impl KernFs) -> Result<String, KernError> {
         let text = kernel.read_once(self.proc, "sys/kernel/random/boot_id")?;
         Ok(String::from_utf8_lossy(text).trim().to_string())

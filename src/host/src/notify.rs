@@ -40,9 +40,6 @@ impl Notifier {
     }
 
     /// Makes a notifier for the socket at `path`.
-    ///
-    /// # Errors
-    /// The path is not that of a socket.
     pub fn to(path: &std::path::Path) -> io::Result<Notifier> {
         let socket = Some(connect(&path.as_os_str().to_os_string())?);
         Ok(Notifier { socket, watchdog: None })

@@ -11,9 +11,6 @@ use std::path::Path;
 use nix::unistd::geteuid;
 
 /// Creates a file, or empties it, with mode 0600.
-///
-/// # Errors
-/// The file cannot be opened.
 pub fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
@@ -26,17 +23,11 @@ pub fn create(path: &Path) -> io::Result<File> {
 }
 
 /// Makes a directory and its missing parents. Users pass through it to the job servers of their jobs.
-///
-/// # Errors
-/// The directory cannot be made.
 pub fn make_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
 
 /// Checks that no other user can write to the state directory.
-///
-/// # Errors
-/// The directory is unreadable or a link, another user owns it, or others can write to it.
 pub fn check_dir(path: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     let own = geteuid().as_raw();

@@ -17,9 +17,6 @@ use tenantd_core::kernel_text::{cleaned, path_of, text_of};
 use tenantd_policy::unit_path;
 
 /// Pids of all processes, in ascending order.
-///
-/// # Errors
-/// `/proc` cannot be listed.
 pub fn all(kernel: &mut impl KernFs, proc: DirId) -> Result<Vec<u32>, KernError> {
     let names = kernel.list_dirs(proc)?;
     let numbers = names.iter().filter_map(|name| proc_files::number(name.as_bytes()));
@@ -55,10 +52,8 @@ pub struct Candidate {
     pub held: DirId,
 }
 
-/// Opens process `pid` as a candidate to move for `node`; `None` if it is gone, or cannot be moved.
-///
-/// # Errors
-/// The process is unreadable, or in a cgroup that is not mounted here.
+/// Opens process `pid` as a candidate to move for `node`; `None` if it is gone, or cannot be moved. Fails if
+/// the process is unreadable, or in a cgroup that is not mounted here.
 pub fn candidate(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -85,15 +80,11 @@ pub fn candidate(
 }
 
 /// True if the process of an open `/proc` directory is alive.
-///
-/// # Errors
-/// The directory is unreadable.
 pub fn is_alive(kernel: &mut impl KernFs, held: DirId) -> Result<bool, KernError> {
     let stat = stat_of(kernel, held, "stat")?;
     Ok(stat.is_some_and(|stat| stat.state != ZOMBIE))
 }
 
-/// Start time of `pid`, if the process can be moved.
 pub(super) fn claimable_since(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -104,10 +95,8 @@ pub(super) fn claimable_since(
     Ok(stat.map(|stat| stat.starttime))
 }
 
-/// Start time of process `pid`, in clock ticks since boot; `None` if it is gone.
-///
-/// # Errors
-/// `/proc` is unreadable. A caller must not treat that as the end of the process.
+/// Start time of process `pid`, in clock ticks since boot; `None` if it is gone. A caller must not treat an
+/// error as the end of the process.
 pub fn start_ticks(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -132,10 +121,7 @@ pub struct Birth {
     pub has_ended: bool,
 }
 
-/// Origin of process `pid`; `None` if it is gone.
-///
-/// # Errors
-/// `/proc` is unreadable or malformed. A caller must not treat that as the end of the process.
+/// Origin of process `pid`; `None` if it is gone. A caller must not treat an error as the end of the process.
 pub fn birth(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<Birth>, KernError> {
     let Some(stat) = stat(kernel, proc, pid)? else { return Ok(None) };
     let parent = u32::try_from(stat.ppid).ok().filter(|parent| *parent > 0);
@@ -161,9 +147,6 @@ pub fn work(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Work> {
 }
 
 /// Pid of the calling process in the PID namespace of `/proc`.
-///
-/// # Errors
-/// `/proc` is unreadable.
 pub fn own_pid(kernel: &mut impl KernFs, proc: DirId) -> Result<u32, KernError> {
     let text = kernel.read_once(proc, "self/stat")?;
     let number = text.split(|byte| *byte == b' ').next().and_then(proc_files::number);
@@ -281,17 +264,12 @@ pub fn command_line(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<S
 }
 
 /// Effective user of process `pid`; `None` if it is gone.
-///
-/// # Errors
-/// The process is unreadable.
 pub fn user(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<u32>, KernError> {
     Ok(owner(kernel, proc, pid)?.map(|owner| owner.euid))
 }
 
-/// True if both the real and the effective user of process `pid` are `user`; `None` if it is gone.
-///
-/// # Errors
-/// The process is unreadable: it may belong to any user.
+/// True if both the real and the effective user of process `pid` are `user`; `None` if it is gone. After an
+/// error it may belong to any user.
 pub fn is_of(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -318,9 +296,6 @@ pub fn why_not_of(kernel: &mut impl KernFs, proc: DirId, pid: u32, user: u32) ->
 }
 
 /// Owner of process `pid`; `None` if it is gone.
-///
-/// # Errors
-/// The process is unreadable.
 pub fn owner(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<Owner>, KernError> {
     parsed(kernel, proc, &format!("{pid}/status"), proc_files::owner)
 }

@@ -9,8 +9,8 @@
 //! | online | `cpu/online` | `cpu/present`, `cpu/possible` | an error |
 //! | isolated | `cpu/isolated` | | none |
 //! | package | `topology/physical_package_id` | (−1 where the firmware is silent) | 0 |
-//! | core | `topology/core_cpus_list` (5.3) | `thread_siblings_list`, then package, die and `core_id` | the CPU alone |
-//! | LLC | the highest of `cache/index*/shared_cpu_list` | the cluster, where it is wider than the core | the die |
+//! | core | `topology/core_cpus_list` (5.3) | `thread_siblings_list`, package with die and `core_id` | the CPU |
+//! | LLC | the highest of `cache/index*/shared_cpu_list` | the cluster, if wider than the core | the die |
 //! | node | `node/node*/cpulist` | | node 0 |
 //!
 //! A cache private to a core is not a last-level cache in the sense of [`tenantd_dop::topology`]. Arm servers
@@ -36,10 +36,8 @@ use tenantd_dop::topology::{CpuPlace, Topology, TopologyError};
 /// Caches beyond this index are ignored; machines have four or five.
 const CACHE_INDEX_MAX: u32 = 15;
 
-/// Reads the topology of the machine whose sysfs is mounted at `root` (`/sys` in production).
-///
-/// # Errors
-/// No CPU directory, or no list of the CPUs online; an invalid list; no CPU to use.
+/// Reads the topology of the machine whose sysfs is mounted at `root` (`/sys` in production). Fails without a
+/// CPU directory, a valid list of the CPUs online, or a CPU to use.
 pub fn read(fs: &mut dyn KernFs, root: &Path) -> Result<Topology, ReadTopologyError> {
     let cpu_dir = fs.open_dir(&root.join("devices/system/cpu"))?;
     let places = Reader { fs, cpu_dir }.places(root);
@@ -49,9 +47,6 @@ pub fn read(fs: &mut dyn KernFs, root: &Path) -> Result<Topology, ReadTopologyEr
 }
 
 /// CPUs that are online now: cheap enough for every tick, to notice hotplug.
-///
-/// # Errors
-/// As [`read`].
 pub fn online(fs: &mut dyn KernFs, root: &Path) -> Result<CpuSet, ReadTopologyError> {
     let cpu_dir = fs.open_dir(&root.join("devices/system/cpu"))?;
     let online = Reader { fs, cpu_dir }.online();
@@ -171,7 +166,6 @@ impl Reader<'_> {
         Ok(last.map(|(_, shared)| shared).filter(|shared| shared.len() > core.len()))
     }
 
-    /// CPUs of the cluster of `cpu`, if these are more than its core.
     fn cluster(&mut self, cpu: u32, core: &CpuSet) -> Result<Option<CpuSet>, ReadTopologyError> {
         let cluster = self.list(self.cpu_dir, &format!("cpu{cpu}/topology/cluster_cpus_list"))?;
         Ok(cluster.filter(|cpus| cpus.contains(cpu) && cpus.len() > core.len()))
@@ -231,11 +225,9 @@ fn parse_list(text: &[u8], path: &str) -> Result<CpuSet, ReadTopologyError> {
 enum Shared {
     /// Lowest CPU that shares it.
     With(u32),
-    /// All CPUs of this die.
     Die(u32),
 }
 
-/// Numbers in the order of appearance.
 #[derive(Debug, Default)]
 struct Numbering(HashMap<Shared, u32>);
 

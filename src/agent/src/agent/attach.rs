@@ -72,10 +72,8 @@ impl From<KernError> for AttachError {
 }
 
 impl<K: KernFs> Agent<K> {
-    /// Attaches `work` to `tenant`. Processes leave their units only if `leaves_unit`.
-    ///
-    /// # Errors
-    /// Nothing was attached.
+    /// Attaches `work` to `tenant`. Processes leave their units only if `leaves_unit`. On an error nothing is
+    /// attached.
     pub fn attach_work(
         &mut self,
         tenant: &str,
@@ -90,7 +88,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Returns the number of a tenant that the caller may attach work to.
     fn tenant_for(&mut self, tenant: &str, caller: Caller) -> Result<usize, AttachError> {
         let node = self.nodes().iter().position(|node| node.path == tenant);
         let Some(node) = node else { return Err(AttachError::NoSuchTenant(tenant.to_string())) };
@@ -224,7 +221,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Returns process `pid` as a candidate to move; `None` if it already belongs to the tenant.
     fn candidate(
         &mut self,
         node: usize,
@@ -278,7 +274,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Fails unless both the real and the effective user of process `pid` are `user`.
     fn check_owner(&mut self, pid: u32, user: u32) -> Result<(), String> {
         let proc = self.host.proc();
         match process::is_of(&mut self.host.kernel, proc, pid, user) {
@@ -320,7 +315,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Returns the number of the cgroup that the agent makes for a tenant; makes and opens it if needed.
     pub(super) fn own_cgroup(&mut self, node: usize) -> Result<usize, AttachError> {
         let tenant = self.nodes()[node].path.to_string();
         if self.backends.own(self.control.tree(), node).is_none() {
@@ -335,10 +329,7 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Takes `work` back from its tenant.
-    ///
-    /// # Errors
-    /// The work belongs to no tenant that the caller may take it from.
+    /// Takes `work` back from its tenant. Fails if the caller may not detach it.
     pub fn detach_work(&mut self, work: &Work, caller: Caller) -> Result<Moved, AttachError> {
         match work {
             Work::Cgroup(path) => self.detach_cgroup(path, caller),
@@ -396,14 +387,11 @@ impl<K: KernFs> Agent<K> {
         Ok(Moved { pids: pids.to_vec(), failures: restored.failures, ..Moved::default() })
     }
 
-    // --- ownership ---
-
     /// Returns the path below the mount; accepts paths below the mount and paths of the file system.
     fn path_from_mount(&self, path: &str) -> Result<String, AttachError> {
         let trees = self.host.layout.trees.iter();
         let given = path_of(path);
         let below = trees.filter_map(|tree| given.strip_prefix(&tree.mount).ok());
-        // Normalised: a path has only one text.
         let text = below
             .min_by_key(|below| below.as_os_str().len())
             .map_or_else(|| text_of_path(&given), |below| format!("/{}", text_of_path(below)));
@@ -442,7 +430,6 @@ impl<K: KernFs> Agent<K> {
             .map(|it| tree.nodes()[it].path.to_string())
     }
 
-    /// Path of a cgroup below the mount, for messages.
     fn shown(&self, number: usize) -> String {
         let (tree, layout) = (self.control.tree(), &self.host.layout);
         let dir = self.backends.dir_of(&self.host, tree, number, Facet::Cpu).unwrap_or_default();

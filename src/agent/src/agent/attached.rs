@@ -100,7 +100,6 @@ impl<K: KernFs> Agent<K> {
             }
         }
         let attachments = &mut self.keeper.attachments;
-        // An unreadable process is tried again.
         let is_unread = |it: &AttachedProcess| unread.contains(&(it.pid, it.start_ticks));
         attachments
             .set_inside(|it| it.is_inside || node_of(&it.tenant).is_some() && !is_unread(it));
@@ -166,7 +165,6 @@ impl<K: KernFs> Agent<K> {
         nodes.iter().zip(locations).map(with).collect()
     }
 
-    /// Applies the current attachments to the tree.
     pub(super) fn settle_attached(&mut self, findings: &mut Vec<Finding>) {
         let tree = self.control.tree();
         let (nodes, locations) = (tree.shared_nodes(), self.backends.locations(tree));
@@ -174,7 +172,6 @@ impl<K: KernFs> Agent<K> {
         self.settle_at(&nodes, &locations, findings);
     }
 
-    /// Adds a cgroup of the agent's own to the cgroups of a tenant.
     pub(super) fn settle_own(&mut self, node: usize) -> Result<(), String> {
         let tree = self.control.tree();
         let (nodes, locations) = (tree.shared_nodes(), self.backends.locations(tree));

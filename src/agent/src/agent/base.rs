@@ -16,19 +16,15 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_policy::expand::{Expanded, Found, Numbers, expand};
 use tenantd_policy::model::{CpusPolicy, Policy, Tenant};
 
-/// Most UIDs listed in one finding.
 const UIDS_MAX: usize = 5;
 
-/// A policy with all data needed to expand it without further lookups.
 #[derive(Debug)]
 pub(super) struct Base {
     pub(super) numbers: Numbers,
-    /// Claim rules of the written policy.
     claim_rules: Vec<ClaimRule>,
     pub(super) has_templates: bool,
     /// True if any template pins its tenants to CPUs.
     pins: bool,
-    /// The policy as written.
     pub(super) written: Arc<Policy>,
     /// The policy after its templates are expanded; unused without templates.
     pub(super) expanded: Policy,
@@ -39,11 +35,9 @@ pub(super) struct Base {
     left_out: BTreeMap<String, usize>,
     /// UIDs with slices that are system accounts, by group.
     outside: BTreeMap<String, Vec<u32>>,
-    /// Reason for not applying the discovered tenants.
     pub(super) failure: Option<Finding>,
 }
 
-/// An expanded policy resolved on this host.
 #[derive(Debug)]
 pub(super) struct Layer {
     pub(super) locations: Vec<Location>,
@@ -54,7 +48,6 @@ pub(super) struct Layer {
 }
 
 impl Base {
-    /// Makes the base of `policy`, expanded with `found`.
     pub(super) fn new(
         policy: Policy,
         numbers: Numbers,
@@ -82,7 +75,6 @@ impl Base {
         if self.has_templates { &self.expanded } else { &self.written }
     }
 
-    /// Stores the expansion that is now in force.
     pub(super) fn note(&mut self, expanded: &Expanded) {
         if self.has_templates {
             self.expanded.clone_from(&expanded.policy);
@@ -104,12 +96,10 @@ impl Base {
         self.of_users = of_users;
     }
 
-    /// Returns the tenant whose rules name this user.
     pub(super) fn tenant_of_user(&self, uid: u32) -> Option<&str> {
         self.of_users.get(&uid).map(String::as_str)
     }
 
-    /// Resolves an expanded policy. `attached` adds attached work to the locations; `tree` builds the tree.
     pub(super) fn layer<K: KernFs>(
         &self,
         expanded: &Expanded,
@@ -129,7 +119,6 @@ impl Base {
         Layer { locations, claim_rules, governs_above, tree, pins }
     }
 
-    /// Findings on candidates that did not become tenants.
     pub(super) fn findings(&self) -> impl Iterator<Item = Finding> + '_ {
         let left_out = self.left_out.iter().map(|(group, nr)| {
             let what = format!(

@@ -25,7 +25,6 @@ use tenantd_policy::expand::expand;
 use tenantd_policy::model::{Mode, Policy};
 
 impl<K: KernFs> Agent<K> {
-    /// Units that the templates of `policy` look for.
     pub(super) fn wants(&self, policy: &Policy) -> Wants {
         Wants::of(policy, on_host::user_slices(&self.host.kernel, &self.host.layout))
     }

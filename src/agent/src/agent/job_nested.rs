@@ -24,7 +24,6 @@ use tenantd_varlink::jobs::{Started, SubmitParameters, SubmitReply};
 const ANCESTORS_MAX: usize = 64;
 
 impl<K: KernFs> Agent<K> {
-    /// Answers a submission from within a running job; `None` if the caller is not in one.
     pub(super) fn submit_inside(
         &mut self,
         submission: &Submission,
@@ -101,7 +100,6 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// Requested properties that the outer job determines.
 fn not_its_own(
     job: JobId,
     parameters: &SubmitParameters,

@@ -108,7 +108,6 @@ impl<K: KernFs> Agent<K> {
         self.jobs.admission.withhold(&BTreeMap::new());
     }
 
-    /// Removes the journal entry of a frozen job that has ended.
     pub(super) fn forget_frozen(&mut self, job: JobId, cgroup: &JobCgroup) {
         if !self.jobs.preemption.ended(job) {
             return;
@@ -131,7 +130,6 @@ struct Cores {
     missing: f64,
 }
 
-/// Claims of each tenant and group with a CPU guarantee.
 fn claims(nodes: &[TreeNode], states: &[NodeState]) -> Vec<Claim> {
     let mut cores = vec![Cores::default(); nodes.len()];
     let mut claims = Vec::new();

@@ -19,11 +19,8 @@ use tenantd_varlink::jobs::program;
 
 impl<K: KernFs> Agent<K> {
     /// Returns the slice in which jobs of this user and tenant become scopes; `None` if they get cgroups of the
-    /// agent's own.
-    ///
-    /// # Errors
-    /// The agent has not started the slice yet. Systemd would start it for the scope and it would stay: only
-    /// units that the agent starts are in the journal.
+    /// agent's own. Fails while the agent has not started the slice. Systemd would start it for the scope and
+    /// it would stay: only units that the agent starts are in the journal.
     pub(super) fn slice_of_job(&self, node: usize, uid: u32) -> Result<Option<String>, String> {
         if self.host.layout.dialect != Dialect::Unified {
             return Ok(None);
@@ -64,10 +61,7 @@ impl<K: KernFs> Agent<K> {
         self.jobs.scopes.set(&self.host.kernel, job, setting);
     }
 
-    /// Writes a value of a job, or orders it from systemd.
-    ///
-    /// # Errors
-    /// The kernel refused the value. An error of systemd arrives later.
+    /// Writes a value of a job, or orders it from systemd. An error of systemd arrives later.
     pub(super) fn set_of_job(
         &mut self,
         job: JobId,
@@ -84,7 +78,6 @@ impl<K: KernFs> Agent<K> {
         home.cgroup.set(kernel, layout, knob, value).map_err(|error| error.to_string())
     }
 
-    /// Asks systemd for the scope of a job, if one is queued; returns true if it asked.
     pub(super) fn ask_for_scope(&mut self, job: JobId, now: f64) -> bool {
         let Some(starting) = self.jobs.scopes.starting.get_mut(&job) else { return false };
         starting.asked = Some(now);
@@ -146,9 +139,6 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// True if the process of a job is in its scope; opens the scope then.
-    ///
-    /// # Errors
-    /// The process has ended, or its cgroup cannot be opened.
     fn arrive(&mut self, job: JobId) -> Result<bool, String> {
         let proc = self.host.proc();
         let record = self.jobs.records.get_mut(&job).ok_or("it is gone")?;
@@ -182,7 +172,6 @@ impl<K: KernFs> Agent<K> {
         Ok(true)
     }
 
-    /// Gives a job a cgroup of the agent's own, because systemd has none for it.
     fn go_without_scope(&mut self, job: JobId, why: &str, now: f64) {
         if self.jobs.scopes.starting.remove(&job).is_none() {
             return;
@@ -219,7 +208,6 @@ impl<K: KernFs> Agent<K> {
         Ok((cgroup, ineffective))
     }
 
-    /// Records values of a scope that systemd refused.
     fn note_refused(&mut self, job: JobId, settings: &[Setting], why: &str) {
         debug!("systemd changes nothing of the scope of job {job}: {why}");
         let record = self.jobs.records.get_mut(&job);

@@ -64,7 +64,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Ends a job that cannot start, and frees its worker.
     pub(super) fn give_up_job(&mut self, job: JobId, why: &str, now: f64) {
         debug!("job {job} does not start: {why}");
         let reason = format!("it cannot start: {why}");
@@ -89,7 +88,6 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    /// Tenant number and user of a job.
     fn node_of_job(&self, job: JobId) -> Result<(usize, u32), String> {
         let view = self.jobs.admission.job(job).ok_or("it is not known")?;
         let tenant = &view.request.tenant;
@@ -109,7 +107,6 @@ impl<K: KernFs> Agent<K> {
         Ok((cgroup, ineffective))
     }
 
-    /// Records the cgroup of a job, and limits its memory.
     pub(super) fn settle_in(
         &mut self,
         job: JobId,
@@ -163,14 +160,12 @@ impl<K: KernFs> Agent<K> {
         Ok(below.display().to_string())
     }
 
-    /// Converts a path below the root to a path below the mount.
     fn path_of(&self, below: &str) -> String {
         let layout = &self.host.layout;
         let tree = &layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)];
         tree.path_to(&tree.root.join(below))
     }
 
-    /// Assigns each running job as many CPUs as its width.
     pub(super) fn place_jobs(&mut self) {
         let Some(topology) = self.control.topology().cloned() else { return };
         let dialect = self.host.layout.dialect;
@@ -231,7 +226,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Writes the weights of jobs within their tenants.
     pub(super) fn weigh_jobs(&mut self) {
         for (job, weight) in place::changed_weights(&self.jobs, self.base.written.admission.running)
         {
@@ -246,7 +240,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Moves the process of a job into its cgroup.
     pub(super) fn enter(&mut self, job: JobId) -> Result<(), String> {
         let proc = self.host.proc();
         let pid = self.jobs.records.get(&job).ok_or("it is gone")?.process.pid;
@@ -357,7 +350,6 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// Enables the controllers of jobs in every cgroup from the root down to `below`.
 fn enable_down_to<K: KernFs>(
     enforcer: &mut Enforcer<'_, K>,
     below: &Path,

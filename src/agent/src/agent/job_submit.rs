@@ -17,7 +17,6 @@ use tenantd_varlink::jobs::SubmitParameters;
 /// Longest class or resource name, and longest shown part of a command, in characters.
 const NAME_MAX: usize = 64;
 const COMMAND_MAX: usize = 256;
-/// Most counted resources that one job requests.
 const UNITS_MAX: usize = 16;
 /// If more jobs wait, a new job learns its exact queue place only at the next tick.
 const PLACES_MAX: usize = 64;
@@ -64,7 +63,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Returns the new job; `None` if the process is part of a running job and was answered.
     fn try_submit(
         &mut self,
         ticket: Ticket,
@@ -97,7 +95,6 @@ impl<K: KernFs> Agent<K> {
         Ok(Some(job))
     }
 
-    /// Tenant of a job: the one that it names, or that of its user.
     fn tenant_of_job(&self, submission: &Submission) -> Result<String, CallError> {
         let own = self.tenant_of_user(submission.uid);
         let is_allowed = |path: &str| match &submission.allowed {
@@ -109,7 +106,7 @@ impl<K: KernFs> Agent<K> {
             let tenants: Vec<String> = leaves.map(|node| node.path.to_string()).collect();
             return match (own, &tenants[..], &submission.allowed) {
                 (Some(own), ..) => Ok(own),
-                // Not for administrators (`All`): they may use every tenant, so one leaf would be a coincidence.
+                // Not for administrators (`All`): they may use every tenant, so a single leaf says nothing.
                 (None, [only], Allowed::These(_)) => Ok(only.clone()),
                 (None, ..) => Err(CallError::NoOwnTenant { tenants }),
             };
@@ -153,7 +150,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Answers the clients of the last batch whose jobs wait.
     fn tell_last(&mut self, submitted: &[Submitted]) {
         let nr_waiting = self.jobs.admission.nr_waiting();
         let reasons = submitted.iter().map(|it| (it.job, self.jobs.admission.why(it.job)));
@@ -168,7 +164,6 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// Converts the parameters of a client to a request of the queue.
 fn request(parameters: &SubmitParameters, tenant: &str, user: u32) -> Result<Request, CallError> {
     let wrong = |parameter: &str| CallError::InvalidParameter { parameter: parameter.to_string() };
     let width = match (parameters.dop, parameters.max_dop) {

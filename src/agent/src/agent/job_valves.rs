@@ -9,13 +9,11 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_host::valve::{Valve, ValveError};
 
 impl<K: KernFs> Agent<K> {
-    /// Makes the job server of a job of user `uid`; `None` without a state directory.
     pub(super) fn make_valve(&self, job: JobId, uid: u32) -> Result<Option<Valve>, ValveError> {
         let dir = self.jobs.store.valve_dir(job);
         dir.map(|dir| Valve::create(&dir, uid, 0)).transpose()
     }
 
-    /// Opens the job server that an earlier agent made for a job.
     pub(super) fn find_valve(&self, job: JobId) -> Option<Valve> {
         let valve = Valve::open(&self.jobs.store.valve_dir(job)?);
         let log =
@@ -23,7 +21,6 @@ impl<K: KernFs> Agent<K> {
         valve.inspect_err(log).ok()
     }
 
-    /// Sets the tokens of every running job to its width.
     pub(super) fn set_valves(&mut self) {
         for view in self.jobs.admission.active() {
             let Phase::Running { dop, .. } = view.phase else { continue };

@@ -29,7 +29,6 @@ const LIST_SECONDS: f64 = 0.0005;
 const LINGERING_SECONDS: f64 = 1.0;
 
 impl<K: KernFs> Agent<K> {
-    /// Sends changes to each waiting client.
     pub(super) fn tell_waiting(&mut self, now: f64) {
         let outlooks = self.jobs.admission.outlooks(now);
         outlooks.iter().for_each(|outlook| self.jobs.tell(outlook, outlooks.len()));
@@ -93,9 +92,6 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Makes the kernel wake the agent for its jobs; `add` registers the descriptor to poll.
-    ///
-    /// # Errors
-    /// The process has no descriptors left.
     pub(crate) fn watch_jobs(
         &mut self,
         add: impl FnOnce(&Watch) -> io::Result<()>,
@@ -160,7 +156,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Applies the policy in force if it has changed.
     pub(super) fn renew_job_terms(&mut self, now: f64) {
         let nodes = self.control.tree().shared_nodes();
         let rules = terms::rules(&self.base.written);
@@ -181,7 +176,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Measures the memory shared by jobs.
     pub(super) fn measure_for_jobs(&mut self, now: f64) {
         let slots = self.reporter.trace().slots.max(1);
         let sample = match self.host.machine.sample(&mut self.host.kernel) {
@@ -201,7 +195,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Charges running jobs, and records the ended ones.
     fn charge_jobs(&mut self, now: f64) {
         self.remove_left_cgroups();
         let proc = self.host.proc();
@@ -276,7 +269,6 @@ impl<K: KernFs> Agent<K> {
         self.jobs.keep_changed();
     }
 
-    /// Forgets a job, and removes its cgroup and its job server.
     fn clear_away(&mut self, job: JobId) {
         self.jobs.forget_process(job);
         self.jobs.unkept.insert(job);
@@ -298,7 +290,6 @@ impl<K: KernFs> Agent<K> {
         self.jobs.left = left.filter_map(|cgroup| cgroup.end(kernel, layout)).collect();
     }
 
-    /// Adopts the jobs of an earlier agent, once.
     fn adopt_jobs(&mut self, now: f64) {
         let Some((kept, queue, number)) = self.jobs.store.take_up() else { return };
         if let Some(mut queue) = queue {

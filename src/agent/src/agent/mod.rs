@@ -6,7 +6,8 @@
 //! | `tick` | one tick |
 //! | [`attach`] | attaching running work to tenants |
 //! | `attached` | attached work across restarts |
-//! | [`jobs`], `job_submit`, `job_start`, `job_scope`, `job_valves`, `job_preempt` | jobs from submission to end; preemption |
+//! | [`jobs`], `job_submit`, `job_start`, `job_scope`, `job_valves` | jobs from submission to end |
+//! | `job_preempt` | preemption of running jobs |
 //! | `job_nested` | jobs submitted from within a job |
 //! | [`mode`] | switching between observe and enforce |
 //! | `ready` | the part of a reload that may fail |

@@ -35,10 +35,8 @@ pub enum ChangeError {
 }
 
 impl<K: KernFs> Agent<K> {
-    /// Switches to `mode`; returns the values that could not be restored.
-    ///
-    /// # Errors
-    /// The agent could not begin to enforce, and goes on observing.
+    /// Switches to `mode`; returns the values that could not be restored. On an error the agent goes on
+    /// observing.
     pub fn set_mode(&mut self, mode: Mode) -> Result<Vec<String>, ChangeError> {
         match (self.mode(), mode) {
             (Mode::Observe, Mode::Enforce) => {
@@ -57,7 +55,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Publishes the mode without waiting for the next tick.
     pub(crate) fn publish_mode(&mut self) {
         let mode = self.mode();
         self.reporter.amend(|status| status.mode = mode);
@@ -79,7 +76,6 @@ impl<K: KernFs> Agent<K> {
         restored
     }
 
-    /// Restores all entries of the journal, and empties it.
     fn put_journal_back(&mut self) -> Restored {
         let units = self.backends.take_manager();
         let HostAccess { kernel, machine, journal, notifier, .. } = &mut self.host;
@@ -99,10 +95,8 @@ impl<K: KernFs> Agent<K> {
         restored
     }
 
-    /// Takes the root for the tenants `nodes` at their `locations`, as at a start.
-    ///
-    /// # Errors
-    /// The host refused; the agent goes on observing.
+    /// Takes the root for the tenants `nodes` at their `locations`, as at a start. On an error the agent goes
+    /// on observing.
     pub(super) fn begin_enforcing(
         &mut self,
         nodes: &[TreeNode],
@@ -135,10 +129,8 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    /// Takes the root, unless it is taken already or the agent makes no cgroup for any node.
-    ///
-    /// # Errors
-    /// The host refused; all writes so far are in the journal.
+    /// Takes the root, unless it is taken already or the agent makes no cgroup for any node. On an error all
+    /// writes so far are in the journal.
     pub(super) fn take_root_for(
         &mut self,
         nodes: &[TreeNode],
@@ -162,7 +154,6 @@ impl<K: KernFs> Agent<K> {
         self.control.set(settings);
     }
 
-    /// Starts or stops writing values.
     fn set_enforcing(&mut self, is_enforcing: bool) {
         let settings = Settings { is_enforcing, ..self.control.settings().clone() };
         self.set(settings);

@@ -21,10 +21,8 @@ use tenantd_policy::model::{Policy, Tenant};
 /// Time between two looks at the names: while an answer is due, and otherwise.
 const SOON: Duration = Duration::from_secs(1);
 const SELDOM: Duration = Duration::from_secs(20);
-/// Most names with a finding each; the others are only counted.
 const FINDINGS_MAX: usize = 50;
 
-/// The first place in the policy with this name.
 #[derive(Clone, Debug)]
 struct Use {
     /// The tenant; `None` for the policy as a whole.
@@ -39,7 +37,6 @@ pub(super) struct Names {
     generation: u64,
     look_at: Duration,
     findings: Vec<Finding>,
-    /// Reason for not applying known numbers.
     pub(super) failure: Option<Finding>,
 }
 
@@ -95,7 +92,6 @@ impl Names {
         self.look_at = accounts.now() + if is_pending { SOON } else { SELDOM };
     }
 
-    /// Findings on unknown names, and on a service that does not answer.
     pub(super) fn findings(&self, accounts: &Accounts) -> impl Iterator<Item = Finding> + use<> {
         let stall = accounts.stall().map(|stall| {
             let what = format!(

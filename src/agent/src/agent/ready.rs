@@ -20,7 +20,6 @@ use tenantd_host::journal::{Entry, Mark};
 use tenantd_host::kernfs::KernFs;
 
 impl<K: KernFs> Agent<K> {
-    /// Prepares the host for `nodes`: completely, or not at all.
     pub(super) fn make_ready(
         &mut self,
         nodes: &[TreeNode],
@@ -45,7 +44,6 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    /// Restores the entries recorded since `mark`, and the earlier `controllers`.
     fn put_back_since(&mut self, mark: Mark, controllers: Vec<Entry>) {
         let undone = [&controllers, self.host.journal.since(mark)].concat();
         let proc = self.host.proc();

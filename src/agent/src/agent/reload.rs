@@ -38,10 +38,8 @@ use tenantd_policy::expand::Numbers;
 use tenantd_policy::model::{CpusPolicy, Mode, Policy};
 
 impl<K: KernFs> Agent<K> {
-    /// Applies `policy`, with its claims resolved; returns the values that could not be restored.
-    ///
-    /// # Errors
-    /// The policy needs something that a running agent cannot do; the old policy stays in force.
+    /// Applies `policy`, with its claims resolved; returns the values that could not be restored. On an error
+    /// the old policy stays in force.
     pub fn reload(
         &mut self,
         policy: Policy,
@@ -60,10 +58,8 @@ impl<K: KernFs> Agent<K> {
         Ok(failures)
     }
 
-    /// Applies `policy` with the numbers of its names; returns the values that could not be restored.
-    ///
-    /// # Errors
-    /// The host refuses the new tenants; the old policy stays in force.
+    /// Applies `policy` with the numbers of its names; returns the values that could not be restored. On an
+    /// error the old policy stays in force.
     pub(super) fn take_policy(
         &mut self,
         policy: Policy,
@@ -165,7 +161,6 @@ impl<K: KernFs> Agent<K> {
         failures
     }
 
-    /// Moves displaced processes back to the tenants that are still in the policy.
     pub(super) fn bring_home(&mut self) -> Result<(), EnforceError> {
         if self.backends.has_root() && !self.keeper.displaced().is_empty() {
             let (proc, nodes) = (self.host.proc(), self.control.tree().nodes());
@@ -186,7 +181,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Exchanges the policy; nodes that stay keep their state.
     fn install(
         &mut self,
         tree: Tree,

@@ -80,10 +80,7 @@ pub struct Agent<K> {
 impl<K: KernFs> Agent<K> {
     /// Finds the hierarchy of the host, restores the leftovers of a crashed agent, and takes the root.
     ///
-    /// It changes nothing of the tenants before the first tick.
-    ///
-    /// # Errors
-    /// See [`StartError`]. Nothing is left behind then.
+    /// It changes nothing of the tenants before the first tick. On an error nothing is left behind.
     pub fn start(
         mut kernel: K,
         policy: Policy,
@@ -156,14 +153,12 @@ impl<K: KernFs> Agent<K> {
         Ok(agent)
     }
 
-    /// Starts the search for users, units and cgroups of the policy's templates.
     fn want_found(&mut self) {
         let wants = self.wants(&self.base.written);
         let people = self.options.people.map(|read| read()).unwrap_or_default();
         self.backends.want(wants, &self.options.accounts, people);
     }
 
-    /// What began where, and to do what.
     fn first_words(&self) -> String {
         let host = nix::unistd::gethostname().unwrap_or_default();
         let layout = &self.host.layout;
@@ -178,19 +173,17 @@ impl<K: KernFs> Agent<K> {
         )
     }
 
-    /// Tells `witness` of every change of the control loop from now on; `None` ends that.
+    /// Reports every change of the control loop to `witness`; `None` stops that.
     pub fn record(&mut self, witness: Option<Box<dyn Witness>>) {
         self.control.record(witness);
     }
-
-    // --- queries ---
 
     /// The status of the last tick.
     pub fn status(&self) -> &Status {
         self.reporter.status()
     }
 
-    /// The status of the last tick, to be shared.
+    /// The status of the last tick, shared.
     pub fn shared_status(&self) -> Arc<Status> {
         Arc::clone(self.reporter.status())
     }
@@ -223,7 +216,6 @@ impl<K: KernFs> Agent<K> {
         &mut self.host.kernel
     }
 
-    /// Sets a finding that is published with each tick until it is withdrawn.
     pub(crate) fn set_notice(&mut self, notice: Option<Finding>) {
         self.reporter.set_notice(notice);
     }
@@ -263,17 +255,12 @@ impl<K: KernFs> Agent<K> {
         Arc::clone(&self.base.written)
     }
 
-    // --- stop ---
-
     /// Restores all values and returns the kernel.
     ///
     /// With `on_exit: keep` the values stay, and the journal stays with a note of it. The command that runs
     /// after every stop of a service then leaves them ([`leftover::restore_unless_kept`]); an explicit
-    /// `--restore` still works.
-    ///
-    /// # Errors
-    /// The journal could not be removed. Values that could not be restored are in [`Restored::failures`], and
-    /// stay in the journal.
+    /// `--restore` still works. Fails if the journal could not be removed. Values that could not be restored
+    /// are in [`Restored::failures`], and stay in the journal.
     pub fn stop(mut self) -> Result<(Restored, K), JournalError> {
         self.lift_bounds();
         // Also with `on_exit: keep`: a frozen job would stay frozen.

@@ -33,7 +33,6 @@ const STEP: usize = 32;
 /// Resolution of the read times of counters. Reading a hundred tenants takes less, so on most hosts a recording
 /// has only the times of ticks. The error of rates over one second is at most 0.4 %.
 const CLOCK_STEP: Duration = Duration::from_millis(4);
-/// Ticks between two counts of processes without a tenant.
 const LOST_TICKS: u64 = 5;
 
 impl<K: KernFs> Agent<K> {
@@ -159,7 +158,6 @@ impl<K: KernFs> Agent<K> {
         reporter.status()
     }
 
-    /// Opens missing cgroups, and looks for obstacles to the values.
     fn attach(&mut self, tick: u64, now: Duration, nr_max: usize, findings: &mut Vec<Finding>) {
         let is_enforcing = self.mode() == Mode::Enforce;
         self.take_names();
@@ -192,7 +190,6 @@ impl<K: KernFs> Agent<K> {
         }
         backends.find_users(tick);
         if self.take_found() {
-            // Users whose first processes were found in this tick.
             let Agent { host, backends, control, .. } = self;
             backends.attach_more(host, control.tree(), is_enforcing, nr_max);
             backends.look_again();
@@ -209,7 +206,6 @@ impl<K: KernFs> Agent<K> {
         findings.extend(keeper.lost().filter(|_| is_enforcing).cloned());
     }
 
-    /// Applies members that came or went, and the new ancestors of found units.
     fn grow(&mut self, is_enforcing: bool, findings: &mut Vec<Finding>) {
         if !self.backends.has_grown() {
             return;
@@ -237,7 +233,6 @@ impl<K: KernFs> Agent<K> {
         self.control.take_tree(tree, &kept, |_| false);
     }
 
-    /// Passes lost cgroups and results of actions to the control loop.
     fn take_in(&mut self, events: Events, findings: &mut Vec<Finding>) {
         findings.extend(events.findings);
         for outcome in events.outcomes {
@@ -248,7 +243,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Reads the input of a step.
     fn sample(&mut self, now: Duration, host: HostSample, findings: &mut Vec<Finding>) -> Input {
         let topology = match self.backends.topology(&mut self.host) {
             Ok(topology) => topology,
@@ -271,7 +265,6 @@ impl<K: KernFs> Agent<K> {
         Input { now, host, nodes, topology, above }
     }
 
-    /// Time since `begin` on the kernel's clock, in whole steps.
     fn since(&self, begin: Duration) -> Duration {
         let steps =
             self.host.kernel.clock().saturating_sub(begin).as_nanos() / CLOCK_STEP.as_nanos();
@@ -323,7 +316,6 @@ impl<K: KernFs> Agent<K> {
         input
     }
 
-    /// Handles a changed set of CPUs, or the first one.
     fn note_topology(&mut self, topology: &Topology) {
         match self.control.topology() {
             Some(_) => info!(cpus = %topology.usable(), "the usable CPUs changed"),
@@ -334,7 +326,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Records foreign values that are accepted from now on.
     fn leave_to_others(&mut self, decision: &Decision, findings: &mut Vec<Finding>) {
         if !self.control.settings().leaves_drift() {
             return;
@@ -349,7 +340,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Executes the decision, or about `nr_max` writes of each kind.
     fn apply(&mut self, tick: u64, actions: &[Action], nr_max: usize, findings: &mut Vec<Finding>) {
         let Agent { host, backends, control, keeper, .. } = self;
         let (tree, states) = (control.tree(), control.states());

@@ -11,7 +11,6 @@ use tenantd_host::kernfs::{DirId, KernFs};
 use tenantd_host::machine::Machine;
 use tenantd_host::notify::Notifier;
 
-/// Handles needed to change the host and to undo the change.
 #[derive(Debug)]
 pub(crate) struct HostAccess<K> {
     pub(crate) kernel: K,
@@ -22,16 +21,13 @@ pub(crate) struct HostAccess<K> {
     pub(crate) pins: bool,
     /// Cgroups above tenants that get weights and protection.
     pub(crate) governs_above: GovernedAbove,
-    /// True if the policy limits the processes of any tenant or group.
     pub(crate) limits_pids: bool,
     /// True if a value that others changed since it was read is left alone.
     pub(crate) leaves_drift: bool,
-    /// Service manager that gets watchdog notifications during long changes.
     pub(crate) notifier: Arc<Notifier>,
 }
 
 impl<K: KernFs> HostAccess<K> {
-    /// Enforcer of changes, journal first.
     pub(crate) fn enforcer(&mut self) -> Enforcer<'_, K> {
         Enforcer {
             kernel: &mut self.kernel,

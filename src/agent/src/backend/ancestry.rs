@@ -13,8 +13,8 @@
 //!   agent writes those that are not units.
 //! - A cgroup that went keeps its last place, so that a restart changes nothing. A unit above stays until a
 //!   reload, even with nothing below it; other cgroups go with the last tenant in them.
-//! - On a cgroup v1 host with systemd, and if the policy says so, only the slice of all tenants is an ancestor,
-//!   and only if a tenant is a slice. Cgroup v1 has no protection to govern, so it needs ancestors only for a
+//! - On a cgroup v1 host with systemd, or at the request of the policy, only the slice of all tenants is an
+//!   ancestor, and only if a tenant is a slice. Cgroup v1 has no protection to govern, so it needs ancestors only for a
 //!   cgroup in place.
 
 use std::collections::HashMap;
@@ -26,13 +26,11 @@ use tenantd_host::cgroup::{Dialect, Facet, Layout};
 use tenantd_host::systemd::slice_name::TOP;
 use tenantd_policy::unit_path::units_of;
 
-/// Cgroups governed above those of tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GovernedAbove {
     Nothing,
     /// Units of systemd, and the other cgroups above those that the policy names.
     Units,
-    /// Every cgroup: systemd does not run this host.
     Cgroups,
 }
 
@@ -109,7 +107,6 @@ pub(crate) fn tree(
     Tree::below(nodes, parents, members, ancestry.ancestors)
 }
 
-/// True if any tenant is a slice.
 pub(super) fn has_slices(locations: &[Location]) -> bool {
     let is_slice = |location: &Location| match location {
         Location::Slice(_) => true,
@@ -136,7 +133,6 @@ fn direct_group(nodes: &[TreeNode], locations: &[Location], number: usize) -> Op
     nodes[number].parent.filter(|group| locations[*group] == Location::Direct)
 }
 
-/// Root of the agent in the cpu tree, below the mount.
 fn root_from_mount(layout: &Layout) -> String {
     let tree = layout.tree(Facet::Cpu).map(|tree| &layout.trees[tree]);
     tree.map_or_else(|| "/".to_string(), |tree| tree.path_to(&tree.root))
@@ -154,7 +150,6 @@ struct Ancestry {
     has_protection: bool,
     /// Cgroup in which the agent makes others; it contains no foreign ones.
     root: String,
-    /// Number of the first ancestor.
     first: usize,
     /// Cgroups outside the root that are nodes or members: number, and true if it is a tenant's and not a
     /// group's.
@@ -192,8 +187,8 @@ impl Ancestry {
         dir.and_then(|dir| self.above(dir, dir)).unwrap_or(CgroupParent::Unknown)
     }
 
-    /// Nearest governed cgroup at or above `dir`. Ancestors are governed up to `governed`, which is `dir` or
-    /// above it; `None` if none is known.
+    /// Returns the nearest known cgroup at or above `dir`, or else the ancestor `governed` (`dir` or above it).
+    /// `None` if nothing is governed and none is known.
     fn above(&mut self, dir: &str, governed: &str) -> Option<CgroupParent> {
         let ups = || std::iter::successors(Some(dir), |up| dir_of(up));
         for up in ups() {

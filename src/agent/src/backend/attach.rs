@@ -79,7 +79,6 @@ impl Backends {
         events
     }
 
-    /// Continues the search for cgroups that match patterns.
     pub(crate) fn discover<K: KernFs>(&mut self, host: &mut HostAccess<K>, tree: &Tree, tick: u64) {
         let places = &self.places[..tree.nodes().len()];
         let locations = || places.iter().map(|place| &place.location);
@@ -92,7 +91,6 @@ impl Backends {
         self.look_for_rest(host, tree, tick);
     }
 
-    /// Continues the search for cgroups that no tenant claims.
     fn look_for_rest<K: KernFs>(&mut self, host: &mut HostAccess<K>, tree: &Tree, tick: u64) {
         let places = &self.places[..tree.nodes().len()];
         if !places.iter().any(|place| place.location.is_rest()) {
@@ -114,12 +112,10 @@ impl Backends {
         self.rest.claimed = Some(claimed);
     }
 
-    /// True if the last pass over the agent's own cgroups is not complete.
     pub(crate) fn has_more_to_attach(&self) -> bool {
         self.pass.is_some()
     }
 
-    /// True if this pass has yet to open the cgroup of the node.
     pub(crate) fn is_pending(&self, number: usize) -> bool {
         self.pass.is_some_and(|next| number >= next) && !self.is_present(number)
     }
@@ -153,9 +149,6 @@ impl Backends {
     }
 
     /// Opens, and makes if needed, the agent's own cgroup with this number.
-    ///
-    /// # Errors
-    /// The cgroup cannot be made.
     pub(crate) fn open_own<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -169,10 +162,6 @@ impl Backends {
         }
     }
 
-    /// Moves a process into the open cgroup with this number.
-    ///
-    /// # Errors
-    /// The journal or the kernel refused.
     pub(crate) fn join<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -302,7 +291,6 @@ impl Backends {
         }
     }
 
-    /// Gives up the cgroup of a node and reports the reason.
     pub(super) fn lose<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,

@@ -39,7 +39,6 @@ use tenantd_host::systemd::UnitManager;
 use tenantd_host::systemd::slice_name::TOP;
 use tenantd_policy::rest::Claimed;
 
-/// A node whose cgroup went away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
     pub(crate) number: usize,
@@ -47,7 +46,6 @@ pub(crate) struct Loss {
     pub(crate) keeps_left: bool,
 }
 
-/// Events at the places during an operation.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     pub(crate) findings: Vec<Finding>,
@@ -60,28 +58,22 @@ pub(crate) struct Backends {
     pub(super) places: Vec<Place>,
     /// Number at which the pass over the agent's own cgroups continues; `None` when it is complete.
     pub(super) pass: Option<usize>,
-    /// Failures to open the agent's own cgroups, by number.
     pub(super) unattached: BTreeMap<usize, Finding>,
     pub(super) systemd: Systemd,
     pub(super) members: Members,
     /// Cgroups that no tenant claims.
     pub(super) rest: Rest,
-    /// Finds of the templates.
     pub(super) finds: Finds,
     /// Found cgroups in place, below the mount.
     found: BTreeSet<String>,
-    /// True if `found` has grown.
     has_moved: bool,
     pub(super) claim_rules: ClaimRules,
-    /// Root of the direct cgroups, while it is taken.
     pub(super) root: Option<DirId>,
     pub(super) inventory: CpuInventory,
     pub(super) search: Search,
     /// Processes that an observer counts and does not move.
     pub(super) unmoved: Unmoved,
-    /// Decided values of the last tick that are not written yet.
     pub(super) backlog: Backlog,
-    /// True if processes have yet to be moved into cpusets.
     pub(super) has_unjoined: bool,
     /// Limits above the direct cgroups, at the last reading.
     pub(super) above: AncestorBounds,
@@ -118,20 +110,15 @@ impl Backends {
         }
     }
 
-    // --- state ---
-
-    /// Locations of the policy's nodes.
     pub(crate) fn locations(&self, tree: &Tree) -> Vec<Location> {
         let places = &self.places[..tree.nodes().len()];
         places.iter().map(|place| place.location.clone()).collect()
     }
 
-    /// True if the agent makes any cgroup.
     pub(crate) fn has_direct(&self) -> bool {
         self.places.iter().any(|place| place.location.is_made())
     }
 
-    /// Owners of the cgroups, as text.
     pub(crate) fn owners(&self) -> &'static str {
         let has_units = self.places.iter().any(|place| place.location.is_of_systemd());
         match (self.has_direct(), has_units) {
@@ -149,7 +136,6 @@ impl Backends {
         self.places[number].cgroup.is_some()
     }
 
-    /// True if the cgroup of the node is in the tree that holds the files of `knob`.
     pub(crate) fn has<K>(&self, host: &HostAccess<K>, number: usize, knob: Knob) -> bool {
         self.places[number].has(&host.layout, knob)
     }
@@ -256,8 +242,6 @@ impl Backends {
         self.systemd.time = now;
     }
 
-    // --- across reloads and changes of mode ---
-
     /// Closes every cgroup, so that the next tick makes and opens those needed by then.
     pub(crate) fn close_all(&mut self, kernel: &mut impl KernFs) {
         self.places.iter_mut().for_each(|place| place.close(kernel));
@@ -266,7 +250,6 @@ impl Backends {
         (self.backlog, self.has_unjoined) = (Backlog::default(), false);
     }
 
-    /// Forgets the state of all units.
     pub(crate) fn restart_units(&mut self, kernel: &impl KernFs) {
         self.members.miss_answers();
         self.systemd.restart(kernel, &self.places);
@@ -351,8 +334,6 @@ impl Backends {
         tree.cgroups_of(node).find(is_own)
     }
 
-    // --- ancestors ---
-
     /// Known members of tenants at these locations. Ancestors of others in the tree `before` stay.
     pub(crate) fn members_at(
         &self,
@@ -376,7 +357,6 @@ impl Backends {
             && tree.members().all(|(other, member)| other != number || !member.is_attached)
     }
 
-    /// Cgroups claimed by tenants at these locations and by members.
     pub(super) fn claimed(
         &self,
         locations: &[Location],
@@ -434,7 +414,6 @@ impl Backends {
         Some((grown, kept))
     }
 
-    /// Takes a tree of the same policy with these locations: number `n` becomes `kept[n]` and keeps its cgroup.
     pub(crate) fn take_grown(
         &mut self,
         kernel: &mut impl KernFs,
@@ -452,7 +431,6 @@ impl Backends {
         self.pass = next.map(|next| next.min(nr_nodes));
     }
 
-    /// Findings on processes that could not be claimed, or are claimed by owner and stay where they are.
     pub(crate) fn claim_findings(&self) -> impl Iterator<Item = &Finding> {
         self.search.findings()
     }
@@ -462,7 +440,6 @@ impl Backends {
         self.search.moves(tree.nodes())
     }
 
-    /// Processes moved since the agent started.
     pub(crate) fn nr_moves(&self) -> u64 {
         self.search.nr_moves
     }
@@ -471,8 +448,6 @@ impl Backends {
     pub(crate) fn nr_owed_searches(&self) -> usize {
         self.search.owed()
     }
-
-    // --- the root ---
 
     pub(crate) fn has_root(&self) -> bool {
         self.root.is_some()
@@ -489,7 +464,6 @@ impl Backends {
         }
     }
 
-    /// Rules by which processes are moved.
     pub(crate) fn claim_rules(&self) -> &[ClaimRule] {
         self.claim_rules.all()
     }

@@ -9,11 +9,9 @@ use std::collections::VecDeque;
 
 use tenantd_control::plan::Action;
 
-/// The remaining actions of the last tick.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     actions: VecDeque<Action>,
-    /// Consecutive ticks that found actions left.
     nr_behind: u32,
 }
 
@@ -36,7 +34,6 @@ impl Backlog {
         self.actions.iter()
     }
 
-    /// Removes and returns at most `nr_max` actions.
     pub(super) fn take(&mut self, nr_max: usize) -> Vec<Action> {
         let nr = nr_max.min(self.actions.len());
         self.actions.drain(..nr).collect()

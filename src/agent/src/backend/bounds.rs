@@ -25,7 +25,6 @@ pub(super) fn read<K: KernFs>(host: &mut HostAccess<K>) -> AncestorBounds {
     bounds
 }
 
-/// Limit of one cgroup in the tree of `knob`, if any.
 pub(crate) fn limit_at<K: KernFs>(
     host: &mut HostAccess<K>,
     path: &Path,

@@ -7,10 +7,8 @@ use tenantd_control::tree::TreeNode;
 use tenantd_core::kernel_text::text_of_path;
 use tenantd_host::claiming::{Stay, StayPlace};
 
-/// Most cgroups of one tenant named in findings; the others are counted.
 pub(super) const PLACES_MAX: usize = 16;
 
-/// Findings on these processes, by tenant.
 pub(super) fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for stays in stays.chunk_by(|a, b| a.node == b.node) {
@@ -48,7 +46,6 @@ pub(super) fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
     findings
 }
 
-/// First of these cgroups as text, and the number of further ones.
 pub(super) fn named<P: AsRef<Path>>(cgroups: impl ExactSizeIterator<Item = P>) -> String {
     let rest = cgroups.len().saturating_sub(PLACES_MAX);
     let first = cgroups.take(PLACES_MAX).map(|path| text_of_path(path.as_ref()));

@@ -40,7 +40,6 @@ pub fn numbers(policy: &Policy, accounts: &Accounts) -> Numbers {
 pub fn rules_of(policy: &Policy, numbers: &Numbers) -> Vec<ClaimRule> {
     let locations = location::locations(policy, numbers, UserSlices::Unknown);
     let mut rules = Vec::new();
-    // Leaves are in the order of the nodes.
     let nodes = tree::flatten(policy);
     let leaves = nodes.iter().enumerate().filter(|(_, node)| node.is_leaf);
     for ((node, _), (_, tenant)) in leaves.zip(policy.leaves()) {
@@ -109,7 +108,6 @@ fn claims(tenant: &Tenant) -> bool {
     !(matches.cgroups.is_empty() && matches.users.is_empty() && matches.groups.is_empty())
 }
 
-/// Rule of one tenant. The agent reports names without a number.
 fn resolve(tenant: &Tenant, node: usize, known: &Numbers) -> ClaimRule {
     let cgroups = tenant.matches.cgroups.clone();
     if !tenant.matches.in_place().is_empty() {
@@ -121,28 +119,22 @@ fn resolve(tenant: &Tenant, node: usize, known: &Numbers) -> ClaimRule {
     ClaimRule { node, cgroups, uids, gids, moves, ..ClaimRule::default() }
 }
 
-/// Adds the units of its tenant to each rule.
 fn settle(rules: &mut [ClaimRule], locations: &[Location]) {
     for rule in rules {
         rule.homes = locations[rule.node].homes();
     }
 }
 
-/// Parts in which all processes are searched.
 const PARTS: usize = 5;
 /// Most new processes checked in one tick, beside those of its part.
 const NEW_MAX: usize = 256;
 
-/// The search for processes that the policy assigns to tenants.
 #[derive(Debug)]
 pub(super) struct Search {
-    /// Next part.
     next: usize,
     /// Selects the settled processes to check with the next part.
     turn: usize,
-    /// Parts not yet searched under the rules in force.
     owed: usize,
-    /// The interrupted part.
     part: Option<Part>,
     /// Processes found in tenants at the last check, in ascending order of pid.
     settled: Vec<u32>,
@@ -152,26 +144,19 @@ pub(super) struct Search {
     users: BTreeSet<u32>,
     /// Processes of users without a tenant, by user.
     strangers: BTreeMap<u32, Vec<u32>>,
-    /// Processes to check with the next part.
     urgent: BTreeSet<u32>,
-    /// Failures of each part.
     failures: [Vec<Finding>; PARTS],
-    /// Finds of each part.
     found: [Found; PARTS],
-    /// Findings on `found`.
     described: Vec<Finding>,
-    /// Processes moved since the agent started.
     pub(super) nr_moves: u64,
     /// Number of records of moved processes above which those of ended processes are dropped.
     pub(super) forget_at: usize,
 }
 
-/// A part of all processes during its search.
 #[derive(Debug, Default)]
 pub(super) struct Part {
     /// All processes at its begin, in ascending order of pid.
     pub(super) known: Vec<u32>,
-    /// Remaining processes of the part.
     pub(super) left: std::vec::IntoIter<u32>,
     pub(super) failures: Vec<Finding>,
     pub(super) found: Found,
@@ -201,7 +186,6 @@ impl Default for Search {
 }
 
 impl Search {
-    /// Starts again, with other rules or in another mode.
     pub(super) fn restart(&mut self) {
         let (nr_moves, forget_at) = (self.nr_moves, self.forget_at);
         *self = Search { nr_moves, forget_at, ..Search::default() };
@@ -218,7 +202,6 @@ impl Search {
         }
     }
 
-    /// Parts not completely searched under the rules in force.
     pub(super) fn owed(&self) -> usize {
         self.owed.max(usize::from(self.part.is_some()))
     }
@@ -248,12 +231,10 @@ impl Search {
         Part { known: all, left: left.into_iter(), ..Part::default() }
     }
 
-    /// True if process `pid` belongs to the present part.
     pub(super) fn is_of_part(&self, pid: u32) -> bool {
         pid as usize % PARTS == self.next
     }
 
-    /// Records the users of processes that are in no tenant.
     pub(super) fn note_users(&mut self, users: &[(u32, Option<u32>)]) {
         for (uid, stranger) in users {
             self.users.insert(*uid);
@@ -263,7 +244,6 @@ impl Search {
         }
     }
 
-    /// Users whose processes were checked since the last call.
     pub(super) fn take_users(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.users)
     }
@@ -283,13 +263,11 @@ impl Search {
         self.part = Some(part);
     }
 
-    /// Records processes that are in tenants.
     pub(super) fn settle(&mut self, inside: &[u32]) {
         self.settled.extend(inside);
         self.settled.sort_unstable();
     }
 
-    /// Counts the processes that were moved in a part, and logs their origins.
     pub(super) fn note_moves(&mut self, moved: &Origins, nodes: &[TreeNode]) {
         for (node, cgroups) in moved {
             let nr: usize = cgroups.values().sum();
@@ -305,7 +283,6 @@ impl Search {
         }
     }
 
-    /// Processes found outside of the tenants that claim them.
     pub(super) fn moves(&self, nodes: &[TreeNode]) -> Vec<MoveStatus> {
         let mut all = Origins::new();
         for (node, cgroups) in self.found.iter().flat_map(|found| &found.origins) {
@@ -332,7 +309,6 @@ impl Search {
         moves
     }
 
-    /// Stores the result of a part; `found` is `None` if it could not be read.
     pub(super) fn note(
         &mut self,
         failures: Vec<Finding>,
@@ -362,12 +338,10 @@ impl Search {
     }
 }
 
-/// Finds of one part.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Found {
     /// Processes that are claimed by owner and stay where they are.
     stays: Vec<Stay>,
-    /// Cgroups from which processes are moved.
     origins: Origins,
     /// False if an observer only would move them.
     pub(super) is_enforcing: bool,
@@ -401,15 +375,12 @@ fn renumbered(origins: Origins, kept: &[Option<usize>]) -> Origins {
     origins.filter_map(|(node, cgroups)| Some((kept[node]?, cgroups))).collect()
 }
 
-/// Number of processes from each cgroup, by node.
 pub(super) type Origins = BTreeMap<usize, BTreeMap<PathBuf, usize>>;
 
-/// Counts the cgroup of a process in one of the trees.
 pub(super) fn note_origin(origins: &mut Origins, claim: &Claim, tree: usize) {
     *origins.entry(claim.node).or_default().entry(claim.from[tree].clone()).or_default() += 1;
 }
 
-/// Sums the stays of all parts by node and place.
 fn sum<'a>(parts: impl Iterator<Item = &'a Stay>) -> Vec<Stay> {
     let mut all: Vec<Stay> = parts.cloned().collect();
     all.sort_by(|a, b| (a.node, &a.place).cmp(&(b.node, &b.place)));

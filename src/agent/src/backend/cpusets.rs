@@ -19,7 +19,6 @@ use tenantd_host::topology::{self, ReadTopologyError};
 
 const SYSFS: &str = "/sys";
 
-/// CPUs at the last reading of the topology.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CpuInventory {
     online: Option<CpuSet>,
@@ -29,9 +28,6 @@ pub(super) struct CpuInventory {
 
 impl CpuInventory {
     /// Reads the topology if the set of online or allowed CPUs has changed.
-    ///
-    /// # Errors
-    /// The CPUs cannot be read.
     pub(super) fn refresh<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -57,16 +53,12 @@ fn allowed_in_root<K: KernFs>(host: &mut HostAccess<K>) -> Option<CpuSet> {
     allowed.ok().flatten().filter(|allowed| !allowed.is_empty())
 }
 
-/// True if processes must be moved into a cpuset separately.
 pub(super) fn needs_joining<K: KernFs>(host: &HostAccess<K>) -> bool {
     host.layout.dialect == Dialect::Legacy && host.pins
 }
 
 /// In cgroup v1, moves the processes in the other cgroups of tenant `name` into its cpuset; returns their
 /// number.
-///
-/// # Errors
-/// The journal or the kernel refused.
 pub(super) fn join<K: KernFs>(
     host: &mut HostAccess<K>,
     place: &mut Place,

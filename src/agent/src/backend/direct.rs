@@ -23,7 +23,6 @@ use tenantd_host::process::{self, Claim};
 /// Number of moved processes at which records of ended ones are dropped; doubled each time.
 const MOVED_MAX: usize = 1024;
 
-/// Opens the cgroup of the node or member called `name`; makes a missing one if the agent enforces.
 pub(super) fn attach<K: KernFs>(
     host: &mut HostAccess<K>,
     place: &mut Place,
@@ -121,7 +120,6 @@ pub(super) fn look_for<K: KernFs>(
     search.note(part.failures, Some(part.found), nodes);
 }
 
-/// Claims on at most `nr_max` remaining processes of a part.
 fn find<K: KernFs>(
     host: &mut HostAccess<K>,
     rules: &ClaimRules,
@@ -168,7 +166,6 @@ fn begin<K: KernFs>(
     Ok(Part { failures, ..search.begin_part(own, pids, rules.finds_users.is_some()) })
 }
 
-/// Claims processes started during the search of a part.
 fn claim_children<K: KernFs>(
     host: &mut HostAccess<K>,
     places: &mut [Place],
@@ -193,7 +190,6 @@ fn claim_children<K: KernFs>(
     }
 }
 
-/// Moves the claimed processes of tenants whose cgroups are open.
 fn carry_out<K: KernFs>(
     host: &mut HostAccess<K>,
     places: &mut [Place],

@@ -26,13 +26,10 @@ use tenantd_policy::pattern;
 
 /// Least ticks that an ended member stays.
 pub(super) const LINGER_TICKS: u64 = 30;
-/// Cgroups whose children are listed in one tick.
 const LISTINGS_A_TICK: usize = 64;
-/// Matches added, and so opened, in one tick.
 const NEW_A_TICK: usize = 64;
 /// The pause between two rounds grows by one tick for this many cgroups.
 const CGROUPS_A_TICK: usize = 100;
-/// Most matches of one pattern.
 const MATCHES_MAX: usize = 1000;
 
 #[derive(Debug, Default)]
@@ -40,7 +37,6 @@ pub(super) struct Discovery {
     /// Found members of each pattern, as units or by path, with the tick in which each was last seen.
     matches: BTreeMap<String, BTreeMap<String, u64>>,
     searches: Vec<Search>,
-    /// Search whose turn is next.
     turn: usize,
     /// True if the patterns are those in force.
     is_current: bool,
@@ -49,7 +45,6 @@ pub(super) struct Discovery {
 /// Index of a pattern, and its names reached so far by a path.
 type Reached = (usize, Vec<usize>);
 
-/// The search from one cgroup downwards.
 #[derive(Debug, Default)]
 struct Search {
     dir: String,
@@ -59,10 +54,8 @@ struct Search {
     /// Cgroups whose children are still to be listed, each with the patterns that may match below it.
     left: VecDeque<(String, Vec<Reached>)>,
     nr_listed: usize,
-    /// True if matches were left for the next round.
     is_partial: bool,
     findings: Vec<(Code, String)>,
-    /// Findings of the last round.
     told: Vec<(Code, String)>,
 }
 
@@ -74,12 +67,10 @@ struct Pattern {
     is_template: bool,
     /// True if the agent writes the files of units too.
     is_direct: bool,
-    /// Matches beyond the limit.
     nr_beyond: usize,
 }
 
 impl Discovery {
-    /// Members of a pattern, by name.
     pub(super) fn of(&self, pattern: &str) -> impl Iterator<Item = &str> {
         let matches = self.matches.get(&key(pattern, false));
         matches.into_iter().flat_map(BTreeMap::keys).map(String::as_str)
@@ -91,7 +82,6 @@ impl Discovery {
         matches.into_iter().flat_map(BTreeMap::keys).map(String::as_str)
     }
 
-    /// Findings on the patterns of a tenant.
     pub(super) fn findings(&self, tenant: &str, sources: &Sources) -> Vec<Finding> {
         let is_its = |pattern: &Pattern| sources.cgroup_patterns.contains(&pattern.text);
         let searches = self.searches.iter().filter(|search| !search.told.is_empty());
@@ -188,7 +178,6 @@ impl Discovery {
     }
 }
 
-/// Key of the matches of a pattern.
 fn key(pattern: &str, is_template: bool) -> String {
     format!("{}{pattern}", if is_template { "each " } else { "" })
 }
@@ -225,7 +214,6 @@ fn take_in(
 }
 
 impl Search {
-    /// Returns the next cgroup to list; `None` while the search pauses.
     fn next(&mut self, tick: u64) -> Option<(String, Vec<Reached>)> {
         if self.left.is_empty() {
             if tick < self.next_at {
@@ -281,7 +269,6 @@ impl Search {
         matches
     }
 
-    /// Ends a round; returns true if matches went.
     fn end(&mut self, matches: &mut BTreeMap<String, BTreeMap<String, u64>>, tick: u64) -> bool {
         let pause = self.nr_listed / CGROUPS_A_TICK;
         self.next_at = tick + 1 + if self.is_partial { 0 } else { pause as u64 };
@@ -306,7 +293,6 @@ impl Search {
     }
 }
 
-/// Names of the children of the cgroup at `path`, in the cpu hierarchy.
 pub(super) fn list<K: KernFs>(
     host: &mut HostAccess<K>,
     path: &str,

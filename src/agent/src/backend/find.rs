@@ -14,7 +14,6 @@ use tenantd_policy::accounts::people::People;
 use tenantd_policy::expand::Found;
 
 impl Backends {
-    /// Sets the targets of the templates.
     pub(crate) fn want(&mut self, wants: Wants, accounts: &Accounts, people: People) {
         self.finds.people = people;
         // Processes without a tenant may belong to a user who is found now.
@@ -51,7 +50,6 @@ impl Backends {
         self.claim_rules.known_users = self.finds.users().into_keys().collect();
     }
 
-    /// Makes the next search check the processes of users who became tenants.
     pub(crate) fn look_again(&mut self) {
         self.search.look_again(|uid| self.claim_rules.has_user(uid));
     }
@@ -70,7 +68,6 @@ impl Backends {
         Found { users: self.finds.users(), units, cgroups: cgroups.collect(), people }
     }
 
-    /// True if a find came or went since the last call.
     pub(crate) fn has_found(&mut self) -> bool {
         let has_units = std::mem::take(&mut self.members.has_changed_for_each);
         std::mem::take(&mut self.finds.has_changed) | has_units

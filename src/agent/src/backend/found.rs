@@ -33,21 +33,16 @@ const PROCESS_TICKS: u64 = 10;
 /// The slice of all users (systemd.special(7)).
 const ALL_USERS_SLICE: &str = "/user.slice";
 
-/// Targets of a policy's templates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wants {
-    /// True to look for users by their slices.
     pub(super) slices: bool,
-    /// True to look for users by their processes.
     pub(super) processes: bool,
-    /// Units by name or pattern.
     pub(super) units: BTreeSet<String>,
     /// Cgroups by path or pattern, with the group that they become tenants of.
     pub(super) cgroups: Vec<(String, Sources)>,
 }
 
 impl Wants {
-    /// Targets of all templates, on a host with or without user slices.
     pub(crate) fn of(policy: &Policy, slices: UserSlices) -> Wants {
         let mut wants = Wants::default();
         for tenant in &policy.tenants {
@@ -81,7 +76,6 @@ impl Wants {
     }
 }
 
-/// Ticks to wait for the account of a new user.
 const LOOK_UP_TICKS: u64 = 1;
 /// Time after which answers about accounts may have expired.
 const REVIEW: Duration = Duration::from_secs(20);
@@ -98,7 +92,6 @@ struct Seen {
 }
 
 impl Seen {
-    /// Applies an answer about the account; returns true if anything has changed.
     fn take(&mut self, answer: Answer<User>) -> bool {
         let was_there = std::mem::replace(&mut self.is_there, true);
         let (name, groups) = match answer {
@@ -128,7 +121,6 @@ pub(super) struct Finds {
 }
 
 impl Finds {
-    /// Sets the targets; finds of unchanged targets stay.
     pub(super) fn want(&mut self, wants: Wants, accounts: Accounts) {
         (self.accounts, self.look_at) = (accounts, Default::default());
         for user in self.users.values_mut() {
@@ -140,7 +132,6 @@ impl Finds {
         self.has_changed = true;
     }
 
-    /// Users present now or a moment ago.
     pub(super) fn users(&self) -> BTreeMap<u32, FoundUser> {
         let users = self.users.iter().filter(|(_, user)| user.is_there);
         let found =
@@ -186,7 +177,6 @@ impl Finds {
         }
         let names = match list(host, ALL_USERS_SLICE) {
             Ok(names) => names,
-            // No user is logged in.
             Err(error) if error.is_gone() => Vec::new(),
             Err(error) => {
                 let what = format!("users that come and go are not seen: {error}");
@@ -206,7 +196,6 @@ impl Finds {
         None
     }
 
-    /// Records users who have processes.
     pub(super) fn see_processes(&mut self, uids: impl IntoIterator<Item = u32>, tick: u64) {
         for uid in uids {
             self.user(uid, tick).process_at = Some(tick);

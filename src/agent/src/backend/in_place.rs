@@ -11,9 +11,6 @@ use tenantd_host::cgroup::Cgroup;
 use tenantd_host::kernfs::KernFs;
 
 /// Opens the cgroup of `place` at `path`, below the mount.
-///
-/// # Errors
-/// The cgroup is missing, or cannot be opened.
 pub(super) fn attach<K: KernFs>(
     host: &mut HostAccess<K>,
     place: &mut Place,

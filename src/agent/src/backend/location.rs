@@ -19,7 +19,6 @@ use tenantd_policy::model::{OwnerChoice, Policy, Tenant};
 use tenantd_policy::pattern;
 use tenantd_policy::unit_path::{USER_SLICES, slice_of_user, unit_at};
 
-/// Location of the cgroup of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
     /// Below the agent's root: made and written by the agent.
@@ -28,25 +27,20 @@ pub(crate) enum Location {
     Made(String),
     /// A slice of systemd that is started if it is missing.
     Slice(String),
-    /// A unit that exists without the agent.
     Unit(String),
     /// A cgroup that exists without agent and systemd, by its path below the mount. The agent writes its files.
     InPlace(String),
-    /// A unit above those of tenants.
     Above(String),
-    /// Several units and cgroups, which may come and go.
     Members(Sources),
     /// A cgroup above those of tenants that is not a unit, by its path below the mount. The agent writes its
     /// files.
     AboveInPlace(String),
-    /// A node without a cgroup.
     Nowhere,
     /// No cgroup, for this reason.
     Unknown(String),
 }
 
 impl Location {
-    /// The unit, if systemd owns the cgroup.
     pub(crate) fn unit(&self) -> Option<&str> {
         match self {
             Location::Slice(unit) | Location::Unit(unit) | Location::Above(unit) => Some(unit),
@@ -60,7 +54,6 @@ impl Location {
         }
     }
 
-    /// Path below the mount of a cgroup that is written in place.
     pub(crate) fn in_place(&self) -> Option<&str> {
         match self {
             Location::InPlace(path) | Location::AboveInPlace(path) => Some(path),
@@ -92,7 +85,6 @@ impl Location {
         self.is_of_systemd() || matches!(self, Location::InPlace(_) | Location::Members(_))
     }
 
-    /// True if the agent makes any of its cgroups.
     pub(crate) fn is_made(&self) -> bool {
         match self {
             Location::Members(sources) => sources.made.is_some(),
@@ -100,7 +92,6 @@ impl Location {
         }
     }
 
-    /// True for a single cgroup that the agent makes.
     pub(crate) fn is_below_root(&self) -> bool {
         matches!(self, Location::Direct | Location::Made(_))
     }
@@ -151,7 +142,6 @@ impl Location {
         Location::Members(sources)
     }
 
-    /// True if any of its cgroups may be in place.
     pub(super) fn may_be_in_place(&self) -> bool {
         match self {
             Location::Members(sources) => {
@@ -189,12 +179,9 @@ fn made_apart(path: &str) -> String {
     format!("{MADE}{}", path.replace('/', ":"))
 }
 
-/// Sources of the members of one tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sources {
-    /// Units by name.
     pub(crate) named: Vec<String>,
-    /// Units by pattern.
     pub(crate) patterns: Vec<String>,
     /// Groups of users, whose slices are members.
     pub(crate) groups: Vec<u32>,
@@ -204,13 +191,9 @@ pub(crate) struct Sources {
     pub(crate) cgroup_patterns: Vec<String>,
     /// True if the agent writes the files of units as well (`owner: direct`).
     pub(crate) is_direct: bool,
-    /// Reasons for refusing named members.
     pub(crate) refused: Vec<String>,
-    /// Member that the agent makes.
     pub(crate) made: Option<String>,
-    /// Its own slice.
     pub(crate) slice: Option<String>,
-    /// Attached units and cgroups.
     pub(crate) attached: Vec<String>,
     /// Set for the tenant of all that no other tenant claims.
     pub(crate) rest: Option<RestParts>,
@@ -226,7 +209,6 @@ pub(crate) enum RestParts {
 }
 
 impl Sources {
-    /// All units that may be members, by name or pattern.
     pub(super) fn units(&self) -> impl Iterator<Item = &str> {
         let of_groups = (!self.groups.is_empty()).then_some(USER_SLICES);
         let attached = self.attached.iter().filter(|at| !at.starts_with('/'));
@@ -234,7 +216,6 @@ impl Sources {
         named.map(String::as_str).chain(of_groups)
     }
 
-    /// Location of the member `at`.
     pub(super) fn location_of(&self, at: &str) -> Location {
         match at.strip_prefix(MADE) {
             Some(below) => Location::Made(below.to_string()),
@@ -262,7 +243,6 @@ impl Sources {
     }
 }
 
-/// Number and sources of the tenant of the rest.
 pub(super) fn rest_of(locations: &[Location]) -> Option<(usize, &Sources)> {
     locations.iter().enumerate().find_map(|(number, location)| match location {
         Location::Members(sources) if sources.rest.is_some() => Some((number, sources)),
@@ -279,7 +259,6 @@ pub(crate) enum UserSlices {
     Unknown,
 }
 
-/// Locations of all nodes of the policy, in pre-order.
 pub(crate) fn locations(policy: &Policy, numbers: &Numbers, slices: UserSlices) -> Vec<Location> {
     let mut locations = Vec::new();
     for tenant in &policy.tenants {
@@ -329,7 +308,6 @@ pub(super) fn makes(template: &Tenant, owner: OwnerChoice, slices: UserSlices) -
         }
 }
 
-/// True if a template finds users.
 pub(super) fn finds_users(template: &Tenant) -> bool {
     !(template.matches.users.is_empty() && template.matches.groups.is_empty())
 }
@@ -391,14 +369,12 @@ fn of_users(tenant: &Tenant, numbers: &Numbers) -> Sources {
     Sources { named: slices.collect(), groups: groups.collect(), ..Sources::default() }
 }
 
-/// True for a tenant of several users and nothing else.
 fn are_several_users(tenant: &Tenant) -> bool {
     let matches = &tenant.matches;
     let is_some = matches.users.len() > 1 || !matches.groups.is_empty();
     is_some && matches.cgroups.is_empty()
 }
 
-/// True for a tenant of exactly one user.
 fn is_one_user(tenant: &Tenant) -> bool {
     let matches = &tenant.matches;
     matches.users.len() == 1 && matches.groups.is_empty() && matches.cgroups.is_empty()

@@ -37,7 +37,6 @@ pub(crate) fn named(locations: &[Location]) -> Vec<(usize, String)> {
     Members::default().of(locations)
 }
 
-/// Existing units and cgroups that match any tenant.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     /// With the tick in which each was last seen to run.
@@ -50,13 +49,10 @@ pub(super) struct Members {
     /// Their cgroups below the mount. Learned when they are members, and kept afterwards: it may be the reason
     /// to exclude them.
     homes: BTreeMap<String, String>,
-    /// True while an answer of systemd is due.
     is_asking: bool,
     ask_at: u64,
     pub(super) discovery: Discovery,
-    /// True if the set of members changed.
     pub(super) has_changed: bool,
-    /// The same for templates.
     pub(super) has_changed_for_each: bool,
 }
 
@@ -108,7 +104,6 @@ impl Members {
         self.running.keys().filter(|unit| !self.is_inside(unit, taken))
     }
 
-    /// Records the cgroups of matching units, if known.
     pub(super) fn note_homes<'a>(&mut self, home_of: impl Fn(&str) -> Option<&'a str>) {
         for unit in self.running.keys() {
             if let Some(home) = home_of(unit)
@@ -121,7 +116,6 @@ impl Members {
         self.homes.retain(|unit, _| self.running.contains_key(unit));
     }
 
-    /// True if a unit is inside one of those `taken`.
     fn is_inside(&self, unit: &str, taken: &BTreeSet<&str>) -> bool {
         let home = self.homes.get(unit).map(String::as_str);
         let mut above = std::iter::successors(home.and_then(dir_of), |path| dir_of(path));
@@ -152,7 +146,6 @@ impl Members {
         Some(Order::List { patterns: patterns.into_iter().map(str::to_string).collect() })
     }
 
-    /// Processes systemd's answer; `None` if it failed.
     pub(super) fn answered(&mut self, running: Option<Vec<String>>, tick: u64) {
         self.is_asking = false;
         let Some(running) = running else { return };

@@ -11,20 +11,15 @@ use std::path::{Path, PathBuf};
 use tenantd_host::cgroup::parse;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 
-/// Cgroups visited in one tick.
 const VISITS_A_TICK: usize = 64;
 
-/// The kills inside one cgroup.
 #[derive(Debug, Default)]
 pub(super) struct NestedKills {
-    /// Cgroups that this round has still to visit.
     left: Vec<PathBuf>,
     round: u64,
-    /// True if the last round found cgroups inside.
     has_nested: bool,
     /// Cgroups with a kill.
     known: HashMap<PathBuf, Counter>,
-    /// Kills in removed cgroups.
     nr_of_removed: u64,
 }
 
@@ -33,7 +28,6 @@ pub(super) struct NestedKills {
 struct Counter {
     inode: u64,
     nr_kills: u64,
-    /// Last round that found the cgroup.
     round: u64,
 }
 
@@ -74,7 +68,6 @@ impl NestedKills {
         self.nr_of_removed + self.known.values().map(|counter| counter.nr_kills).sum::<u64>()
     }
 
-    /// Reads the counter at `path`, and queues the cgroups below it.
     fn visit(
         &mut self,
         kernel: &mut impl KernFs,
@@ -117,7 +110,6 @@ impl NestedKills {
     }
 }
 
-/// Inode number and kill counter.
 fn read(kernel: &mut impl KernFs, dir: DirId) -> Option<(u64, u64)> {
     let inode = kernel.inode(dir).ok()?;
     let text = kernel.read_once(dir, "memory.oom_control").ok()?;

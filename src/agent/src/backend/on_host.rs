@@ -17,7 +17,6 @@ use tenantd_policy::expand::Numbers;
 use tenantd_policy::model::{AncestorsChoice, OwnerChoice, Policy};
 use tenantd_policy::unit_path::unit_at;
 
-/// Kind of ancestors governed above tenants at these locations.
 pub(crate) fn governed_above(
     kernel: &impl KernFs,
     layout: &Layout,
@@ -43,7 +42,6 @@ pub(crate) fn user_slices(kernel: &impl KernFs, layout: &Layout) -> UserSlices {
     }
 }
 
-/// Locations of all nodes of the policy, in pre-order. Systemd sets the files of one tree only.
 pub(crate) fn locations_on(
     kernel: &impl KernFs,
     layout: &Layout,
@@ -148,9 +146,6 @@ impl Ground {
     }
 
     /// Resolves the cgroup at `path`, as a tenant or a member, to a unit or a cgroup in place.
-    ///
-    /// # Errors
-    /// The reason if it can be neither.
     pub(crate) fn settle(
         &self,
         layout: &Layout,

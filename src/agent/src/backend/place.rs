@@ -35,16 +35,13 @@ pub(crate) struct Sampled {
     pub(crate) sample: TenantSample,
     /// OOM kills; `None` if not sampled.
     pub(crate) nr_oom_kills: Option<u64>,
-    /// Number of threads; `None` if not counted.
     pub(crate) nr_threads: Option<usize>,
     pub(crate) gaps: Vec<ReadError>,
 }
 
-/// Values in the files of one node.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     pub(super) values: Vec<(Knob, Value)>,
-    /// Knobs whose files are missing.
     pub(super) gone: Vec<Knob>,
     pub(super) gaps: Vec<ReadError>,
 }
@@ -74,20 +71,15 @@ impl Place {
         }
     }
 
-    /// True if the last sample found processes in it.
     pub(super) fn is_populated(&self) -> bool {
         self.was_populated && !self.is_emptied
     }
 
-    /// True if its cgroup is in the tree that holds the files of `knob`.
     pub(super) fn has(&self, layout: &Layout, knob: Knob) -> bool {
         self.cgroup.as_ref().is_some_and(|cgroup| cgroup.has(layout, knob))
     }
 
-    /// Reads the counters; `None` if the cgroup is not open.
-    ///
-    /// # Errors
-    /// The cgroup is gone.
+    /// Reads the counters; `None` if the cgroup is not open. Fails if the cgroup is gone.
     pub(super) fn sample<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -116,7 +108,6 @@ impl Place {
         Some(read)
     }
 
-    /// Reads the files of `knobs`; `None` if the cgroup is not open.
     pub(super) fn observe<K: KernFs>(
         &self,
         host: &mut HostAccess<K>,
@@ -135,7 +126,6 @@ impl Place {
         Some(observed)
     }
 
-    /// Value of `knob` before it was first written, from the journal.
     pub(super) fn held_before<K: KernFs>(
         &self,
         host: &mut HostAccess<K>,

@@ -21,7 +21,6 @@ use tenantd_host::cgroup::{self, Dialect, Facet};
 use tenantd_host::kernfs::KernFs;
 
 impl Backends {
-    /// Reads the counters of one tenant; `None` if its cgroup is not open, or went.
     pub(crate) fn sample<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -67,7 +66,6 @@ impl Backends {
         rules.binary_search_by_key(&node, |rule| rule.node).is_ok().then_some(node)
     }
 
-    /// Reads the pids of one node; `None` if its cgroup is not open, or has no such files.
     pub(crate) fn pids<K: KernFs>(
         &self,
         host: &mut HostAccess<K>,
@@ -94,8 +92,6 @@ impl Backends {
         is_above || self.systemd.owns(number)
     }
 
-    /// Reads the files of one node. `known` are the last values; `is_bounded` is true if its memory is bounded
-    /// or about to be.
     pub(crate) fn observe<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -145,7 +141,6 @@ impl Backends {
         Some(observed.into_observations(is_ours))
     }
 
-    /// Results of the values ordered from systemd in earlier ticks.
     pub(crate) fn arrivals<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -179,9 +174,6 @@ impl Backends {
     }
 
     /// Reads the machine's CPUs; `None` if they have not changed.
-    ///
-    /// # Errors
-    /// The CPUs cannot be read.
     pub(crate) fn topology<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,

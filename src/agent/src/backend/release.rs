@@ -39,7 +39,6 @@ pub(crate) struct Release<'a, K> {
     pub(crate) kept: &'a [Option<usize>],
     /// For each old number, true if the node is placed on CPUs.
     pub(crate) is_pinned: Vec<bool>,
-    /// Values that could not be restored.
     pub(crate) failures: Vec<String>,
 }
 
@@ -277,7 +276,6 @@ impl<'a, K: KernFs> Release<'a, K> {
         self.forget(concerns, restored);
     }
 
-    /// Forgets the entries selected by `concerns`, except those still to be restored.
     fn forget(&mut self, concerns: impl Fn(&Entry) -> bool, mut restored: Restored) {
         let keeps = |entry: &Entry| !concerns(entry) || restored.owes(entry);
         if let Err(error) = self.host.journal.retain(keeps) {
@@ -287,7 +285,6 @@ impl<'a, K: KernFs> Release<'a, K> {
         self.failures.append(&mut restored.failures);
     }
 
-    /// Old nodes whose claims have changed.
     fn changed_claims(&self, new: &[ClaimRule]) -> Vec<usize> {
         let says = |rule: &ClaimRule| {
             let owners = (rule.uids.clone(), rule.gids.clone());
@@ -303,18 +300,15 @@ impl<'a, K: KernFs> Release<'a, K> {
         old.filter(|rule| !is_same(rule)).map(|rule| rule.node).collect()
     }
 
-    /// Directories of an old node, one in each tree.
     fn dirs_of(&self, number: usize) -> Vec<PathBuf> {
         self.backends.dirs_of(self.host, &self.old, number)
     }
 
-    /// Knobs that may be set of an old node.
     fn knobs_of(&self, number: usize) -> impl IntoIterator<Item = Knob> + use<K> {
         let is_tenant = !self.old.is_ancestor(number);
         Knob::ALL.into_iter().filter(move |knob| is_tenant || Knob::ABOVE.contains(knob))
     }
 
-    /// Files of a node that hold `knobs`, each with its directory.
     fn files_of(
         &self,
         number: usize,
@@ -329,7 +323,6 @@ impl<'a, K: KernFs> Release<'a, K> {
     }
 }
 
-/// For each number, true if it or a node below it has guaranteed memory.
 fn promised(tree: &Tree) -> Vec<bool> {
     tree.any_below(|number| target::is_promised(tree, number))
 }

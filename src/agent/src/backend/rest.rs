@@ -34,15 +34,12 @@ use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::rest::{Claimed, Left};
 
-/// Cgroups whose children are listed in one tick.
 const LISTINGS_A_TICK: usize = 64;
-/// Cgroups added, and so opened, in one tick.
 const NEW_A_TICK: usize = 64;
 /// Ticks between two rounds if no claim changed meanwhile; more with many cgroups.
 const ROUND_TICKS: u64 = 5;
 /// The pause between two rounds grows by one tick for this many cgroups.
 const CGROUPS_A_TICK: usize = 100;
-/// Most cgroups that are members.
 const PARTS_MAX: usize = 1000;
 /// Delay of the first cgroups, in ticks. The next tick knows from systemd the cgroups of units and the running
 /// ones.
@@ -52,11 +49,9 @@ const YOUNG_TICKS: u64 = 10;
 /// Ticks that an ended part stays.
 const ENDED_TICKS: u64 = 300;
 
-/// The unclaimed cgroups, and the search for them.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
     found: BTreeMap<String, Seen>,
-    /// Claims of others, while known.
     pub(super) claimed: Option<Claimed>,
     tick: u64,
     began: u64,
@@ -65,12 +60,10 @@ pub(super) struct Rest {
     left: VecDeque<String>,
     nr_listed: usize,
     nr_beyond: usize,
-    /// True if some were left for the next round.
     is_partial: bool,
     /// True once all first cgroups were seen: not before tick `settles_at`.
     is_settled: bool,
     settles_at: Option<u64>,
-    /// Failures in this round, and in the last one.
     findings: Vec<(Code, String)>,
     told: Vec<(Code, String)>,
 }
@@ -109,7 +102,6 @@ pub(super) fn claimed<'a>(
 }
 
 impl Rest {
-    /// Parts of the rest, without the `claimed` cgroups.
     pub(super) fn parts<'a>(&'a self, claimed: &Claimed) -> Vec<&'a str> {
         let weighed = self.found.iter().filter(|(_, seen)| seen.weighed_at <= self.tick);
         claimed.parts(weighed.map(|(path, _)| path.as_str()))
@@ -119,7 +111,6 @@ impl Rest {
         self.told.iter().map(move |(code, what)| Finding::of(tenant, *code, what.as_str()))
     }
 
-    /// Starts again for another policy.
     pub(super) fn restart(&mut self) {
         (self.is_settled, self.settles_at, self.claimed) = (false, None, None);
     }
@@ -129,12 +120,10 @@ impl Rest {
         self.next_at = 0;
     }
 
-    /// No tenant has the rest.
     pub(super) fn clear(&mut self) {
         *self = Rest::default();
     }
 
-    /// Continues the search; returns true if parts came or went.
     pub(super) fn proceed<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -167,7 +156,6 @@ impl Rest {
         have_come || have_gone
     }
 
-    /// Collects the cgroups in `dir`.
     fn look(
         &mut self,
         dir: &str,
@@ -203,7 +191,6 @@ impl Rest {
         }
     }
 
-    /// Ends a round; returns true if parts went.
     fn end(&mut self) -> bool {
         let settles_at = *self.settles_at.get_or_insert(self.tick + SETTLING_TICKS);
         self.is_settled |= !self.is_partial && self.tick >= settles_at;

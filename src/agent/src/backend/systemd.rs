@@ -36,19 +36,16 @@ use tenantd_host::systemd::{self, Answer, Order, Reply, UnitError, UnitManager};
 /// A lost bus is tried again after 1, 2, 4 … at most this many ticks.
 const BUS_TICKS_MAX: u64 = 32;
 
-/// Events of units since the last tick.
 #[derive(Debug, Default)]
 pub(super) struct UnitEvents {
     pub(super) findings: Vec<Finding>,
     /// Nodes whose unit has another cgroup now.
     pub(super) moved: Vec<usize>,
-    /// Failed orders.
     pub(super) refused: Vec<Outcome>,
     /// Lists of running units; `None` for a failed one.
     pub(super) listed: Vec<Option<Vec<String>>>,
 }
 
-/// A lost bus.
 #[derive(Debug)]
 struct Trouble {
     nr_failures: u32,
@@ -56,19 +53,16 @@ struct Trouble {
     message: String,
 }
 
-/// The units of all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Systemd {
     manager: Option<Box<dyn UnitManager>>,
     /// One for each number of the tree that is a unit.
     units: Vec<Option<Box<UnitState>>>,
     by_name: HashMap<String, usize>,
-    /// True if any tenant has units.
     is_needed: bool,
     trouble: Option<Trouble>,
     /// Begin of the present tick.
     pub(super) time: Duration,
-    /// True while the results of services are due from systemd.
     is_watching: bool,
     /// True if a unit was found in a new cgroup.
     pub(super) has_moved: bool,
@@ -135,8 +129,6 @@ impl Systemd {
         self.manager = old.manager.or(self.manager.take());
     }
 
-    // --- state ---
-
     pub(super) fn unit(&self, number: usize) -> Option<&UnitState> {
         self.units.get(number)?.as_deref()
     }
@@ -149,12 +141,10 @@ impl Systemd {
         self.units.get_mut(number)?.as_deref_mut()
     }
 
-    /// True if the node is a unit.
     pub(super) fn owns(&self, number: usize) -> bool {
         self.unit(number).is_some()
     }
 
-    /// Name of its unit.
     pub(super) fn name(&self, number: usize) -> Option<&str> {
         Some(&self.unit(number)?.unit)
     }
@@ -184,8 +174,6 @@ impl Systemd {
         self.manager.take()
     }
 
-    // --- the bus ---
-
     /// False during the pause after a lost bus.
     pub(super) fn may_ask(&self, tick: u64) -> bool {
         self.trouble.as_ref().is_none_or(|trouble| tick >= trouble.retry_at)
@@ -197,7 +185,6 @@ impl Systemd {
         }
     }
 
-    /// Records the state of the bus.
     fn note(&mut self, tick: u64, outcome: &Result<Reply, UnitError>) {
         let Err(error) = outcome.as_ref() else {
             self.trouble = None;
@@ -213,7 +200,6 @@ impl Systemd {
         self.trouble = Some(Trouble { nr_failures, retry_at: tick + pause, message });
     }
 
-    /// Processes the answers of systemd since the last tick.
     pub(super) fn refresh<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -275,7 +261,6 @@ impl Systemd {
         events
     }
 
-    /// Counts the runs of units that ended by an OOM kill.
     fn take_results(&mut self, outcome: Result<Reply, UnitError>) {
         let Ok(Reply::Results(results)) = outcome else { return };
         for result in results {
@@ -286,7 +271,6 @@ impl Systemd {
         }
     }
 
-    /// Takes the number of runs of this node's unit that ended by an OOM kill.
     pub(super) fn take_kills(&mut self, number: usize) -> u64 {
         self.unit_mut(number).map_or(0, |unit| std::mem::take(&mut unit.kills.nr_new))
     }
@@ -295,7 +279,6 @@ impl Systemd {
         self.manager.as_mut()?.answer(Duration::ZERO)
     }
 
-    /// Processes a reply about a unit; returns true if its cgroup has changed.
     fn found<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -368,10 +351,7 @@ impl Systemd {
         moved
     }
 
-    /// Records systemd's name for the unit of a node.
-    ///
-    /// # Errors
-    /// Number of another node that has this unit.
+    /// Records systemd's name for the unit of a node. The error is the number of another node with this unit.
     fn identify(&mut self, number: usize, id: &str) -> Result<(), usize> {
         match self.by_name.get(id) {
             Some(other) if *other != number => return Err(*other),
@@ -415,8 +395,6 @@ impl Systemd {
             Err(error) => unit.miss(tick, EnforceError::from(error).to_string()),
         }
     }
-
-    // --- attach ---
 
     /// Looks for the unit of a node if it is missing, and opens its cgroup if it exists.
     pub(super) fn attach<K: KernFs>(

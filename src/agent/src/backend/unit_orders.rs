@@ -36,14 +36,10 @@ use tenantd_host::systemd::{Order, Property, Setting, UnitError};
 const ARRIVAL_TIME: Duration = Duration::from_secs(3);
 
 impl Systemd {
-    // --- requests ---
-
-    /// True if systemd was ordered to write `found`.
     pub(super) fn ordered(&self, number: usize, knob: Knob, found: &Value) -> bool {
         self.unit(number).is_some_and(|unit| unit.ordered.include(knob, found))
     }
 
-    /// Last ordered value of this knob.
     pub(super) fn last_order(&self, number: usize, knob: Knob) -> Option<Setting> {
         self.unit(number)?.ordered.last(knob).map(|value| Setting::of(knob, value))
     }
@@ -87,8 +83,6 @@ impl Systemd {
         }
     }
 
-    // --- apply ---
-
     /// Orders the `actions` on units, all of one unit in one call; returns those not ordered, with the reason.
     pub(super) fn order<K: KernFs>(
         &mut self,
@@ -104,7 +98,6 @@ impl Systemd {
             wanted.entry(action.node).or_default().push(action.clone());
         }
         let mut outcomes = Vec::new();
-        // In the order of the plan: growing before shrinking, parents before children.
         for action in actions() {
             let place = &places[action.node];
             if let Some(wanted) = wanted.remove(&action.node)
@@ -250,8 +243,6 @@ impl Systemd {
         settings
     }
 
-    // --- arrive ---
-
     /// Handles a failed order: returns its actions as failed, and adds to `unset` the properties recorded for
     /// it that are not set.
     pub(super) fn refused(
@@ -366,7 +357,6 @@ fn changed_since(unit: &UnitState, new: &Setting, actions: &[Action]) -> Option<
     (!taken(now, &expected) && !unit.asked_about.contains(&found)).then_some(found)
 }
 
-/// Journal entry before `setting` is set: the value of the unit.
 fn held_by(unit: &UnitState, setting: &Setting) -> Option<Entry> {
     let held = unit.held.iter().find(|held| held.setting.property == setting.property)?;
     Some(Entry::UnitHeld(Box::new(UnitHeld {
@@ -377,7 +367,6 @@ fn held_by(unit: &UnitState, setting: &Setting) -> Option<Entry> {
     })))
 }
 
-/// Removes a memory limit that would kill processes from `actions`; it waits.
 fn without_lethal<K: KernFs>(
     host: &mut HostAccess<K>,
     cgroup: &Cgroup,

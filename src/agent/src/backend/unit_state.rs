@@ -11,7 +11,6 @@ use tenantd_host::systemd::{Held, Property};
 /// A missing unit is looked for, and a refusal is retried, after 1, 2, 4 … at most this many ticks. A unit that
 /// ran before is found by its cgroup as soon as it runs again.
 const PAUSE_TICKS_MAX: u64 = 64;
-/// Most requests remembered of one unit.
 const REQUESTS_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -23,11 +22,10 @@ pub(super) struct UnitState {
     /// True for a tenant's slice, which is started if it is missing.
     pub(super) is_slice: bool,
     pub(super) phase: Phase,
-    /// Cgroup below the mount.
     pub(super) cgroup: String,
     /// Last cgroup; stays when the unit ends.
     pub(super) home: String,
-    /// Invocation ID of the unit, if its settings end with the invocation.
+    /// Identity of one life of a transient unit, with which its settings end; else empty.
     pub(super) life: String,
     pub(super) held: Vec<Held>,
     /// Tick of reading `held`.
@@ -50,15 +48,11 @@ pub(super) struct UnitState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// To be looked for at this tick.
     Missing { look_at: u64 },
-    /// Just asked for, or started.
     Asked,
-    /// Its cgroup exists.
     There,
 }
 
-/// Ordered values that have not all arrived.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) actions: Vec<Action>,
@@ -66,16 +60,13 @@ pub(super) struct Pending {
     pub(super) recorded: Vec<Property>,
     /// Values already in the files, to relieve the host.
     pub(super) relieved: Vec<Knob>,
-    /// Time of systemd's report of success.
     pub(super) answered_at: Option<Duration>,
 }
 
 /// Runs of a unit that ended by an OOM kill, as reported by systemd.
 #[derive(Debug, Default)]
 pub(super) struct Kills {
-    /// Result of the last run, if known.
     was_killed: Option<bool>,
-    /// Since they were last taken.
     pub(super) nr_new: u64,
 }
 
@@ -196,8 +187,6 @@ impl UnitState {
         pending.chain(&mut self.relieved).for_each(|action| action.node = number);
     }
 
-    /// True if the readings may be outdated. If the unit goes when it is stopped, it may have been another one
-    /// of its name.
     pub(super) fn is_outdated(&self, tick: u64) -> bool {
         self.looked_at + 1 < tick || !self.life.is_empty() && !self.is_certain
     }

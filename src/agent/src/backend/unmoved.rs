@@ -20,13 +20,11 @@ use tenantd_control::sample::{MemorySample, TenantSample};
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process::{self, Claim, ResidentMemory, Work};
 
-/// Claimed processes of tenants, while none is moved.
 #[derive(Debug, Default)]
 pub(super) struct Unmoved {
     of: BTreeMap<usize, Tenant>,
 }
 
-/// Claimed processes of one tenant.
 #[derive(Debug, Default)]
 struct Tenant {
     processes: BTreeMap<u32, Seen>,
@@ -77,7 +75,6 @@ impl Unmoved {
         }
     }
 
-    /// Counters of the processes that tenant `node` claims, as if they were in a cgroup.
     pub(super) fn sample<K: KernFs>(&mut self, host: &mut HostAccess<K>, node: usize) -> Sampled {
         let proc = host.proc();
         let tenant = self.of.entry(node).or_default();
@@ -97,13 +94,11 @@ impl Unmoved {
         Sampled { sample, nr_oom_kills: None, nr_threads: None, gaps: Vec::new() }
     }
 
-    /// Node `n` becomes `kept[n]`.
     pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
         let of = std::mem::take(&mut self.of).into_iter();
         self.of = of.filter_map(|(node, tenant)| Some((kept[node]?, tenant))).collect();
     }
 
-    /// Forgets all when rules change.
     pub(super) fn clear(&mut self) {
         self.of.clear();
     }

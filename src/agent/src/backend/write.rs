@@ -18,7 +18,6 @@ use tenantd_host::systemd::Property;
 
 /// Ticks between two looks for processes that others put into some of a tenant's cgroups only.
 const JOIN_TICKS: u64 = 5;
-/// Values recorded in the journal by one write.
 const BATCH: usize = 32;
 
 impl Backends {
@@ -85,7 +84,6 @@ impl Backends {
         findings
     }
 
-    /// True if processes have yet to be moved into cpusets.
     pub(crate) fn has_more_to_join(&self) -> bool {
         self.has_unjoined
     }
@@ -121,7 +119,6 @@ impl Backends {
         self.backlog.actions().map(|action| (action.node, action.knob)).collect()
     }
 
-    /// Writes the next values of the last tick, at most `nr_max` of them.
     pub(crate) fn write_more<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -161,9 +158,6 @@ impl Backends {
     }
 
     /// Records that a foreign value is accepted.
-    ///
-    /// # Errors
-    /// The journal cannot be written.
     pub(crate) fn leave<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,

@@ -17,13 +17,11 @@ use tenantd_host::kernfs::{DirId, KernError, KernFs, Operation};
 pub(crate) struct JobCgroup {
     /// Below the root of each tree; empty for a scope.
     pub(crate) below: String,
-    /// The scope, if systemd owns the cgroup.
     pub(crate) unit: Option<String>,
     /// `None` for a scope that systemd has not started yet.
     cgroup: Option<Cgroup>,
 }
 
-/// Error for a write into a missing cgroup.
 fn gone(below: &str) -> KernError {
     KernError::new(Operation::Open, below, Errno::ENOENT)
 }
@@ -34,10 +32,7 @@ const INSIDE_MAX: usize = 1000;
 const CPUSET_FILES: [&str; 2] = ["cpuset.mems", "cpuset.cpus"];
 
 impl JobCgroup {
-    /// Makes the cgroup at `below` in every tree that has its parent.
-    ///
-    /// # Errors
-    /// The kernel refused; nothing is left behind.
+    /// Makes the cgroup at `below` in every tree that has its parent. On an error nothing is left behind.
     pub(crate) fn make<K: KernFs>(
         kernel: &mut K,
         layout: &Layout,
@@ -70,9 +65,6 @@ impl JobCgroup {
     }
 
     /// Opens the cgroup of a scope at `path`, below the mount.
-    ///
-    /// # Errors
-    /// The cgroup is gone, or the kernel refused.
     pub(crate) fn open_scope<K: KernFs>(
         kernel: &mut K,
         layout: &Layout,
@@ -103,9 +95,6 @@ impl JobCgroup {
     }
 
     /// Writes a value. Not for a scope: systemd owns its files.
-    ///
-    /// # Errors
-    /// The kernel refused, or the cgroup has no such file.
     pub(crate) fn set<K: KernFs>(
         &self,
         kernel: &mut K,
@@ -119,10 +108,7 @@ impl JobCgroup {
         spellings.try_for_each(|spelling| kernel.write(dir, spelling.file, &spelling.text))
     }
 
-    /// Moves a process into this cgroup, in every tree.
-    ///
-    /// # Errors
-    /// The process ended (ESRCH), or the kernel refused.
+    /// Moves a process into this cgroup, in every tree. Fails with ESRCH if the process ended.
     pub(crate) fn take<K: KernFs>(
         &self,
         kernel: &mut K,
@@ -136,10 +122,7 @@ impl JobCgroup {
         })
     }
 
-    /// Reads the counters, even of an empty cgroup; unreadable ones are absent.
-    ///
-    /// # Errors
-    /// The cgroup is gone.
+    /// Reads the counters, even of an empty cgroup; unreadable ones are absent. Fails if the cgroup is gone.
     pub(crate) fn sample<K: KernFs>(&self, kernel: &mut K) -> Result<TenantSample, KernError> {
         let cgroup = self.cgroup.as_ref().ok_or_else(|| gone(&self.below))?;
         cgroup.sample(kernel, true, Last::default(), &mut Vec::new())
@@ -179,7 +162,6 @@ impl JobCgroup {
         dirs.flat_map(|dir| processes_at(kernel, &dir).unwrap_or_default()).collect()
     }
 
-    /// Directory to freeze the cgroup in, if the kernel has one.
     pub(crate) fn freeze_dir(&self, layout: &Layout) -> Option<DirId> {
         self.dir(layout, Facet::Pressure)
     }
@@ -240,10 +222,8 @@ fn fill<K: KernFs>(kernel: &mut K, above: DirId, path: &Path) -> Result<(), Kern
     outcome
 }
 
-/// Removes the cgroup at `below`, and empty ones inside it, from every tree.
-///
-/// # Errors
-/// EBUSY if there are processes in it.
+/// Removes the cgroup at `below`, and empty ones inside it, from every tree. Fails with EBUSY if there are
+/// processes in it.
 pub(crate) fn remove<K: KernFs>(
     kernel: &mut K,
     layout: &Layout,
@@ -278,7 +258,7 @@ fn remove_dir<K: KernFs>(kernel: &mut K, path: &Path) -> Result<(), KernError> {
 }
 
 /// True if jobs may have CPU sets inside a tenant with its own CPUs. Not in cgroup v1: the kernel would refuse
-/// to take a CPU from the tenant while a job has it.
+/// to take a CPU from the tenant while a job uses it.
 pub(crate) fn may_confine(dialect: Dialect, is_tenant_pinned: bool) -> bool {
     dialect == Dialect::Unified || !is_tenant_pinned
 }

@@ -6,7 +6,6 @@ use super::reply::waiting;
 use tenantd_admission::{JobId, JobView, Phase};
 use tenantd_varlink::jobs::{Job, JobState, ListReply, Pool, Started, Units, Valve};
 
-/// Reply to the client of a started job.
 pub(crate) fn started(home: &Home, dop: u32) -> Started {
     Started {
         dop,

@@ -11,12 +11,10 @@ use tenantd_policy::types::RunningShares;
 /// Least relative change of a weight that is written.
 const DEAD_BAND: f64 = 0.05;
 
-/// A running job to be placed.
 #[derive(Clone, Debug)]
 pub(crate) struct Wide {
     pub(crate) job: JobId,
     pub(crate) dop: u32,
-    /// Its present CPUs.
     pub(crate) previous: Option<CpuSet>,
 }
 
@@ -31,7 +29,6 @@ pub(crate) fn cpus(jobs: &[Wide], topology: &Topology) -> Vec<(JobId, CpuSet)> {
     jobs.iter().map(|wide| wide.job).zip(placement.sets).collect()
 }
 
-/// Weights to write, of jobs with a cgroup.
 pub(crate) fn changed_weights(jobs: &Jobs, shares: RunningShares) -> Vec<(JobId, f64)> {
     let mut of_tenants: BTreeMap<&str, Vec<(JobId, f64)>> = BTreeMap::new();
     for view in jobs.admission.active() {

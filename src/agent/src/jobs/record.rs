@@ -25,12 +25,9 @@ pub(crate) struct Jobs {
     pub(crate) admission: Admission,
     pub(crate) records: Records,
     pub(crate) store: Store,
-    /// Jobs that started, moved or ended since they were last written to the state directory.
     pub(crate) unkept: BTreeSet<JobId>,
-    /// Jobs of the present batch of calls whose clients have no answer yet.
     pub(crate) submitted: Vec<Submitted>,
     pub(crate) outbox: Vec<(Ticket, JobAnswer)>,
-    /// True if readers would see a change.
     pub(crate) has_changed: bool,
     /// `None` for a kernel in memory.
     pub(crate) watch: Option<Watch>,
@@ -39,18 +36,12 @@ pub(crate) struct Jobs {
     /// Policy of the present rules, to detect a change.
     pub(crate) policy: Arc<Policy>,
     pub(crate) measured: Measured,
-    /// Cgroups of ended jobs that could not be removed yet.
     pub(crate) left: Vec<JobCgroup>,
-    /// Last placement.
     pub(crate) placed: Vec<Placed>,
-    /// Time of the last list of jobs.
     pub(crate) listed: f64,
-    /// Time of the last charge of running jobs.
     pub(crate) charged: f64,
-    /// Time of the last look at lingering jobs.
     pub(crate) lingering_charged: f64,
     pub(crate) preemption: Preemption,
-    /// Jobs in slices of systemd.
     pub(crate) scopes: Scopes,
     /// Jobs started, by tenant; only tenants of the policy that ever had a job.
     pub(crate) tallies: BTreeMap<String, Tally>,
@@ -113,7 +104,6 @@ impl Jobs {
         has_any.then_some(REFRESH)
     }
 
-    /// Starts the jobs that may start.
     pub(crate) fn dispatch(&mut self, now: f64) -> Dispatch {
         let dispatch = self.admission.dispatch(self.measured, now);
         self.has_changed |= !dispatch.starts.is_empty() || !dispatch.widths.is_empty();
@@ -136,7 +126,6 @@ impl Jobs {
         self.outbox.push((ticket, JobAnswer::Waits(reply)));
     }
 
-    /// Stops watching the first process of a job, which has ended.
     pub(crate) fn forget_process(&mut self, job: JobId) {
         let record = self.records.get_mut(&job);
         let handle = record.and_then(|record| record.process.handle.take());
@@ -184,7 +173,6 @@ impl Jobs {
         }
     }
 
-    /// Sends the last answer to the client of a job.
     pub(crate) fn answer(&mut self, job: JobId, answer: JobAnswer) {
         if let Some(ticket) = self.records.take_ticket(job) {
             self.outbox.push((ticket, answer));

@@ -17,13 +17,10 @@ use tenantd_varlink::jobs::Waiting;
 
 #[derive(Debug)]
 pub(crate) struct Record {
-    /// The client, while it waits.
     pub(crate) ticket: Option<Ticket>,
     pub(crate) process: JobProcess,
     pub(crate) command: Option<String>,
-    /// Last message to the client.
     pub(crate) told: Option<Waiting>,
-    /// The cgroup, once the job has started.
     pub(crate) home: Option<Home>,
 }
 
@@ -47,16 +44,13 @@ impl JobProcess {
     }
 }
 
-/// Cgroup of a started job.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) cgroup: JobCgroup,
     /// Below the mount.
     pub(crate) path: String,
     pub(crate) cpus: Option<CpuSet>,
-    /// Last written weight.
     pub(crate) weight: Option<f64>,
-    /// Job server (GNU make).
     pub(crate) valve: Option<Valve>,
     pub(crate) ineffective: Vec<String>,
     /// True if the first process runs but the cgroup is empty or gone.
@@ -106,21 +100,18 @@ impl Records {
         self.of_tickets.get(&ticket).copied()
     }
 
-    /// Removes and returns the client of a job, for its last answer.
     pub(crate) fn take_ticket(&mut self, job: JobId) -> Option<Ticket> {
         let ticket = self.all.get_mut(&job)?.ticket.take()?;
         self.of_tickets.remove(&ticket);
         Some(ticket)
     }
 
-    /// Returns the job whose first process this is.
     pub(crate) fn of_process(&self, pid: u32, start_ticks: u64) -> Option<JobId> {
         let job = *self.of_pids.get(&pid)?;
         let record = self.all.get(&job)?;
         (record.process.start_ticks == start_ticks).then_some(job)
     }
 
-    /// True if this process is the first one of a job.
     pub(crate) fn has_process(&self, pid: u32, start_ticks: u64) -> bool {
         self.of_process(pid, start_ticks).is_some()
     }

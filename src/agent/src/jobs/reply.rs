@@ -15,7 +15,6 @@ pub enum JobAnswer {
     Cancelled(Result<CancelReply, CallError>),
 }
 
-/// Position and reason of a waiting job; `total` is the number of waiting jobs.
 pub(crate) fn waiting(outlook: &Outlook, total: usize) -> Waiting {
     Waiting {
         position: outlook.position,
@@ -25,7 +24,6 @@ pub(crate) fn waiting(outlook: &Outlook, total: usize) -> Waiting {
     }
 }
 
-/// Reason for waiting.
 pub(crate) fn reason(reason: &Reason) -> WaitReason {
     let text = reason.to_string();
     let of = |kind, wanted: u64, free: u64, total: u64| WaitReason {
@@ -56,7 +54,6 @@ pub(crate) fn reason(reason: &Reason) -> WaitReason {
     WaitReason { text, ..told }
 }
 
-/// Reason for a refusal.
 pub(crate) fn refusal(refusal: &Refusal, tenant: &str) -> CallError {
     match refusal {
         Refusal::NoSuchTenant => {

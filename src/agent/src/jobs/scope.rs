@@ -47,17 +47,13 @@ pub(crate) fn job_of(unit: &str) -> Option<JobId> {
     unit.strip_prefix(BEFORE)?.strip_suffix(AFTER)?.parse().ok().map(JobId)
 }
 
-/// A scope on its way.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Starting {
     pub(crate) slice: String,
-    /// Initial settings.
     pub(crate) settings: Vec<Setting>,
-    /// Time of the order.
     pub(crate) asked: Option<f64>,
 }
 
-/// Scopes on their way, and the connection that starts them.
 #[derive(Debug, Default)]
 pub(crate) struct Scopes {
     pub(crate) starting: BTreeMap<JobId, Starting>,
@@ -71,7 +67,6 @@ impl Scopes {
         self.starting.values().any(|starting| starting.asked.is_some_and(is_new))
     }
 
-    /// Sends an order to systemd; returns false if there is no systemd.
     pub(crate) fn ask(&mut self, kernel: &impl KernFs, order: Order) -> bool {
         if self.manager.is_none() {
             self.manager = kernel.unit_manager();
@@ -81,7 +76,6 @@ impl Scopes {
         true
     }
 
-    /// Pending answers of systemd.
     pub(crate) fn answers(&mut self) -> Vec<Answer> {
         let Some(manager) = &mut self.manager else { return Vec::new() };
         std::iter::from_fn(|| manager.answer(Duration::ZERO)).collect()

@@ -26,11 +26,9 @@ const NUMBERS: u64 = 1000;
 /// Highest average rate of writing the queue.
 const QUEUE_BYTES_PER_SECOND: f64 = 65536.0;
 
-/// The files; `None` for an agent without a state directory.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     kept: Option<Files>,
-    /// True once the files of an earlier agent were read.
     is_taken_up: bool,
 }
 
@@ -43,11 +41,9 @@ struct Files {
     /// Change number of the queue in the last write, and the earliest time of the next write.
     written: u64,
     next_write: Option<Instant>,
-    /// First number that is not set aside.
     set_aside: u64,
 }
 
-/// A running or lingering job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct KeptJob {
@@ -62,12 +58,10 @@ pub(crate) struct KeptJob {
     /// The cgroup, below the root of each tree and below the mount.
     pub(crate) below: String,
     pub(crate) path: String,
-    /// The scope, if any; it is not below the root.
     pub(crate) unit: Option<String>,
     pub(crate) inode: u64,
     pub(crate) cpus: Option<String>,
     pub(crate) ineffective: Vec<String>,
-    /// True if the first process had ended.
     pub(crate) lingers: bool,
 }
 
@@ -102,7 +96,6 @@ impl Store {
         Store { kept, is_taken_up: false }
     }
 
-    /// Directory of the job server of a job.
     pub(crate) fn valve_dir(&self, job: JobId) -> Option<PathBuf> {
         Some(self.kept.as_ref()?.state_dir.join(format!("job-{job}")))
     }
@@ -119,7 +112,6 @@ impl Store {
         Some((files.jobs(), serde_json::from_str(&queue).ok(), numbers.next))
     }
 
-    /// Writes the file of a running or lingering job.
     pub(crate) fn keep_job(&self, job: &KeptJob) {
         let Some(files) = &self.kept else { return };
         let file = files.file_of(job.job());
@@ -149,7 +141,6 @@ impl Store {
         warn_of("the numbers of jobs", &files.numbers, outcome);
     }
 
-    /// Writes the queue if it has changed and a write is due.
     pub(crate) fn keep_queue(&mut self, admission: &Admission) {
         let Some(files) = &mut self.kept else { return };
         let changes = admission.nr_changes();

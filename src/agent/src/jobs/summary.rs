@@ -8,7 +8,6 @@ use tenantd_admission::{JobView, Phase};
 use tenantd_control::jobs::{JobsStatus, TenantJobs, WaitCount};
 use tenantd_control::status::Status;
 
-/// Writes the sums of the jobs to `status`; nothing if there never was a job.
 pub(crate) fn tell(jobs: &Jobs, status: &mut Status, now: f64) {
     if jobs.admission.is_unused() {
         return;

@@ -7,7 +7,6 @@ use tenantd_control::tree::TreeNode;
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_policy::model::{CpusPolicy, DopPolicy, JobsPolicy, Policy};
 
-/// Rules common to all tenants.
 pub(crate) fn rules(policy: &Policy) -> Rules {
     let (admission, default) = (&policy.admission, Rules::default());
     Rules {

@@ -43,7 +43,6 @@ impl Watch {
         let _ = self.epoll.delete(process);
     }
 
-    /// Sets or stops the timer.
     pub(crate) fn refresh(&mut self, every: Option<Duration>) {
         if every == self.ticks_every {
             return;

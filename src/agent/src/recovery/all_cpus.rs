@@ -7,7 +7,6 @@ use tenantd_host::cgroup::Dialect;
 use tenantd_host::enforce::cpus_of;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 
-/// Directory of the machine's CPU lists.
 const CPUS: &str = "/sys/devices/system/cpu";
 
 /// Writes to the cgroup v2 `dir` a list that confines no process, and includes CPUs that are offline now.

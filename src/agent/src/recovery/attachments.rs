@@ -31,11 +31,9 @@ const PROCESSES_OF_USER_MAX: usize = 1024;
 const OF_TENANT_MAX: usize = 256;
 const PROCESSES_OF_TENANT_MAX: usize = 4096;
 
-/// A cgroup attached to a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttachedCgroup {
     pub(crate) tenant: String,
-    /// Below the mount.
     pub(crate) path: String,
     /// Its name as a member: a unit, or the same path.
     pub(crate) at: String,
@@ -44,20 +42,16 @@ pub(crate) struct AttachedCgroup {
     pub(crate) by: Option<u32>,
 }
 
-/// A process attached to a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttachedProcess {
     pub(crate) tenant: String,
     pub(crate) pid: u32,
     pub(crate) start_ticks: u64,
-    /// As [`AttachedCgroup::by`].
     pub(crate) by: Option<u32>,
-    /// True if this agent has moved it into the tenant's cgroup.
     #[serde(skip)]
     pub(crate) is_inside: bool,
 }
 
-/// Contents of the file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Record {
     cgroups: Vec<AttachedCgroup>,
@@ -68,12 +62,10 @@ struct Record {
 pub(crate) struct Attachments {
     file: Option<BootFile>,
     record: Record,
-    /// Number of processes above which ended ones are dropped.
     forget_at: usize,
 }
 
 impl Attachments {
-    /// Reads the list in `state_dir` for this boot.
     pub(super) fn load(state_dir: &Path, boot_id: &str) -> Attachments {
         let file = BootFile::new(state_dir, "attached.json", boot_id);
         let record = file.load();
@@ -94,9 +86,6 @@ impl Attachments {
 
     /// Fails if this many more cgroups and processes exceed the bound of `user` or of the tenant. Each cgroup
     /// costs the agent descriptors and reads in every tick. Administrators have no bound.
-    ///
-    /// # Errors
-    /// The reached limit, as a sentence.
     pub(crate) fn check_room(
         &self,
         tenant: &str,
@@ -130,7 +119,6 @@ impl Attachments {
         self.save();
     }
 
-    /// Adds processes; drops ended ones from a long list.
     pub(crate) fn add_processes(
         &mut self,
         kernel: &mut impl KernFs,

@@ -26,7 +26,6 @@ struct Record<T> {
 }
 
 impl BootFile {
-    /// The file `name` in `state_dir` for this boot; nothing is read or written yet.
     pub(crate) fn new(state_dir: &Path, name: &str, boot_id: &str) -> BootFile {
         BootFile { path: state_dir.join(name), boot_id: boot_id.to_string() }
     }
@@ -48,7 +47,6 @@ impl BootFile {
         Ok(serde_json::from_slice(&fs::read(&self.path)?)?)
     }
 
-    /// Replaces its contents.
     pub(crate) fn write(&self, content: &impl Serialize) -> io::Result<()> {
         let record = Record { boot_id: self.boot_id.clone(), content };
         let fresh = self.path.with_extension("new");

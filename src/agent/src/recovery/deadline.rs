@@ -15,7 +15,6 @@ use tenantd_host::systemd::{UnitError, messenger};
 /// Longest wait of a change between two ticks: half of the time that `tenantctl` waits for an answer.
 const CHANGE_TIME: Duration = Duration::from_secs(15);
 
-/// The deadline of all orders together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline<'a> {
     /// End, and time from the beginning to it.
@@ -28,7 +27,6 @@ impl<'a> Deadline<'a> {
         Deadline { limit: None, notifier }
     }
 
-    /// Deadline of a change between two ticks that begins now.
     pub(crate) fn between_ticks(notifier: &'a Notifier) -> Deadline<'a> {
         let watchdog = notifier.watchdog().map(|watchdog| watchdog / 2);
         let most = watchdog.map_or(CHANGE_TIME, |most| most.min(CHANGE_TIME));
@@ -36,9 +34,7 @@ impl<'a> Deadline<'a> {
     }
 
     /// Longest wait for the next order. Notifies the watchdog, and extends the time-out of a start or a stop.
-    ///
-    /// # Errors
-    /// [`UnitError::Late`]: the deadline has passed.
+    /// Fails with [`UnitError::Late`] after the deadline.
     pub(crate) fn for_an_order(&self) -> Result<Duration, UnitError> {
         self.notifier.beat();
         let Some((until, most)) = self.limit else {

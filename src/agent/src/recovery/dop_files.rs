@@ -47,10 +47,7 @@ impl DopFiles {
         self.told.get(tenant) == Some(&dop)
     }
 
-    /// Writes the width of `tenant` (a path of names).
-    ///
-    /// # Errors
-    /// The file could not be written; it then has the old number.
+    /// Writes the width of `tenant` (a path of names). On an error it has the old number.
     pub fn tell(&mut self, tenant: &str, dop: u32) -> io::Result<()> {
         if self.holds(tenant, dop) {
             return Ok(());
@@ -76,9 +73,6 @@ impl DopFiles {
     }
 
     /// Removes the file of `tenant`.
-    ///
-    /// # Errors
-    /// The file could not be removed.
     pub fn forget(&mut self, tenant: &str) -> io::Result<()> {
         if self.told.remove(tenant).is_none() {
             return Ok(());
@@ -98,9 +92,6 @@ impl DopFiles {
     }
 
     /// Removes all written files.
-    ///
-    /// # Errors
-    /// A file could not be removed.
     pub fn remove(&mut self) -> io::Result<()> {
         self.told.clear();
         match fs::remove_dir_all(&self.dir) {

@@ -29,7 +29,6 @@ struct Part {
 pub(super) struct Bound {
     period: u64,
     quota: u64,
-    /// Old value of the cgroup.
     held: Part,
     of: PathBuf,
 }
@@ -87,7 +86,6 @@ impl Bound {
         self.quota.to_string()
     }
 
-    /// Message on the cgroup at `path`, which has the fitted quota now.
     pub(super) fn said(&self, path: &Path) -> String {
         let held = self.held.quota.map_or(LEGACY_NO_QUOTA.to_string(), |quota| quota.to_string());
         format!(

@@ -40,7 +40,6 @@ pub(super) struct HeldFiles<'a> {
     entries: &'a [Entry],
 }
 
-/// A file that was not restored, with the reason.
 pub(crate) struct Refused<'a> {
     entry: &'a Entry,
     why: NotBack,
@@ -86,7 +85,6 @@ impl<'a> HeldFiles<'a> {
             }
         }
         let mut left = Vec::new();
-        // Parents first.
         for one in refused.into_iter().rev() {
             match one.why.is_about_cpus() && narrow(kernel, one.entry).is_some() {
                 true => restored.nr_files += 1,
@@ -195,12 +193,10 @@ impl<'a> HeldFiles<'a> {
         outcome
     }
 
-    /// Old cgroup v1 quota of a cgroup, if it was changed and must be restored.
     fn quota_of(&self, of: &Path, nr: u64) -> Option<&'a str> {
         self.held_in(of, nr, Dialect::Legacy.file(Knob::CpuMax))
     }
 
-    /// Old period, likewise.
     fn period_of(&self, of: &Path, nr: u64) -> Option<&'a str> {
         self.held_in(of, nr, LEGACY_PERIOD)
     }
@@ -222,7 +218,6 @@ impl<'a> HeldFiles<'a> {
     }
 }
 
-/// Cgroup of an entry with a cgroup v1 quota or its period.
 fn quota_at(entry: &Entry) -> Option<&Path> {
     match entry {
         Entry::Held { path, file, .. }
@@ -234,7 +229,6 @@ fn quota_at(entry: &Entry) -> Option<&Path> {
     }
 }
 
-/// Message with the reason for a refusal, and the remedy if known.
 fn said_of(kernel: &mut impl KernFs, Refused { entry, why }: &Refused<'_>) -> String {
     let mut helps = || {
         let (Entry::Held { path, inode, file, value }, NotBack::Kernel(error)) = (entry, why)

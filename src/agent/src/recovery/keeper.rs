@@ -21,15 +21,11 @@ use tenantd_policy::model::CpusPolicy;
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     residents: Option<ResidentStore>,
-    /// Processes that have lost their tenant.
     displaced: Vec<Resident>,
-    /// Finding on them.
     lost: Option<Finding>,
-    /// Attached work.
     pub(crate) attachments: Attachments,
     placements: Option<PlacementStore>,
     dop_files: Option<DopFiles>,
-    /// True if some widths are not written yet.
     is_behind: bool,
     /// True if systemd has loaded units with drop-ins that were removed.
     pub(crate) has_stale_units: bool,
@@ -53,7 +49,6 @@ impl Keeper {
         }
     }
 
-    /// Starts storing the placement of tenants.
     pub(crate) fn begin_placing(&mut self, state_dir: Option<&Path>) {
         self.placements = state_dir.map(PlacementStore::new);
     }
@@ -66,7 +61,6 @@ impl Keeper {
         }
     }
 
-    /// Displaced processes: those that lost their cgroups when an agent stopped, or their tenant in a reload.
     pub(crate) fn displaced(&self) -> &[Resident] {
         &self.displaced
     }
@@ -92,17 +86,14 @@ impl Keeper {
         }
     }
 
-    /// Counts the processes that have lost their tenant.
     pub(crate) fn look_for_lost(&mut self, kernel: &mut impl KernFs, layout: &Layout) {
         self.lost = residents::finding(kernel, layout, &self.displaced);
     }
 
-    /// Finding on processes that have lost their tenant, from the last count.
     pub(crate) fn lost(&self) -> Option<&Finding> {
         self.lost.as_ref()
     }
 
-    /// Placement of an earlier agent on `usable` CPUs.
     pub(crate) fn placements(&self, usable: &CpuSet) -> BTreeMap<String, CpuSet> {
         self.placements.as_ref().map(|store| store.load(usable)).unwrap_or_default()
     }
@@ -145,7 +136,6 @@ impl Keeper {
         self.is_behind
     }
 
-    /// Stores the placement for the next start.
     pub(crate) fn keep_placement(
         &mut self,
         nodes: &[TreeNode],
@@ -161,7 +151,6 @@ impl Keeper {
         Some(Finding::of_host(Code::NotKept, what))
     }
 
-    /// Removes the files of a tenant that left the policy.
     pub(crate) fn forget(&mut self, tenant: &str) {
         if let Some(files) = &mut self.dop_files
             && let Err(error) = files.forget(tenant)

@@ -28,19 +28,14 @@ use tenantd_host::machine::Machine;
 use tenantd_host::notify::Notifier;
 use tenantd_host::systemd::UnitManager;
 
-/// Restores the leftovers of an agent in `state_dir`, and does nothing else: `tenantd --restore`.
-///
-/// # Errors
-/// The journal is in use, unreadable or of another version.
+/// Restores the leftovers of an agent in `state_dir`, and does nothing else: `tenantd --restore`. Fails if the
+/// journal is in use, unreadable or of another version.
 pub fn restore_only(kernel: &mut impl KernFs, state_dir: &Path) -> Result<Restored, StartError> {
     restore_left(kernel, state_dir, false)
 }
 
 /// Like [`restore_only`], but leaves values that an agent kept on purpose: `tenantd --restore --unless-kept`,
 /// which a service manager runs after every stop. A killed agent kept nothing on purpose.
-///
-/// # Errors
-/// As [`restore_only`].
 pub fn restore_unless_kept(
     kernel: &mut impl KernFs,
     state_dir: &Path,
@@ -77,7 +72,6 @@ fn restore_left(
     Ok(restored)
 }
 
-/// Ends a journal after a restore. Owed entries stay for the next agent or `--restore`.
 pub(crate) fn end(mut journal: Journal, restored: &Restored) -> Result<(), JournalError> {
     match restored.owed.is_empty() {
         true => journal.remove(),
@@ -86,9 +80,6 @@ pub(crate) fn end(mut journal: Journal, restored: &Restored) -> Result<(), Journ
 }
 
 /// Drops the records of restored values.
-///
-/// # Errors
-/// Everything was restored, and the journal cannot be emptied.
 pub(crate) fn keep_owed(journal: &mut Journal, restored: &Restored) -> Result<(), JournalError> {
     match journal.retain(|entry| restored.owes(entry)) {
         Err(error) if !restored.owed.is_empty() => {
@@ -116,7 +107,6 @@ pub(crate) fn put_back(
     restored
 }
 
-/// Logs the restored values, and stores the displaced processes for the next start.
 pub(crate) fn report(restored: &Restored, keeper: &mut Keeper) {
     keeper.keep_displaced(&restored.displaced);
     info!(
@@ -166,7 +156,6 @@ pub(crate) fn take_up(
     Ok((journal, keeper))
 }
 
-/// Undoes an incomplete start.
 pub(crate) fn give_back(
     kernel: &mut impl KernFs,
     machine: &Machine,

@@ -22,7 +22,6 @@ pub(crate) struct PlacementStore {
 }
 
 impl PlacementStore {
-    /// The store in `state_dir`; nothing is read or written yet.
     pub(crate) fn new(state_dir: &Path) -> PlacementStore {
         PlacementStore { path: state_dir.join("placement.json"), kept: HashMap::new() }
     }
@@ -60,10 +59,8 @@ impl PlacementStore {
         lists.into_iter().map(parse).collect()
     }
 
-    /// Writes `placed` (names and their sets), unless the file has the same contents.
-    ///
-    /// # Errors
-    /// The file could not be written; the old one then stays.
+    /// Writes `placed` (names and their sets), unless the file has the same contents. On an error the old file
+    /// stays.
     pub(crate) fn keep<'a>(
         &mut self,
         placed: impl Iterator<Item = (&'a str, &'a CpuSet)> + Clone,

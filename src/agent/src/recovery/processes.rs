@@ -54,7 +54,6 @@ pub(crate) fn processes_at(kernel: &mut impl KernFs, path: &Path) -> Result<Vec<
     }
 }
 
-/// Cgroups below `path`, parents before children.
 pub(crate) fn nested(kernel: &mut impl KernFs, path: &Path) -> Result<Vec<PathBuf>, KernError> {
     Ok(nested_up_to(kernel, path, usize::MAX)?.unwrap_or_default())
 }
@@ -87,7 +86,6 @@ pub(crate) fn nested_up_to(
     Ok(Some(all.split_off(1)))
 }
 
-/// Number of processes in cgroups below `path`.
 pub(crate) fn nr_nested(kernel: &mut impl KernFs, path: &Path) -> Result<usize, KernError> {
     let below = nested(kernel, path)?;
     below.iter().try_fold(0, |sum, path| Ok(sum + processes_at(kernel, path)?.len()))
@@ -121,7 +119,6 @@ pub(super) fn evacuate<K: KernFs>(
     Ok(())
 }
 
-/// Moves every process in `from` to `to`; ignores processes that end meanwhile.
 pub(super) fn move_all(kernel: &mut impl KernFs, from: DirId, to: DirId) -> Result<(), KernError> {
     for _ in 0..EVACUATIONS {
         let pids = processes_in(kernel, from)?;
@@ -147,7 +144,6 @@ fn nameable(kernel: &impl KernFs, dir: DirId, pids: Vec<u32>) -> Result<Vec<u32>
     }
 }
 
-/// True if the children of `path` have controllers.
 fn has_controllers(kernel: &mut impl KernFs, path: &Path) -> bool {
     let Ok(dir) = kernel.open_dir(path) else { return false };
     let enabled =
@@ -156,8 +152,6 @@ fn has_controllers(kernel: &mut impl KernFs, path: &Path) -> bool {
     enabled
 }
 
-/// Moves a process to the first of `refuges` that accepts it, and returns that one; `None` if the process has
-/// ended.
 fn shelter<'a>(
     kernel: &mut impl KernFs,
     pid: u32,
@@ -167,7 +161,6 @@ fn shelter<'a>(
     for refuge in refuges {
         match move_to(kernel, refuge, pid) {
             Ok(()) => return Ok(Some(refuge)),
-            // A process that ended needs no refuge.
             Err(error) if error.errno == Errno::ESRCH => return Ok(None),
             // A path above the mount is no cgroup. Its absence says less than the error of a busy refuge.
             Err(error) if error.is_gone() => refused = refused.or(Some(error)),

@@ -19,7 +19,6 @@ use tenantd_core::kernel_text::text_of_name;
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 
-/// Empties and removes the cgroups that were made, children before parents.
 pub(super) fn remove_made(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -83,7 +82,6 @@ pub(super) fn origins(entries: &[Entry]) -> HashMap<&Path, &Path> {
     origins
 }
 
-/// Cgroup of an entry on the making of one.
 fn cgroup_of(entry: &Entry) -> Option<&Path> {
     match entry {
         Entry::Making { path } | Entry::Made { path, .. } | Entry::NotMade { path } => Some(path),
@@ -97,7 +95,6 @@ enum Outcome {
     Stays,
 }
 
-/// A cgroup to be removed.
 struct Removal<'a> {
     proc: DirId,
     path: &'a Path,
@@ -106,7 +103,6 @@ struct Removal<'a> {
 }
 
 impl Removal<'_> {
-    /// Removes the cgroup, if it is still the one with this inode number.
     fn remove_made<K: KernFs>(
         &mut self,
         kernel: &mut K,

@@ -11,18 +11,13 @@ use std::path::{Path, PathBuf};
 use super::processes::{nested, processes_at};
 use tenantd_host::kernfs::{KernError, KernFs};
 
-/// Cached process lists of cgroups.
 #[derive(Debug)]
 pub(super) struct Residence<'a> {
-    /// Cgroups that the agent made.
     made: &'a BTreeSet<&'a Path>,
     known: HashMap<&'a Path, HashSet<u32>>,
 }
 
 /// Cgroups below the one at `path`, if the agent `made` that: they have to go with it.
-///
-/// # Errors
-/// The cgroup is unreadable.
 pub(super) fn made_inside(
     kernel: &mut impl KernFs,
     made: &BTreeSet<&Path>,
@@ -32,16 +27,12 @@ pub(super) fn made_inside(
 }
 
 impl<'a> Residence<'a> {
-    /// An empty cache; the agent made the cgroups `made`.
     pub(super) fn new(made: &'a BTreeSet<&'a Path>) -> Self {
         Residence { made, known: HashMap::new() }
     }
 
     /// True if process `pid` is in the cgroup at `path`, or below it if the agent made it. False if the cgroup
     /// is gone.
-    ///
-    /// # Errors
-    /// The cgroup is unreadable.
     pub(super) fn lives_in(
         &mut self,
         kernel: &mut impl KernFs,

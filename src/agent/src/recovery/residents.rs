@@ -46,7 +46,6 @@ pub const REST_CGROUP: &str = "tenantd.rest";
 pub struct Resident {
     pid: u32,
     start_ticks: u64,
-    /// Old cgroup.
     #[serde(with = "path_text")]
     from: PathBuf,
     /// Cgroup that it was moved to, an ancestor of the old one.
@@ -77,17 +76,14 @@ struct Record {
 pub(crate) struct ResidentStore(BootFile);
 
 impl ResidentStore {
-    /// The store in `state_dir` for this boot; nothing is read or written yet.
     pub(crate) fn new(state_dir: &Path, boot_id: &str) -> ResidentStore {
         ResidentStore(BootFile::new(state_dir, "residents.json", boot_id))
     }
 
-    /// Residents of this boot; unreadable ones are ignored.
     pub(crate) fn load(&self) -> Vec<Resident> {
         self.0.load::<Record>().residents
     }
 
-    /// Replaces those in the file; removes the file if there are none.
     pub(crate) fn keep(&self, residents: &[Resident]) {
         let outcome = match residents.is_empty() {
             true => self.0.remove(),
@@ -118,11 +114,8 @@ pub(crate) fn displace(known: &mut Vec<Resident>, displaced: &[Resident]) {
 }
 
 /// Moves back those of `residents`, and their descendants, that were not moved since; returns those without a
-/// tenant.
-///
-/// # Errors
-/// The journal cannot be written: then nothing more may be changed. A process that the kernel refuses to move
-/// stays, with a line in the log.
+/// tenant. Fails if the journal cannot be written: then nothing more may be changed. A process that the kernel
+/// refuses to move stays, with a line in the log.
 pub(crate) fn bring_home<K: KernFs>(
     enforcer: &mut Enforcer<'_, K>,
     proc: DirId,
@@ -186,7 +179,6 @@ fn sheltered(
     pids.into_iter().filter(|pid| Some(*pid) != own).filter_map(lived_in).collect()
 }
 
-/// Processes in the cgroup at `path`; none if unreadable.
 fn processes_of(kernel: &mut impl KernFs, path: &Path) -> Vec<u32> {
     let Ok(dir) = kernel.open_dir(path) else { return Vec::new() };
     let pids = processes_in(kernel, dir).unwrap_or_default();
@@ -232,7 +224,6 @@ pub(crate) fn finding(
     Some(Finding::of_host(Code::Displaced, what).with_remedy(remedy))
 }
 
-/// Cgroup for a process from `from`, and its tree; `None` if it must stay.
 fn home<'a, K: KernFs>(
     enforcer: &Enforcer<'a, K>,
     nodes: &[TreeNode],

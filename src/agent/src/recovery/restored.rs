@@ -32,7 +32,6 @@ pub struct Restored {
     pub owed: Vec<Entry>,
 }
 
-/// Reason for a failure.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotBack {
     #[error(transparent)]

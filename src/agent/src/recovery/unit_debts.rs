@@ -6,16 +6,13 @@
 use tenantd_host::journal::{Entry, UnitHeld};
 use tenantd_host::systemd::{Property, Setting, UnitState};
 
-/// Properties of one unit to restore.
 pub(crate) struct Debt<'a> {
     pub(crate) unit: &'a str,
     pub(crate) life: &'a str,
     pub(crate) dues: Vec<Due<'a>>,
-    /// True if systemd may have loaded the unit.
     pub(crate) may_be_loaded: bool,
 }
 
-/// A property to restore.
 pub(crate) struct Due<'a> {
     pub(crate) held: Setting,
     /// Old text of its drop-in, if there was one.
@@ -30,11 +27,9 @@ pub(crate) enum Stage {
     Owed,
     /// Set if needed; systemd has not forgotten the setting yet.
     Set,
-    /// Restored.
     Paid,
 }
 
-/// A slice that was started.
 pub(crate) struct Started<'a> {
     pub(crate) unit: &'a str,
     pub(crate) is_settled: bool,
@@ -77,7 +72,6 @@ pub(super) struct Leftover<'a> {
     /// Text of the drop-in before the agent's, if there was one.
     pub(super) before: Option<&'a str>,
     pub(super) is_settled: bool,
-    /// Records of the foreign value and of the old one.
     pub(super) entries: Vec<&'a Entry>,
 }
 
@@ -120,13 +114,11 @@ impl Debt<'_> {
         self.dues.iter().filter(|due| is_meant(due)).map(|due| due.held.property).collect()
     }
 
-    /// Settings in stage `Set`.
     pub(crate) fn set(&self) -> Vec<Setting> {
         let is_set = |due: &&Due<'_>| due.stage == Stage::Set;
         self.dues.iter().filter(is_set).map(|due| due.held.clone()).collect()
     }
 
-    /// Moves dues in stage `from` to stage `to`.
     pub(crate) fn advance(&mut self, from: Stage, to: Stage) {
         let dues = self.dues.iter_mut().filter(|due| due.stage == from);
         dues.for_each(|due| due.stage = to);

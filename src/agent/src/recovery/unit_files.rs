@@ -27,19 +27,15 @@ pub(super) struct Waiting {
 
 pub(super) struct UnitFiles<'a, K> {
     pub(super) kernel: &'a mut K,
-    /// The hierarchy; without it, the files of units are unknown.
     tree: Option<Tree>,
 }
 
 impl<'a, K: KernFs> UnitFiles<'a, K> {
-    /// # Errors
-    /// The mounts of the hierarchies are unreadable.
     pub(super) fn of(kernel: &'a mut K, proc: DirId) -> Result<UnitFiles<'a, K>, KernError> {
         let tree = tree(kernel, proc)?;
         Ok(UnitFiles { kernel, tree })
     }
 
-    /// Directory of a unit's files, if any.
     pub(super) fn path_of(&self, state: &UnitState) -> Option<PathBuf> {
         let cgroup = Some(&state.cgroup).filter(|cgroup| !cgroup.is_empty())?;
         Some(self.tree.as_ref()?.dir_of(cgroup))
@@ -73,7 +69,6 @@ impl<'a, K: KernFs> UnitFiles<'a, K> {
         text.is_ok_and(|text| !text.trim_ascii().is_empty())
     }
 
-    /// Logs the rest of a widened set.
     pub(super) fn tell_set(&mut self, unit: &Waiting) {
         if unit.is_widened && self.is_confined(unit.dir) {
             info!(
@@ -84,7 +79,6 @@ impl<'a, K: KernFs> UnitFiles<'a, K> {
         }
     }
 
-    /// Message on a setting that the kernel could meet only by killing.
     pub(super) fn kill(&mut self, unit: &str, dir: DirId, setting: &Setting) -> Option<String> {
         let (Knob::MemoryMax, Some(Value::Amount(_, Limit::Finite(limit)))) =
             (setting.property.knob(), setting.expected())
@@ -129,9 +123,6 @@ impl<'a, K: KernFs> UnitFiles<'a, K> {
     }
 
     /// True if neither a process nor a unit is in the cgroup at `path`; a missing one is empty.
-    ///
-    /// # Errors
-    /// The cgroup is unreadable.
     pub(super) fn is_empty(&mut self, path: &Path) -> Result<bool, KernError> {
         let mut look = || -> Result<bool, KernError> {
             let dir = self.kernel.open_dir(path)?;

@@ -97,9 +97,7 @@ pub(crate) fn put_back(
 }
 
 impl<K: KernFs> Session<'_, K> {
-    /// # Errors
-    /// The bus is away, or the deadline has passed. A failure of one unit is recorded and does not stop the
-    /// others.
+    /// Fails if the bus is away, or the deadline has passed. A failure of one unit does not stop the others.
     fn put_back(
         &mut self,
         debts: &mut [Debt<'_>],
@@ -128,7 +126,6 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// Sets the old values of units, waits for the files, and makes systemd forget the settings.
     fn round(&mut self, debts: &mut [Debt<'_>]) -> Result<(), UnitError> {
         let mut waiting = Vec::new();
         let outcome = self.set_all_back(debts, &mut waiting);
@@ -193,7 +190,6 @@ impl<K: KernFs> Session<'_, K> {
         lost
     }
 
-    /// Processes the result of setting one unit.
     fn asked(
         &mut self,
         debt: &mut Debt<'_>,
@@ -397,7 +393,6 @@ impl<K: KernFs> Session<'_, K> {
     }
 }
 
-/// A unit that is about to be set.
 struct Asked {
     unit: String,
     dir: Option<DirId>,
@@ -420,7 +415,6 @@ fn nr_settings(waiting: &[Waiting]) -> usize {
     waiting.iter().map(|unit| unit.settings.len()).sum()
 }
 
-/// Error for a unit that is not loaded and cannot be restored.
 fn out_of_sight(state: &UnitState, unit: &str) -> UnitError {
     let message = format!("it is not loaded, and its cgroup {} is not there", state.cgroup);
     UnitError::Refused { unit: unit.to_string(), message }

@@ -15,7 +15,6 @@ use tenantd_host::systemd::{Order, Reply, UnitError, UnitManager, UnitState, car
 pub(super) const LOOKS: u32 = 200;
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// State of a restoration of units.
 pub(super) struct Session<'a, K> {
     pub(super) files: UnitFiles<'a, K>,
     pub(super) units: &'a mut dyn UnitManager,
@@ -60,7 +59,6 @@ impl<K> Session<'_, K> {
         Ok(())
     }
 
-    /// Asks systemd for the state of each of these units.
     pub(super) fn look<'u>(
         &mut self,
         units: impl Iterator<Item = &'u str>,

@@ -17,7 +17,6 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_host::systemd::{Order, UnitError, UnitState};
 
 impl<K: KernFs> Session<'_, K> {
-    /// Stops started slices, those without children first.
     pub(super) fn stop_all(&mut self, started: &mut [Started<'_>]) -> Result<(), UnitError> {
         let depth = |slice: &&mut Started<'_>| slice.unit.matches('-').count();
         let mut slices: Vec<&mut Started<'_>> = started.iter_mut().collect();
@@ -25,7 +24,6 @@ impl<K: KernFs> Session<'_, K> {
         slices.chunk_by_mut(|a, b| depth(a) == depth(b)).try_for_each(|level| self.stop(level))
     }
 
-    /// Stops the empty ones of these slices, none of which is in another.
     fn stop(&mut self, slices: &mut [&mut Started<'_>]) -> Result<(), UnitError> {
         let states = self.look(slices.iter().map(|slice| slice.unit));
         let mut empty: Vec<(&mut Started<'_>, PathBuf, UnitState)> = Vec::new();

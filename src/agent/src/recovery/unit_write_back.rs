@@ -35,7 +35,6 @@ pub(super) fn write_back<K: KernFs>(
     files.kernel.close_dir(dir);
 }
 
-/// Writes one value to the files in `dir`, and verifies it.
 fn write_setting<K: KernFs>(
     files: &mut UnitFiles<'_, K>,
     unit: &str,

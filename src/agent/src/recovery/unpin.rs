@@ -25,13 +25,10 @@ use tenantd_host::kernfs::{DirId, KernError, KernFs};
 /// Tries to move processes and write: they may fork meanwhile.
 const TRIES: usize = 16;
 
-/// Writes the empty list to `file` of the cgroup in `dir`, after a plain write failed with ENOSPC.
-///
-/// # Errors
-/// The kernel refused; every process is then in its cgroup again, if the kernel allowed it.
+/// Writes the empty list to `file` of the cgroup in `dir`, after a plain write failed with ENOSPC. On an error
+/// every process returns to its cgroup, if the kernel allows it.
 pub(crate) fn unpin(kernel: &mut impl KernFs, dir: DirId, file: &str) -> Result<(), KernError> {
     let Some(Aside { above, name }) = Aside::of(kernel, dir)? else {
-        // Cgroup v1.
         let path = kernel.dir_path(dir);
         evacuate(kernel, dir, path.parent().as_slice(), &mut |_, _, _| ())?;
         return kernel.write(dir, file, "\n");
@@ -45,9 +42,6 @@ pub(crate) fn unpin(kernel: &mut impl KernFs, dir: DirId, file: &str) -> Result<
 }
 
 /// Moves back the processes that were moved aside for the cgroup in `dir` when an agent died.
-///
-/// # Errors
-/// As [`unpin`].
 pub(crate) fn bring_back(kernel: &mut impl KernFs, dir: DirId) -> Result<(), KernError> {
     let Some(Aside { above, name }) = Aside::of(kernel, dir)? else { return Ok(()) };
     let path = kernel.dir_path(above).join(&name);
@@ -107,7 +101,6 @@ fn step_aside(
     outcome.and(back)
 }
 
-/// Moves the processes back from the sibling, and removes it; a process may be about to end.
 fn return_all(
     kernel: &mut impl KernFs,
     aside: DirId,

@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use tenantd_host::kernfs::KernFs;
 
-/// Longest wait in total.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// Shortest and longest pause between two looks.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Remaining wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitBudget {
     left: Duration,

@@ -22,7 +22,6 @@ use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process;
 
-/// Ticks between two looks at all tenants.
 const LOOK_TICKS: u64 = 30;
 /// Processes read in a tick, unless a single tenant has more.
 const PROCESSES_A_TICK: usize = 64;
@@ -34,17 +33,14 @@ const NOTABLE: Bytes = Bytes::mib(16);
 /// Pid and start time of a process.
 type Known = (u32, u64);
 
-/// Findings by tenant number.
 #[derive(Debug, Default)]
 pub(super) struct Charged {
     findings: BTreeMap<usize, Finding>,
-    /// Tenants that remain in this round.
     left: VecDeque<(usize, Vec<Known>)>,
     look_at: u64,
 }
 
 impl Charged {
-    /// Looks at the next few tenants into which processes were moved.
     pub(super) fn look<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -68,7 +64,6 @@ impl Charged {
         }
     }
 
-    /// Node `n` becomes `kept[n]`.
     pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
         let left = std::mem::take(&mut self.left).into_iter();
         self.left = left.filter_map(|(number, all)| Some((kept[number]?, all))).collect();
@@ -81,7 +76,6 @@ impl Charged {
     }
 }
 
-/// Processes that were moved into tenants according to the journal, by tenant.
 fn moved<K: KernFs>(
     host: &HostAccess<K>,
     backends: &Backends,
@@ -104,7 +98,6 @@ fn moved<K: KernFs>(
     all.into_iter().collect()
 }
 
-/// Finding on memory charged elsewhere, if notable.
 fn judge<K: KernFs>(
     host: &mut HostAccess<K>,
     control: &ControlLoop,

@@ -25,10 +25,8 @@ use tenantd_control::tree::{Ancestor, Tree};
 use tenantd_host::cgroup::{Dialect, Facet};
 use tenantd_host::kernfs::KernFs;
 
-/// The last findings above and beside the tenants.
 #[derive(Debug, Default)]
 pub(super) struct Competition {
-    /// The topmost cgroups without protection, with the finding for each.
     unprotected: Vec<(PathBuf, Finding)>,
     /// Findings on tenants that do not compete, and on other cgroups that do.
     findings: Vec<Finding>,
@@ -38,7 +36,6 @@ pub(super) struct Competition {
     beside: HashMap<usize, Finding>,
 }
 
-/// Inputs of the check.
 #[derive(Debug)]
 pub(super) struct Scene<'a, K> {
     pub(super) host: &'a mut HostAccess<K>,
@@ -51,7 +48,6 @@ pub(super) struct Scene<'a, K> {
 }
 
 impl Competition {
-    /// All findings.
     pub(super) fn findings(&self) -> impl Iterator<Item = Finding> + '_ {
         self.unprotected.iter().map(|(_, what)| what).chain(&self.findings).cloned()
     }
@@ -66,7 +62,6 @@ impl Competition {
         self.apart.get(&number)
     }
 
-    /// True if some protection is void.
     pub(super) fn leaves_unprotected(&self) -> bool {
         !self.unprotected.is_empty()
     }
@@ -77,7 +72,6 @@ impl Competition {
         above.map(|(_, what)| what)
     }
 
-    /// Node `n` becomes `kept[n]`.
     pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
         for by_number in [&mut self.apart, &mut self.beside] {
             let old = std::mem::take(by_number).into_iter();
@@ -85,7 +79,6 @@ impl Competition {
         }
     }
 
-    /// Checks the cgroups above and beside the tenants.
     pub(super) fn refresh<K: KernFs>(&mut self, scene: &mut Scene<'_, K>) {
         // Cgroup v1 needs no protection of ancestors.
         let unprotected = match scene.host.layout.dialect {
@@ -103,7 +96,6 @@ impl Competition {
         self.look_beside(scene, &homes);
     }
 
-    /// Finds the nodes of one level that have different parents.
     fn look_apart(&mut self, tree: &Tree, homes: &Parents) {
         let mut levels: BTreeMap<Option<usize>, Vec<(usize, &Path)>> = BTreeMap::new();
         for (number, node) in tree.nodes().iter().enumerate() {

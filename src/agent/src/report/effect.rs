@@ -144,7 +144,6 @@ pub(super) fn void_protection<K: KernFs>(
     void.into_iter().map(|(top, below)| (top.clone(), unprotected(&top, &below))).collect()
 }
 
-/// Most cgroups named in one finding; the others are counted.
 const NAMED_MAX: usize = 4;
 
 fn unprotected(top: &Path, below: &[PathBuf]) -> Finding {
@@ -196,7 +195,6 @@ pub(super) fn beside(waiting: &[String], busy: &[&Path], place: &Path) -> Option
     Some(Finding::of_host(Code::Ineffective, what).with_remedy(remedy))
 }
 
-/// Finding on files that the cgroup of `tenant` should have and does not have.
 pub(super) fn missing_files(tenant: &str, missing: &[KernError]) -> Option<Finding> {
     let first = missing.first()?;
     let more = match missing.len() {
@@ -206,7 +204,6 @@ pub(super) fn missing_files(tenant: &str, missing: &[KernError]) -> Option<Findi
     Some(Finding::of(tenant, Code::KernelLacks, format!("{first}{more}")))
 }
 
-/// Finding on cgroup v1 hierarchies that do not contain the cgroup of `tenant`.
 pub(super) fn missing_trees(tenant: &str, missing: &[Facet]) -> Option<Finding> {
     if missing.is_empty() {
         return None;

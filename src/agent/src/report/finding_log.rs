@@ -17,17 +17,12 @@ use tenantd_control::finding::Finding;
 
 /// A finding that comes and goes is logged at most once in this time.
 const AGAIN: Duration = Duration::from_secs(60);
-/// Most lines of one tick.
 const LINES_MAX: usize = 20;
 
-/// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Line {
-    /// The finding is present now.
     Appeared { tenant: Option<String>, text: String },
-    /// A logged finding has ended.
     Gone { tenant: Option<String>, text: String },
-    /// Number of findings beyond the bound.
     Suppressed(usize),
 }
 
@@ -49,7 +44,6 @@ pub(super) struct FindingLog {
 }
 
 impl FindingLog {
-    /// Logs new and ended findings.
     pub(super) fn tell(&mut self, findings: &[Finding], now: Duration) {
         for line in self.step(findings, now) {
             match line {
@@ -105,7 +99,6 @@ impl FindingLog {
     }
 }
 
-/// Identity of a finding.
 fn key(finding: &Finding) -> Key {
     let is_text = |character: &char| !character.is_ascii_digit() && *character != '.';
     (finding.tenant.clone(), finding.message.chars().filter(is_text).collect())
@@ -141,7 +134,6 @@ mod tests {
         Line::Gone { tenant, text }
     }
 
-    /// One finding for each of `count` tenants.
     fn sick(count: usize) -> Vec<Finding> {
         (0..count).map(|index| finding(&format!("web{index}"), "is gone")).collect()
     }

@@ -18,14 +18,12 @@ use tenantd_host::cgroup::{self, Dialect, Facet};
 use tenantd_host::enforce::AGENT_CGROUP;
 use tenantd_host::kernfs::KernFs;
 
-/// Most cgroups read in one place.
 const SIBLINGS_MAX: usize = 1024;
 /// Cgroups read per tick, on average.
 const READS_PER_TICK: usize = 32;
 /// Number of the largest outsiders, which are read in each tick.
 const FOLLOWED_MAX: usize = 8;
 
-/// CPU time of one outsider.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at: Duration,
@@ -36,11 +34,8 @@ struct Seen {
 
 #[derive(Debug, Default)]
 pub(super) struct Outsiders {
-    /// By place and by cgroup.
     seen: HashMap<PathBuf, HashMap<PathBuf, Seen>>,
-    /// Places that remain in this round.
     round: Vec<PathBuf>,
-    /// Cgroups of all nodes, at the beginning of the round.
     homes: BTreeSet<PathBuf>,
     /// Ticks before the next place is read.
     rest: usize,
@@ -59,7 +54,6 @@ impl Outsiders {
         self.homes = homes;
     }
 
-    /// Makes the readings that are due in this tick.
     pub(super) fn refresh<K: KernFs>(&mut self, host: &mut HostAccess<K>, now: Duration) {
         let mut nr_read = 0;
         if let Some(rest) = self.rest.checked_sub(1) {
@@ -84,7 +78,6 @@ impl Outsiders {
         large
     }
 
-    /// Reads all cgroups of a place; returns their number.
     fn read_place<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -160,7 +153,6 @@ impl Seen {
     }
 }
 
-/// True if processes can be directly in `place`, beside cgroups.
 fn has_processes<K>(host: &HostAccess<K>, place: &Path) -> bool {
     let tree = host.layout.tree(Facet::Cpu).map(|tree| &host.layout.trees[tree]);
     host.layout.dialect == Dialect::Legacy || tree.is_some_and(|tree| tree.mount == place)

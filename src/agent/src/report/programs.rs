@@ -13,13 +13,11 @@ use tenantd_core::kernel_text::proc_files::process_numbers;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process;
 
-/// Time between two readings.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// Most cgroups, and most processes in them, that are read for one name.
 const CGROUPS_MAX: usize = 64;
 const PROCESSES_MAX: usize = 1024;
 
-/// Processes read in one cgroup.
 #[derive(Debug, Default)]
 struct Program {
     command: Option<String>,
@@ -30,7 +28,6 @@ struct Program {
     is_compared: bool,
 }
 
-/// Programs of the cgroups that were named lately.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     known: HashMap<PathBuf, Program>,
@@ -92,7 +89,6 @@ impl Program {
     }
 }
 
-/// The processes in a cgroup, and below it unless `is_direct`.
 fn processes<K: KernFs>(host: &mut HostAccess<K>, cgroup: &Path, is_direct: bool) -> Vec<u32> {
     let (mut pids, mut nr_read) = (Vec::new(), 0);
     let mut left = vec![cgroup.to_path_buf()];

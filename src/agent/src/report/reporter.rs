@@ -26,14 +26,12 @@ use tenantd_control::tree::Tree;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::{CpusPolicy, Mode};
 
-/// State for readers.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     status: Arc<Status>,
     trace: Arc<Trace>,
     spelling: Spelling,
     log: FindingLog,
-    /// A finding published with each tick until it is withdrawn.
     notice: Option<Finding>,
     /// Obstacles that affect every tenant alike.
     standing: Vec<Finding>,
@@ -51,7 +49,6 @@ pub(crate) struct Reporter {
     decided: Option<Vec<Finding>>,
 }
 
-/// One finished tick.
 #[derive(Debug)]
 pub(crate) struct TickReport<'a, K> {
     pub(crate) now: Duration,
@@ -94,17 +91,14 @@ impl Reporter {
         &self.trace
     }
 
-    /// Changes the published status between two ticks.
     pub(crate) fn amend(&mut self, change: impl FnOnce(&mut Status)) {
         change(Arc::make_mut(&mut self.status));
     }
 
-    /// Sets or clears the finding that is published with each tick.
     pub(crate) fn set_notice(&mut self, notice: Option<Finding>) {
         self.notice = notice;
     }
 
-    /// Counts ticks that were missed or decided nothing.
     pub(crate) fn count_skipped(&mut self, nr: u64) {
         self.nr_skipped_ticks = self.nr_skipped_ticks.saturating_add(nr);
     }
@@ -113,14 +107,11 @@ impl Reporter {
         self.nr_skipped_ticks
     }
 
-    /// Counts an applied policy.
     pub(crate) fn count_reload(&mut self) {
         // The new policy may claim other processes.
         self.charged = Charged::default();
         self.nr_reloads += 1;
     }
-
-    // --- obstacles ---
 
     /// Looks for obstacles that affect every tenant alike; they depend on the mode.
     pub(crate) fn find_obstacles<K: KernFs>(
@@ -138,7 +129,6 @@ impl Reporter {
         self.late_actions.clear();
     }
 
-    /// Node `n` becomes `kept[n]`.
     pub(crate) fn renumber(&mut self, kept: &[Option<usize>]) {
         self.competition.renumber(kept);
         self.around.renumber(kept);
@@ -150,7 +140,6 @@ impl Reporter {
         self.competition.renumber(kept);
     }
 
-    /// Looks around the tenants that are short of a resource.
     pub(crate) fn look_around<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -169,12 +158,10 @@ impl Reporter {
         });
     }
 
-    /// Surroundings of a tenant.
     pub(crate) fn surroundings(&self, number: usize) -> Option<Box<Surroundings>> {
         self.around.of(number)
     }
 
-    /// Checks the cgroups above and beside the tenants.
     pub(crate) fn find_competition<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -190,7 +177,6 @@ impl Reporter {
         self.competition.refresh(&mut scene);
     }
 
-    /// Looks for memory of moved processes that is charged elsewhere.
     pub(crate) fn look_for_charges<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -206,7 +192,6 @@ impl Reporter {
         standing.chain(self.late_findings.drain(..)).collect()
     }
 
-    /// Findings on written values that cannot take effect.
     pub(crate) fn effect_findings<K>(
         &self,
         host: &HostAccess<K>,
@@ -231,14 +216,10 @@ impl Reporter {
         effects.chain(missing).chain(charged).collect()
     }
 
-    // --- one tick ---
-
-    /// Records actions executed after the last tick.
     pub(crate) fn note_late<'a>(&mut self, tree: &Tree, actions: impl Iterator<Item = &'a Action>) {
         self.late_actions.extend(status::action_statuses(tree, &self.spelling, actions));
     }
 
-    /// Records findings after the last tick.
     pub(crate) fn note_late_findings(&mut self, findings: Vec<Finding>) {
         self.late_findings.extend(findings);
     }
@@ -274,7 +255,6 @@ impl Reporter {
         all
     }
 
-    /// Logs foreign writes.
     pub(crate) fn log_drifts<K>(
         &self,
         host: &HostAccess<K>,
@@ -304,7 +284,6 @@ impl Reporter {
         status.actions.clear();
     }
 
-    /// Publishes a tick.
     pub(crate) fn publish<K>(&mut self, report: TickReport<'_, K>) {
         let TickReport { now, host_sample, host, backends, control, .. } = report;
         let TickReport { mut decision, actions, findings, .. } = report;
@@ -365,7 +344,6 @@ impl Reporter {
         });
     }
 
-    /// Records the agent's own cost, published with the status of the last tick.
     pub(crate) fn note_cost(&mut self, cost: AgentStatus) {
         self.amend(|status| status.agent = cost);
     }

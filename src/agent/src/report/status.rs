@@ -116,7 +116,6 @@ pub(super) fn jain_index(control: &ControlLoop) -> Option<f64> {
     (!deliveries.is_empty()).then(|| measure::jain_index(deliveries))
 }
 
-/// The largest share error of any tenant.
 pub(super) fn max_share_error(control: &ControlLoop) -> Option<f64> {
     control.states().iter().filter_map(|state| state.share_error).reduce(f64::max)
 }
@@ -180,7 +179,6 @@ fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
     }
 }
 
-/// Unmet demand for each resource; none if unknown.
 fn missing(state: &NodeState) -> PerResource<Option<f64>> {
     let missing = state.shortfall.as_ref().map_or_else(PerResource::default, |it| it.missing);
     missing.map(|missing| state.share_error.map(|_| missing))
@@ -212,12 +210,10 @@ fn faults(state: &NodeState) -> FaultsStatus {
     }
 }
 
-/// Converts a total of microseconds to seconds.
 fn seconds(total: Tally) -> Option<f64> {
     Some(total.total()? as f64 / 1e6)
 }
 
-/// CPU weight in the file.
 fn cpu_weight(state: &NodeState) -> Option<f64> {
     match state.observed(Knob::CpuWeight) {
         Some(Value::Weight(weight)) => Some(*weight),

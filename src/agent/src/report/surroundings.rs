@@ -24,17 +24,13 @@ use tenantd_core::resource::{CPU, Resource};
 use tenantd_host::cgroup::{self, Facet, Tree};
 use tenantd_host::kernfs::KernFs;
 
-/// Most outsiders named for each tenant.
 const NAMED_MAX: usize = 3;
-/// Least CPUs of a named outsider.
 const NAMED_CORES: f64 = 0.01;
 
-/// Surroundings of each node that is short of a resource.
 #[derive(Debug, Default)]
 pub(super) struct Neighbourhood {
     pub(super) outsiders: Outsiders,
     programs: Programs,
-    /// Limits found above tenants, by cgroup.
     limits: HashMap<(PathBuf, Resource), Limit>,
     by_node: HashMap<usize, Surroundings>,
 }
@@ -47,14 +43,12 @@ struct Limit {
     is_binding: bool,
 }
 
-/// An outsider without its program.
 struct Large {
     path: PathBuf,
     is_direct: bool,
     cores: f64,
 }
 
-/// Inputs of a look.
 #[derive(Debug)]
 pub(super) struct Scene<'a, K> {
     pub(super) host: &'a mut HostAccess<K>,
@@ -66,14 +60,12 @@ pub(super) struct Scene<'a, K> {
 }
 
 impl<K: KernFs> Scene<'_, K> {
-    /// Cgroups of all nodes and members in the tree of a facet.
     fn homes(&self, facet: Facet) -> BTreeSet<PathBuf> {
         let tree = self.control.tree();
         let dir = |number| self.backends.dir_of(self.host, tree, number, facet);
         (0..tree.first_ancestor()).filter_map(dir).collect()
     }
 
-    /// Cgroups of each tenant that is short of a resource, in the tree of a facet.
     fn lacking(&self, facet: Facet) -> Vec<(usize, PathBuf)> {
         let tree = self.control.tree();
         let dirs = |tenant: usize| {
@@ -93,13 +85,11 @@ impl Neighbourhood {
         self.by_node.get(&number).cloned().map(Box::new)
     }
 
-    /// Node `n` becomes `kept[n]`.
     pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
         let old = std::mem::take(&mut self.by_node).into_iter();
         self.by_node = old.filter_map(|(number, what)| Some((kept[number]?, what))).collect();
     }
 
-    /// Looks around the tenants that were short of a resource in the last tick.
     pub(super) fn refresh<K: KernFs>(&mut self, scene: &mut Scene<'_, K>) {
         let lacking = scene.lacking(Facet::Cpu);
         let mount = scene.tree(Facet::Cpu).map(|tree| tree.mount.clone());
@@ -137,7 +127,6 @@ impl Neighbourhood {
         }
     }
 
-    /// Names the largest outsiders around the tenants in each parent.
     fn name_largest<K: KernFs>(
         &mut self,
         scene: &mut Scene<'_, K>,
@@ -202,7 +191,6 @@ impl Neighbourhood {
         }
     }
 
-    /// Limits found above each tenant that is short of a resource.
     fn limits_above<K: KernFs>(&self, scene: &Scene<'_, K>) -> Vec<(usize, LimitAbove)> {
         let mut found = Vec::new();
         if self.limits.is_empty() {
@@ -224,7 +212,6 @@ impl Neighbourhood {
     }
 }
 
-/// The largest of two lists.
 fn together(one: &Arc<[Outsider]>, other: &Arc<[Outsider]>) -> Arc<[Outsider]> {
     if one.is_empty() || one == other {
         return Arc::clone(other);
@@ -237,7 +224,6 @@ fn together(one: &Arc<[Outsider]>, other: &Arc<[Outsider]>) -> Arc<[Outsider]> {
     all.into()
 }
 
-/// Ancestors without a node of the policy of tenants short of a resource, in the tree of a knob.
 fn unnamed_above<K: KernFs>(scene: &Scene<'_, K>, knob: Knob) -> BTreeSet<PathBuf> {
     let facet = scene.host.layout.dialect.facet(knob);
     let Some(tree) = scene.tree(facet) else { return BTreeSet::new() };
@@ -248,12 +234,10 @@ fn unnamed_above<K: KernFs>(scene: &Scene<'_, K>, knob: Knob) -> BTreeSet<PathBu
     unnamed.map(Path::to_path_buf).collect()
 }
 
-/// Ancestors of `dir`, up to the mount.
 fn above<'a>(dir: &'a Path, mount: &'a Path) -> impl Iterator<Item = &'a Path> {
     dir.ancestors().skip(1).take_while(move |up| up.starts_with(mount))
 }
 
-/// Cgroup path as in kernel files.
 fn from_mount(path: &Path, mount: &Path) -> String {
     format!("/{}", text_of_path(path.strip_prefix(mount).unwrap_or(path)))
 }

@@ -17,7 +17,6 @@ use tenantd_core::kernel_text::text_of_path;
 use tenantd_core::units::Limit;
 use tenantd_host::cgroup::{Dialect, Facet, Layout, Tree};
 
-/// Inputs of an explanation.
 #[derive(Debug)]
 pub(super) struct Scene<'a, K> {
     pub(super) host: &'a HostAccess<K>,
@@ -25,12 +24,10 @@ pub(super) struct Scene<'a, K> {
     pub(super) control: &'a ControlLoop,
     pub(super) competition: &'a Competition,
     pub(super) foreign_scheduler: Option<&'a Finding>,
-    /// Decided values that are not written yet.
     pub(super) unwritten: BTreeSet<(usize, Knob)>,
 }
 
 impl<K> Scene<'_, K> {
-    /// Adds the records of all nodes of the tree to `trace`.
     pub(super) fn record(&self, decision: &mut Decision, trace: &mut Trace) {
         let mut planned: Vec<(usize, Knob)> =
             decision.actions.iter().map(|action| (action.node, action.knob)).collect();
@@ -151,7 +148,6 @@ fn is_populated(state: &NodeState) -> bool {
     state.sample.as_ref().is_some_and(|now| now.populated != Some(false))
 }
 
-/// Samples of one node in this tick; its counters go into `counters`.
 fn seen(state: &NodeState, counters: &mut Vec<Counters>) -> Option<Seen> {
     let now = without_threads(state.sample.as_ref()?);
     if !is_populated(state) {

@@ -86,7 +86,6 @@ pub struct EventLoop {
     due: Instant,
 }
 
-/// Order of handling events.
 #[derive(Debug, Default)]
 struct Turns {
     /// Events deferred for the last tick.
@@ -112,9 +111,6 @@ impl Turns {
 
 impl EventLoop {
     /// Makes a loop that wakes at once and then every `interval`.
-    ///
-    /// # Errors
-    /// The system has no descriptors or memory left.
     pub fn new(interval: Duration) -> io::Result<EventLoop> {
         let stop = on_signals(&[SIGTERM, SIGINT])?;
         let reload = on_signals(&[SIGHUP])?;
@@ -134,9 +130,6 @@ impl EventLoop {
     }
 
     /// Ticks at once, and then every `interval`.
-    ///
-    /// # Errors
-    /// The system refused the timer.
     pub fn tick_every(&mut self, interval: Duration) -> io::Result<()> {
         set_interval(&self.tick, Duration::from_nanos(1), interval)?;
         self.interval = interval;
@@ -145,50 +138,32 @@ impl EventLoop {
     }
 
     /// Wakes with [`Wake::Watchdog`] every `interval`.
-    ///
-    /// # Errors
-    /// The system refused the timer.
     pub fn watch_every(&mut self, interval: Duration) -> io::Result<()> {
         set_interval(&self.watchdog, interval, interval)
     }
 
     /// Wakes with [`Wake::Settled`] once, `after` from now; replaces an earlier call.
-    ///
-    /// # Errors
-    /// The system refused the timer.
     pub fn settle(&mut self, after: Duration) -> io::Result<()> {
         let once = Expiration::OneShot(TimeSpec::from_duration(after));
         Ok(self.settled.set(once, TimerSetTimeFlags::empty())?)
     }
 
     /// Wakes with [`Wake::Command`] while `descriptor` is readable.
-    ///
-    /// # Errors
-    /// The system refused to watch it.
     pub fn add_commands(&self, descriptor: &impl AsFd) -> io::Result<()> {
         add(&self.epoll, descriptor, Token::Command)
     }
 
     /// Wakes with [`Wake::Jobs`] while `descriptor` is readable.
-    ///
-    /// # Errors
-    /// The system refused to watch it.
     pub fn add_jobs(&self, descriptor: &impl AsFd) -> io::Result<()> {
         add(&self.epoll, descriptor, Token::Jobs)
     }
 
     /// Wakes with [`Wake::Files`] while `descriptor` is readable. Closing the descriptor ends the watch.
-    ///
-    /// # Errors
-    /// The system refused to watch it.
     pub fn add_files(&self, descriptor: &impl AsFd) -> io::Result<()> {
         add(&self.epoll, descriptor, Token::Files)
     }
 
     /// Sleeps until an event, and returns the most urgent one.
-    ///
-    /// # Errors
-    /// The system refused to wait.
     pub fn wait(&mut self) -> io::Result<Wake> {
         loop {
             let timeout =
@@ -200,9 +175,6 @@ impl EventLoop {
     }
 
     /// Returns the most urgent pending event; `None` if there is none.
-    ///
-    /// # Errors
-    /// The system refused to look.
     pub fn poll(&mut self) -> io::Result<Option<Wake>> {
         self.next(EpollTimeout::ZERO)
     }
@@ -212,7 +184,6 @@ impl EventLoop {
         self.turns.next(&ready).map_or(Ok(None), |token| self.woken_by(token))
     }
 
-    /// Pending events, most urgent first.
     fn ready(&self, timeout: EpollTimeout) -> io::Result<Vec<Token>> {
         let mut events = [EpollEvent::empty(); Token::ALL.len()];
         let count = match self.epoll.wait(&mut events, timeout) {

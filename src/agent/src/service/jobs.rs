@@ -19,13 +19,10 @@ use crate::agent::jobs::JobAnswer;
 use tenantd_host::kernfs::KernFs;
 use tenantd_varlink::bridge::{AgentEnd, JobCall, json};
 
-/// Most calls in one turn.
 const CALLS_MAX: usize = 16;
-/// Time after which a turn takes no further call.
 const TURN: Duration = Duration::from_millis(5);
 
 impl<K: KernFs> Service<K> {
-    /// Handles one batch of the calls for jobs.
     pub(super) fn serve_jobs(&mut self) {
         let (begin, now) = (Instant::now(), since_boot());
         let mut nr_taken = 0;
@@ -39,7 +36,6 @@ impl<K: KernFs> Service<K> {
         self.tell_of_jobs();
     }
 
-    /// Handles the next client that has left or the next call; `false` if there is neither.
     fn serve_job_call(&mut self, now: f64) -> bool {
         let Some((bridge, _)) = &self.socket else { return false };
         if let Some(ticket) = bridge.next_left() {
@@ -56,7 +52,6 @@ impl<K: KernFs> Service<K> {
         true
     }
 
-    /// Updates the jobs, with a tick or between two.
     pub(super) fn tend_jobs(&mut self, is_tick: bool) {
         self.agent.tend_jobs(is_tick, since_boot());
         self.tell_of_jobs();
@@ -84,7 +79,6 @@ fn since_boot() -> f64 {
     now.unwrap_or_default().as_secs_f64()
 }
 
-/// Sends the answers to clients of jobs.
 fn send_answers<K: KernFs>(bridge: &AgentEnd, agent: &mut Agent<K>) {
     for (ticket, answer) in agent.take_job_answers() {
         match answer {

@@ -23,7 +23,6 @@ use tenantd_policy::is_policy_file;
 /// Time without events before the policy is read.
 pub(super) const STILL: Duration = Duration::from_millis(200);
 
-/// Watch of the directory of a policy file, or of a policy directory.
 #[derive(Debug)]
 pub(super) struct PolicyWatch {
     inotify: Inotify,
@@ -34,24 +33,17 @@ pub(super) struct PolicyWatch {
 #[derive(Debug)]
 struct Watched {
     descriptor: WatchDescriptor,
-    /// Relevant entries.
     matters: Matter,
 }
 
-/// Relevant entries of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Matter {
-    /// One name.
     Name(OsString),
-    /// All policy files.
     PolicyFiles,
 }
 
 impl PolicyWatch {
-    /// Watches the policy at `path`.
-    ///
-    /// # Errors
-    /// Neither its directory nor the parent exists, or the system has no watches left.
+    /// Watches the policy at `path`. Fails if neither its directory nor the parent exists.
     pub(super) fn new(path: &Path) -> io::Result<PolicyWatch> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let mut watch = PolicyWatch { inotify, path: path.to_path_buf(), watched: None };
@@ -59,10 +51,7 @@ impl PolicyWatch {
         Ok(watch)
     }
 
-    /// Watches the file or directory that has the policy's name now.
-    ///
-    /// # Errors
-    /// As [`PolicyWatch::new`]; nothing is watched then.
+    /// Watches the file or directory that has the policy's name now. On an error nothing is watched.
     pub(super) fn renew(&mut self) -> io::Result<()> {
         let (dir, matters) = match self.path.is_dir() {
             true => (self.path.clone(), Matter::PolicyFiles),
@@ -104,9 +93,6 @@ impl PolicyWatch {
     }
 
     /// Reads the events; returns true if any of them concerns the policy.
-    ///
-    /// # Errors
-    /// The system refused.
     pub(super) fn concerns_policy(&self) -> io::Result<bool> {
         let mut concerns = false;
         loop {
@@ -136,7 +122,6 @@ impl PolicyWatch {
     }
 }
 
-/// Directory and file name of `path`.
 fn named(path: &Path) -> (PathBuf, Matter) {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let dir = parent.map_or_else(|| PathBuf::from("."), Path::to_path_buf);

@@ -48,10 +48,7 @@ pub struct PolicySource {
 }
 
 impl PolicySource {
-    /// Loads the policy from disk.
-    ///
-    /// # Errors
-    /// Every finding, at least one of them an error.
+    /// Loads the policy from disk. The error has every finding.
     pub fn load(&self) -> Result<Loaded, Report> {
         let here = || HostFacts::of_this_machine().map(HostFacts::without_accounts);
         match self.facts.clone().map_or_else(here, Ok) {
@@ -108,9 +105,6 @@ impl<K: KernFs> Service<K> {
     }
 
     /// Starts serving the clients of `listener`, on a separate thread.
-    ///
-    /// # Errors
-    /// The system has no descriptors or threads left.
     pub fn serve(&mut self, listener: Listener, limits: Limits) -> io::Result<()> {
         let (agent_end, socket_end) = bridge::bridge(self.publication())?;
         let server = Server::new(listener, socket_end, limits)?;
@@ -197,10 +191,8 @@ impl<K: KernFs> Service<K> {
         true
     }
 
-    /// Loads the policy from disk completely, or leaves the running one in force.
-    ///
-    /// # Errors
-    /// [`CallError::BadPolicy`] and [`CallError::Failed`].
+    /// Loads the policy from disk completely, or leaves the running one in force. Fails with
+    /// [`CallError::BadPolicy`] or [`CallError::Failed`].
     pub fn reload(&mut self) -> Result<ReloadReply, CallError> {
         self.notifier.reloading();
         self.renew_watch();
@@ -256,13 +248,11 @@ impl<K: KernFs> Service<K> {
         }
     }
 
-    /// Publishes a mode change without waiting for the next tick.
     fn publish_mode(&mut self) {
         self.agent.publish_mode();
         self.notifier.status(&self.summary());
     }
 
-    /// One line for the status of the service.
     fn summary(&self) -> String {
         let tenants = self.agent.nodes().iter().filter(|node| node.is_leaf).count();
         format!("{tenants} tenants, mode {}", self.agent.mode().word())
@@ -271,10 +261,7 @@ impl<K: KernFs> Service<K> {
     /// Ticks and serves until a signal stops it; with `once`, until one decision is made and written.
     ///
     /// The socket is served and the service manager notified after the first tick, so that every answer comes
-    /// from a tick.
-    ///
-    /// # Errors
-    /// The system refused to wait, or the socket's thread has ended.
+    /// from a tick. Fails if the socket's thread has ended.
     pub fn run(
         &mut self,
         events: &mut EventLoop,
@@ -372,7 +359,6 @@ impl<K: KernFs> Service<K> {
         Ok(())
     }
 
-    /// Starts or stops watching the policy's files, according to the policy.
     fn watch_policy(&mut self, events: &EventLoop) {
         self.watch = None;
         if !self.agent.policy().control.watch_policy {
@@ -431,7 +417,6 @@ pub fn stamp<K: KernFs>(agent: &mut Agent<K>) {
     agent.stamp(time, &host_name.to_string_lossy());
 }
 
-/// Description of the policy in force.
 fn governance<K: KernFs>(agent: &Agent<K>, path: &Path) -> Governance {
     let path = Some(path.display().to_string());
     Governance::new(path, agent.shared_policy(), agent.accounts().clone())

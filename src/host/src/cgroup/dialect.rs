@@ -127,9 +127,6 @@ impl Dialect {
     }
 
     /// Parses the text of [`Dialect::file`].
-    ///
-    /// # Errors
-    /// The text is none that a kernel writes.
     pub fn read(self, knob: Knob, text: &[u8]) -> Result<Value, Malformed> {
         match (self, knob) {
             (Dialect::Unified, Knob::CpuWeight) => {
@@ -165,9 +162,6 @@ impl Dialect {
     }
 
     /// Converts a v1 quota with this period; [`Dialect::read`] assumes the agent's own period.
-    ///
-    /// # Errors
-    /// The text is none that a kernel writes.
     pub fn with_period(self, value: Value, period: &[u8]) -> Result<Value, Malformed> {
         let period_usec: u64 = parse::single(period, "a period")?;
         Ok(match value {
@@ -196,7 +190,6 @@ fn cpus_of(quota_usec: u64, period_usec: u64) -> Value {
     Value::Amount(CPU, Limit::Finite(milli_cpus))
 }
 
-/// Parses `cpu.max`: a quota or `max`, then the period.
 fn cpu_max(text: &[u8]) -> Result<Value, Malformed> {
     let line: String = parse::single(text, "a quota and a period")?;
     let malformed = || Malformed { line: 1, text: line.clone(), expected: "a quota and a period" };

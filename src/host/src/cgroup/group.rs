@@ -20,7 +20,6 @@ use tenantd_core::kernel_text::proc_files::process_numbers;
 /// Pages of 4 KiB, in which `memory.stat` counts events of pages.
 const PAGES_PER_MIB: u64 = 256;
 
-/// Files of a sample, in the order in which they are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     CpuUsage,
@@ -64,7 +63,6 @@ impl Source {
     }
 }
 
-/// Answer of the kernel whether a cgroup has processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Population {
     Told(bool),
@@ -84,16 +82,13 @@ pub struct Cgroup {
     /// Directory in the cpu tree, if that is a v1 one.
     legacy_cpu: Option<DirId>,
     files: [Option<FileId>; Source::ALL.len()],
-    /// Files that could not be opened, reported once.
     missing: Vec<KernError>,
     generation: u64,
 }
 
 impl Cgroup {
-    /// Opens the cgroup at `below` (relative to the root of each tree; empty for the root itself).
-    ///
-    /// # Errors
-    /// The cgroup is in no tree, or its directory in the cpu tree cannot be opened.
+    /// Opens the cgroup at `below` (relative to the root of each tree; empty for the root itself). Fails if it
+    /// is in no tree, or not in the cpu tree.
     pub fn open(
         kernel: &mut impl KernFs,
         layout: &Layout,
@@ -103,9 +98,6 @@ impl Cgroup {
     }
 
     /// Opens the cgroup at `path`, below the mount of each tree.
-    ///
-    /// # Errors
-    /// As [`Cgroup::open`].
     pub fn open_from_mount(
         kernel: &mut impl KernFs,
         layout: &Layout,
@@ -198,10 +190,8 @@ impl Cgroup {
 
     /// Reads every counter; adds failed readings to `gaps`. Of an empty cgroup only the times are read, and
     /// only with `times_of_empty`: they include the last use of its processes. Unreadable emptiness, and the
-    /// memory of a cgroup at rest, keep the values of `last` ([`super::last`]).
-    ///
-    /// # Errors
-    /// The cgroup is gone. Any other failed reading leaves its field absent and goes to `gaps`.
+    /// memory of a cgroup at rest, keep the values of `last` ([`super::last`]). Fails only if the cgroup is
+    /// gone.
     pub fn sample(
         &self,
         kernel: &mut impl KernFs,
@@ -231,10 +221,8 @@ impl Cgroup {
         Ok(sample)
     }
 
-    /// OOM kills since the cgroup was made, also of an empty one; failed readings go to `gaps`.
-    ///
-    /// # Errors
-    /// The cgroup is gone.
+    /// OOM kills since the cgroup was made, also of an empty one; failed readings go to `gaps`. Fails if the
+    /// cgroup is gone.
     pub fn oom_kills(
         &self,
         kernel: &mut impl KernFs,
@@ -247,9 +235,7 @@ impl Cgroup {
     }
 
     /// Time in which some task waited for input or output, in µs; `None` if the kernel does not account it.
-    ///
-    /// # Errors
-    /// The cgroup is gone. Other failures go to `gaps`.
+    /// Fails only if the cgroup is gone; other failures go to `gaps`.
     pub fn io_some_usec(
         &self,
         kernel: &mut impl KernFs,
@@ -271,9 +257,6 @@ impl Cgroup {
     }
 
     /// Present value of `knob`.
-    ///
-    /// # Errors
-    /// The file is unreadable or malformed.
     pub fn observe(
         &self,
         kernel: &mut impl KernFs,
@@ -289,10 +272,7 @@ impl Cgroup {
         self.dir(layout, self.dialect.facet(knob)).is_some()
     }
 
-    /// Directory with the files of `knob`.
-    ///
-    /// # Errors
-    /// The machine has no tree for it, or the cgroup is not in that tree.
+    /// Directory with the files of `knob`. Fails if the cgroup is not in that tree.
     pub fn knob_dir(&self, layout: &Layout, knob: Knob) -> Result<DirId, KernError> {
         self.dir(layout, self.dialect.facet(knob)).ok_or_else(|| {
             KernError::new(Operation::Open, self.dialect.file(knob), nix::errno::Errno::EOPNOTSUPP)
@@ -306,10 +286,7 @@ impl Cgroup {
     }
 
     /// Threads in this cgroup and below, complete up to `nr_max`; `None` for a failed reading, which goes to
-    /// `gaps`.
-    ///
-    /// # Errors
-    /// The cgroup is gone.
+    /// `gaps`. Fails if the cgroup is gone.
     pub fn threads(
         &self,
         kernel: &mut impl KernFs,
@@ -330,10 +307,7 @@ impl Cgroup {
         }
     }
 
-    /// Pids of the processes in this cgroup.
-    ///
-    /// # Errors
-    /// The cgroup is gone.
+    /// Pids of the processes in this cgroup. Fails if the cgroup is gone.
     pub fn processes(
         &self,
         kernel: &mut impl KernFs,
@@ -346,7 +320,6 @@ impl Cgroup {
     }
 }
 
-/// Reads the kept files of one cgroup.
 struct Reader<'a, K> {
     cgroup: &'a Cgroup,
     kernel: &'a mut K,
@@ -424,7 +397,6 @@ impl<K: KernFs> Reader<'_, K> {
         }
     }
 
-    /// Reads the counters of time: CPU time used, and time waited.
     fn times(&mut self, sample: &mut TenantSample, last: Last) -> Result<(), KernError> {
         self.cpu(sample, last)?;
         sample.cpu_some_usec = self.take(Source::CpuPressure, some_usec)?;
@@ -458,7 +430,6 @@ impl<K: KernFs> Reader<'_, K> {
         Ok(())
     }
 
-    /// CPU time used, in µs.
     fn legacy_usage(&mut self) -> Result<Option<u64>, KernError> {
         self.take(Source::CpuUsage, |text| {
             parse::single::<u64>(text, "nanoseconds").map(|nsec| Some(nsec / 1000))

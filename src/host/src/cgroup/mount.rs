@@ -135,9 +135,6 @@ pub enum LayoutError {
 
 impl Layout {
     /// Detects the layout of a machine from the texts of `/proc/self/mountinfo` and `/proc/self/cgroup`.
-    ///
-    /// # Errors
-    /// See [`LayoutError`].
     pub fn detect(
         mountinfo: &[u8],
         own_cgroups: &[u8],
@@ -244,7 +241,6 @@ fn facets(mount: &CgroupMount, dialect: Dialect) -> Vec<Facet> {
     }
 }
 
-/// Root that `choice` names, in the hierarchy mounted at `mount`.
 fn rooted(mount: &Path, own: &Path, choice: &RootChoice) -> Result<PathBuf, LayoutError> {
     let RootChoice::Path(path) = choice else { return Ok(own.to_path_buf()) };
     if path.components().any(|part| part == Component::ParentDir) {

@@ -34,18 +34,12 @@ fn utf8(text: &[u8]) -> Result<&str, Malformed> {
 }
 
 /// Parses a file with a single value: `memory.current`, `cpu.weight`.
-///
-/// # Errors
-/// Not a single value of type `T`.
 pub fn single<T: FromStr>(text: &[u8], expected: &'static str) -> Result<T, Malformed> {
     let text = utf8(text)?.trim_end();
     text.parse().map_err(|_| Malformed::new(1, text, expected))
 }
 
 /// Parses a file with a number or `max`: `memory.max`, `memory.low`.
-///
-/// # Errors
-/// Neither of the two.
 pub fn limit(text: &[u8]) -> Result<Limit<u64>, Malformed> {
     let text = utf8(text)?.trim_end();
     text.parse().map_err(|_| Malformed::new(1, text, "a number or `max`"))
@@ -53,9 +47,6 @@ pub fn limit(text: &[u8]) -> Result<Limit<u64>, Malformed> {
 
 /// Numbers of `keys` in a flat keyed file (`cpu.stat`, `memory.stat`, `memory.events`); `None` for a missing
 /// line. Lines of other keys are skipped unparsed: there are dozens of them in every sample.
-///
-/// # Errors
-/// A wanted key without a number.
 pub fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) -> Result<[Option<u64>; N], Malformed> {
     let mut found = [None; N];
     let mut missing = N;
@@ -103,9 +94,6 @@ pub struct Pressure {
 }
 
 /// Parses a pressure file: `cpu.pressure`, `/proc/pressure/memory`.
-///
-/// # Errors
-/// No `some` line, or a line without `total`.
 pub fn pressure(text: &[u8]) -> Result<Pressure, Malformed> {
     let expected = "`some` or `full` with `total=`";
     let (mut some_usec, mut full_usec) = (None, None);

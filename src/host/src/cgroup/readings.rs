@@ -36,9 +36,6 @@ impl ReadError {
 }
 
 /// Value of `knob` in the cgroup that is open as `dir`, in the tree of its files.
-///
-/// # Errors
-/// A file is unreadable or malformed.
 pub fn observe_in(
     kernel: &mut impl KernFs,
     dialect: Dialect,
@@ -120,9 +117,6 @@ pub fn nr_throttled(kernel: &mut impl KernFs, path: &Path) -> Option<u64> {
 
 /// Memory counters of the cgroup in `dir` right now, from files opened for this, without events. Cache that the
 /// kernel does not list separately counts as zero.
-///
-/// # Errors
-/// A file is unreadable or malformed.
 pub fn memory_sample(
     kernel: &mut impl KernFs,
     dir: DirId,
@@ -143,9 +137,6 @@ pub fn memory_sample(
 }
 
 /// Process counters of the cgroup `generation` in `dir`; `None` if the controller is not enabled there.
-///
-/// # Errors
-/// A file is unreadable or malformed.
 pub fn pids_sample(
     kernel: &mut impl KernFs,
     dir: DirId,
@@ -167,7 +158,6 @@ pub fn pids_sample(
     Ok(Some(PidsSample { generation, nr_current, nr_refused }))
 }
 
-/// Keys of inactive and active file cache in `memory.stat`.
 fn cache_keys(dialect: Dialect) -> [&'static str; 2] {
     match dialect {
         Dialect::Unified => ["inactive_file", "active_file"],

@@ -29,11 +29,7 @@ pub struct Threads {
 }
 
 /// Finds the threads in the cgroup `dir` and below, from files named `list`; all of them if there are at most
-/// `nr_max`.
-///
-/// # Errors
-/// The cgroup is gone, or one of the files is unreadable. EOPNOTSUPP if some threads belong to a process
-/// elsewhere.
+/// `nr_max`. Fails with EOPNOTSUPP if some threads belong to a process elsewhere.
 pub(super) fn find(
     kernel: &mut impl KernFs,
     dir: DirId,
@@ -60,15 +56,11 @@ pub(super) fn find(
     Ok(Threads { tids, is_whole: is_whole && left.is_empty() })
 }
 
-/// A search under way.
 struct Search<'a, K> {
     kernel: &'a mut K,
-    /// Name of the thread lists.
     list: &'a str,
-    /// Cgroups not visited yet.
     left: Vec<PathBuf>,
     tids: Vec<u32>,
-    /// True if no cgroup was left out.
     is_whole: bool,
 }
 

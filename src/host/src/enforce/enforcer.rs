@@ -41,9 +41,6 @@ pub struct Enforcer<'a, K> {
 
 impl<K: KernFs> Enforcer<'_, K> {
     /// Makes the cgroup at `path` if it is missing; returns true if it was made.
-    ///
-    /// # Errors
-    /// The journal or the kernel refused.
     pub fn make(&mut self, path: &Path) -> Result<bool, EnforceError> {
         match self.kernel.open_dir(path) {
             Ok(dir) => {
@@ -90,7 +87,6 @@ impl<K: KernFs> Enforcer<'_, K> {
         }
     }
 
-    /// Records the inode number of the cgroup that was just made.
     fn confirm(&mut self, path: &Path) -> Result<(), EnforceError> {
         let dir = self.kernel.open_dir(path)?;
         let inode = self.kernel.inode(dir);
@@ -98,10 +94,8 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(self.journal.record(Entry::Made { path: path.to_path_buf(), inode: inode? })?)
     }
 
-    /// Makes the node at `below` in every tree of tenants, with parents and controllers.
-    ///
-    /// # Errors
-    /// As [`Enforcer::make`]; the first failure ends it.
+    /// Makes the node at `below` in every tree of tenants, with parents and controllers. The first failure ends
+    /// it.
     pub fn make_node(&mut self, below: &str) -> Result<(), EnforceError> {
         for tree in &self.layout.trees {
             if !self.uses(tree) {
@@ -125,9 +119,6 @@ impl<K: KernFs> Enforcer<'_, K> {
     }
 
     /// Makes the root of `tree` and its missing ancestors; returns the missing ones, deepest first.
-    ///
-    /// # Errors
-    /// As [`Enforcer::make`].
     pub fn make_missing(&mut self, tree: &Tree) -> Result<Vec<PathBuf>, EnforceError> {
         match self.uses(tree) {
             true => self.make_all(&tree.mount, &tree.root),
@@ -137,9 +128,6 @@ impl<K: KernFs> Enforcer<'_, K> {
 
     /// Makes the cgroup at `path` and its missing ancestors below `mount`; returns the missing ones, deepest
     /// first.
-    ///
-    /// # Errors
-    /// As [`Enforcer::make`].
     pub fn make_all(&mut self, mount: &Path, path: &Path) -> Result<Vec<PathBuf>, EnforceError> {
         let mut missing: Vec<PathBuf> = Vec::new();
         for up in path.ancestors().take_while(|up| up.starts_with(mount)) {
@@ -158,9 +146,6 @@ impl<K: KernFs> Enforcer<'_, K> {
 
     /// Enables controllers for the root of `tree` in the ancestors that are the agent's: below the agent's own
     /// cgroup all are delegated to it; elsewhere only those that it made (`missing`).
-    ///
-    /// # Errors
-    /// As [`Enforcer::enable`].
     pub fn enable_above(&mut self, tree: &Tree, missing: &[PathBuf]) -> Result<(), EnforceError> {
         if self.layout.dialect == Dialect::Legacy {
             return Ok(());
@@ -180,9 +165,6 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// because no process can join it otherwise; likewise its ancestors below the root. Ancestors that the
     /// agent made always get all that their parent has, because the kernel does not pass on CPUs that come
     /// back.
-    ///
-    /// # Errors
-    /// The journal or the kernel refused.
     pub fn fill_legacy(&mut self, tree: &Tree, path: &Path) -> Result<(), EnforceError> {
         if self.layout.dialect != Dialect::Legacy {
             return Ok(());
@@ -221,10 +203,8 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(())
     }
 
-    /// Enables the available ones of cpu, memory, pids and (if needed) cpuset for the children of `path`.
-    ///
-    /// # Errors
-    /// The journal or the kernel refused; [`EnforceError::RootInUse`] if processes are in the root cgroup.
+    /// Enables the available ones of cpu, memory, pids and (if needed) cpuset for the children of `path`. Fails
+    /// with [`EnforceError::RootInUse`] if processes are in the root cgroup.
     pub fn enable(&mut self, path: &Path) -> Result<(), EnforceError> {
         let dir = self.kernel.open_dir(path)?;
         let outcome = self.enable_in(dir, path);
@@ -276,7 +256,6 @@ impl<K: KernFs> Enforcer<'_, K> {
         self.layout.trees.iter().any(|tree| tree.own == path)
     }
 
-    /// Moves the agent itself out of `root`, into a child of it.
     fn step_aside(&mut self, root: &Path) -> Result<(), EnforceError> {
         let child = root.join(AGENT_CGROUP);
         self.make(&child)?;

@@ -17,10 +17,7 @@ const FROZEN: &str = "1";
 
 impl<K: KernFs> Enforcer<'_, K> {
     /// Freezes the processes of the cgroup `dir`. Returns false if it was frozen before; it is then not thawed
-    /// later.
-    ///
-    /// # Errors
-    /// The journal or the kernel refused, or the kernel has no such file.
+    /// later. Fails if the kernel has no such file.
     pub fn freeze(&mut self, dir: DirId) -> Result<bool, EnforceError> {
         if self.kernel.read_once(dir, FREEZE)?.trim_ascii() != THAWED.as_bytes() {
             return Ok(false);
@@ -30,11 +27,8 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(true)
     }
 
-    /// Thaws the processes of the cgroup `dir` that the agent froze.
-    ///
-    /// # Errors
-    /// The kernel refused, and the record stays. Or the disk refused to drop the record: thawing again is
-    /// harmless.
+    /// Thaws the processes of the cgroup `dir` that the agent froze. On an error the record stays: thawing
+    /// again is harmless.
     pub fn thaw(&mut self, dir: DirId) -> Result<(), EnforceError> {
         let path = self.kernel.dir_path(dir);
         self.kernel.write(dir, FREEZE, THAWED)?;
@@ -42,9 +36,6 @@ impl<K: KernFs> Enforcer<'_, K> {
     }
 
     /// Drops the record of a frozen cgroup at `path`, which is thawed or gone.
-    ///
-    /// # Errors
-    /// The disk refused.
     pub fn forget_frozen(&mut self, path: &Path) -> Result<(), JournalError> {
         self.journal.retain(|entry| match entry {
             Entry::Held { path: held, file, .. } => held != path || **file != *FREEZE,

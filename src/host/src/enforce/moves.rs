@@ -14,10 +14,7 @@ use crate::process::Claim;
 impl<K: KernFs> Enforcer<'_, K> {
     /// Moves a claimed process into the tenant's cgroup, in every tree of it. A process that is in only some of
     /// the trees, and was not claimed, is a child of a claimed one: it is moved in the others, unless it is in
-    /// the cgroup of another tenant.
-    ///
-    /// # Errors
-    /// The journal or the kernel refused. A process that ended meanwhile is no error.
+    /// the cgroup of another tenant. A process that ended meanwhile is no error.
     pub fn claim(&mut self, claim: &Claim, cgroup: &Cgroup) -> Result<(), EnforceError> {
         let layout = self.layout;
         let mut homes: Vec<(usize, DirId)> = cgroup.homes(layout).collect();
@@ -52,9 +49,6 @@ impl<K: KernFs> Enforcer<'_, K> {
     }
 
     /// Moves a process to another directory of the same tree, which its tenant joined later.
-    ///
-    /// # Errors
-    /// As [`Enforcer::claim`].
     pub fn join(
         &mut self,
         pid: u32,
@@ -78,10 +72,8 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// Drops records of processes that have ended, so that the journal does not grow with every login. `alive`
     /// are the pids of all processes, in ascending order, listed after the last record was made.
     ///
-    /// A record whose pid was reused stays, and is void when it is restored.
-    ///
-    /// # Errors
-    /// The journal could not be rewritten, and is unchanged.
+    /// A record whose pid was reused stays, and is void when it is restored. On an error the journal is
+    /// unchanged.
     pub fn forget_ended(&mut self, alive: &[u32]) -> Result<(), EnforceError> {
         let is_alive = |entry: &Entry| match entry {
             Entry::Moved { pid, .. } => alive.binary_search(pid).is_ok(),

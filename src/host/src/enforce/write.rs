@@ -15,10 +15,8 @@ use tenantd_core::units::{Bytes, Limit};
 use tenantd_dop::CpuSet;
 
 impl<K: KernFs> Enforcer<'_, K> {
-    /// Writes one action's value, checks the file, and returns the resulting value.
-    ///
-    /// # Errors
-    /// See [`EnforceError`]; the file then has its old value, or the one in the message.
+    /// Writes one action's value, checks the file, and returns the resulting value. On an error the file has
+    /// its old value, or the one in the message.
     pub fn apply(&mut self, action: &Action, cgroup: &Cgroup) -> Result<Value, EnforceError> {
         let dir = cgroup.knob_dir(self.layout, action.knob)?;
         if let Some(from) = action.from.as_ref().filter(|_| self.leaves_drift) {
@@ -128,10 +126,7 @@ impl<K: KernFs> Enforcer<'_, K> {
 
     /// Records the present values of the files of `actions`, in one write to disk, except those that may not be
     /// written: a memory limit may be postponed, and a value that another program set meanwhile may be left
-    /// alone.
-    ///
-    /// # Errors
-    /// The journal or the kernel refused; then nothing is recorded.
+    /// alone. On an error nothing is recorded.
     pub fn record<'a>(
         &mut self,
         actions: impl Iterator<Item = (&'a Action, &'a Cgroup)>,

@@ -131,7 +131,6 @@ impl Entry {
         }
     }
 
-    /// Key of an entry in the index.
     pub(super) fn index_key(&self) -> Option<Key<'_>> {
         match self {
             Entry::Made { path, .. } => Some(Key::Made(path)),

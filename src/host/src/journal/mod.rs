@@ -41,7 +41,6 @@ pub struct Journal {
     hasher: RandomState,
     /// Cgroups that are about to be made, or could not be made.
     announced: HashSet<PathBuf>,
-    /// Number of entries at which void ones are dropped.
     compact_at: usize,
     nr_moved: usize,
 }
@@ -78,10 +77,7 @@ impl Journal {
     /// Locks the state directory (created if missing) and reads the leftovers of an earlier agent.
     ///
     /// They stay in the journal until [`Journal::clear`], so that a crash during their restoration loses
-    /// nothing.
-    ///
-    /// # Errors
-    /// The directory is locked, cannot be made or read, or contains something else.
+    /// nothing. Fails if the directory is locked, or contains something else.
     pub fn open(state_dir: &Path, boot_id: &str) -> Result<(Journal, Leftover), JournalError> {
         let (store, found) = Store::open(state_dir, boot_id)?;
         let journal = Journal::of(Some(store), found.entries.clone());
@@ -99,7 +95,6 @@ impl Journal {
         journal
     }
 
-    /// Indexes all entries again.
     fn index(&mut self) {
         self.recorded.clear();
         self.announced.clear();
@@ -127,7 +122,6 @@ impl Journal {
         self.find(key).is_some()
     }
 
-    /// Returns the first entry with this key.
     fn find(&self, key: Key<'_>) -> Option<&Entry> {
         let first = &self.entries[*self.recorded.get(&self.hash(key))? as usize];
         let is_it = |entry: &&Entry| entry.index_key() == Some(key);
@@ -186,10 +180,7 @@ impl Journal {
     }
 
     /// Drops the records of properties that systemd refused to set. They have their old values, and others may
-    /// change them until they are set.
-    ///
-    /// # Errors
-    /// The disk refused; nothing is forgotten then.
+    /// change them until they are set. On an error nothing is forgotten.
     pub fn forget_unset(&mut self, unset: &HashSet<UnitProperty>) -> Result<(), JournalError> {
         let is_unset = |was: &UnitHeld| {
             unset.contains(&(was.unit.clone(), was.life.clone(), was.held.property))
@@ -205,18 +196,13 @@ impl Journal {
         self.announced.contains(path)
     }
 
-    /// Records `entry`, which is on disk when this returns.
-    ///
-    /// # Errors
-    /// The disk refused. The journal is unchanged, and the caller must not make the change.
+    /// Records `entry`, which is on disk when this returns. On an error the journal is unchanged, and the
+    /// caller must not make the change.
     pub fn record(&mut self, entry: Entry) -> Result<(), JournalError> {
         self.record_all(vec![entry])
     }
 
-    /// Records a few `entries`, in one write.
-    ///
-    /// # Errors
-    /// As [`Journal::record`]; then none of them is recorded.
+    /// Records a few `entries`, in one write. On an error none of them is recorded.
     pub fn record_all(&mut self, mut entries: Vec<Entry>) -> Result<(), JournalError> {
         entries.retain(|entry| !entry.key().is_some_and(|key| self.has(key)));
         let mut new: Vec<Entry> = Vec::with_capacity(entries.len());
@@ -234,7 +220,6 @@ impl Journal {
         Ok(())
     }
 
-    /// Adds an entry that is on disk.
     fn take_in(&mut self, entry: Entry) {
         // The `Made` record replaces its announcement; on disk both stay until the next rewrite.
         if let (Entry::Made { path, .. }, Some(Entry::Making { path: announced })) =
@@ -251,10 +236,8 @@ impl Journal {
         self.index_entry(self.entries.len() - 1);
     }
 
-    /// Drops the record with the key of `entry` if it differs, because it is no longer true.
-    ///
-    /// # Errors
-    /// The disk refused; nothing is forgotten then.
+    /// Drops the record with the key of `entry` if it differs, because it is no longer true. On an error
+    /// nothing is forgotten.
     pub fn supersede(&mut self, entry: &Entry) -> Result<(), JournalError> {
         let is_known = entry.key().is_some_and(|key| self.has(key));
         match is_known && !self.entries.contains(entry) {
@@ -263,10 +246,8 @@ impl Journal {
         }
     }
 
-    /// Drops entries for which `keep` returns false, and rewrites the file without them.
-    ///
-    /// # Errors
-    /// The disk refused; nothing is forgotten then.
+    /// Drops entries for which `keep` returns false, and rewrites the file without them. On an error nothing is
+    /// forgotten.
     pub fn retain(&mut self, keep: impl Fn(&Entry) -> bool) -> Result<(), JournalError> {
         let all = self.entries.clone();
         self.entries.retain(keep);
@@ -276,10 +257,8 @@ impl Journal {
     }
 
     /// Drops entries of cgroups and units that are permanently gone, after enough growth since the last time: a
-    /// path has one cgroup at a time, so a record of a later one proves that the earlier one is gone.
-    ///
-    /// # Errors
-    /// The disk refused; nothing is dropped then.
+    /// path has one cgroup at a time, so a record of a later one proves that the earlier one is gone. On an
+    /// error nothing is dropped.
     pub fn compact(&mut self) -> Result<(), JournalError> {
         if self.entries.len() < self.compact_at {
             return Ok(());
@@ -342,10 +321,8 @@ impl Journal {
         self.entries.get(mark.0..).unwrap_or_default()
     }
 
-    /// Drops the entries recorded since `mark`, after all of them were restored.
-    ///
-    /// # Errors
-    /// The disk refused; nothing is forgotten then.
+    /// Drops the entries recorded since `mark`, after all of them were restored. On an error nothing is
+    /// forgotten.
     pub fn forget_since(&mut self, mark: Mark) -> Result<(), JournalError> {
         let since = self.since(mark).to_vec();
         self.entries.truncate(mark.0);
@@ -354,18 +331,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Drops all entries, after all of them were restored.
-    ///
-    /// # Errors
-    /// The disk refused; nothing is forgotten then.
+    /// Drops all entries, after all of them were restored. On an error nothing is forgotten.
     pub fn clear(&mut self) -> Result<(), JournalError> {
         self.retain(|_| false)
     }
 
     /// Removes the journal with its file.
-    ///
-    /// # Errors
-    /// The file cannot be removed.
     pub fn remove(self) -> Result<(), JournalError> {
         self.store.map_or(Ok(()), Store::remove)
     }
@@ -434,7 +405,6 @@ mod tests {
         assert!(matches!(error, JournalError::Foreign(_)), "{error}");
     }
 
-    /// A cgroup that is repeatedly made and written.
     fn recreate(journal: &mut Journal, inodes: std::ops::Range<u64>) {
         for inode in inodes {
             let path = || PathBuf::from("/root/web");

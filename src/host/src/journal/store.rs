@@ -40,10 +40,8 @@ struct Header {
     boot_id: String,
 }
 
-/// Version of the format.
 const VERSION: u32 = 1;
 
-/// The file of a journal, in a locked state directory.
 #[derive(Debug)]
 pub(super) struct Store {
     path: PathBuf,
@@ -170,7 +168,6 @@ fn to_line(value: &impl Serialize, path: &Path) -> Result<String, JournalError> 
     Ok(line)
 }
 
-/// Contents of a journal.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) entries: Vec<Entry>,

@@ -20,21 +20,16 @@ use tracing::debug;
 
 use super::seam::{KernError, Operation};
 
-/// Most concurrent writes.
 const MOST: usize = 8;
 
-/// The writes under way, by file.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
     under_way: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl Aside {
-    /// Writes `value` to the file at `path`, open for writing, on another thread.
-    ///
-    /// # Errors
-    /// EAGAIN while the last write to that file, or too many others, are under way, or if no thread can be
-    /// made.
+    /// Writes `value` to the file at `path`, open for writing, on another thread. Fails with EAGAIN while the
+    /// last write to that file, or too many others, are under way, or if no thread can be made.
     pub(super) fn write(
         &self,
         mut file: File,

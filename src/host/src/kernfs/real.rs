@@ -50,7 +50,6 @@ struct KeptDir {
 struct KeptFile {
     handle: File,
     dir: DirId,
-    /// Index of its name in `names`.
     name: u16,
 }
 
@@ -266,7 +265,6 @@ fn place<T>(slots: &mut Vec<Option<T>>, free: &mut Vec<u32>, item: T) -> u32 {
 /// Reading again would double the system calls of a tick.
 const SHORT_BYTES: usize = 2048;
 
-/// Reads a kernel file from its start into `buffer`, growing it as needed; returns the length.
 fn read_whole(handle: &File, buffer: &mut Vec<u8>) -> Result<usize, Errno> {
     let mut length = 0;
     loop {

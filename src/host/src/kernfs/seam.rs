@@ -23,10 +23,8 @@ pub struct FileId(pub u32);
 /// Implementations are single-threaded and reuse one buffer for every read: the returned slice is valid until
 /// the next call.
 pub trait KernFs {
-    /// Opens the directory at an absolute `path` and keeps it.
-    ///
-    /// # Errors
-    /// ENOENT if it is missing, ENOTDIR, EACCES.
+    /// Opens the directory at an absolute `path` and keeps it. Fails with ENOENT if it is missing, ENOTDIR or
+    /// EACCES.
     fn open_dir(&mut self, path: &Path) -> Result<DirId, KernError>;
 
     /// Closes a directory and every file opened in it.
@@ -36,73 +34,46 @@ pub trait KernFs {
     fn dir_path(&self, dir: DirId) -> PathBuf;
 
     /// Inode number of `dir`: distinguishes cgroups of the same name.
-    ///
-    /// # Errors
-    /// EBADF for a dead handle.
     fn inode(&mut self, dir: DirId) -> Result<u64, KernError>;
 
     /// Number of directories in `dir`, without listing them.
-    ///
-    /// # Errors
-    /// EBADF for a dead handle.
     fn nr_dirs(&mut self, dir: DirId) -> Result<u64, KernError>;
 
-    /// Opens `name` (relative to `dir`, may contain `/`) for reading and keeps it.
-    ///
-    /// # Errors
-    /// ENOENT if the file is missing, ENODEV or ENOENT if the cgroup is gone, EACCES.
+    /// Opens `name` (relative to `dir`, may contain `/`) for reading and keeps it. Fails with ENOENT if the
+    /// file is missing, ENODEV or ENOENT if the cgroup is gone, or EACCES.
     fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError>;
 
-    /// Reads the whole text of a kept file.
-    ///
-    /// # Errors
-    /// ENODEV if the cgroup is gone, EOPNOTSUPP if the kernel has the feature switched off.
+    /// Reads the whole text of a kept file. Fails with ENODEV if the cgroup is gone, or EOPNOTSUPP if the
+    /// kernel has the feature switched off.
     fn read(&mut self, file: FileId) -> Result<&[u8], KernError>;
 
     /// Reads the whole text of a file that is not kept: for files read once, or rarely.
-    ///
-    /// # Errors
-    /// As [`KernFs::open_file`] and [`KernFs::read`].
     fn read_once(&mut self, dir: DirId, name: &str) -> Result<&[u8], KernError>;
 
-    /// Writes `value` to the existing file `name` in one write.
-    ///
-    /// # Errors
-    /// The errno of the kernel, with the value in the message. A short write is EIO.
+    /// Writes `value` to the existing file `name` in one write. The error has the errno of the kernel and the
+    /// value. A short write is EIO.
     fn write(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError>;
 
     /// Writes without waiting for the kernel: a lower `memory.high` returns only after reclaim. A later read of
-    /// the file shows the result.
-    ///
-    /// # Errors
-    /// EAGAIN while the last such write to `dir`, or too many others, are under way; and as
-    /// [`KernFs::open_file`].
+    /// the file shows the result. Fails with EAGAIN while the last such write to `dir`, or too many others, are
+    /// under way.
     fn write_aside(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError> {
         self.write(dir, name, value)
     }
 
-    /// Makes the cgroup `name` below `dir`.
-    ///
-    /// # Errors
-    /// EEXIST, EACCES, EROFS, and EAGAIN at `cgroup.max.descendants`.
+    /// Makes the cgroup `name` below `dir`. Fails with EEXIST, EACCES, EROFS, or EAGAIN at
+    /// `cgroup.max.descendants`.
     fn make_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError>;
 
-    /// Removes the cgroup `name` below `dir`.
-    ///
-    /// # Errors
-    /// EBUSY while it has a process or a child, ENOENT.
+    /// Removes the cgroup `name` below `dir`. Fails with EBUSY while it has a process or a child, or ENOENT.
     fn remove_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError>;
 
-    /// Names of the directories below `dir`, unordered; names may be any bytes.
-    ///
-    /// # Errors
-    /// ENODEV or ENOENT if it is gone.
+    /// Names of the directories below `dir`, unordered; names may be any bytes. Fails with ENODEV or ENOENT if
+    /// it is gone.
     fn list_dirs(&mut self, dir: DirId) -> Result<Vec<OsString>, KernError>;
 
-    /// Locks `dir` for this agent, until it is closed or the agent ends.
-    ///
-    /// # Errors
-    /// EAGAIN if another agent has locked it. A kernel that no other agent can reach never refuses.
+    /// Locks `dir` for this agent, until it is closed or the agent ends. Fails with EAGAIN if another agent has
+    /// locked it. A kernel that no other agent can reach never refuses.
     fn lock_dir(&mut self, _dir: DirId) -> Result<(), KernError> {
         Ok(())
     }
@@ -120,10 +91,8 @@ pub trait KernFs {
         std::thread::sleep(time);
     }
 
-    /// Moves a process, with all its threads, into the cgroup `dir`.
-    ///
-    /// # Errors
-    /// ESRCH if the process ended, EBUSY for an internal node of cgroup v2, EACCES.
+    /// Moves a process, with all its threads, into the cgroup `dir`. Fails with ESRCH if the process ended,
+    /// EBUSY for an internal node of cgroup v2, or EACCES.
     fn move_process(&mut self, dir: DirId, pid: u32) -> Result<(), KernError> {
         self.write(dir, "cgroup.procs", &pid.to_string())
     }
@@ -167,7 +136,7 @@ impl fmt::Display for Operation {
 pub enum ErrorKind {
     /// The cgroup or process is gone: forget the handle, look again.
     Gone,
-    /// The kernel lacks the feature or has it switched off: continue without it, and report that.
+    /// The kernel lacks the feature or switched it off: continue without it, and report that.
     Unsupported,
     /// Not permitted, or mounted read-only: do not retry.
     Denied,

@@ -16,7 +16,6 @@ use tenantd_core::codec::Out;
 const CHUNK_TIME: Duration = Duration::from_secs(10);
 /// Size at which a chunk is written earlier: reloads of a thousand tenants, ticks without a pause.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Pause after a failure.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Records the events of one control loop.
@@ -24,17 +23,13 @@ pub struct Recorder {
     writer: Writer,
     bounds: Bounds,
     host: String,
-    /// The wall clock, since 1970.
     wall: Box<dyn FnMut() -> Duration + Send>,
     segment: Option<Open>,
-    /// Time of the last step.
     clock: Clock,
-    /// End of the pause after a failure.
     paused_until: Option<Duration>,
     trouble: Option<String>,
 }
 
-/// The segment being written.
 struct Open {
     memory: Memory,
     begun: Duration,
@@ -50,9 +45,6 @@ impl fmt::Debug for Recorder {
 
 impl Recorder {
     /// Starts recording to `dir`; `wall` is the wall clock.
-    ///
-    /// # Errors
-    /// The directory cannot be made or listed.
     pub fn start(
         dir: &Path,
         bounds: Bounds,
@@ -75,7 +67,6 @@ impl Recorder {
         }
     }
 
-    /// Begins a segment with the present state of `control`.
     fn begin(&mut self, control: &ControlLoop) {
         let head = Head { format: event::format(), begin: (self.wall)() };
         let first = Beginning::parts(env!("CARGO_PKG_VERSION"), &self.host, control);

@@ -9,7 +9,6 @@ use std::time::{Duration, SystemTime};
 use super::segment::{self, HEAD_BYTES, Head, Parts};
 use tenantd_policy::model::HistoryPolicy;
 
-/// File name extension of a segment.
 const EXTENSION: &str = "rec";
 /// Segments in a full ring; one of them is dropped at once.
 const PARTS: u64 = 16;
@@ -43,9 +42,6 @@ impl Bounds {
 }
 
 /// Segments in `dir` with their numbers, oldest first.
-///
-/// # Errors
-/// The directory cannot be listed.
 pub fn segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -73,9 +69,6 @@ impl Ring {
     /// Opens a directory, makes it if it is missing, and removes the torn tail of the last segment.
     ///
     /// Its group may read it, as the group of the socket may read the status.
-    ///
-    /// # Errors
-    /// The directory cannot be made or listed.
     pub fn open(dir: &Path, bounds: Bounds) -> io::Result<Ring> {
         fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
         let last = segments(dir)?.pop();
@@ -96,10 +89,7 @@ impl Ring {
         self.open.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |meta| meta.len())
     }
 
-    /// Begins a segment with this chunk.
-    ///
-    /// # Errors
-    /// The segment cannot be written, and does not exist.
+    /// Begins a segment with this chunk. On an error the segment does not exist.
     pub fn begin(&mut self, head: Head, first: &Parts) -> io::Result<()> {
         self.open = None;
         self.last += 1;
@@ -117,10 +107,7 @@ impl Ring {
         self.drop_old()
     }
 
-    /// Appends a chunk to the present segment, if any.
-    ///
-    /// # Errors
-    /// The chunk cannot be written; the segment ends before it.
+    /// Appends a chunk to the present segment, if any. On an error the segment ends before the chunk.
     pub fn append(&mut self, parts: &Parts) -> io::Result<()> {
         let Some(file) = &mut self.open else { return Ok(()) };
         if let Err(error) = file.write_all(&segment::chunk(parts)) {
@@ -130,7 +117,6 @@ impl Ring {
         self.drop_old()
     }
 
-    /// Removes segments beyond the bounds, never the present one.
     fn drop_old(&self) -> io::Result<()> {
         let mut segments = segments(&self.dir)?;
         segments.retain(|(number, _)| *number != self.last);
@@ -154,7 +140,6 @@ impl Ring {
     }
 }
 
-/// Removes the bytes after the last whole chunk.
 fn cut(path: &Path) -> io::Result<()> {
     let bytes = fs::read(path)?;
     let whole = segment::whole_bytes(&bytes);

@@ -28,7 +28,6 @@ pub const MAGIC: &[u8; 16] = b"tenantd record \n";
 pub const HEAD_BYTES: usize = 32;
 /// Most inflated bytes of a part: the control loop of ten thousand tenants takes a quarter of that.
 const PART_BYTES_MAX: usize = 64 << 20;
-/// Bytes of a clock.
 const CLOCK_BYTES: usize = 20;
 /// Compression level of zlib: higher ones take twice the time for almost the same size.
 const LEVEL: u8 = 6;
@@ -75,7 +74,6 @@ pub fn chunk((tokens, bits): &Parts) -> Vec<u8> {
     chunk
 }
 
-/// Inflates the part of a chunk at `at`; also returns its end.
 fn part(file: &[u8], at: usize) -> Option<(Vec<u8>, usize)> {
     let number = |at: usize| {
         let bytes = file.get(at..at.checked_add(4)?)?.try_into().ok()?;
@@ -129,17 +127,11 @@ impl Beginning {
     }
 
     /// Reads only the version, which every tenantd can read.
-    ///
-    /// # Errors
-    /// The chunk is not a beginning.
     pub fn version((tokens, bits): &Parts) -> Result<String, Torn> {
         String::take(&mut String::new(), &mut In::new(tokens, bits))
     }
 
     /// Reads the beginning in this chunk.
-    ///
-    /// # Errors
-    /// The chunk is not a beginning.
     pub fn of((tokens, bits): &Parts) -> Result<Beginning, Torn> {
         let mut from = In::new(tokens, bits);
         let version = String::take(&mut String::new(), &mut from)?;
@@ -193,9 +185,6 @@ pub fn of_events(clock: Clock, out: &mut Out) -> Parts {
 }
 
 /// Reads the events of a chunk.
-///
-/// # Errors
-/// The chunk has no events.
 pub fn events((tokens, bits): &Parts, memory: &mut Memory) -> Result<(Clock, Vec<Event>), Torn> {
     let mut from = In::new(tokens, bits);
     let clock = Clock::take(&mut from)?;

@@ -43,9 +43,6 @@ pub enum TapeError {
 /// Segments of a file or directory with their begin, oldest first.
 ///
 /// Other files in a directory are skipped.
-///
-/// # Errors
-/// The path is unreadable, or is a file and not a recording.
 pub fn segments(path: &Path) -> Result<Vec<(Duration, PathBuf)>, TapeError> {
     let unreadable = |source| TapeError::Unreadable { path: path.to_path_buf(), source };
     if !fs::metadata(path).map_err(unreadable)?.is_dir() {
@@ -67,9 +64,6 @@ pub fn segments(path: &Path) -> Result<Vec<(Duration, PathBuf)>, TapeError> {
 }
 
 /// Checks that this version can replay the segment at `path`, reading only the head if possible.
-///
-/// # Errors
-/// It cannot; see [`Tape::open`].
 pub fn check(path: &Path) -> Result<(), TapeError> {
     match head(path)? {
         Some(head) if head.format == event::format() => Ok(()),
@@ -116,10 +110,8 @@ pub struct Played {
 }
 
 impl Tape {
-    /// Opens the segment at `path`.
-    ///
-    /// # Errors
-    /// The file is unreadable, damaged at its beginning, or of another version.
+    /// Opens the segment at `path`. Fails if the file is unreadable, damaged at its beginning, or of another
+    /// version.
     pub fn open(path: &Path) -> Result<Tape, TapeError> {
         let file = fs::read(path)
             .map_err(|source| TapeError::Unreadable { path: path.to_path_buf(), source })?;

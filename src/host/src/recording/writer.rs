@@ -13,7 +13,6 @@ use super::segment::{Head, Parts};
 
 /// Most waiting chunks: half a minute of a stalled disk.
 const WAITING_MAX: usize = 8;
-/// Longest wait for the disk at the end.
 const END_TIME: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -34,9 +33,6 @@ pub struct Writer {
 
 impl Writer {
     /// Starts a thread that writes to `dir`.
-    ///
-    /// # Errors
-    /// The directory cannot be made or listed, or there are no threads left.
     pub fn start(dir: &Path, bounds: Bounds) -> io::Result<Writer> {
         let ring = Ring::open(dir, bounds)?;
         let (orders, received) = mpsc::sync_channel(WAITING_MAX);

@@ -50,7 +50,6 @@ const MODE: &str = "fail";
 /// Directories of settings made at run time: for units with a file, and for transient ones.
 const DROP_INS: [&str; 2] = ["system.control", "transient"];
 
-/// States of units that run, start or stop.
 const RUNNING: [&str; 4] = ["active", "activating", "reloading", "deactivating"];
 
 /// Fields of a unit in `ListUnitsByPatterns`: name, description, load state, active state, sub-state, the unit
@@ -65,13 +64,11 @@ const SIGNALS_MAX: usize = 1024;
 #[derive(Debug)]
 pub struct Bus {
     connection: Option<Connection>,
-    /// Changes of the host's services and scopes, while watched.
     signals: Vec<MessageStream>,
     /// Results from signals since the last [`Order::Watch`].
     results: Vec<RunResult>,
     /// `/run/systemd`.
     run: PathBuf,
-    /// Longest duration of one call.
     timeout: Duration,
 }
 
@@ -103,7 +100,6 @@ impl Bus {
         outcomes
     }
 
-    /// Executes one order on files, or several calls.
     fn carry_out_together(&mut self, orders: &[Order]) -> Vec<Result<Reply, Fault>> {
         let outcome = match &orders[0] {
             Order::Rewrite { unit, drop_ins } => self.rewrite(unit, drop_ins),
@@ -184,11 +180,9 @@ impl Bus {
         self.remove_empty(unit)
     }
 
-    /// Removes empty directories of a unit's drop-ins.
     fn remove_empty(&self, unit: &str) -> Result<Reply, Fault> {
         for dir in DROP_INS.map(|dir| self.run.join(dir).join(format!("{unit}.d"))) {
             match fs::remove_dir(&dir) {
-                // Drop-ins of others stay.
                 Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
                 outcome => remove(outcome, &dir)?,
             }
@@ -217,8 +211,6 @@ fn drop_ins(run: &Path, unit: &str, property: Property) -> impl Iterator<Item = 
     DROP_INS.into_iter().map(move |dir| run.join(dir).join(&file))
 }
 
-// === calls ===
-
 /// True if an order is a call that need not wait for the one before it.
 fn is_pipelined(order: &Order) -> bool {
     matches!(
@@ -232,7 +224,6 @@ fn is_pipelined(order: &Order) -> bool {
     )
 }
 
-/// Polls all `futures` until each is done, and `also` in between.
 async fn all_of<F: Future>(
     futures: impl Iterator<Item = F>,
     mut also: impl FnMut(&mut Context<'_>) -> bool,
@@ -255,7 +246,6 @@ async fn all_of<F: Future>(
     outputs.into_iter().flatten().collect()
 }
 
-/// Subscribes to changes of services and scopes.
 async fn subscribe(connection: &Connection) -> Result<Vec<MessageStream>, Fault> {
     let mut signals = Vec::new();
     for kind in ["org.freedesktop.systemd1.Service", "org.freedesktop.systemd1.Scope"] {
@@ -290,7 +280,6 @@ fn take_results(
     false
 }
 
-/// Result of a unit in a signal.
 fn run_result(message: &Message) -> Option<RunResult> {
     type Changed = (String, HashMap<String, OwnedValue>, Vec<String>);
     let unit = unit_at(message.header().path()?.as_str())?;
@@ -302,7 +291,6 @@ fn run_result(message: &Message) -> Option<RunResult> {
 /// Result of a run that ended by an OOM kill.
 const OOM_KILL: &str = "oom-kill";
 
-/// Calls to systemd over one connection.
 struct Calls<'a> {
     connection: &'a Connection,
     run: &'a Path,
@@ -326,7 +314,6 @@ impl Calls<'_> {
                 .call::<_, OwnedObjectPath>(MANAGER_PATH, MANAGER, "StopUnit", &(unit, MODE))
                 .await
                 .map(done),
-            // Orders on files are no calls.
             _ => Ok(Reply::Done),
         }
     }
@@ -418,7 +405,6 @@ impl Calls<'_> {
     }
 }
 
-/// Properties of a unit.
 struct Properties(HashMap<String, OwnedValue>);
 
 impl Properties {

@@ -24,7 +24,6 @@ pub const DEADLINE: Duration = Duration::from_secs(120);
 /// Orders executed at once; the bus allows one client 128 calls without an answer.
 pub const ORDERS_AT_ONCE: usize = 32;
 
-/// Executes orders, and returns the outcome of each.
 type CarryOut = dyn FnMut(&[Order]) -> Vec<Result<Reply, UnitError>>;
 
 /// Creates the executor of orders, in its thread; a new one for each thread.
@@ -35,11 +34,9 @@ pub struct Messenger {
     recruit: std::sync::Arc<Recruit>,
     deadline: Duration,
     thread: Option<Thread>,
-    /// Orders without an answer, oldest first.
     waiting: VecDeque<Order>,
     /// Time at which the oldest of them became the oldest.
     since: Instant,
-    /// A thread that was given up.
     lost: Option<JoinHandle<()>>,
 }
 
@@ -88,7 +85,6 @@ impl Messenger {
         self.lost = self.thread.take().map(|thread| thread.handle);
     }
 
-    /// Answers the oldest order.
     fn answered(&mut self, outcome: Result<Reply, UnitError>) -> Option<Answer> {
         self.since = Instant::now();
         self.waiting.pop_front().map(|order| Answer { order, outcome })

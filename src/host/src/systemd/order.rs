@@ -246,8 +246,6 @@ pub fn carry_out_all(
     (0..nr_earlier + nr_orders).map(outcome).collect::<Vec<_>>().split_off(nr_earlier)
 }
 
-/// # Errors
-/// [`UnitError::Late`].
 fn await_answer(
     units: &mut dyn UnitManager,
     timeout: &mut impl FnMut() -> Result<Duration, UnitError>,

@@ -63,7 +63,6 @@ pub struct Setting {
     pub value: PropertyValue,
 }
 
-/// The number for "not set" and "infinity".
 const NONE: u64 = u64::MAX;
 
 impl Property {
@@ -135,7 +134,6 @@ impl Property {
         }
     }
 
-    /// Name in files.
     fn key(self) -> &'static str {
         match self {
             Property::CpuQuotaPerSecUsec => "CPUQuota",

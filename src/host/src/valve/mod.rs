@@ -75,11 +75,9 @@ pub struct ValveError {
 pub struct Valve {
     dir: PathBuf,
     shared: Arc<Shared>,
-    /// Tokens missing at the last audit.
     missing: u32,
 }
 
-/// State shared with the thread that waits for tokens.
 #[derive(Debug)]
 struct Shared {
     fifo: File,
@@ -104,10 +102,7 @@ impl Tokens {
 
 impl Valve {
     /// Makes the directory `dir`, which belongs to the valve only, with a job server of `tokens` tokens for
-    /// processes of the user `uid`. Replaces an earlier valve.
-    ///
-    /// # Errors
-    /// A file could not be made; the others are removed.
+    /// processes of the user `uid`. Replaces an earlier valve. On an error the other files are removed.
     pub fn create(dir: &Path, uid: u32, tokens: u32) -> Result<Valve, ValveError> {
         remove(dir)?;
         let made = Valve::make(dir, uid, tokens);
@@ -139,9 +134,6 @@ impl Valve {
     }
 
     /// Opens the valve in `dir` that another process left. Its target is the recorded total.
-    ///
-    /// # Errors
-    /// There is none, or its record is damaged.
     pub fn open(dir: &Path) -> Result<Valve, ValveError> {
         let fifo = open_fifo(&dir.join(FIFO))?;
         let path = dir.join(RECORD);
@@ -179,9 +171,6 @@ impl Valve {
     }
 
     /// Tokens that no client uses.
-    ///
-    /// # Errors
-    /// The kernel refused to count them.
     pub fn free(&self) -> Result<u32, ValveError> {
         let free = rustix::io::ioctl_fionread(&self.shared.fifo).map_err(io::Error::from);
         let free = free.map_err(error("count the tokens in", &self.fifo()))?;
@@ -190,10 +179,7 @@ impl Valve {
     }
 
     /// Sets the target, at most [`TOKENS_MAX`]. More tokens are there at once; fewer as soon as clients return
-    /// theirs.
-    ///
-    /// # Errors
-    /// Tokens could not be written, or no thread could be started; the next call tries again.
+    /// theirs. After an error the next call tries again.
     pub fn set(&mut self, target: u32) -> Result<(), ValveError> {
         let mut tokens = self.shared.lock();
         tokens.target = target.min(TOKENS_MAX);
@@ -212,9 +198,6 @@ impl Valve {
     /// Compares the total with the free tokens and the number of threads of the job (`pids.current`): replaces
     /// lost tokens and removes surplus ones. To be called now and then. Between taking a token and starting a
     /// command a client seems to have lost it, so two audits must agree.
-    ///
-    /// # Errors
-    /// As [`Valve::set`].
     pub fn audit(&mut self, threads: u32) -> Result<(), ValveError> {
         let free = self.free()?;
         let target = {
@@ -231,9 +214,6 @@ impl Valve {
     }
 
     /// Removes the valve and its files. Clients that still run keep their tokens.
-    ///
-    /// # Errors
-    /// A file could not be removed.
     pub fn remove(self) -> Result<(), ValveError> {
         remove(&self.dir)
     }
@@ -252,7 +232,6 @@ impl Shared {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the tokens missing to the target.
     fn widen(&self, tokens: &mut Tokens) -> io::Result<()> {
         let short = tokens.target.saturating_sub(tokens.total);
         if short == 0 {

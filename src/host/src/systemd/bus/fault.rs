@@ -14,7 +14,6 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// The bus cannot be reached now.
     pub(super) fn away(text: String) -> Fault {
         Fault { is_away: true, ..Fault::new(text) }
     }

@@ -27,7 +27,6 @@ pub(super) fn properties<'a>(
     properties
 }
 
-/// A setting in the types of the bus.
 pub(super) fn property<'a>(setting: &Setting) -> (&'static str, Value<'a>) {
     let value = match &setting.value {
         PropertyValue::Number(number) => Value::from(*number),
