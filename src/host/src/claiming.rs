@@ -1,12 +1,11 @@
 //! Rules by which tenants claim processes, and the search for those processes.
 //!
-//! **Cost.** The search reads only the files that a rule needs: first the cgroup of a process (one small file),
-//! and its user only if a rule names users. Kernel threads, process 1 and the agent itself are never claimed.
+//! The search reads only the files that a rule needs: first the cgroup of a process, and its user only if a
+//! rule names users. Kernel threads, process 1 and the agent itself are never claimed. *Owner* means the real
+//! user and group: a set-user-ID program belongs to the user who started it.
 //!
 //! **Units.** A process in a service or scope of systemd is claimed by its cgroup only, never by its owner:
 //! systemd treats a process that left its unit as ended. Such processes are counted for a report.
-//!
-//! **Owner** means the real user and group: a set-user-ID program belongs to the user who started it.
 //!
 //! **Sessions.** On a host without systemd a claim by owner takes a process only out of the cgroup of its
 //! session. That is, in every hierarchy of tenants, one of these:
@@ -16,8 +15,8 @@
 //! - the agent's root;
 //! - in the unified hierarchy, a cgroup at the top that elogind made for a session: `/3`, `/c1`.
 //!
-//! Any other cgroup was made by a program that manages its processes: a container engine, a batch system, an
-//! init with separate services. Its processes stay, and are counted, unless the tenant says `move: true`.
+//! Any other cgroup was made by a program that manages its processes (a container engine, a batch system, an
+//! init). Its processes stay, and are counted, unless the tenant says `move: true`.
 //!
 //! **Split processes.** In cgroup v1 a process is moved in one tree after the other. A child started meanwhile
 //! is in the tenant's cgroups in only some trees, and is claimed in the others by those.

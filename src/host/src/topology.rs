@@ -9,7 +9,7 @@
 //! | online | `cpu/online` | `cpu/present`, `cpu/possible` | an error |
 //! | isolated | `cpu/isolated` | | none |
 //! | package | `topology/physical_package_id` | (−1 where the firmware is silent) | 0 |
-//! | core | `topology/core_cpus_list` (5.3) | `thread_siblings_list`, package with die and `core_id` | the CPU |
+//! | core | `topology/core_cpus_list` (5.3) | `thread_siblings_list`, package, die, `core_id` | the CPU |
 //! | LLC | the highest of `cache/index*/shared_cpu_list` | the cluster, if wider than the core | the die |
 //! | node | `node/node*/cpulist` | | node 0 |
 //!

@@ -283,7 +283,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Moves a process into cgroup number `own`; with `user`, only if the process still belongs to that user.
     pub(super) fn join(
         &mut self,
         own: usize,

@@ -101,7 +101,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Thaws every job, and restores the width of the others.
     pub(super) fn thaw_all_jobs(&mut self) {
         let frozen = self.jobs.preemption.end();
         frozen.into_iter().for_each(|job| self.thaw_job(job));

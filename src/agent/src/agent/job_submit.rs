@@ -129,7 +129,6 @@ impl<K: KernFs> Agent<K> {
         self.base.tenant_of_user(uid).map(str::to_string)
     }
 
-    /// Returns the submitting process if it is still the one that connected, with the same user.
     fn process_of_job(&mut self, submission: &Submission) -> Result<JobProcess, CallError> {
         let (proc, pid) = (self.host.proc(), submission.pid);
         let kernel = &mut self.host.kernel;

@@ -283,7 +283,6 @@ impl<K: KernFs> Agent<K> {
         self.jobs.left.extend(home.cgroup.end(kernel, layout));
     }
 
-    /// Retries to remove the cgroups of ended jobs: their last processes may take a while to exit.
     fn remove_left_cgroups(&mut self) {
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
         let left = std::mem::take(&mut self.jobs.left).into_iter();

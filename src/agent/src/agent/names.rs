@@ -108,7 +108,6 @@ impl Names {
     }
 }
 
-/// True if the name needs a lookup; explicit numbers do not.
 fn is_name(question: &Question) -> bool {
     match question {
         Question::User(name) | Question::Group(name) => explicit(name).is_none(),

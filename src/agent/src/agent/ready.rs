@@ -56,7 +56,6 @@ impl<K: KernFs> Agent<K> {
         leftover::report(&restored, &mut self.keeper);
     }
 
-    /// Enables CPU sets for tenants, which none of them had until now.
     fn begin_pinning(&mut self) -> Result<(), StartError> {
         self.host.pins = true;
         // Units need no root, and systemd enables their cpusets.

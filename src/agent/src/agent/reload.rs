@@ -172,7 +172,6 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    /// Forgets the reported state of nodes that leave or get another name.
     pub(super) fn forget_gone(&mut self, tree: &Tree, kept: &[Option<usize>]) {
         for (node, new) in self.control.tree().nodes().iter().zip(kept) {
             if new.is_none_or(|new| tree.nodes()[new].path != node.path) {

@@ -310,7 +310,6 @@ impl<K: KernFs> Agent<K> {
         }
         input.is_present = backends.is_present(number);
         if !input.is_present && backends.unmoved_of(tree, number).is_none() {
-            // The cgroup went away during the read.
             input.sample = None;
         }
         input
@@ -354,7 +353,6 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// Nodes with a published width: those with a cgroup or with members.
 fn with_width(tree: &Tree, backends: &Backends) -> impl Iterator<Item = NodeNumber> {
     let has_cgroup =
         |number: &NodeNumber| backends.is_present(number.get()) || tree.has_members(number.get());

@@ -14,8 +14,8 @@
 //! - A cgroup that went keeps its last place, so that a restart changes nothing. A unit above stays until a
 //!   reload, even with nothing below it; other cgroups go with the last tenant in them.
 //! - On a cgroup v1 host with systemd, or at the request of the policy, only the slice of all tenants is an
-//!   ancestor, and only if a tenant is a slice. Cgroup v1 has no protection to govern, so it needs ancestors only for a
-//!   cgroup in place.
+//!   ancestor, and only if a tenant is a slice. Cgroup v1 has no protection to govern, so it needs ancestors
+//!   only for a cgroup in place.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -181,7 +181,6 @@ impl Ancestry {
         }
     }
 
-    /// Parent of a cgroup outside the root, if known.
     fn above_cgroup(&mut self, cgroup: Option<&str>) -> CgroupParent {
         let dir = cgroup.and_then(dir_of);
         dir.and_then(|dir| self.above(dir, dir)).unwrap_or(CgroupParent::Unknown)

@@ -303,7 +303,6 @@ impl Backends {
         events.losses.push(self.give_up(host, number));
     }
 
-    /// Closes the cgroup of a node, so that the next tick opens it again.
     pub(super) fn give_up<K: KernFs>(&mut self, host: &mut HostAccess<K>, number: usize) -> Loss {
         self.places[number].close(&mut host.kernel);
         self.systemd.lose(number);

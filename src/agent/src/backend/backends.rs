@@ -61,17 +61,14 @@ pub(crate) struct Backends {
     pub(super) unattached: BTreeMap<usize, Finding>,
     pub(super) systemd: Systemd,
     pub(super) members: Members,
-    /// Cgroups that no tenant claims.
     pub(super) rest: Rest,
     pub(super) finds: Finds,
-    /// Found cgroups in place, below the mount.
     found: BTreeSet<String>,
     has_moved: bool,
     pub(super) claim_rules: ClaimRules,
     pub(super) root: Option<DirId>,
     pub(super) inventory: CpuInventory,
     pub(super) search: Search,
-    /// Processes that an observer counts and does not move.
     pub(super) unmoved: Unmoved,
     pub(super) backlog: Backlog,
     pub(super) has_unjoined: bool,
@@ -80,7 +77,6 @@ pub(crate) struct Backends {
 }
 
 impl Backends {
-    /// Places of `tree`, none of them open. `locations` are those of the policy's nodes.
     pub(crate) fn new(
         kernel: &impl KernFs,
         tree: &Tree,
@@ -140,7 +136,6 @@ impl Backends {
         self.places[number].has(&host.layout, knob)
     }
 
-    /// Files that its open cgroup should have and does not have.
     pub(crate) fn missing_files(&self, number: usize) -> &[KernError] {
         self.places[number].cgroup.as_ref().map_or(&[], |cgroup| cgroup.missing())
     }

@@ -155,7 +155,6 @@ pub(super) struct Search {
 
 #[derive(Debug, Default)]
 pub(super) struct Part {
-    /// All processes at its begin, in ascending order of pid.
     pub(super) known: Vec<u32>,
     pub(super) left: std::vec::IntoIter<u32>,
     pub(super) failures: Vec<Finding>,
@@ -340,7 +339,6 @@ impl Search {
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Found {
-    /// Processes that are claimed by owner and stay where they are.
     stays: Vec<Stay>,
     origins: Origins,
     /// False if an observer only would move them.

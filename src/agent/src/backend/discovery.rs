@@ -38,7 +38,6 @@ pub(super) struct Discovery {
     matches: BTreeMap<String, BTreeMap<String, u64>>,
     searches: Vec<Search>,
     turn: usize,
-    /// True if the patterns are those in force.
     is_current: bool,
 }
 
@@ -76,7 +75,6 @@ impl Discovery {
         matches.into_iter().flat_map(BTreeMap::keys).map(String::as_str)
     }
 
-    /// Paths of the cgroups that match the pattern of a template.
     pub(super) fn of_template(&self, pattern: &str) -> impl Iterator<Item = &str> {
         let matches = self.matches.get(&key(pattern, true));
         matches.into_iter().flat_map(BTreeMap::keys).map(String::as_str)

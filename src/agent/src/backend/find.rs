@@ -35,7 +35,6 @@ impl Backends {
         unread.into_iter().chain(untaken).collect()
     }
 
-    /// Adds users found by the search of processes, and users whose cgroups have processes.
     pub(crate) fn find_users(&mut self, tick: u64) {
         if !self.finds.wants.processes {
             return;

@@ -38,7 +38,6 @@ pub(crate) struct Wants {
     pub(super) slices: bool,
     pub(super) processes: bool,
     pub(super) units: BTreeSet<String>,
-    /// Cgroups by path or pattern, with the group that they become tenants of.
     pub(super) cgroups: Vec<(String, Sources)>,
 }
 

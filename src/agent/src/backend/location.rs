@@ -80,7 +80,6 @@ impl Location {
         }
     }
 
-    /// True for a tenant or group that is not below the agent's root.
     pub(crate) fn is_outside(&self) -> bool {
         self.is_of_systemd() || matches!(self, Location::InPlace(_) | Location::Members(_))
     }

@@ -41,7 +41,6 @@ pub(crate) fn named(locations: &[Location]) -> Vec<(usize, String)> {
 pub(super) struct Members {
     /// With the tick in which each was last seen to run.
     running: BTreeMap<String, u64>,
-    /// Groups of the users whose slices run, if known.
     groups_of: BTreeMap<String, Vec<u32>>,
     accounts: Accounts,
     /// Time of the next look at the groups, and generation of the answers at the last look.

@@ -23,7 +23,6 @@ pub(super) struct NestedKills {
     nr_of_removed: u64,
 }
 
-/// Last value of the counter of one cgroup.
 #[derive(Debug)]
 struct Counter {
     inode: u64,

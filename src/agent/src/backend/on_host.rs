@@ -68,7 +68,6 @@ const NEEDS_UNIFIED: &str = "tenants that are units need the unified hierarchy: 
 const REST_NEEDS_UNIFIED: &str = "where systemd runs the host, the rest is units, which need the unified hierarchy: boot \
                                   with systemd.unified_cgroup_hierarchy=1";
 
-/// Resolves each cgroup that the policy names on this host: a unit, a cgroup in place, or an error.
 fn settle_in_place(
     kernel: &impl KernFs,
     layout: &Layout,

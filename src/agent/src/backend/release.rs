@@ -35,7 +35,6 @@ pub(crate) struct Release<'a, K> {
     pub(crate) keeper: &'a mut Keeper,
     pub(crate) old: Tree,
     pub(crate) new: &'a Tree,
-    /// New number of the same node for each old number, if it stays.
     pub(crate) kept: &'a [Option<usize>],
     /// For each old number, true if the node is placed on CPUs.
     pub(crate) is_pinned: Vec<bool>,
@@ -176,7 +175,6 @@ impl<'a, K: KernFs> Release<'a, K> {
         outcome
     }
 
-    /// Restores values of remaining nodes that the policy no longer names.
     pub(crate) fn put_back_unnamed(&mut self, unnamed: &[(usize, Knob)]) {
         for (number, knob) in unnamed {
             self.backends.systemd.forget(*number, *knob);

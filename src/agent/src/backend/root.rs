@@ -65,7 +65,6 @@ fn hold(
     }
 }
 
-/// True if CPU or memory files of tenants can exist below `root`.
 fn has_controllers(kernel: &mut impl KernFs, layout: &Layout, root: DirId) -> bool {
     match layout.dialect {
         Dialect::Legacy => true,

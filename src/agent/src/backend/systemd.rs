@@ -61,7 +61,6 @@ pub(super) struct Systemd {
     by_name: HashMap<String, usize>,
     is_needed: bool,
     trouble: Option<Trouble>,
-    /// Begin of the present tick.
     pub(super) time: Duration,
     is_watching: bool,
     /// True if a unit was found in a new cgroup.
@@ -351,7 +350,6 @@ impl Systemd {
         moved
     }
 
-    /// Records systemd's name for the unit of a node. The error is the number of another node with this unit.
     fn identify(&mut self, number: usize, id: &str) -> Result<(), usize> {
         match self.by_name.get(id) {
             Some(other) if *other != number => return Err(*other),

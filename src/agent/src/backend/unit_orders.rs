@@ -382,7 +382,6 @@ fn without_lethal<K: KernFs>(
     actions
 }
 
-/// Fails if this limit would kill processes of the unit.
 fn check_limit<K: KernFs>(
     host: &mut HostAccess<K>,
     cgroup: &Cgroup,

@@ -123,7 +123,6 @@ impl Requests {
         self.0.retain(|(known, _)| *known != knob);
     }
 
-    /// Oldest order that may have caused `found`.
     fn position(&self, knob: Knob, found: &Value) -> Option<usize> {
         self.0.iter().position(|(known, value)| *known == knob && taken(found, value))
     }

@@ -4,23 +4,21 @@
 //! executes its command. The client may vanish in every state, its pid may be reused before the move, and the
 //! agent may be killed at any point.
 //!
-//! **Owner.** The control thread owns the queue, the records and the cgroups. Requests of clients arrive as
-//! messages from the socket's thread and are answered with messages; there are no locks. A submission is
-//! decided and started at once, not at the next tick.
+//! **Owner.** The control thread owns the queue, the records and the cgroups, without locks. Requests of
+//! clients arrive as messages from the socket's thread. A submission is decided and started at once, not at the
+//! next tick.
 //!
 //! **Start.** The agent makes the cgroup `job-N` inside the tenant's own cgroup (if systemd owns that, a scope
 //! in its slice: [`scope`]), and sets its memory limit, CPUs and weight. Then it moves the process, and only
-//! then answers the client. Before and after the move it checks that the process and its user are those that
-//! connected (by pidfd if the kernel has one, else by start time). A process moved by mistake goes back to its
-//! origin.
+//! then answers. Before and after the move it checks that the process and its user are those that connected (by
+//! pidfd, else by start time). A process moved by mistake goes back to its origin.
 //!
 //! **End.** A job ends when its cgroup is empty. If its first process has ended and others remain, the job
 //! lingers: its slots are free, and its processes stay charged to the tenant.
 //!
 //! **Restart.** Running jobs are written to `jobs/` of the state directory before their processes move; the
-//! queue is in `queue.json` ([`store`]). Jobs are not in the journal: a job outlives the agent, is not moved
-//! back, and its cgroup is useless once empty. The files are not synced to disk, because no cgroup outlives the
-//! machine.
+//! queue is in `queue.json` ([`store`]). Jobs are not in the journal, because a job outlives the agent. The
+//! files are not synced to disk, because no cgroup outlives the machine.
 //!
 //! | file | contents |
 //! |---|---|

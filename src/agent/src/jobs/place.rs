@@ -18,7 +18,6 @@ pub(crate) struct Wide {
     pub(crate) previous: Option<CpuSet>,
 }
 
-/// Assigns each job as many CPUs of `topology` as its width.
 pub(crate) fn cpus(jobs: &[Wide], topology: &Topology) -> Vec<(JobId, CpuSet)> {
     let request = |wide: &Wide| Request {
         previous: wide.previous.clone(),

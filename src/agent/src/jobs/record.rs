@@ -57,7 +57,6 @@ pub(crate) struct Submitted {
 /// Jobs that are placed together, on these CPUs, each with its width.
 pub(crate) type Placed = (CpuSet, Vec<(JobId, u32)>);
 
-/// Jobs started since the agent did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) nr_started: u64,

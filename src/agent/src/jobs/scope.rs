@@ -7,12 +7,11 @@
 //! **Terms.** The *scope* of job N is `tenantd-job-N.scope`. One order *asks* for it with its process, memory
 //! limit, CPUs and weight. It is *starting* until its process is in it, and *there* from then on.
 //!
-//! **Start.** The order goes to a separate thread with its own connection: the orders of the tenants' units may
-//! queue a thousand lookups or a reload before it. The kernel shows the arrival: the cgroup of the process has
-//! the name of the scope. Systemd sets limits and CPUs before it moves the process, so they are in force when
-//! the client is answered. If systemd refuses, the job gets a cgroup of the agent's own, as on a host without
-//! systemd, and reports that. If systemd does not answer within [`PATIENCE_SECONDS`], the job is given up: its
-//! client ends, and an order that is carried out later finds no process.
+//! **Start.** The order goes to a separate thread with its own connection, because the orders of the tenants'
+//! units may take long. The kernel shows the arrival: the cgroup of the process has the name of the scope.
+//! Systemd sets limits and CPUs before it moves the process. If systemd refuses, the job gets a cgroup of the
+//! agent's own and reports that. Without an answer within [`PATIENCE_SECONDS`] the job is given up, and an
+//! order that is carried out later finds no process.
 //!
 //! **Values.** Later weights and CPUs are orders to set properties. The agent itself writes only
 //! `cgroup.freeze`: systemd writes it only to freeze a unit, and the journal must be able to thaw the job.

@@ -164,7 +164,6 @@ impl Files {
         BootFile::new(&self.state_dir.join(JOBS), &format!("{job}.json"), &self.boot_id)
     }
 
-    /// The jobs of this boot, by number; removes files of other boots.
     fn jobs(&self) -> Vec<KeptJob> {
         let entries = match fs::read_dir(self.state_dir.join(JOBS)) {
             Ok(entries) => entries,

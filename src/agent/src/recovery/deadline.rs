@@ -17,7 +17,6 @@ const CHANGE_TIME: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline<'a> {
-    /// End, and time from the beginning to it.
     limit: Option<(Instant, Duration)>,
     notifier: &'a Notifier,
 }

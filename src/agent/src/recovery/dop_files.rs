@@ -17,7 +17,6 @@ use tracing::warn;
 /// Name of the file.
 pub const FILE: &str = "dop";
 
-/// Directory of these files for the agent with this state directory.
 pub(super) fn dop_dir(state_dir: &Path) -> PathBuf {
     state_dir.join("tenants")
 }

@@ -40,7 +40,6 @@ impl Keeper {
         Keeper { residents: Some(residents), displaced, attachments, ..Keeper::default() }
     }
 
-    /// Starts writing: the tenants have their cgroups again.
     pub(crate) fn begin(&mut self, state_dir: Option<&Path>, pins: bool) {
         self.dop_files = state_dir.map(|dir| DopFiles::new(dop_dir(dir)));
         self.placements = None;
@@ -131,7 +130,6 @@ impl Keeper {
         findings
     }
 
-    /// True if some widths are not written yet.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind
     }

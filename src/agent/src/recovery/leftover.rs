@@ -119,7 +119,6 @@ pub(crate) fn report(restored: &Restored, keeper: &mut Keeper) {
     restored.failures.iter().for_each(|failure| warn!("not restored: {failure}"));
 }
 
-/// Opens the journal and restores the leftovers of an earlier agent.
 pub(crate) fn take_up(
     kernel: &mut impl KernFs,
     machine: &Machine,

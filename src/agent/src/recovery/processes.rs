@@ -98,7 +98,6 @@ pub(super) fn move_to(kernel: &mut impl KernFs, path: &Path, pid: u32) -> Result
     outcome
 }
 
-/// Moves every process in `dir` to one of `refuges`, and calls `evicted` for each.
 pub(super) fn evacuate<K: KernFs>(
     kernel: &mut K,
     dir: DirId,

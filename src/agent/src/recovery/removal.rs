@@ -70,7 +70,6 @@ fn still_made(entries: &[Entry]) -> Vec<(&Path, Option<u64>)> {
     indices.into_iter().filter_map(is_made).collect()
 }
 
-/// Origin of the first process that was moved to each cgroup.
 pub(super) fn origins(entries: &[Entry]) -> HashMap<&Path, &Path> {
     let mut origins: HashMap<&Path, &Path> = HashMap::new();
     for entry in entries {

@@ -1,23 +1,20 @@
 //! Processes of cgroups that the agent made, kept across a restart of the agent.
 //!
-//! **Problem.** A stop removes every cgroup that the agent made. A process in it that was not claimed (it was
-//! put there, or is a child of such a process) is *displaced*: moved to the parent. When the agent starts
-//! again, it must return to its tenant. In cgroup v2 it would even prevent the start, because a cgroup with
-//! processes cannot enable controllers for its children. A reload that removes a tenant displaces its processes
-//! as well, and one that adds the tenant again (for example after a misspelt name) must bring them back.
+//! **Problem.** A stop removes every cgroup that the agent made. A process in it that was not claimed is
+//! *displaced*: moved to the parent. After the next start it must return to its tenant. In cgroup v2 it would
+//! even prevent the start, because a cgroup with processes cannot enable controllers for its children. A reload
+//! that removes a tenant displaces its processes as well, and one that adds the tenant again must bring them
+//! back.
 //!
-//! **Format.** `residents.json` in the state directory lists the displaced processes with their old and new
-//! cgroups.
+//! **Algorithm.** `residents.json` in the state directory lists the displaced processes with their old and new
+//! cgroups. A start (before it enables controllers) and a reload look for those processes and their descendants
+//! in the new cgroups, and move them back. If the policy has no such tenant, and they would block the start,
+//! they go to a cgroup beside the tenants with the kernel's default weight ([`REST_CGROUP`]). They stay listed
+//! with their first cgroup, and a finding counts them. Processes of others, and those that an administrator
+//! moved meanwhile, are never moved.
 //!
-//! **Algorithm.** A start (before it enables controllers) and a reload look for those processes and their
-//! descendants in the new cgroups, and move them back. If the policy has the tenant, they go to its cgroup. If
-//! not, and if they would block the start, they go to a cgroup beside the tenants with the kernel's default
-//! weight ([`REST_CGROUP`]). Processes without a tenant stay listed with their first cgroup, however often they
-//! are displaced, and a finding counts them. Processes of others, and those that an administrator moved
-//! meanwhile, are never moved.
-//!
-//! The cgroups are made and journaled as usual, so nothing here needs undoing. The file is only a hint: if it
-//! is unreadable or of another boot, the processes stay, and a line is logged.
+//! The cgroups are made and journaled as usual. The file is only a hint: if it is unreadable or of another
+//! boot, the processes stay, and a line is logged.
 //!
 //! **Properties** (`tests/agent/residents.rs`): a restart brings residents and their children back; so does a
 //! reload; a tenant that left the policy does not prevent a start; processes of others stay.
@@ -54,7 +51,6 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// Process `pid`, which was moved from the cgroup `from` to `to`; `None` if it has ended or is unreadable.
     pub(crate) fn of(
         kernel: &mut impl KernFs,
         proc: DirId,

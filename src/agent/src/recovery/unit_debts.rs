@@ -15,7 +15,6 @@ pub(crate) struct Debt<'a> {
 
 pub(crate) struct Due<'a> {
     pub(crate) held: Setting,
-    /// Old text of its drop-in, if there was one.
     pub(crate) drop_in: Option<&'a str>,
     pub(crate) stage: Stage,
     pub(crate) entry: &'a Entry,
@@ -69,7 +68,6 @@ pub(crate) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
 pub(super) struct Leftover<'a> {
     pub(super) unit: &'a str,
     pub(super) ours: &'a Setting,
-    /// Text of the drop-in before the agent's, if there was one.
     pub(super) before: Option<&'a str>,
     pub(super) is_settled: bool,
     pub(super) entries: Vec<&'a Entry>,

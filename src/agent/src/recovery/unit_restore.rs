@@ -1,45 +1,38 @@
 //! Restoring units of systemd, from the journal alone.
 //!
-//! [`tenantd_host::systemd`] explains the reasons for these steps, for all units:
+//! [`tenantd_host::systemd`] explains the reasons for these steps. Each step is ordered for all units before
+//! the first answer is awaited, so a thousand units take a few seconds.
 //!
 //! 1. Set properties to their old values, wait for the files, and remove drop-ins that did not exist before.
 //! 2. Stop slices that were started, children first, if no unit needs them (`unit_stop`).
 //! 3. Reload systemd's configuration, once.
-//! 4. If a property then differs from the restored value, the administrator has set it permanently meanwhile,
-//!    or has changed the unit's file: put that value into the files in the same way.
-//!
-//! Each step is ordered for all units before the first answer is awaited: a thousand units take a few seconds,
-//! instead of a few for every unit.
+//! 4. If a property then differs, the administrator has changed it meanwhile: write that value in the same way.
 //!
 //! **Reloads.** A reload makes systemd write its values of *every* unit of the host, over those that container
-//! runtimes have written to their scopes without it (swap limits, device rules, CPU sets). So there is none
-//! while the agent goes on ([`Extent::Part`]), and at most one in the end, if a loaded unit has lost a drop-in
-//! or a slice was stopped. Without a reload:
+//! runtimes wrote to their scopes without it (swap limits, device rules, CPU sets). So there is none while the
+//! agent goes on ([`Extent::Part`]), and at most one in the end, if a loaded unit has lost a drop-in or a slice
+//! was stopped. Without it:
 //!
 //! - a unit that runs has its old values in systemd's memory and in its files, because they were set;
-//! - a slice or a scope that does not run is not loaded: systemd will load it later without the drop-ins;
-//! - a service that does not run may still be loaded with values that no file has any more, which is remembered
-//!   until the end ([`Restored::is_stale`]);
+//! - a slice or a scope that does not run is not loaded, and systemd will load it without the drop-ins;
+//! - a service that does not run may be loaded with values that no file has any more ([`Restored::is_stale`]);
 //! - a slice that was started is owed until the end, because its stop needs a reload.
 //!
 //! **Special cases.**
 //!
-//! - *Waiting or refused values* stay in the journal; all others are forgotten, because later changes are not
-//!   the agent's. A limit that waits keeps its drop-in as well: systemd writes all values of a unit whenever
-//!   one is set, and the limit would kill with the others.
-//! - *A CPU set to be emptied* is first set to all possible CPUs, offline ones included. The kernel does not
-//!   empty it while there are processes, and systemd disables the controller only if no sibling wants it. The
-//!   remaining set confines no process, and is logged.
-//! - *While a CPU is offline*, that set stays and is owed. If nothing else wants the controller, systemd would
-//!   disable it, and Linux 6.2 and later would keep every process of the host off that CPU when it returns. The
-//!   reason: the affinity of a process that moves between sets with the same CPUs is not updated, and the top
-//!   set does not follow CPUs that return.
+//! - *Waiting or refused values* stay in the journal. A limit that waits keeps its drop-in: systemd writes all
+//!   values of a unit whenever one is set, and the limit would kill with the others.
+//! - *A CPU set to be emptied* is first set to all possible CPUs. The kernel does not empty it while there are
+//!   processes, and systemd disables the controller only if no sibling wants it. The remaining set confines no
+//!   process, and is logged.
+//! - *While a CPU is offline*, that set stays and is owed. Otherwise systemd might disable the controller, and
+//!   Linux 6.2 and later would keep every process of the host off that CPU when it returns: the affinity of a
+//!   process that moves between sets with the same CPUs is not updated, and the top set does not follow CPUs
+//!   that return.
 //! - *A unit that runs and is not loaded* is restored by `unit_write_back`.
-//! - *A unit that goes meanwhile* only needs the removal of its drop-ins.
-//! - *A unit that does not run* has no files, and setting it would make a cgroup for it. Drop-ins of its
-//!   administrator get back their text.
-//! - *A foreign value* stays; the agent's drop-in for it, if it still has the agent's value, is removed or gets
-//!   back its old text.
+//! - *A unit that does not run* has no files, and setting it would make a cgroup. Its administrator's drop-ins
+//!   get back their text.
+//! - *A foreign value* stays; the agent's drop-in for it, if unchanged, is removed or gets back its old text.
 //! - *A transient unit that went* took its run-time settings along, and needs nothing.
 
 use tracing::warn;

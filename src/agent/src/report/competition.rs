@@ -144,7 +144,6 @@ impl Competition {
     }
 }
 
-/// Cgroups above tenants that the agent protects.
 fn governed_above<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
     let layout = &scene.host.layout;
     let tree = layout.tree(Facet::Memory).map(|tree| &layout.trees[tree]);

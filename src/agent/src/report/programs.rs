@@ -14,7 +14,6 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_host::process;
 
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// Most cgroups, and most processes in them, that are read for one name.
 const CGROUPS_MAX: usize = 64;
 const PROCESSES_MAX: usize = 1024;
 

@@ -349,7 +349,6 @@ impl Reporter {
     }
 }
 
-/// Number of values that are written (or would be) and cannot take effect.
 fn nr_ineffective(trace: &Trace) -> u64 {
     let values = trace.values.iter();
     values.filter(|value| value.outcome == Outcome::Ineffective).count() as u64

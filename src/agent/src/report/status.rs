@@ -120,7 +120,6 @@ pub(super) fn max_share_error(control: &ControlLoop) -> Option<f64> {
     control.states().iter().filter_map(|state| state.share_error).reduce(f64::max)
 }
 
-/// The actions as text; those on ancestors under the names of their units.
 pub(super) fn action_statuses<'a>(
     tree: &Tree,
     spelling: &Spelling,

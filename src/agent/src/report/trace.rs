@@ -75,7 +75,6 @@ impl<K> Scene<'_, K> {
         ValueRecord { knob, held, held_at, wanted, outcome, detail }
     }
 
-    /// Obstacle that keeps a value from its file, or from its effect.
     fn obstacle(
         &self,
         number: usize,

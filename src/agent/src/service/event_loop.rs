@@ -88,7 +88,6 @@ pub struct EventLoop {
 
 #[derive(Debug, Default)]
 struct Turns {
-    /// Events deferred for the last tick.
     owed: VecDeque<Token>,
 }
 
@@ -254,7 +253,6 @@ fn drain(stream: &mut UnixStream) {
     while matches!(stream.read(&mut bytes), Ok(count) if count > 0) {}
 }
 
-/// True if the timer expired; `false` if an earlier wake has read it.
 fn expired(timer: &TimerFd) -> io::Result<bool> {
     match timer.wait() {
         Ok(()) => Ok(true),

@@ -32,7 +32,6 @@ impl<K: KernFs> Service<K> {
         if nr_taken > 0 {
             self.agent.settle_job_calls(now);
         }
-        // A postponed list is due without another call.
         self.tell_of_jobs();
     }
 

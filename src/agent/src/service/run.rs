@@ -346,7 +346,6 @@ impl<K: KernFs> Service<K> {
         }
     }
 
-    /// Serves the socket and reports readiness, after the first tick.
     fn open(&mut self, events: &EventLoop, listener: Option<Listener>) -> io::Result<()> {
         if let Some(listener) = listener {
             self.serve(listener, Limits::default())?;

@@ -5,17 +5,17 @@
 //!
 //! **Format.** One JSON object per line, appended and synced: a header with the boot, then every change in
 //! order. A restore reads it backwards (`recovery::restore` of the agent). A line that a crash cut off is the
-//! record of a write that did not happen, so it is dropped. Kernel values do not survive a reboot, so the
-//! journal of another boot is dropped as a whole. A journal with entries is read and appended to at a start,
-//! not rewritten, so that a disk that filled up meanwhile does not prevent a restore.
+//! record of a write that did not happen, so it is dropped, and so is the whole journal of another boot. A
+//! journal with entries is appended to at a start, not rewritten, so that a full disk does not prevent a
+//! restore.
 //!
 //! **Compaction.** A path has one cgroup at a time, so a record of a later cgroup proves that the earlier one
 //! is gone. After enough growth such records are dropped and the file is replaced as a whole.
 //!
 //! **Properties.** Each file and each process is recorded once, with its first value, even over several agents
-//! until it is restored (`a_value_is_recorded_once`). A failed record leaves the journal unchanged, a full disk
-//! prevents no restore, and a damaged line loses only itself (`tests/journal.rs`). Two agents never share a
-//! state directory (`two_agents_never_share_a_state_directory`).
+//! (`a_value_is_recorded_once`). A failed record leaves the journal unchanged, a full disk prevents no restore,
+//! and a damaged line loses only itself (`tests/journal.rs`). Two agents never share a state directory
+//! (`two_agents_never_share_a_state_directory`).
 
 mod entry;
 mod store;
@@ -39,7 +39,6 @@ pub struct Journal {
     /// of a journal.
     recorded: HashMap<u32, u32>,
     hasher: RandomState,
-    /// Cgroups that are about to be made, or could not be made.
     announced: HashSet<PathBuf>,
     compact_at: usize,
     nr_moved: usize,

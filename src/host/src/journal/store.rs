@@ -52,7 +52,6 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Locks the state directory (created if missing), and continues the file or creates it.
     pub(super) fn open(state_dir: &Path, boot_id: &str) -> Result<(Store, Found), JournalError> {
         private::make_dir(state_dir).map_err(|e| failed("make directory", state_dir, e))?;
         private::check_dir(state_dir).map_err(|e| failed("use state directory", state_dir, e))?;
@@ -86,7 +85,6 @@ impl Store {
         Ok(())
     }
 
-    /// Appends `entries`, which are on disk when this returns.
     pub(super) fn append(&mut self, entries: &[Entry]) -> Result<(), JournalError> {
         let mut lines = String::new();
         for entry in entries {
@@ -114,7 +112,6 @@ impl Store {
         }
     }
 
-    /// Writes only `entries` to a new file that replaces the old one.
     pub(super) fn replace(&mut self, entries: &[Entry]) -> Result<(), JournalError> {
         let header = Header { tenantd_journal: VERSION, boot_id: self.boot_id.clone() };
         let mut text = to_line(&header, &self.path)?;

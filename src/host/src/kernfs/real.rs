@@ -244,7 +244,6 @@ impl KernFs for RealKernFs {
     }
 }
 
-/// Puts `item` into a free slot, or a new one, and returns its index.
 fn place<T>(slots: &mut Vec<Option<T>>, free: &mut Vec<u32>, item: T) -> u32 {
     match free.pop() {
         Some(index) => {

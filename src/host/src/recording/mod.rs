@@ -1,28 +1,25 @@
 //! Recordings on disk: the inputs of the control loop, in a ring of files.
 //!
 //! **Problem.** "Which tenant starved at 03:00, and why?" is asked in the morning, when the counters of the
-//! night are gone. A recorder must not cause notable load, fill the disk, or delay a tick. Its data must
-//! survive a crash, because most questions are about crashes.
+//! night are gone. A recorder must not cause notable load, fill the disk, or delay a tick, and its data must
+//! survive a crash.
 //!
 //! **Format.** A directory of numbered *segments*, `00000017.rec`. Each begins with a copy of the whole control
-//! loop, so that any segment can be replayed without those before it. Then follow
-//! [*events*](tenantd_control::event) in *chunks* of a few seconds, each compressed separately ([`segment`]).
-//! The ring drops whole segments, oldest first, as soon as it is larger or older than the policy allows
-//! ([`ring`]).
+//! loop, so that any segment can be replayed alone. Then follow [*events*](tenantd_control::event) in *chunks*
+//! of a few seconds, each compressed separately ([`segment`]). The ring drops whole segments, oldest first, as
+//! soon as it is larger or older than the policy allows ([`ring`]).
 //!
 //! **Loss.** A complete chunk is written by one call, so a kill loses the seconds since the last one. A chunk
-//! is valid only if its length and checksum agree. The bytes after the last valid chunk are the *torn tail*:
-//! readers ignore it, and the next recorder removes it. A new agent begins a new segment, so nothing is ever
-//! appended to a damaged one. Nothing is synced: a power failure may also lose the last half a minute, which is
-//! the kernel's write-back interval.
+//! is valid only if its length and checksum agree. Readers ignore the bytes after the last valid chunk (the
+//! *torn tail*), and the next recorder removes them and begins a new segment. Nothing is synced: a power
+//! failure may also lose the last half a minute.
 //!
 //! **Failures.** A thread writes the files ([`writer`]); a tick hands over bytes and never waits. If the disk
 //! is full or fails, or the thread is several chunks behind, the segment ends, a finding reports it, and a new
 //! segment begins a minute later. The recording then has a gap, and never a wrong value.
 //!
-//! **Reading.** Files are read in place, with or without a running tenantd, by every user who may read the
-//! directory ([`tape`]). A segment of another version of tenantd, whose loop has other fields, is recognised by
-//! its fingerprint and skipped with its version.
+//! **Reading.** Files are read in place, with or without a running tenantd ([`tape`]). A segment of a version
+//! whose loop has other fields is recognised by its fingerprint and skipped with its version.
 //!
 //! **Properties** (`tests/history/ring.rs`): every cut of a file gives a beginning of the same events; the ring
 //! never exceeds its size by more than the present segment; failed writes end nothing.

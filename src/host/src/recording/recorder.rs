@@ -81,7 +81,6 @@ impl Recorder {
         });
     }
 
-    /// Hands the chunk to the writer if it is old or large enough, or if `in_any_case`.
     fn hand_on(&mut self, in_any_case: bool) {
         let Some(open) = &mut self.segment else { return };
         let size = open.out.len();

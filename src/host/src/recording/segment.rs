@@ -157,7 +157,6 @@ impl Clock {
         (self.wall + now).saturating_sub(self.now)
     }
 
-    /// Bytes at the beginning of a chunk's tokens.
     fn bytes(&self) -> [u8; CLOCK_BYTES] {
         let mut bytes = [0; CLOCK_BYTES];
         bytes[..8].copy_from_slice(&(self.wall.as_millis() as u64).to_le_bytes());

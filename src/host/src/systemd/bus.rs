@@ -65,7 +65,6 @@ const SIGNALS_MAX: usize = 1024;
 pub struct Bus {
     connection: Option<Connection>,
     signals: Vec<MessageStream>,
-    /// Results from signals since the last [`Order::Watch`].
     results: Vec<RunResult>,
     /// `/run/systemd`.
     run: PathBuf,
@@ -263,7 +262,6 @@ async fn subscribe(connection: &Connection) -> Result<Vec<MessageStream>, Fault>
     Ok(signals)
 }
 
-/// Takes the results from `signals`; returns true if one of the streams has ended.
 fn take_results(
     signals: &mut [MessageStream],
     context: &mut Context<'_>,

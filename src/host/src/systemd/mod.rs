@@ -1,31 +1,30 @@
 //! Cgroups that systemd owns, changed through systemd.
 //!
-//! **Problem.** On a systemd host every cgroup of a unit has one writer, systemd. It overwrites foreign values
-//! in a unit's files whenever it writes there (its document `CGROUP_DELEGATION.md`). Values set through
-//! `SetUnitProperties` stay, even over `daemon-reload` and `daemon-reexec`. But D-Bus differs from a kernel
-//! file: a call can take seconds, the bus can be away, and a call can succeed while the file does not follow.
+//! **Problem.** On a systemd host every cgroup of a unit has one writer, systemd, which overwrites foreign
+//! values (its document `CGROUP_DELEGATION.md`). Values set through `SetUnitProperties` stay, even over
+//! `daemon-reload` and `daemon-reexec`. But D-Bus differs from a kernel file: a call can take seconds, the bus
+//! can be away, and a call can succeed while the file does not follow.
 //!
 //! **Terms.** A *property* is systemd's name for a knob, a *setting* a property with its value. Properties set
-//! at run time (`runtime = true`) are stored as *drop-ins*, small files below `/run`. An *order* is one request
-//! to systemd, an *answer* its result.
+//! at run time are stored as *drop-ins*, small files below `/run`. An *order* is one request to systemd, an
+//! *answer* its result.
 //!
-//! **Interface.** [`UnitManager`] takes orders and returns answers in the same order, and neither waits unless
-//! requested. It has two implementations: [`Messenger`], whose thread executes the orders on the real bus, and
-//! `tenantd_sim::SimUnits`, a systemd in memory on top of any kernel. The state of the tenants' units, and the
-//! journal entries before a change, are in the agent's `backend::systemd`.
+//! **Interface.** [`UnitManager`] takes orders and returns answers in the same order, without waiting. It has
+//! two implementations: [`Messenger`], whose thread executes the orders on the real bus, and
+//! `tenantd_sim::SimUnits`, a systemd in memory. The state of the tenants' units is in the agent's
+//! `backend::systemd`.
 //!
-//! **Restoring a unit** (found by experiment on systemd 252 and 257). No call unsets one property. Removing a
-//! drop-in does not change the cgroup's files, even after `daemon-reload`; `systemctl revert` also removes the
-//! administrator's drop-ins. So the steps are:
+//! **Restoring a unit** (by experiment on systemd 252 and 257). No call unsets one property. Removing a drop-in
+//! does not change the cgroup's files, even after `daemon-reload`; `systemctl revert` also removes the
+//! administrator's drop-ins. So:
 //!
 //! 1. Set each property to its old value, which restores the files.
 //! 2. Remove the drop-ins that were not there before.
 //! 3. Reload systemd's configuration, once for all units, which forgets the drop-ins.
 //!
 //! Setting a unit that does not run makes a cgroup for it, so its old drop-ins are written instead. A unit that
-//! was masked or lost its file while it runs is not loaded any more. `SetUnitProperties` refuses it;
-//! `SetProperties` of the unit itself accepts the value and writes no file; neither changes when it is loaded
-//! again. Systemd writes no file of it then, so the old values are written directly.
+//! was masked or lost its file while it runs is not loaded any more, and systemd refuses its settings or writes
+//! no file. So its old values are written directly.
 //!
 //! | file | contents |
 //! |---|---|

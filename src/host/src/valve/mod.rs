@@ -44,7 +44,6 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-/// The FIFO, in the directory of the valve.
 const FIFO: &str = "jobserver";
 /// The recorded total, beside it: a decimal number of [`RECORD_DIGITS`] digits and a newline.
 const RECORD: &str = "tokens";
@@ -90,7 +89,6 @@ struct Shared {
 struct Tokens {
     total: u32,
     target: u32,
-    /// True while a thread waits for tokens.
     collecting: bool,
 }
 
@@ -243,7 +241,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes free tokens until the target is reached or none is free.
     fn take(&self, tokens: &mut Tokens) -> io::Result<()> {
         while tokens.debt() > 0 {
             let mut bytes = vec![0; tokens.debt() as usize];
