@@ -1,12 +1,12 @@
-//! The command line of `tenantd`, as a type, and what the command lines of both programs share. The only file of this
-//! crate that names the argument parser.
+//! The command line of `tenantd`, and options shared by both programs. The only file of this crate that names
+//! the argument parser.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-/// The state directory of an installed tenantd.
+/// State directory of an installed tenantd.
 pub const STATE_DIR: &str = "/run/tenantd";
 
 /// The agent that divides CPU and memory of one machine fairly among its tenants.
@@ -56,8 +56,8 @@ pub enum Colour {
     Never,
 }
 
-/// Whether to use colours on `stream`: on a terminal, unless `NO_COLOR` is set (no-color.org). Every coloured
-/// output asks this function.
+/// True if `stream` gets colours: on a terminal, unless `NO_COLOR` is set (no-color.org). Every coloured output
+/// calls this.
 pub fn colours(choice: Colour, stream: &impl IsTerminal) -> bool {
     match choice {
         Colour::Always => true,

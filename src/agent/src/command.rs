@@ -31,14 +31,11 @@ use tenantd_policy::report::{Report, Style};
 use tenantd_policy::{self as policy, HostFacts, Loaded};
 use tenantd_varlink::listen::{self, Listener};
 
-/// Time in which accounts of local files are known, so that the first tick has them. A service that is slower is not
-/// waited for.
+/// Longest wait at the start for accounts of local files, so that the first tick has them. Slower services are
+/// not waited for.
 const NAMES_AT_START: Duration = Duration::from_millis(50);
 
 /// Runs the daemon until it is stopped.
-///
-/// # Errors
-/// It could not start, or could not restore everything.
 pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     log::start(LevelFilter::INFO);
     let Some(path) = args.policy.as_deref().filter(|_| !args.restore) else {
@@ -61,7 +58,7 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     keep_in_memory();
     let interval = policy.control.interval;
     let accounts = Accounts::in_thread(Nss).context("cannot look accounts up")?;
-    // Names that files have are known at once; others are taken up when they come.
+    // Names in local files are known at once; others are applied when they arrive.
     claims::numbers(&policy, &accounts);
     accounts.settle(NAMES_AT_START);
     let rules = claims::rules_of(&policy, &claims::numbers(&policy, &accounts));
@@ -97,7 +94,6 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     Ok(if restored.failures.is_empty() { Exit::Ok } else { Exit::Failed })
 }
 
-/// Records what the agent is given. A history that cannot be kept is reported, and ends nothing.
 fn record(agent: &mut Agent<RealKernFs>, dir: &Path) {
     let bounds = Bounds::of(&agent.policy().history);
     let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
@@ -126,8 +122,8 @@ pub fn fail(error: &anyhow::Error) -> Exit {
     exit
 }
 
-/// The socket `passed` by systemd, or a new one. In mode observe the daemon runs without a socket where none
-/// was named and none may be created.
+/// Returns the socket `passed` by systemd, or a new one. In mode observe the daemon runs without a socket if
+/// none was named and none may be created.
 fn listener(
     args: &Tenantd,
     passed: Option<UnixListener>,
@@ -160,20 +156,19 @@ fn restore(args: &Tenantd) -> anyhow::Result<Exit> {
     Ok(if restored.failures.is_empty() { Exit::Ok } else { Exit::Failed })
 }
 
-/// Fails where the presence of a journal in `state_dir` cannot be determined, which is not the same as its
-/// absence.
+/// Fails if the existence of a journal in `state_dir` cannot be determined, which differs from its absence.
 pub fn may_look_into(state_dir: &Path) -> anyhow::Result<()> {
     let journal = state_dir.join("journal");
     journal.try_exists().with_context(|| format!("cannot look for {}", journal.display()))?;
     Ok(())
 }
 
-/// The policy at `path`, its findings on standard error; `None` where it has errors.
+/// Loads the policy at `path`, with its findings on standard error; `None` if it has errors.
 pub fn load(path: &Path, colour: Colour) -> Option<Policy> {
     shown(load_on_this_machine(path, |facts| facts), colour)
 }
 
-/// The same for the daemon, which waits for no account: it reports the names that it does not know itself.
+/// The same for the daemon, which waits for no account and reports unknown names itself.
 fn load_at_once(path: &Path, colour: Colour) -> Option<Policy> {
     shown(load_on_this_machine(path, HostFacts::without_accounts), colour)
 }
@@ -210,10 +205,10 @@ fn show(report: &Report, colour: Colour) {
     }
 }
 
-/// Keeps what the daemon has touched in memory. While memory is short, its pages are taken like those of others, and a
-/// tick that reads them back first comes late, just when it matters.
+/// Locks the pages that the daemon has touched. Under memory pressure they would be reclaimed like others, and
+/// a tick that reads them back is late just when it matters.
 ///
-/// Who may not lock memory runs without.
+/// Without permission to lock memory the daemon runs unlocked.
 fn keep_in_memory() {
     let all = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     if let Err(errno) = mlockall(all) {
@@ -221,11 +216,11 @@ fn keep_in_memory() {
     }
 }
 
-/// Files of its cgroup that stay open for a tenant, at most, and those of the rest of the agent.
+/// Most open files for the cgroup of a tenant, and for the rest of the agent.
 const DESCRIPTORS_PER_TENANT: u64 = 14;
 const DESCRIPTORS_OF_THE_REST: u64 = 200;
 
-/// Raises the limit of descriptors to its maximum, and says where that is too low for the tenants of the policy.
+/// Raises the limit of descriptors to its maximum, and warns if that is too low for the tenants of the policy.
 fn raise_descriptor_limit(nr_tenants: u64) {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard

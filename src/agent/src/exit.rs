@@ -33,12 +33,12 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The code for an error, from the first of its causes that has one, or [`Exit::Failed`].
+    /// Code of the first cause of an error that has one, or [`Exit::Failed`].
     pub fn of(error: &anyhow::Error) -> Exit {
         error.chain().find_map(Exit::of_cause).unwrap_or(Exit::Failed)
     }
 
-    /// The code for one cause of an error, where it has one.
+    /// Code of one cause of an error, if it has one.
     pub fn of_cause(cause: &(dyn Error + 'static)) -> Option<Exit> {
         let is_denied = cause.downcast_ref::<ListenError>().is_some_and(ListenError::is_denied)
             || cause.downcast_ref::<StartError>().is_some_and(StartError::is_denied)
@@ -52,7 +52,7 @@ impl Exit {
     }
 }
 
-/// Whether `error` means that the reader of the output closed it, which is not a failure.
+/// True if `error` means that the reader of the output closed it, which is not a failure.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kind = |cause: &(dyn Error + 'static)| match cause.downcast_ref::<io::Error>() {
         Some(error) => Some(error.kind()),

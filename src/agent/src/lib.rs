@@ -1,12 +1,12 @@
 //! The shell around the pure core: one agent, its tick, and the loop that calls it.
 //!
-//! Arrows point only upwards in this table.
+//! Modules import only those above them in this table.
 //!
-//! | room | what it does |
+//! | module | contents |
 //! |---|---|
-//! | [`recovery`] | what one agent leaves to the next, and to `--restore` |
-//! | [`backend`] | where tenants live, behind one set of verbs |
-//! | `report` | what a tick leaves for readers: status, trace, log |
+//! | [`recovery`] | state that one agent leaves to the next, and to `--restore` |
+//! | [`backend`] | the cgroups of tenants, behind one set of operations |
+//! | `report` | output of a tick for readers: status, trace, log |
 //! | `jobs` | admitted jobs: their clients, processes and cgroups |
 //! | [`agent`] | sample, step, apply, report; reload; mode |
 //! | [`service`] | the agent with its policy on disk, its socket and its service manager |

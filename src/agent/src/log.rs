@@ -1,4 +1,4 @@
-//! Where log lines go: to journald with fields when systemd runs the program, to standard error otherwise.
+//! The log: to journald with fields if systemd runs the program, else to standard error.
 
 use std::env;
 use std::io;
@@ -12,14 +12,14 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// The variable that sets the filter: `warn`, `tenantd=debug`, ….
 const FILTER_VARIABLE: &str = "TENANTD_LOG";
 
-/// Starts logging at `default` and above, unless the environment says otherwise.
+/// Starts logging at `default` and above; the environment may override that.
 pub fn start(default: LevelFilter) {
-    // Not the filter that can match the values of fields: it is not needed here, and it holds a megabyte.
+    // The filter that matches values of fields takes a megabyte and is not needed.
     let wanted = env::var(FILTER_VARIABLE).ok().and_then(|wanted| wanted.parse::<Targets>().ok());
     let filter = wanted.unwrap_or_else(|| Targets::new().with_default(default));
     let registry = tracing_subscriber::registry().with(filter);
     let journald = to_journald().then(tracing_journald::layer).and_then(Result::ok);
-    // A subscriber is already there only where a test runs two commands in one process.
+    // Fails only in tests that run two commands in one process.
     let _ = match journald {
         Some(layer) => registry.with(layer.with_field_prefix(None)).try_init(),
         None => {
@@ -34,7 +34,7 @@ pub fn start(default: LevelFilter) {
     };
 }
 
-/// Whether standard error is the journal: systemd then names its device and inode.
+/// True if standard error is the journal: systemd then names its device and inode.
 fn to_journald() -> bool {
     let Ok(stream) = env::var("JOURNAL_STREAM") else { return false };
     let Ok(stderr) = std::fs::metadata("/proc/self/fd/2") else { return false };

@@ -1,4 +1,4 @@
-//! Why an agent could not start, or begin to enforce.
+//! Reasons why an agent could not start, or begin to enforce.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,19 +10,19 @@ use tenantd_host::enforce::EnforceError;
 use tenantd_host::journal::JournalError;
 use tenantd_host::kernfs::{ErrorKind, KernError};
 
-/// Why an agent could not start.
+/// Reason why an agent could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A kernel file.
+    /// Failed operation on a kernel file.
     #[error(transparent)]
     Kernel(#[from] KernError),
-    /// A kernel file that could not be read.
+    /// A kernel file could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// No hierarchy.
+    /// No usable hierarchy.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// The journal.
+    /// Failure of the journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The root could not be made.
@@ -31,18 +31,18 @@ pub enum StartError {
     /// Another agent works below the same root.
     #[error("{} is managed by another tenantd: stop it first, or name another root with --root", .0.display())]
     RootTaken(PathBuf),
-    /// Nothing may be written.
+    /// Writing is not permitted.
     #[error(
         "not permitted to manage {}: {} ({errno:?}); run as root, in a delegated cgroup, or with --observe",
         path.display(), errno.desc()
     )]
     NotPermitted {
-        /// Where it was tried.
+        /// Path of the refused write.
         path: PathBuf,
-        /// What the kernel answered.
+        /// Error of the kernel.
         errno: Errno,
     },
-    /// Nothing could be enforced.
+    /// Neither the cpu nor the memory controller is available.
     #[error(
         "neither the cpu nor the memory controller is available in {}: enable them for it \
          (on a systemd host: Delegate=yes), or run with --observe", .0.display()
@@ -51,7 +51,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Whether it was a matter of permission.
+    /// True if permissions were the cause.
     pub fn is_denied(&self) -> bool {
         match self {
             StartError::NotPermitted { .. } => true,

@@ -1,25 +1,25 @@
-//! The rules by which tenants claim processes, and the search for the processes that they claim.
+//! Rules by which tenants claim processes, and the search for those processes.
 //!
-//! A process costs no read that no rule needs: its cgroup first (one small file), its user only
-//! where a rule names users. Kernel threads, process 1 and the agent itself are never claimed. A process in a
-//! service or scope of systemd is claimed by its cgroup only, never by its owner: systemd takes a process that
-//! left its unit for one that has ended. Such processes are counted, so that they can be reported.
+//! The search reads only the files that a rule needs: first the cgroup of a process, and its user only if a
+//! rule names users. Kernel threads, process 1 and the agent itself are never claimed. *Owner* means the real
+//! user and group: a set-user-ID program belongs to the user who started it.
 //!
-//! The owner is the real user and group: a set-user-ID program is of the user who started it.
+//! **Units.** A process in a service or scope of systemd is claimed by its cgroup only, never by its owner:
+//! systemd treats a process that left its unit as ended. Such processes are counted for a report.
 //!
-//! On a host without systemd a claim by owner takes a process out of the cgroup of its session only. A cgroup is a
-//! session's own where it is one of these, in every hierarchy that tenants live in:
+//! **Sessions.** On a host without systemd a claim by owner takes a process only out of the cgroup of its
+//! session. That is, in every hierarchy of tenants, one of these:
 //!
 //! - the root cgroup, or the top of the mounted part of a hierarchy;
-//! - the cgroup in which the agent was started, and those above it;
+//! - the cgroup in which the agent was started, and its ancestors;
 //! - the agent's root;
 //! - in the unified hierarchy, a cgroup at the top that elogind made for a session: `/3`, `/c1`.
 //!
-//! Any other cgroup was made by a program that manages the processes in it: a container engine, a batch system, an init
-//! that keeps services apart. Its processes stay, and are counted, unless the tenant says `move: true`.
+//! Any other cgroup was made by a program that manages its processes (a container engine, a batch system, an
+//! init). Its processes stay, and are counted, unless the tenant says `move: true`.
 //!
-//! A legacy host has several trees, in which a process is moved one after the other. A child that it starts meanwhile
-//! is in the tenant's cgroups in some of them only, and is claimed in the others by where it is there.
+//! **Split processes.** In cgroup v1 a process is moved in one tree after the other. A child started meanwhile
+//! is in the tenant's cgroups in only some trees, and is claimed in the others by those.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -29,26 +29,26 @@ use super::process::{Claim, Place, claimable_since, owner, place};
 use tenantd_core::kernel_text::proc_files::Owner;
 use tenantd_policy::pattern;
 
-/// Which processes one tenant claims.
+/// Claims of one tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimRule {
     /// Index of the tenant's node.
     pub node: usize,
-    /// Cgroup paths from the mount, with `*` and `?` within one name; what is below them is claimed too.
+    /// Cgroup paths below the mount, with `*` and `?` within one name; descendants are claimed too.
     pub cgroups: Vec<String>,
-    /// User numbers (real).
+    /// UIDs (real).
     pub uids: Vec<u32>,
-    /// Group numbers (real or supplementary).
+    /// GIDs (real or supplementary).
     pub gids: Vec<u32>,
-    /// Whether processes are taken by owner out of cgroups that other programs made, too.
+    /// True if processes are also taken by owner out of cgroups that other programs made.
     pub moves: bool,
-    /// Whether the tenant is that cgroup itself: no process is moved out of it, for whatever tenant.
+    /// True if the tenant is that cgroup itself: no tenant's claim moves a process out of it.
     pub is_in_place: bool,
-    /// The units that the tenant is, by name or pattern: their processes belong to the tenant already. Where there
-    /// are any, none is moved.
+    /// Units of the tenant, by name or pattern: their processes belong to the tenant already. With any unit, no
+    /// process is moved.
     pub homes: Vec<String>,
-    /// Whether the tenant has the processes in the root cgroup without another claim: the claims of others, as the
-    /// policy writes them.
+    /// Set if the tenant gets unclaimed processes in the root cgroup: the claims of others, as written in the
+    /// policy.
     pub rest_beside: Option<Vec<String>>,
 }
 
@@ -66,19 +66,18 @@ impl ClaimRule {
 #[derive(Clone, Debug, Default)]
 pub struct ClaimRules {
     rules: Vec<ClaimRule>,
-    /// The rules that name cgroups.
     of_cgroups: Vec<usize>,
     by_uid: HashMap<u32, usize>,
     by_gid: HashMap<u32, usize>,
     rest: Option<usize>,
-    /// Whether users without a rule are looked for; with the child of the root whose processes have no tenant.
+    /// Set if users without a rule are looked for: the child of the root for processes without a tenant.
     pub finds_users: Option<&'static str>,
-    /// The users of whom it is known whether they have a tenant, where users are looked for.
+    /// Users known to have or not to have a tenant, if users are looked for.
     pub known_users: BTreeSet<u32>,
 }
 
 impl ClaimRules {
-    /// These rules; of those that name the same owner the first counts.
+    /// Indexes the rules; the first rule for an owner counts.
     pub fn new(rules: Vec<ClaimRule>) -> ClaimRules {
         let (mut by_uid, mut by_gid) = (HashMap::new(), HashMap::new());
         for (index, rule) in rules.iter().enumerate() {
@@ -100,12 +99,12 @@ impl ClaimRules {
         &self.rules
     }
 
-    /// Whether nothing is claimed or looked for.
+    /// True if nothing is claimed or looked for.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty() && self.finds_users.is_none()
     }
 
-    /// Whether this user has a rule.
+    /// True if this user has a rule.
     pub fn has_user(&self, uid: u32) -> bool {
         self.by_uid.contains_key(&uid)
     }
@@ -118,7 +117,6 @@ impl ClaimRules {
         self.of_cgroups.iter().map(|index| &self.rules[*index]).find(is_wanted)
     }
 
-    /// The rule for a process that no rule for owners claims.
     fn of_rest(&self, place: &Place, owner: &Owner) -> Option<&ClaimRule> {
         let is_known = |uid: u32| self.finds_users.is_none() || self.known_users.contains(&uid);
         let is_left = place.is_at_top && is_known(owner.ruid);
@@ -139,19 +137,18 @@ impl ClaimRules {
     }
 }
 
-/// The result of `rules` for the processes that are not below the agent's root.
+/// Result of `rules` for the processes that are not below the agent's root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
-    /// The processes to be moved, in ascending order of their numbers.
+    /// Processes to move, in ascending order of pid.
     pub moves: Vec<Claim>,
-    /// What is claimed by owner and stays where it is, by node and place.
+    /// Processes that are claimed by owner and stay, by node and place.
     pub stays: Vec<Stay>,
-    /// The processes that are in tenants already: below the agent's root, or in a cgroup in place.
+    /// Processes in tenants already: below the agent's root, or in a cgroup in place.
     pub inside: Vec<u32>,
-    /// The users of processes that are in no tenant, where users are looked for: with the process, where no rule
-    /// claims it.
+    /// Users of processes in no tenant, if users are looked for; with the pid if no rule claims the process.
     pub users: Vec<(u32, Option<u32>)>,
-    /// How many processes could not be read, with the first error.
+    /// Number of unreadable processes, with the first error.
     pub unread: Option<(usize, KernError)>,
 }
 
@@ -162,33 +159,32 @@ impl Claims {
     }
 }
 
-/// Processes of one place that are claimed by owner and are not moved.
+/// Processes of one place that are claimed by owner and not moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stay {
     /// Index of the tenant's node.
     pub node: usize,
-    /// Where they are.
+    /// Their place.
     pub place: StayPlace,
-    /// Their number.
+    /// Number of processes.
     pub nr_processes: usize,
 }
 
 /// A place where processes stay.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StayPlace {
-    /// In this unit of systemd, which a policy can name.
+    /// This unit of systemd, which a policy can name.
     Unit(String),
-    /// In this cgroup, which is no unit, while the tenant is one.
+    /// This cgroup, which is not a unit, while the tenant is one.
     Cgroup(String),
-    /// In this cgroup, which a program other than systemd made.
+    /// This cgroup, which a program other than systemd made.
     Managed(String),
-    /// In this cgroup, a path from the root of a hierarchy of which only another part is mounted.
+    /// This cgroup, a path from the root of a hierarchy of which only another part is mounted.
     Unmounted(String),
 }
 
-/// What `rules` claim, of those of the processes `pids` that are not below the agent's root yet. A process
-/// that ends meanwhile is left out; one that cannot be read is counted. When `nr_max` are to be moved, the rest of
-/// `pids` is not taken.
+/// Claims of `rules` on the processes `pids` that are not below the agent's root. Skips processes that end
+/// meanwhile, and counts unreadable ones. Stops taking from `pids` at `nr_max` moves.
 pub fn claims(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -214,13 +210,13 @@ pub fn claims(
     claims
 }
 
-/// A process that a rule claims.
 enum Found {
     Move(Claim),
     Stay(usize, StayPlace),
 }
 
-/// Process `pid`, if a rule claims it and it is not in its tenant. Notes in `claims` the processes in tenants, and users.
+/// Returns process `pid` if a rule claims it and it is not in its tenant. Adds processes in tenants, and users,
+/// to `claims`.
 fn look(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -274,13 +270,9 @@ fn look(
     }))
 }
 
-/// The result for a process that is claimed by owner.
 enum Stays {
-    /// It is where the tenant is.
     Home,
-    /// It stays where it is.
     At(StayPlace),
-    /// It is moved.
     Moved,
 }
 

@@ -12,11 +12,11 @@ use nix::unistd::{SysconfVar, sysconf};
 pub struct Cost {
     /// CPU time of all its threads since it started.
     pub cpu: Duration,
-    /// Memory that it holds; `None` where it could not be read.
+    /// Resident memory; `None` if unreadable.
     pub resident_bytes: Option<u64>,
 }
 
-/// The cost of this process so far.
+/// Cost of this process so far.
 pub fn own() -> Cost {
     let cpu = getrusage(UsageWho::RUSAGE_SELF).map(|usage| {
         let usec = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
@@ -25,7 +25,7 @@ pub fn own() -> Cost {
     Cost { cpu: cpu.unwrap_or_default(), resident_bytes: resident_bytes() }
 }
 
-/// The second number of `/proc/self/statm`, which counts pages (proc_pid_statm(5)).
+/// Second number of `/proc/self/statm`, which counts pages (proc_pid_statm(5)).
 fn resident_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;

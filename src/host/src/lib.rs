@@ -5,13 +5,13 @@
 //! | [`kernfs`] | the only interface to the kernel: reading and writing kernel files |
 //! | [`cgroup`] | cgroups of both hierarchies |
 //! | [`machine`] | CPUs and memory of the host |
-//! | [`private`] | files of the state directory, and whose that may be |
+//! | [`private`] | files of the state directory, with checks of their owner |
 //! | [`process`] | processes: origin, owner, place and use |
-//! | [`claiming`] | the rules that claim processes, and the search by them |
+//! | [`claiming`] | rules that claim processes, and the search by them |
 //! | [`topology`] | sockets, nodes, caches and cores, from sysfs |
 //! | [`systemd`] | cgroups that systemd owns |
 //! | [`journal`] | the values from before the agent |
-//! | [`recording`] | what the control loop was given, in a ring of files |
+//! | [`recording`] | inputs of the control loop, in a ring of files |
 //! | [`notify`] | notifications to the service manager |
 //! | `enforce` | every change of the host, journal first |
 //! | [`valve`] | the job server of a job, through which a build follows its width |

@@ -25,14 +25,11 @@ pub struct Machine {
 
 impl Machine {
     /// Opens `/proc`.
-    ///
-    /// # Errors
-    /// It is not mounted, or not readable.
     pub fn open(kernel: &mut impl KernFs) -> Result<Machine, KernError> {
         let proc = kernel.open_dir(Path::new("/proc"))?;
         let stat = kernel.open_file(proc, "stat")?;
         let meminfo = kernel.open_file(proc, "meminfo")?;
-        // Not everything that is like Linux has it.
+        // Some Linux-like systems have no such file.
         let min_free = kernel.open_file(proc, "sys/vm/min_free_kbytes").ok();
         let pressure = kernel.open_file(proc, "pressure/memory").ok();
         Ok(Machine { proc, stat, meminfo, min_free, pressure })
@@ -43,13 +40,11 @@ impl Machine {
         self.proc
     }
 
-    /// Reads the counters of the host.
-    ///
-    /// # Errors
-    /// A file cannot be read or parsed: without the machine's size nothing can be divided.
+    /// Reads the counters of the host. Fails if a file is unreadable or malformed: without the machine's size
+    /// nothing can be divided.
     pub fn sample(&self, kernel: &mut impl KernFs) -> Result<HostSample, ReadError> {
         let stat = kernel.read(self.stat)?;
-        // Only times are read from the file; none of them needs the facts of this argument.
+        // The parser needs these facts only for values that are not used here.
         let info = ExplicitSystemInfo {
             boot_time_secs: 0,
             ticks_per_second: 100,
@@ -75,7 +70,7 @@ impl Machine {
             memory_available_bytes: meminfo.mem_available,
             memory_free_bytes: Some(meminfo.mem_free),
             memory_full_usec: self.pressure.and_then(|file| {
-                // EOPNOTSUPP where it is compiled in and switched off.
+                // EOPNOTSUPP if it is compiled in and switched off.
                 parse::pressure(kernel.read(file).ok()?).ok()?.full_usec
             }),
             unreclaimable_bytes: unreclaimable_bytes(&meminfo),
@@ -87,38 +82,35 @@ impl Machine {
         })
     }
 
-    /// The number of this boot: values in kernel files do not outlive it.
-    ///
-    /// # Errors
-    /// The file cannot be read.
+    /// Id of this boot: values in kernel files do not outlive it.
     pub fn boot_id(&self, kernel: &mut impl KernFs) -> Result<String, KernError> {
         let text = kernel.read_once(self.proc, "sys/kernel/random/boot_id")?;
         Ok(String::from_utf8_lossy(text).trim().to_string())
     }
 
-    /// Whether the host accounts pressure.
+    /// True if the host accounts pressure.
     pub fn has_pressure(&self, kernel: &mut impl KernFs) -> bool {
         let text = kernel.read_once(self.proc, "pressure/cpu");
         text.is_ok_and(|text| parse::pressure(text).is_ok())
     }
 }
 
-/// All memory that is neither free nor on the lists of file pages nor in a cache of the kernel's:
-/// anonymous and shared memory, locked pages, page tables, stacks, memory of drivers. A sum of its
-/// parts would miss those that have no line.
+/// All memory that is neither free, nor file pages, nor reclaimable slab: anonymous and shared memory, locked
+/// pages, page tables, stacks, memory of drivers. A sum of these parts would miss those without a line in
+/// `meminfo`.
 fn unreclaimable_bytes(meminfo: &Meminfo) -> Option<u64> {
     let cache = meminfo.active_file? + meminfo.inactive_file? + meminfo.s_reclaimable.unwrap_or(0);
     Some(meminfo.mem_total.saturating_sub(meminfo.mem_free).saturating_sub(cache))
 }
 
-/// The kernel's high watermark, up to which it reclaims: half as much again as `vm.min_free_kbytes`, unless
-/// `vm.watermark_scale_factor` is more than that of this much memory, which the margin of a large machine covers.
+/// The kernel's high watermark, up to which it reclaims: 1.5 times `vm.min_free_kbytes`. A larger
+/// `vm.watermark_scale_factor` is covered by the margin of a large machine.
 fn kept_free_bytes(text: &[u8]) -> Option<u64> {
     let lowest: u64 = std::str::from_utf8(text).ok()?.trim().parse().ok()?;
     Some(lowest.saturating_mul(1024).saturating_mul(3) / 2)
 }
 
-/// An error of a parser of another crate: only its kind is reported, its text names its own source files.
+/// Reports only the kind of another crate's parse error, because its text names its own source files.
 fn malformed(path: &str, error: &procfs::ProcError) -> ReadError {
     let text = match error {
         procfs::ProcError::Incomplete(_) => "cut off",

@@ -1,8 +1,8 @@
 //! Notifications to the service manager: the protocol of sd_notify(3).
 //!
-//! Datagrams of lines to the socket that `NOTIFY_SOCKET` names. Without that variable nothing is sent. A
-//! message that cannot be sent changes nothing for the agent, so errors appear only in the debug log. The
-//! variables stay in the environment: this program starts no others.
+//! Datagrams of lines go to the socket in `NOTIFY_SOCKET`; without that variable nothing is sent. A failed
+//! message changes nothing for the agent, so errors appear only in the debug log. The variables stay in the
+//! environment, because this program starts no others.
 
 use std::env;
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// The service manager that the environment names.
+    /// Connects to the service manager named in the environment.
     pub fn from_env() -> Notifier {
         let own_pid = std::process::id().to_string();
         let is_ours = env::var("WATCHDOG_PID").map_or(true, |pid| pid == own_pid);
@@ -39,38 +39,35 @@ impl Notifier {
         }
     }
 
-    /// A notifier for the socket at `path`.
-    ///
-    /// # Errors
-    /// The path is not that of a socket.
+    /// Makes a notifier for the socket at `path`.
     pub fn to(path: &std::path::Path) -> io::Result<Notifier> {
         let socket = Some(connect(&path.as_os_str().to_os_string())?);
         Ok(Notifier { socket, watchdog: None })
     }
 
-    /// The same, with a watchdog that expects a notification at least every `watchdog`.
+    /// Adds a watchdog that expects a notification at least every `watchdog`.
     pub fn with_watchdog(self, watchdog: Duration) -> Notifier {
         Notifier { watchdog: Some(watchdog), ..self }
     }
 
-    /// The longest time between two notifications of the watchdog.
+    /// Longest time between two notifications of the watchdog.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
 
-    /// The start, or a reload, is over.
+    /// Reports the end of the start, or of a reload.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// A reload begins.
+    /// Reports the begin of a reload.
     pub fn reloading(&self) {
         // The manager matches this to its request by the time (sd_notify(3), MONOTONIC_USEC).
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.as_micros()));
     }
 
-    /// One line of status.
+    /// Sends one line of status.
     pub fn status(&self, status: &str) {
         self.send(&format!("STATUS={status}"));
     }
@@ -82,13 +79,13 @@ impl Notifier {
         }
     }
 
-    /// The start or the stop goes on, and takes at most `time` more until this is said again: the manager waits
-    /// beyond its own time-out (`EXTEND_TIMEOUT_USEC`).
+    /// Reports that the start or the stop goes on, and asks for at most `time` more until the next call: the
+    /// manager waits beyond its own time-out (`EXTEND_TIMEOUT_USEC`).
     pub fn extend(&self, time: Duration) {
         self.send(&format!("EXTEND_TIMEOUT_USEC={}", time.as_micros()));
     }
 
-    /// The end begins.
+    /// Reports the begin of the stop.
     pub fn stopping(&self) {
         self.send("STOPPING=1");
     }
@@ -101,7 +98,7 @@ impl Notifier {
     }
 }
 
-/// A name that begins with `@` is one of the abstract names of unix(7).
+/// A name that begins with `@` is an abstract name of unix(7).
 fn connect(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
     let address = match name.as_bytes().strip_prefix(b"@") {
         Some(abstract_name) => SocketAddr::from_abstract_name(abstract_name)?,

@@ -1,7 +1,7 @@
-//! Files and directories that are the agent's alone, whatever the umask.
+//! Files and directories that belong to the agent only, whatever the umask.
 //!
-//! The state directory decides about writes as root: a journal says what is written where. So it is used only where no
-//! other user can have put something into it.
+//! The state directory determines writes as root: a journal names files and values. So it is used only if no
+//! other user can have written to it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -11,32 +11,23 @@ use std::path::Path;
 use nix::unistd::geteuid;
 
 /// Creates a file, or empties it, with mode 0600.
-///
-/// # Errors
-/// It cannot be opened.
 pub fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let file = options.open(path)?;
-    // One of an earlier version may have another mode. A device is not the agent's.
+    // A file of an earlier version may have another mode. A device is not the agent's.
     if file.metadata()?.is_file() {
         file.set_permissions(Permissions::from_mode(0o600))?;
     }
     Ok(file)
 }
 
-/// Makes a directory, and those above it that are missing. Users pass through it to the job servers of their jobs.
-///
-/// # Errors
-/// It cannot be made.
+/// Makes a directory and its missing parents. Users pass through it to the job servers of their jobs.
 pub fn make_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
 
-/// Checks that no other user can write in the state directory.
-///
-/// # Errors
-/// It cannot be read, it is a link, another user owns it, or others can write in it.
+/// Checks that no other user can write to the state directory.
 pub fn check_dir(path: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     let own = geteuid().as_raw();

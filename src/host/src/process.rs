@@ -1,7 +1,7 @@
-//! Processes: their origin, owner, place and use of the machine.
+//! Processes: their origin, owner, place and resource use.
 //!
-//! Files of `/proc` are read as bytes ([`tenantd_core::kernel_text`]). A process is *gone* where the kernel says ENOENT or ESRCH;
-//! one that could not be read is an error, and never gone.
+//! Files of `/proc` are read as bytes ([`tenantd_core::kernel_text`]). A process is *gone* only if the kernel
+//! returns ENOENT or ESRCH. Any other failed reading is an error.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -16,10 +16,7 @@ use tenantd_core::kernel_text::proc_files::{self, CgroupLine, Owner};
 use tenantd_core::kernel_text::{cleaned, path_of, text_of};
 use tenantd_policy::unit_path;
 
-/// The numbers of all processes, in ascending order.
-///
-/// # Errors
-/// `/proc` cannot be listed.
+/// Pids of all processes, in ascending order.
 pub fn all(kernel: &mut impl KernFs, proc: DirId) -> Result<Vec<u32>, KernError> {
     let names = kernel.list_dirs(proc)?;
     let numbers = names.iter().filter_map(|name| proc_files::number(name.as_bytes()));
@@ -33,32 +30,30 @@ pub fn all(kernel: &mut impl KernFs, proc: DirId) -> Result<Vec<u32>, KernError>
 pub struct Claim {
     /// Index of the tenant's node.
     pub node: usize,
-    /// Process number.
+    /// Pid.
     pub pid: u32,
-    /// When it started, in clock ticks since boot.
+    /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
-    /// Where it is now: one directory for each tree of the layout.
+    /// Present cgroups: one directory for each tree of the layout.
     pub from: Vec<PathBuf>,
-    /// Whether it is below the agent's root in some of the trees.
+    /// True if it is below the agent's root in only some of the trees.
     pub is_split: bool,
 }
 
-/// A process that a request wants to move: how it would be, and where it is.
+/// A process that a request wants to move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The move.
     pub claim: Claim,
-    /// The unit of systemd that it would leave.
+    /// The systemd unit that it would leave.
     pub unit: Option<String>,
-    /// Its directory in `/proc`, open, to be closed by the caller. Like a pidfd it means this process alone: while that
-    /// is alive, what is read or moved by its number is of this process.
+    /// Its directory in `/proc`, open; the caller closes it. Like a pidfd it means this process only: while the
+    /// process lives, its pid is not reused.
     pub held: DirId,
 }
 
-/// Process `pid` as one to be moved for `node`, held; `None` where it is gone, or cannot be moved.
-///
-/// # Errors
-/// It could not be read, or is in a cgroup that is not mounted here.
+/// Opens process `pid` as a candidate to move for `node`; `None` if it is gone, or cannot be moved. Fails if
+/// the process is unreadable, or in a cgroup that is not mounted here.
 pub fn candidate(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -84,16 +79,12 @@ pub fn candidate(
     candidate
 }
 
-/// Whether the process of a directory that is held is alive.
-///
-/// # Errors
-/// Its directory could not be read.
+/// True if the process of an open `/proc` directory is alive.
 pub fn is_alive(kernel: &mut impl KernFs, held: DirId) -> Result<bool, KernError> {
     let stat = stat_of(kernel, held, "stat")?;
     Ok(stat.is_some_and(|stat| stat.state != ZOMBIE))
 }
 
-/// When `pid` started, where it is a process that can be moved.
 pub(super) fn claimable_since(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -104,10 +95,8 @@ pub(super) fn claimable_since(
     Ok(stat.map(|stat| stat.starttime))
 }
 
-/// When process `pid` started, in clock ticks since boot; `None` where it is gone.
-///
-/// # Errors
-/// `/proc` could not be read: a caller that took that for the end of a process would drop a live one.
+/// Start time of process `pid`, in clock ticks since boot; `None` if it is gone. A caller must not treat an
+/// error as the end of the process.
 pub fn start_ticks(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -116,8 +105,7 @@ pub fn start_ticks(
     Ok(birth(kernel, proc, pid)?.map(|birth| birth.start_ticks))
 }
 
-/// Whether process `pid` is another one by now, or none, than the one that started then. One that cannot be read may be
-/// the same.
+/// True if process `pid` is gone, or is not the one with this start time. An unreadable one may be the same.
 pub fn has_ended(kernel: &mut impl KernFs, proc: DirId, pid: u32, started: u64) -> bool {
     start_ticks(kernel, proc, pid).is_ok_and(|found| found != Some(started))
 }
@@ -125,46 +113,40 @@ pub fn has_ended(kernel: &mut impl KernFs, proc: DirId, pid: u32, started: u64) 
 /// The origin of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Birth {
-    /// When it started, in clock ticks since boot.
+    /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
     /// Its parent, or the process that adopted it; `None` for processes that the kernel started.
     pub parent: Option<u32>,
-    /// Whether it has ended, and waits to be reaped.
+    /// True if it has ended, and waits to be reaped.
     pub has_ended: bool,
 }
 
-/// The origin of process `pid`; `None` where it is gone.
-///
-/// # Errors
-/// `/proc` cannot be read or parsed: a caller that took that for the end of a process would leave it behind.
+/// Origin of process `pid`; `None` if it is gone. A caller must not treat an error as the end of the process.
 pub fn birth(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<Birth>, KernError> {
     let Some(stat) = stat(kernel, proc, pid)? else { return Ok(None) };
     let parent = u32::try_from(stat.ppid).ok().filter(|parent| *parent > 0);
     Ok(Some(Birth { start_ticks: stat.starttime, parent, has_ended: stat.state == ZOMBIE }))
 }
 
-/// What a process has done so far.
+/// CPU use of a process so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// The name of its program, as the kernel keeps it: at most 15 bytes, of any kind.
+    /// Program name in the kernel: at most 15 bytes, of any value.
     pub command: String,
-    /// When it started, in clock ticks since boot.
+    /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
-    /// CPU time that it has used, in clock ticks.
+    /// CPU time used, in clock ticks.
     pub cpu_ticks: u64,
 }
 
-/// What process `pid` has done; `None` where it is gone or cannot be read.
+/// CPU use of process `pid`; `None` if it is gone or unreadable.
 pub fn work(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Work> {
     let stat = stat(kernel, proc, pid).ok().flatten()?;
     let cpu_ticks = stat.utime.saturating_add(stat.stime);
     Some(Work { command: cleaned(&stat.comm), start_ticks: stat.starttime, cpu_ticks })
 }
 
-/// The number of the calling process, as `/proc` counts them.
-///
-/// # Errors
-/// `/proc` cannot be read.
+/// Pid of the calling process in the PID namespace of `/proc`.
 pub fn own_pid(kernel: &mut impl KernFs, proc: DirId) -> Result<u32, KernError> {
     let text = kernel.read_once(proc, "self/stat")?;
     let number = text.split(|byte| *byte == b' ').next().and_then(proc_files::number);
@@ -179,7 +161,7 @@ fn stat_of(kernel: &mut impl KernFs, dir: DirId, name: &str) -> Result<Option<St
     parsed(kernel, dir, name, |text| Stat::from_read(text).ok())
 }
 
-/// A file of a process through `parse`; `None` where the process is gone. A text that is not understood is EINVAL.
+/// Parses a file of a process; `None` if the process is gone. A malformed text is EINVAL.
 fn parsed<T>(
     kernel: &mut impl KernFs,
     dir: DirId,
@@ -193,7 +175,8 @@ fn parsed<T>(
     Err(KernError::new(Operation::Read, kernel.dir_path(dir).join(name), Errno::EINVAL))
 }
 
-/// `None` for a process that is gone. Of the errors that mean "gone" for a cgroup, ENODEV is none of `/proc`.
+/// Returns `None` for a process that is gone. ENODEV, which means "gone" for a cgroup, does not occur in
+/// `/proc`.
 fn unless_gone<T>(outcome: Result<T, KernError>) -> Result<Option<T>, KernError> {
     match outcome {
         Ok(found) => Ok(Some(found)),
@@ -202,15 +185,15 @@ fn unless_gone<T>(outcome: Result<T, KernError>) -> Result<Option<T>, KernError>
     }
 }
 
-/// The state of a process that has ended and was not yet waited for.
+/// State of a process that has ended and was not reaped.
 const ZOMBIE: char = 'Z';
 
-/// Kernel threads are where the kernel put them; most cannot be moved at all.
+/// Kernel threads stay in the kernel's cgroups; most cannot be moved at all.
 fn is_kernel_thread(stat: &Stat) -> bool {
     stat.flags & StatFlags::PF_KTHREAD.bits() != 0
 }
 
-/// The directory that process `pid` is in, in the tree that serves `facet`; `None` where it is gone or cannot be read.
+/// Directory of process `pid` in the tree that serves `facet`; `None` if it is gone or unreadable.
 pub fn cgroup_dir(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -223,20 +206,20 @@ pub fn cgroup_dir(
     place.dirs.into_iter().nth(index)
 }
 
-/// What a process has used and holds.
+/// CPU and memory of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessUsage {
-    /// When it started, in clock ticks since boot.
+    /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
     /// CPU time of all its threads.
     pub cpu_seconds: f64,
-    /// Its resident memory, shared pages included.
+    /// Resident memory, including shared pages.
     pub resident_bytes: u64,
     /// Its name, at most 15 bytes.
     pub name: String,
 }
 
-/// What process `pid` uses; `None` where it is gone or cannot be read.
+/// CPU and memory of process `pid`; `None` if it is gone or unreadable.
 pub fn usage(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<ProcessUsage> {
     let stat = stat(kernel, proc, pid).ok().flatten()?;
     Some(ProcessUsage {
@@ -247,7 +230,7 @@ pub fn usage(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<ProcessU
     })
 }
 
-/// Clock ticks of a process as µs.
+/// Converts clock ticks of a process to µs.
 pub fn usec(ticks: u64) -> u64 {
     ticks.saturating_mul(1_000_000) / procfs::ticks_per_second()
 }
@@ -255,13 +238,13 @@ pub fn usec(ticks: u64) -> u64 {
 /// The resident memory of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResidentMemory {
-    /// Its own: anonymous pages.
+    /// Private memory: anonymous pages.
     pub private_bytes: u64,
-    /// What others may have too: pages of files and of shared memory.
+    /// Memory that may be shared: pages of files and of shared memory.
     pub shared_bytes: u64,
 }
 
-/// The resident memory of process `pid`; `None` where it is gone or cannot be read.
+/// Resident memory of process `pid`; `None` if it is gone or unreadable.
 pub fn resident(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<ResidentMemory> {
     let pages = StatM::from_read(kernel.read_once(proc, &format!("{pid}/statm")).ok()?).ok()?;
     let bytes = |pages: u64| pages.saturating_mul(procfs::page_size());
@@ -271,7 +254,7 @@ pub fn resident(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<Resid
     })
 }
 
-/// The command line of process `pid`; `None` where it has none, or cannot be read.
+/// Command line of process `pid`; `None` if it has none, or is unreadable.
 pub fn command_line(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<String> {
     let text = kernel.read_once(proc, &format!("{pid}/cmdline")).ok()?;
     let text = text.strip_suffix(&[0]).unwrap_or(text);
@@ -280,18 +263,13 @@ pub fn command_line(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Option<S
     (!line.trim().is_empty()).then_some(line)
 }
 
-/// The effective user of process `pid`; `None` where it is gone.
-///
-/// # Errors
-/// It could not be read.
+/// Effective user of process `pid`; `None` if it is gone.
 pub fn user(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<u32>, KernError> {
     Ok(owner(kernel, proc, pid)?.map(|owner| owner.euid))
 }
 
-/// Whether process `pid` is of this user alone, by its real and its effective user; `None` where it is gone.
-///
-/// # Errors
-/// It could not be read: it may be any user's.
+/// True if both the real and the effective user of process `pid` are `user`; `None` if it is gone. After an
+/// error it may belong to any user.
 pub fn is_of(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -302,9 +280,9 @@ pub fn is_of(
     Ok(owner.map(|owner| [owner.ruid, owner.euid] == [user; 2]))
 }
 
-/// Why process `pid` may be of another user than this one; `None` where it is this user's alone, or gone.
+/// Reason why process `pid` may belong to another user; `None` if it belongs to `user` only, or is gone.
 pub fn why_not_of(kernel: &mut impl KernFs, proc: DirId, pid: u32, user: u32) -> Option<String> {
-    // So the kernel lists a process that has no number in this PID namespace.
+    // The kernel lists a process as 0 if it has no number in this PID namespace.
     if pid == 0 {
         return Some(
             "a process of another PID namespace has no owner that is known here".to_string(),
@@ -317,34 +295,31 @@ pub fn why_not_of(kernel: &mut impl KernFs, proc: DirId, pid: u32, user: u32) ->
     }
 }
 
-/// The owner of process `pid`; `None` where it is gone.
-///
-/// # Errors
-/// It could not be read.
+/// Owner of process `pid`; `None` if it is gone.
 pub fn owner(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> Result<Option<Owner>, KernError> {
     parsed(kernel, proc, &format!("{pid}/status"), proc_files::owner)
 }
 
-/// The place of a process. Paths are texts, from the mount.
+/// Cgroups of a process. Paths are texts, below the mount.
 pub(super) struct Place {
     pub(super) cpu_path: String,
-    /// In every tree that tenants live in.
+    /// In every tree of tenants.
     pub(super) below_root: bool,
-    /// Its paths in the trees in which it is not below the root, where it is in others.
+    /// Paths in the trees in which it is not below the root, if it is below it in others.
     pub(super) outside: Vec<String>,
-    /// The unit that it is in, except for processes in the agent's root itself.
+    /// Its unit, except for processes in the agent's root itself.
     pub(super) unit: Option<String>,
-    /// Whether it is in the root cgroup of every tree that tenants live in.
+    /// True if it is in the root cgroup of every tree of tenants.
     pub(super) is_at_top: bool,
-    /// Its path from the root of a hierarchy of which the part with this path is not mounted.
+    /// Path from the root of a hierarchy, if that part of the hierarchy is not mounted.
     pub(super) unmounted: Option<String>,
-    /// Its path in the first tree in which a program that manages cgroups has put it somewhere.
+    /// Path in the first tree in which another program manages its cgroup.
     pub(super) managed: Option<String>,
     pub(super) dirs: Vec<PathBuf>,
 }
 
 impl Place {
-    /// Whether it is below the agent's root in some of the trees only.
+    /// True if it is below the agent's root in only some of the trees.
     pub(super) fn is_split(&self) -> bool {
         !self.outside.is_empty()
     }
@@ -359,7 +334,7 @@ pub(super) fn place(
     parsed(kernel, proc, &format!("{pid}/cgroup"), |text| place_in(layout, text))
 }
 
-/// The place in a text of `/proc/PID/cgroup`; `None` where that is not understood, or misses a hierarchy.
+/// Parses a text of `/proc/PID/cgroup`; `None` if it is malformed, or lacks a hierarchy.
 fn place_in(layout: &Layout, text: &[u8]) -> Option<Place> {
     let lines = proc_files::cgroup_lines(text)?;
     let mut dirs = Vec::with_capacity(layout.trees.len());
@@ -388,7 +363,7 @@ fn place_in(layout: &Layout, text: &[u8]) -> Option<Place> {
         }
         dirs.push(dir);
     }
-    // Systemd keeps its units in a hierarchy of its own or in the unified one, on a hybrid host in both.
+    // Units are in systemd's own hierarchy or in the unified one, on a hybrid host in both.
     let of_systemd = lines.iter().filter(|line| line.is_of_units());
     let unit = of_systemd.filter_map(|line| unit_path::unit_of(&line.path)).next();
     let unit = unit.filter(|_| !in_root).map(str::to_string);
@@ -399,7 +374,7 @@ fn place_in(layout: &Layout, text: &[u8]) -> Option<Place> {
     Some(Place { cpu_path, below_root, outside, unit, is_at_top, unmounted, managed, dirs })
 }
 
-/// Whether the cgroup at `path`, from the mount, is a session's own: see the essay of [`super::claiming`].
+/// True if the cgroup at `path`, below the mount, is one of a session; see [`super::claiming`].
 fn is_of_session(tree: &Tree, line: &CgroupLine, path: &str) -> bool {
     let dir = tree.dir_of(path);
     let is_number = |id: &str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());

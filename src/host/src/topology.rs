@@ -1,27 +1,27 @@
-//! Reads the machine's topology out of sysfs.
+//! The machine's topology, read from sysfs.
 //!
-//! The injected root has `devices/system/cpu` and `devices/system/node`, like `/sys`. Only two facts are
-//! indispensable: that the CPU directory exists, and which CPUs are online. Virtual machines and unusual boards
-//! may lack any of the rest, and a missing fact is taken from the next best source:
+//! The given root has `devices/system/cpu` and `devices/system/node`, like `/sys`. Only the CPU directory and
+//! the list of online CPUs are indispensable. Virtual machines and unusual boards may lack all others; a
+//! missing fact comes from the next best source:
 //!
 //! | fact | from | else from | else |
 //! |---|---|---|---|
 //! | online | `cpu/online` | `cpu/present`, `cpu/possible` | an error |
 //! | isolated | `cpu/isolated` | | none |
 //! | package | `topology/physical_package_id` | (−1 where the firmware is silent) | 0 |
-//! | core | `topology/core_cpus_list` (5.3) | `thread_siblings_list`, then package, die and `core_id` | the CPU alone |
-//! | LLC | the highest of `cache/index*/shared_cpu_list` | the cluster, where it is wider than the core | the die |
+//! | core | `topology/core_cpus_list` (5.3) | `thread_siblings_list`, package, die, `core_id` | the CPU |
+//! | LLC | the highest of `cache/index*/shared_cpu_list` | the cluster, if wider than the core | the die |
 //! | node | `node/node*/cpulist` | | node 0 |
 //!
-//! A cache that is private to a core is not a last-level cache in the sense of [`tenantd_dop::topology`]: Arm
-//! servers often list only those, and there the cluster (`topology/cluster_cpus_list`, 5.16) or the die is what
-//! cores share.
+//! A cache private to a core is not a last-level cache in the sense of [`tenantd_dop::topology`]. Arm servers
+//! often list only such caches; there the cores share the cluster (`topology/cluster_cpus_list`, 5.16) or the
+//! die.
 //!
-//! A CPU may go offline between two reads: its files vanish, and it is then described by the fallbacks, like
-//! one whose files never existed. The next reading of `online` corrects that.
+//! A CPU may go offline between two reads: its files vanish, and the fallbacks apply as if they never existed.
+//! The next reading of `online` corrects that.
 //!
 //! Sources: `Documentation/ABI/stable/sysfs-devices-system-cpu`, `…/testing/sysfs-devices-system-cpu`,
-//! `Documentation/admin-guide/cputopology.rst`. Tests: `tests/dop/sysfs.rs`, over trees of real machines.
+//! `Documentation/admin-guide/cputopology.rst`. Tests: `tests/dop/sysfs.rs`, with trees of real machines.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -36,10 +36,8 @@ use tenantd_dop::topology::{CpuPlace, Topology, TopologyError};
 /// Caches beyond this index are ignored; machines have four or five.
 const CACHE_INDEX_MAX: u32 = 15;
 
-/// Reads the topology of the machine whose sysfs is mounted at `root` (`/sys` in production).
-///
-/// # Errors
-/// No CPU directory, or no list of the CPUs online; an invalid list; no CPU to use.
+/// Reads the topology of the machine whose sysfs is mounted at `root` (`/sys` in production). Fails without a
+/// CPU directory, a valid list of the CPUs online, or a CPU to use.
 pub fn read(fs: &mut dyn KernFs, root: &Path) -> Result<Topology, ReadTopologyError> {
     let cpu_dir = fs.open_dir(&root.join("devices/system/cpu"))?;
     let places = Reader { fs, cpu_dir }.places(root);
@@ -48,10 +46,7 @@ pub fn read(fs: &mut dyn KernFs, root: &Path) -> Result<Topology, ReadTopologyEr
     Ok(Topology::try_new(places, &isolated, possible)?)
 }
 
-/// The CPUs that are online now: cheap enough for every tick, to notice hotplug.
-///
-/// # Errors
-/// As [`read`].
+/// CPUs that are online now: cheap enough for every tick, to notice hotplug.
 pub fn online(fs: &mut dyn KernFs, root: &Path) -> Result<CpuSet, ReadTopologyError> {
     let cpu_dir = fs.open_dir(&root.join("devices/system/cpu"))?;
     let online = Reader { fs, cpu_dir }.online();
@@ -59,18 +54,18 @@ pub fn online(fs: &mut dyn KernFs, root: &Path) -> Result<CpuSet, ReadTopologyEr
     online
 }
 
-/// A topology that could not be read.
+/// Reason for a failed reading.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadTopologyError {
-    /// A file that has to be there could not be read.
+    /// A required file is unreadable.
     #[error(transparent)]
     Kernel(#[from] KernError),
-    /// A file does not hold a CPU list.
+    /// A file without a valid CPU list.
     #[error("{path} does not hold a CPU list")]
     Malformed {
         /// The file, below `devices/system/cpu`.
         path: String,
-        /// What is wrong with its text.
+        /// The parse error.
         source: ParseCpuSetError,
     },
     /// The facts are inconsistent.
@@ -132,7 +127,7 @@ impl Reader<'_> {
         parse_list(text, "possible")
     }
 
-    /// The siblings of `cpu`, itself included; where only numbers identify them, the first of `cores`.
+    /// Siblings of `cpu`, itself included; the first of `cores` if only numbers identify them.
     fn core(
         &mut self,
         cpu: u32,
@@ -152,7 +147,7 @@ impl Reader<'_> {
         Ok(CpuSet::from_iter([first, cpu]))
     }
 
-    /// The CPUs that share the highest data cache of `cpu`, if these are more than its core.
+    /// CPUs that share the highest data cache of `cpu`, if these are more than its core.
     fn last_level_cache(
         &mut self,
         cpu: u32,
@@ -171,13 +166,12 @@ impl Reader<'_> {
         Ok(last.map(|(_, shared)| shared).filter(|shared| shared.len() > core.len()))
     }
 
-    /// The CPUs of the cluster of `cpu`, if these are more than its core.
     fn cluster(&mut self, cpu: u32, core: &CpuSet) -> Result<Option<CpuSet>, ReadTopologyError> {
         let cluster = self.list(self.cpu_dir, &format!("cpu{cpu}/topology/cluster_cpus_list"))?;
         Ok(cluster.filter(|cpus| cpus.contains(cpu) && cpus.len() > core.len()))
     }
 
-    /// Each NUMA node with its CPUs. Empty where the kernel was built without NUMA.
+    /// NUMA nodes with their CPUs. Empty if the kernel was built without NUMA.
     fn nodes(&mut self, path: &Path) -> Result<Vec<(u32, CpuSet)>, ReadTopologyError> {
         let Ok(dir) = self.fs.open_dir(path) else { return Ok(Vec::new()) };
         let names = self.fs.list_dirs(dir).unwrap_or_default();
@@ -196,7 +190,6 @@ impl Reader<'_> {
         failed.map_or(Ok(nodes), Err)
     }
 
-    /// A number of `cpu` that is not negative.
     fn id(&mut self, cpu: u32, name: &str) -> Option<u32> {
         self.number(&format!("cpu{cpu}/topology/{name}"))
     }
@@ -205,13 +198,12 @@ impl Reader<'_> {
         self.text(name)?.parse().ok()
     }
 
-    /// The text of an optional file.
     fn text(&mut self, name: &str) -> Option<String> {
         let text = self.fs.read_once(self.cpu_dir, name).ok()?;
         Some(String::from_utf8_lossy(text).trim().to_string())
     }
 
-    /// The list in an optional file. A file that exists and has no valid list is an error.
+    /// Reads the list in an optional file. A file that exists without a valid list is an error.
     fn list(&mut self, dir: DirId, name: &str) -> Result<Option<CpuSet>, ReadTopologyError> {
         match self.fs.read_once(dir, name) {
             Ok(text) => parse_list(text, name).map(Some),
@@ -228,16 +220,14 @@ fn parse_list(text: &[u8], path: &str) -> Result<CpuSet, ReadTopologyError> {
     text.parse().map_err(|source| ReadTopologyError::Malformed { path: path.to_string(), source })
 }
 
-/// The identity of a last-level cache within a package.
+/// Identity of a last-level cache within a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Shared {
-    /// The CPUs that share it with this one, the lowest.
+    /// Lowest CPU that shares it.
     With(u32),
-    /// All CPUs of this die.
     Die(u32),
 }
 
-/// Numbers in the order of appearance.
 #[derive(Debug, Default)]
 struct Numbering(HashMap<Shared, u32>);
 

@@ -183,7 +183,7 @@ def test_full_disk_under_the_journal_changes_nothing(host):
     make_lived_in(root)
     before = settings(root)
     state = host.folder()
-    run("mount", "-t", "tmpfs", "-o", "size=16k", "none", str(state))
+    run("mount", "-t", "tmpfs", "-o", "size=16k,mode=700", "none", str(state))
     host.cleanup.callback(run, "umount", str(state))
     with open(state / "ballast", "wb", buffering=0) as ballast:
         try:

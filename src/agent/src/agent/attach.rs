@@ -1,20 +1,21 @@
 //! Handing running work to a tenant, and taking it back.
 //!
-//! **Rules.** A cgroup that is handed over becomes a member of the tenant, in place, until it ends or is taken back.
-//! Processes are moved into the cgroup that the agent makes for the tenant, with their origin in the journal as that of
-//! claimed ones, and go back there if they still are where they were put. What is in a cgroup of another tenant, or
-//! contains one, stays where it is. A process that is in a service or session leaves it only where that was asked for:
-//! systemd takes it for one that has ended then.
+//! **Rules.** An attached cgroup becomes a member of the tenant, in place, until it ends or is detached.
+//! Attached processes move into the cgroup that the agent makes for the tenant. Their origin is journaled like
+//! that of claimed processes; they return there if they are still where the agent put them. The cgroups of
+//! another tenant, and cgroups that contain one, are refused. A process leaves its service or session only if
+//! the caller asks for it: systemd then treats it as ended.
 //!
-//! An administrator may hand over anything. Any other user may hand over own processes, and cgroups that contain no
-//! others, to tenants whose `allow` names that user, and take back what the same user handed over. The real and the
-//! effective user of a process are checked right before it is moved and again after, and its directory in `/proc` is
-//! held meanwhile: while that is open, its number is its own. A pidfd would tell the same; nothing safe opens one.
+//! An administrator may attach anything. Any other user may attach own processes, and cgroups without processes
+//! of others, to tenants whose `allow` names that user, and may detach what the same user attached. The agent
+//! checks the real and the effective user of a process right before and after the move. It keeps the `/proc`
+//! directory of the process open meanwhile, so the pid cannot be reused. A pidfd would do as well, but no safe
+//! interface opens one.
 //!
-//! What was handed over is listed in the state directory; how it lasts is in [`super::attached`].
+//! The state directory lists all attached work; [`super::attached`] keeps it across restarts.
 //!
-//! **Properties** (`tests/agent/attach.rs`): after any restart, kill, reload and change of mode work is where it was
-//! handed to; in the end everything is where it came from.
+//! **Properties** (`tests/agent/attach.rs`): after any restart, kill, reload and change of mode, work is where
+//! it was attached; in the end everything is back at its origin.
 
 use tracing::info;
 
@@ -34,28 +35,28 @@ use tenantd_policy::model::Mode;
 use tenantd_policy::pattern;
 use tenantd_varlink::bridge::{Caller, Work};
 
-/// What was handed over, or taken back.
+/// Result of attaching or detaching work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// The cgroup that became a member, or into which the processes were moved; of what was taken back, the one that is
-    /// no member any more, or none.
+    /// The cgroup that became a member, or into which the processes were moved; after a detach the cgroup that
+    /// is no member any more, if any.
     pub cgroup: String,
-    /// The processes.
+    /// Processes moved.
     pub pids: Vec<u32>,
-    /// What could not be restored.
+    /// Values and processes that could not be restored.
     pub failures: Vec<String>,
 }
 
-/// Why nothing was handed over.
+/// Reason for a refused attach or detach.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttachError {
     /// The policy has no such tenant.
     #[error("the policy has no tenant `{0}`")]
     NoSuchTenant(String),
-    /// It is not the caller's.
+    /// The caller may not do this.
     #[error("{0}")]
     NotPermitted(String),
-    /// It cannot be done.
+    /// The work cannot be attached or detached.
     #[error("{0}")]
     Refused(String),
 }
@@ -71,10 +72,8 @@ impl From<KernError> for AttachError {
 }
 
 impl<K: KernFs> Agent<K> {
-    /// Hands `work` to `tenant`. Processes leave their units where `leaves_unit`.
-    ///
-    /// # Errors
-    /// Nothing was handed over.
+    /// Attaches `work` to `tenant`. Processes leave their units only if `leaves_unit`. On an error nothing is
+    /// attached.
     pub fn attach_work(
         &mut self,
         tenant: &str,
@@ -89,7 +88,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// The number of a tenant that takes what is handed to it.
     fn tenant_for(&mut self, tenant: &str, caller: Caller) -> Result<usize, AttachError> {
         let node = self.nodes().iter().position(|node| node.path == tenant);
         let Some(node) = node else { return Err(AttachError::NoSuchTenant(tenant.to_string())) };
@@ -223,7 +221,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Process `pid` as one to be moved; `None` where it is the tenant's already.
     fn candidate(
         &mut self,
         node: usize,
@@ -246,7 +243,7 @@ impl<K: KernFs> Agent<K> {
         Ok(vetted?.then_some(found))
     }
 
-    /// Whether a process is to be moved; not where it is the tenant's already.
+    /// True if the process must move; false if it already belongs to the tenant.
     fn vet(
         &mut self,
         node: usize,
@@ -277,7 +274,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Fails unless process `pid` is of this user, by its real and by its effective user.
     fn check_owner(&mut self, pid: u32, user: u32) -> Result<(), String> {
         let proc = self.host.proc();
         match process::is_of(&mut self.host.kernel, proc, pid, user) {
@@ -287,7 +283,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Moves a process into the cgroup with this number, for `user` only where it still is that user's.
     pub(super) fn join(
         &mut self,
         own: usize,
@@ -298,7 +293,7 @@ impl<K: KernFs> Agent<K> {
         self.check(candidate, user)?;
         self.backends.join(&mut self.host, own, claim).map_err(|error| with_causes(&error))?;
         let Err(why) = self.check(candidate, user) else { return Ok(()) };
-        // Another one may have its number, and been moved in its place.
+        // The pid may have been reused: the process that was moved may be another one.
         for from in &claim.from {
             if let Ok(dir) = self.host.kernel.open_dir(from) {
                 let _ = self.host.kernel.move_process(dir, claim.pid);
@@ -308,8 +303,8 @@ impl<K: KernFs> Agent<K> {
         Err(why)
     }
 
-    /// Fails where a process has ended or is not the user's. Its number is its own as long as it is alive, so what was
-    /// read by the number before was of this process.
+    /// Fails if the process has ended or is not the user's. A pid is not reused while its process lives, so
+    /// earlier reads by pid were of this process.
     fn check(&mut self, candidate: &Candidate, user: Option<u32>) -> Result<(), String> {
         let owned = user.map_or(Ok(()), |user| self.check_owner(candidate.claim.pid, user));
         match process::is_alive(&mut self.host.kernel, candidate.held) {
@@ -319,7 +314,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// The number of the cgroup that the agent makes for a tenant, open.
     pub(super) fn own_cgroup(&mut self, node: usize) -> Result<usize, AttachError> {
         let tenant = self.nodes()[node].path.to_string();
         if self.backends.own(self.control.tree(), node).is_none() {
@@ -334,10 +328,7 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Takes `work` back from its tenant.
-    ///
-    /// # Errors
-    /// It is no tenant's that the caller may take it from.
+    /// Takes `work` back from its tenant. Fails if the caller may not detach it.
     pub fn detach_work(&mut self, work: &Work, caller: Caller) -> Result<Moved, AttachError> {
         match work {
             Work::Cgroup(path) => self.detach_cgroup(path, caller),
@@ -395,14 +386,11 @@ impl<K: KernFs> Agent<K> {
         Ok(Moved { pids: pids.to_vec(), failures: restored.failures, ..Moved::default() })
     }
 
-    // --- whose it is ---
-
-    /// The path from the mount of a cgroup that is written so, or as a path of the file system.
+    /// Returns the path below the mount; accepts paths below the mount and paths of the file system.
     fn path_from_mount(&self, path: &str) -> Result<String, AttachError> {
         let trees = self.host.layout.trees.iter();
         let given = path_of(path);
         let below = trees.filter_map(|tree| given.strip_prefix(&tree.mount).ok());
-        // A path has one text, whatever was written.
         let text = below
             .min_by_key(|below| below.as_os_str().len())
             .map_or_else(|| text_of_path(&given), |below| format!("/{}", text_of_path(below)));
@@ -419,8 +407,8 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// The tenant in whose cgroup `path` is, or, where `both_ways`, that has a cgroup in it. What is left for the rest
-    /// may be handed to any other.
+    /// Returns the tenant whose cgroup contains `path`; with `both_ways` also a tenant with a cgroup below
+    /// `path`. The cgroup of the rest belongs to no tenant here: any tenant may get parts of it.
     fn owner_of(&self, path: &str, both_ways: bool, to: usize) -> Option<String> {
         let (tree, dir) = (self.control.tree(), self.cpu_dir(path));
         let is_left = |number: usize| {
@@ -441,7 +429,6 @@ impl<K: KernFs> Agent<K> {
             .map(|it| tree.nodes()[it].path.to_string())
     }
 
-    /// Where the cgroup with this number is, from the mount.
     fn shown(&self, number: usize) -> String {
         let (tree, layout) = (self.control.tree(), &self.host.layout);
         let dir = self.backends.dir_of(&self.host, tree, number, Facet::Cpu).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Whether what is in a cgroup belongs to the user that hands it over; bounded, because users ask for it.
+//! Checks that the processes of a cgroup belong to the user who attaches it. Bounded, because users call it.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,12 @@ use tenantd_core::kernel_text::text_of_path;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process;
 
-/// Most cgroups below one that a user hands over, and most processes in it: what is beyond is not read.
+/// Bounds on cgroups below, and processes in, a cgroup that a user attaches. Beyond them nothing is read.
 const NESTED_MAX: usize = 1000;
 const CHECKED_MAX: usize = 4096;
 
 impl<K: KernFs> Agent<K> {
-    /// Whether all processes in the cgroup at `dir`, and at least one, are of this user.
+    /// Fails unless the cgroup at `dir` has processes and all of them belong to this user.
     pub(super) fn check_processes(&mut self, dir: &Path, user: u32) -> Result<(), AttachError> {
         let (proc, kernel) = (self.host.proc(), &mut self.host.kernel);
         let Some(below) = nested_up_to(kernel, dir, NESTED_MAX)? else {

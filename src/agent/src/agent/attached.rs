@@ -1,9 +1,9 @@
-//! What was handed to tenants, in every tick and across restarts, reloads and changes of mode.
+//! Attached work in every tick and across restarts, reloads and changes of mode.
 //!
-//! The list of it outlives the agent ([`Attachments`](crate::recovery::attachments::Attachments)): what is on it
-//! is taken up again at a start and when the agent begins to enforce. A cgroup that has ended is dropped, and so is
-//! what belongs to a tenant that a reload removed. A tenant that has members because of what was handed to it keeps
-//! having them: its own cgroup is one of them then, and making it its only one again would lose what is known of it.
+//! The list of attached work outlives the agent ([`Attachments`](crate::recovery::attachments::Attachments)).
+//! The agent attaches it again at its start and when it begins to enforce. Cgroups that have ended and tenants
+//! that a reload removed are dropped from the list. A tenant that has members because of attached work keeps
+//! its members: going back to a single cgroup would lose the readings of its own cgroup.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use tenantd_host::process::{self, Candidate};
 use tenantd_policy::model::Mode;
 
 impl<K: KernFs> Agent<K> {
-    /// Takes up what an earlier agent was given, or this one in another mode.
+    /// Attaches the work of an earlier agent, or of this one in another mode.
     pub(super) fn take_up_attached(&mut self) {
         if self.keeper.attachments.is_empty() {
             return;
@@ -35,7 +35,7 @@ impl<K: KernFs> Agent<K> {
         findings.iter().for_each(|finding| warn!("{finding}"));
     }
 
-    /// Lets go of cgroups that have ended, and moves the processes of an earlier agent's list into their cgroups.
+    /// Drops cgroups that have ended, and moves the processes of an earlier agent's list into their cgroups.
     pub(super) fn keep_attached(&mut self, findings: &mut Vec<Finding>) {
         if self.keeper.attachments.is_empty() {
             return;
@@ -59,7 +59,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// The attached cgroups that are not open.
     fn missing_cgroups(&self) -> Vec<AttachedCgroup> {
         let tree = self.control.tree();
         let open = tree.members().filter(|(number, _)| self.backends.is_present(*number));
@@ -69,7 +68,8 @@ impl<K: KernFs> Agent<K> {
         self.keeper.attachments.cgroups().iter().filter(is_missing).cloned().collect()
     }
 
-    /// Moves processes that are not in their tenant's cgroup yet; those whose tenant a template finds wait for it.
+    /// Moves processes that are not in their tenant's cgroup yet. Processes whose tenant comes from a template
+    /// wait for it.
     fn rejoin(&mut self, findings: &mut Vec<Finding>) {
         let nodes = self.control.tree().shared_nodes();
         let node_of = |tenant: &str| nodes.iter().position(|node| node.path == tenant);
@@ -100,7 +100,6 @@ impl<K: KernFs> Agent<K> {
             }
         }
         let attachments = &mut self.keeper.attachments;
-        // One that could not be read is tried again.
         let is_unread = |it: &AttachedProcess| unread.contains(&(it.pid, it.start_ticks));
         attachments
             .set_inside(|it| it.is_inside || node_of(&it.tenant).is_some() && !is_unread(it));
@@ -124,8 +123,7 @@ impl<K: KernFs> Agent<K> {
         outcome
     }
 
-    /// Takes back what was handed to tenants that are not in `tree` and that no template finds; their cgroups are given
-    /// back with them.
+    /// Detaches the work of tenants that are not in `tree` and that no template can find; restores its cgroups.
     pub(super) fn detach_unknown(&mut self, tree: &Tree) {
         let is_there = |tenant: &str| {
             let is_it = |node: &TreeNode| node.is_leaf && node.path == tenant;
@@ -142,7 +140,7 @@ impl<K: KernFs> Agent<K> {
         self.keeper.attachments.retain(|it| is_there(&it.tenant), |it| is_there(&it.tenant));
     }
 
-    /// The locations of `nodes` with what was handed to them. A tenant that has members because of that keeps having
+    /// Adds attached work to the locations of `nodes`. A tenant that has members because of attached work keeps
     /// them.
     pub(super) fn with_attached(
         &self,
@@ -167,7 +165,6 @@ impl<K: KernFs> Agent<K> {
         nodes.iter().zip(locations).map(with).collect()
     }
 
-    /// Takes in what is attached and detached.
     pub(super) fn settle_attached(&mut self, findings: &mut Vec<Finding>) {
         let tree = self.control.tree();
         let (nodes, locations) = (tree.shared_nodes(), self.backends.locations(tree));
@@ -175,7 +172,6 @@ impl<K: KernFs> Agent<K> {
         self.settle_at(&nodes, &locations, findings);
     }
 
-    /// Gives a tenant a cgroup of the agent's beside those that it has.
     pub(super) fn settle_own(&mut self, node: usize) -> Result<(), String> {
         let tree = self.control.tree();
         let (nodes, locations) = (tree.shared_nodes(), self.backends.locations(tree));
@@ -209,13 +205,12 @@ impl<K: KernFs> Agent<K> {
         self.settle_members(locations, is_enforcing, findings);
     }
 
-    /// The directory of a cgroup, from the mount, where CPU time is divided.
+    /// Directory of a cgroup in the cpu hierarchy; `path` is below the mount.
     pub(super) fn cpu_dir(&self, path: &str) -> PathBuf {
         let layout = &self.host.layout;
         layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].dir_of(path)
     }
 
-    /// The inode number of the cgroup at `dir`.
     pub(super) fn inode(&mut self, dir: &Path) -> Result<u64, KernError> {
         let kernel = &mut self.host.kernel;
         let dir = kernel.open_dir(dir)?;

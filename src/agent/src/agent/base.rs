@@ -1,4 +1,4 @@
-//! What a policy comes to on this host: where its tenants are, and what is claimed for them.
+//! A policy resolved on this host: the locations of its tenants and its claim rules.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,33 +16,28 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_policy::expand::{Expanded, Found, Numbers, expand};
 use tenantd_policy::model::{CpusPolicy, Policy, Tenant};
 
-/// UIDs that are named in one finding.
 const UIDS_MAX: usize = 5;
 
-/// A policy, and what it takes to expand it without asking anybody.
 #[derive(Debug)]
 pub(super) struct Base {
     pub(super) numbers: Numbers,
-    /// The rules of the policy itself.
     claim_rules: Vec<ClaimRule>,
     pub(super) has_templates: bool,
-    /// Whether any template pins what it finds.
+    /// True if any template pins its tenants to CPUs.
     pins: bool,
-    /// The policy as it was written.
     pub(super) written: Arc<Policy>,
-    /// What its templates come to; where it has none, nothing.
+    /// The policy after its templates are expanded; unused without templates.
     pub(super) expanded: Policy,
-    /// The first leaf of the policy in force that names each user; made when the policy or the numbers of users change.
+    /// First leaf of the policy in force that names each user. Rebuilt when the policy or the set of users
+    /// changes.
     of_users: HashMap<u32, String>,
-    /// What was found and is no tenant, by group.
+    /// Number of found candidates that are not tenants, by group.
     left_out: BTreeMap<String, usize>,
-    /// Users with slices who are not people, by group.
+    /// UIDs with slices that are system accounts, by group.
     outside: BTreeMap<String, Vec<u32>>,
-    /// Why what was found is not in force.
     pub(super) failure: Option<Finding>,
 }
 
-/// What an expanded policy comes to on this host.
 #[derive(Debug)]
 pub(super) struct Layer {
     pub(super) locations: Vec<Location>,
@@ -53,7 +48,6 @@ pub(super) struct Layer {
 }
 
 impl Base {
-    /// The base of `policy`, with what `found` makes of it.
     pub(super) fn new(
         policy: Policy,
         numbers: Numbers,
@@ -77,12 +71,10 @@ impl Base {
         (base, expanded)
     }
 
-    /// The policy in force.
     pub(super) fn in_force(&self) -> &Policy {
         if self.has_templates { &self.expanded } else { &self.written }
     }
 
-    /// Notes what is in force.
     pub(super) fn note(&mut self, expanded: &Expanded) {
         if self.has_templates {
             self.expanded.clone_from(&expanded.policy);
@@ -104,13 +96,10 @@ impl Base {
         self.of_users = of_users;
     }
 
-    /// The tenant whose rules name this user.
     pub(super) fn tenant_of_user(&self, uid: u32) -> Option<&str> {
         self.of_users.get(&uid).map(String::as_str)
     }
 
-    /// What the expanded policy comes to. `attached` adds to the locations of its nodes what was handed to them, and
-    /// `tree` makes their tree.
     pub(super) fn layer<K: KernFs>(
         &self,
         expanded: &Expanded,
@@ -125,12 +114,11 @@ impl Base {
         let claim_rules = claims::expanded(&self.claim_rules, policy, origins, &locations);
         let governs_above = on_host::governed_above(kernel, layout, policy, &locations);
         let tree = tree(governs_above, nodes, &locations);
-        // What is found later shall not need what was not needed so far.
+        // Tenants found later must not need a controller that was not enabled so far.
         let pins = self.pins || place::pins(tree.nodes());
         Layer { locations, claim_rules, governs_above, tree, pins }
     }
 
-    /// What keeps anything that was found from being a tenant.
     pub(super) fn findings(&self) -> impl Iterator<Item = Finding> + '_ {
         let left_out = self.left_out.iter().map(|(group, nr)| {
             let what = format!(
@@ -161,8 +149,8 @@ fn any_template(tenants: &[Tenant], holds: &impl Fn(&Tenant) -> bool) -> bool {
         .any(|tenant| tenant.template().iter().any(holds) || any_template(&tenant.tenants, holds))
 }
 
-/// For each old number the new number of the same node, where it stays. A user who was found stays also under another
-/// name: the account has become known.
+/// Maps each old node number to the new number of the same node, if it stays. A user tenant is also matched by
+/// its unit, because its name changes when its account becomes known.
 pub(super) fn kept(
     (old, old_locations): (&Tree, &[Location]),
     (new, new_locations): (&Tree, &[Location]),

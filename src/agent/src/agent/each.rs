@@ -1,14 +1,14 @@
-//! Taking up what the templates of the policy found.
+//! Tenants that the templates (`each`) of the policy find.
 //!
-//! The agent keeps the policy as it was written: that is what a reload compares and what readers are shown. In force is
-//! what it expands to with what was found ([`tenantd_policy::expand`]). When something came or went, the new tree is
-//! exchanged as in a reload: tenants that stay are not written, not moved and not made anew, and of those that went
-//! everything is restored. A tenant whose unit stays keeps all of this under another name. Where that fails, what was
-//! there stays in force, and the next tick tries again.
+//! The agent keeps the policy as written, for reloads and for readers. In force is its expansion with the units
+//! found ([`tenantd_policy::expand`]). When a unit comes or goes, the agent exchanges the tree as in a reload:
+//! tenants that stay are not written, moved or recreated, and all values of departed tenants are restored. A
+//! tenant whose unit stays keeps its state under a new name. If the exchange fails, the old tree stays in force
+//! and the next tick tries again.
 //!
-//! **Properties** (`tests/agent/each.rs`): a tenant is there in the tick after its user, and goes with the last
-//! process; a thousand users that log in and out at random leave nothing in the tree, the journal, the states and the
-//! findings.
+//! **Properties** (`tests/agent/each.rs`): a tenant exists from the tick after its user arrives until its last
+//! process ends; a thousand users that log in and out at random leave nothing in the tree, the journal, the
+//! states and the findings.
 
 use super::base::{Layer, kept};
 use super::mode::ChangeError;
@@ -25,12 +25,11 @@ use tenantd_policy::expand::expand;
 use tenantd_policy::model::{Mode, Policy};
 
 impl<K: KernFs> Agent<K> {
-    /// What the templates of `policy` are to look for.
     pub(super) fn wants(&self, policy: &Policy) -> Wants {
         Wants::of(policy, on_host::user_slices(&self.host.kernel, &self.host.layout))
     }
 
-    /// Takes up what templates found, where that has changed; returns whether there are other tenants now.
+    /// Applies the units found by templates if they changed; returns true if the set of tenants changed.
     pub(super) fn take_found(&mut self) -> bool {
         self.base.has_templates
             && (self.backends.has_found() || self.base.failure.is_some())
@@ -60,7 +59,7 @@ impl<K: KernFs> Agent<K> {
         let layer = self.base.layer(&expanded, on, attached, |above, nodes, at| {
             let cgroup_of = |location: &Location| self.backends.cgroup_of(location);
             let placed = (at, self.backends.members_at(at, Some(old)));
-            // What is above stays, as when members come and go.
+            // The governed ancestors stay, as when members come and go.
             ancestry::tree((&host.layout, above), nodes, placed, cgroup_of, Some(old))
         });
         let old_locations = self.backends.locations(old);

@@ -1,13 +1,13 @@
-//! A job that is submitted from within a job: it runs there at once.
+//! Jobs submitted from within a job run at once, as part of that job.
 //!
-//! **Problem.** A script or a makefile that runs as a job calls `tenantctl run` itself. Its job holds the slots that the
-//! inner one would wait for, and ends only after it: both wait for ever.
+//! **Problem.** A script or makefile that runs as a job calls `tenantctl run` itself. The outer job holds the
+//! slots that the inner one waits for, and ends only after it: a deadlock.
 //!
-//! **Rule.** What is submitted by a process in the cgroup of a running job, or by a descendant of its first process, is a
-//! part of that job: it has no worker, slots or place in the queue of its own, its width, CPUs and job server are those
-//! of the job, and it stays in the cgroup that it is in. What the job does not have it cannot get in this way: another
-//! tenant, or units of a counted resource, are refused with the number of the job. A job that lingers holds
-//! nothing that anyone waits for: what its daemons submit is a job as any other.
+//! **Rule.** A submission from the cgroup of a running job, or from a descendant of its first process, becomes
+//! part of that job. It has no worker, slots or queue place of its own; it shares the width, CPUs, job server
+//! and cgroup of the outer job. A request for another tenant, or for units of a counted resource, is refused
+//! with the number of the outer job. A job that lingers holds nothing that others wait for, so submissions of
+//! its daemons are ordinary jobs.
 
 use super::start::Agent;
 use crate::jobs::listing;
@@ -20,11 +20,10 @@ use tenantd_varlink::bridge::Submission;
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::jobs::{Started, SubmitParameters, SubmitReply};
 
-/// Processes from one that submits upwards among which the first process of a job is looked for.
+/// Most ancestors of a submitting process searched for the first process of a job.
 const ANCESTORS_MAX: usize = 64;
 
 impl<K: KernFs> Agent<K> {
-    /// The answer to a process that is part of a running job; `None` where it is not.
     pub(super) fn submit_inside(
         &mut self,
         submission: &Submission,
@@ -65,7 +64,8 @@ impl<K: KernFs> Agent<K> {
         Some(Ok(reply(job, tenant, started)))
     }
 
-    /// The running job that a process is part of: that in whose cgroup it is, or whose first process is above it.
+    /// Returns the running job that a process is part of, by its cgroup or by an ancestor that is a job's first
+    /// process.
     fn job_around(&mut self, pid: u32) -> Option<JobId> {
         let proc = self.host.proc();
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
@@ -100,7 +100,6 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// What was asked for and is as it is for the job.
 fn not_its_own(
     job: JobId,
     parameters: &SubmitParameters,

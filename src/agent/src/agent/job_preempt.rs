@@ -1,7 +1,9 @@
-//! What running jobs give up while a guarantee of another tenant is due: width, and time where the policy says so.
+//! Preemption of running jobs while a guarantee of another tenant is due: less width, and freezing if the
+//! policy allows.
 //!
-//! [`Preemption`](tenantd_admission::Preemption) decides; here its inputs are taken from the last tick, and jobs are frozen
-//! and thawed. A job that is frozen is in the journal, so that a stop, the start after a kill and `--restore` thaw it.
+//! [`Preemption`](tenantd_admission::Preemption) decides. This file takes its inputs from the last tick, and
+//! freezes and thaws jobs. Frozen jobs are in the journal, so a stop, the next start after a kill and
+//! `--restore` thaw them.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +21,8 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::Mode;
 
 impl<K: KernFs> Agent<K> {
-    /// Narrows, freezes and thaws jobs: with a tick by what tenants lack, between two where a job was frozen long enough.
+    /// Narrows, freezes and thaws jobs. With a tick it uses the unmet demand of tenants; between ticks it only
+    /// thaws jobs that reached the freeze bound.
     pub(super) fn preempt_jobs(&mut self, is_tick: bool, now: f64) {
         if self.mode() != Mode::Enforce {
             return self.thaw_all_jobs();
@@ -61,11 +64,11 @@ impl<K: KernFs> Agent<K> {
         running.collect()
     }
 
-    /// CPUs as slots: there may be more slots than CPUs.
+    /// Converts CPUs to slots; a machine may have more slots than CPUs.
     fn slots_of(&self, cores: &BTreeMap<String, f64>) -> BTreeMap<String, u32> {
         let divided = self.reporter.trace().capacity[CPU].max(f64::MIN_POSITIVE);
         let per_core = (f64::from(self.jobs.admission.slots()) / divided).max(1.0);
-        // A float saturates when it becomes an integer. A thousandth is noise, not another slot.
+        // Float-to-integer casts saturate. A thousandth of a slot is noise.
         let slots = |cores: &f64| (cores * per_core - 1e-3).ceil() as u32;
         cores.iter().map(|(tenant, cores)| (tenant.clone(), slots(cores))).collect()
     }
@@ -98,14 +101,12 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Thaws every job, and gives the others their width back.
     pub(super) fn thaw_all_jobs(&mut self) {
         let frozen = self.jobs.preemption.end();
         frozen.into_iter().for_each(|job| self.thaw_job(job));
         self.jobs.admission.withhold(&BTreeMap::new());
     }
 
-    /// A job has ended: what it takes to thaw it is not needed any more.
     pub(super) fn forget_frozen(&mut self, job: JobId, cgroup: &JobCgroup) {
         if !self.jobs.preemption.ended(job) {
             return;
@@ -119,20 +120,19 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// CPUs of one tenant, or of all that are in a group.
+/// CPUs of one tenant, or the sum over a group.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cores {
     wanted: f64,
     used: f64,
-    /// What it does not get because others have it.
+    /// Unmet demand because other tenants have the CPUs.
     missing: f64,
 }
 
-/// What is due to each tenant and to each group that has a guarantee of CPUs.
 fn claims(nodes: &[TreeNode], states: &[NodeState]) -> Vec<Claim> {
     let mut cores = vec![Cores::default(); nodes.len()];
     let mut claims = Vec::new();
-    // What is in a group comes after it.
+    // In reverse: members of a group come after the group.
     for (number, node) in nodes.iter().enumerate().rev() {
         if node.is_leaf {
             cores[number] = cores_of(&states[number]);
@@ -159,7 +159,7 @@ fn cores_of(state: &NodeState) -> Cores {
     let (Some(_), Some(shortfall)) = (&state.usage, &state.shortfall) else {
         return Cores { wanted, used, missing: 0.0 };
     };
-    // Narrower jobs do not help one that is held back by a limit or by itself.
+    // Narrower jobs do not help a tenant that is held back by a limit or by itself.
     let is_its_own = |kind: ReasonKind| {
         use ReasonKind::{InsideTenant, KernelLimit, PolicyLimit};
         [InsideTenant, KernelLimit, PolicyLimit].contains(&kind)

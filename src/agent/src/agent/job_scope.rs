@@ -1,5 +1,5 @@
-//! Jobs in slices of systemd's: asked for, found where they arrived, and given a cgroup of the agent's own where systemd
-//! refuses. [`crate::jobs::scope`] says how it works.
+//! Jobs in systemd slices: the agent asks for a scope, watches for its arrival, and uses a cgroup of its own if
+//! systemd refuses. [`crate::jobs::scope`] describes the protocol.
 
 use tracing::{debug, warn};
 
@@ -18,11 +18,9 @@ use tenantd_policy::unit_path::{slice_of_user, unit_at};
 use tenantd_varlink::jobs::program;
 
 impl<K: KernFs> Agent<K> {
-    /// The slice in which jobs of a user in this tenant are scopes; `None` where they get cgroups of the agent's own.
-    ///
-    /// # Errors
-    /// It is a slice that the agent has not started yet. Systemd would start it for the scope, and it would stay for good:
-    /// only what the agent starts is in the journal.
+    /// Returns the slice in which jobs of this user and tenant become scopes; `None` if they get cgroups of the
+    /// agent's own. Fails while the agent has not started the slice. Systemd would start it for the scope and
+    /// it would stay: only units that the agent starts are in the journal.
     pub(super) fn slice_of_job(&self, node: usize, uid: u32) -> Result<Option<String>, String> {
         if self.host.layout.dialect != Dialect::Unified {
             return Ok(None);
@@ -36,7 +34,7 @@ impl<K: KernFs> Agent<K> {
         let (number, slice) = match locations.swap_remove(node) {
             Location::Slice(slice) => (Some(node), slice),
             Location::Members(Sources { slice: Some(slice), .. }) => (member(&slice), slice),
-            // Systemd stops the slice of a user by itself (`StopWhenUnneeded`).
+            // Systemd itself stops the slice of a user (`StopWhenUnneeded`).
             Location::Unit(unit) if unit.ends_with(".slice") => return Ok(Some(unit)),
             Location::Members(_) => {
                 let of_user = slice_of_user(uid);
@@ -49,11 +47,11 @@ impl<K: KernFs> Agent<K> {
         dir.map(|_| Some(slice.clone())).ok_or_else(|| format!("{slice} is not there yet"))
     }
 
-    /// A scope is to be started for a job once all that it begins with is known.
+    /// Queues a scope for a job, to be started once all its settings are known.
     pub(super) fn begin_scope(&mut self, job: JobId, slice: String) -> JobCgroup {
         let starting = Starting { slice, ..Starting::default() };
         self.jobs.scopes.starting.insert(job, starting);
-        // Systemd's own default is meant for sessions; what bounds a job is its tenant's limit.
+        // Systemd's default TasksMax is meant for sessions; jobs are bounded by the limit of the tenant.
         let property = Property::TasksMax;
         self.set_in_scope(job, Setting { property, value: property.unset() });
         JobCgroup::scope(unit_of(job))
@@ -63,10 +61,7 @@ impl<K: KernFs> Agent<K> {
         self.jobs.scopes.set(&self.host.kernel, job, setting);
     }
 
-    /// Writes a value of a job, or asks systemd for it.
-    ///
-    /// # Errors
-    /// What the kernel said; what systemd says comes later.
+    /// Writes a value of a job, or orders it from systemd. An error of systemd arrives later.
     pub(super) fn set_of_job(
         &mut self,
         job: JobId,
@@ -83,13 +78,12 @@ impl<K: KernFs> Agent<K> {
         home.cgroup.set(kernel, layout, knob, value).map_err(|error| error.to_string())
     }
 
-    /// Asks systemd for the scope of a job, if it is to have one; says whether it is.
     pub(super) fn ask_for_scope(&mut self, job: JobId, now: f64) -> bool {
         let Some(starting) = self.jobs.scopes.starting.get_mut(&job) else { return false };
         starting.asked = Some(now);
         let Some(record) = self.jobs.records.get(&job) else { return false };
         let (slice, settings) = (starting.slice.clone(), std::mem::take(&mut starting.settings));
-        // Every user of the host sees the description of a unit.
+        // Only the program name: every user of the host can read the description of a unit.
         let program = record.command.as_deref().and_then(program).unwrap_or("a command");
         let view = self.jobs.admission.job(job);
         let tenant = view.map_or("", |view| view.request.tenant.as_str());
@@ -106,12 +100,12 @@ impl<K: KernFs> Agent<K> {
         true
     }
 
-    /// Takes in what systemd has answered, and which jobs have arrived in their scopes.
+    /// Processes the answers of systemd, and the jobs that arrived in their scopes.
     pub(super) fn settle_scopes(&mut self, now: f64) {
         for Answer { order, outcome } in self.jobs.scopes.answers() {
             let (Some(job), Err(error)) = (job_of(order.unit()), outcome) else { continue };
             match order {
-                // It may still do so, and would take the process away from where it is then.
+                // Systemd may still start the scope, and then move the process.
                 Order::StartScope { .. } if matches!(error, UnitError::Late(_)) => {}
                 Order::StartScope { .. } => self.go_without_scope(job, &error.to_string(), now),
                 Order::Set { settings, .. } => {
@@ -144,10 +138,7 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Whether the process of a job is in its scope, which is opened then.
-    ///
-    /// # Errors
-    /// It has ended, or its cgroup cannot be opened.
+    /// True if the process of a job is in its scope; opens the scope then.
     fn arrive(&mut self, job: JobId) -> Result<bool, String> {
         let proc = self.host.proc();
         let record = self.jobs.records.get_mut(&job).ok_or("it is gone")?;
@@ -166,12 +157,12 @@ impl<K: KernFs> Agent<K> {
         let unit = unit_of(job);
         let below = found.claim.from.iter().filter(|dir| dir.starts_with(&tree.mount));
         let mut paths = below.map(|dir| tree.path_to(dir));
-        // One of that name inside of a user's own cgroups is no unit.
+        // A cgroup of that name inside a user's delegated cgroups is no unit.
         let Some(path) = paths.find(|path| unit_at(path) == Some(&unit)) else { return Ok(false) };
         let cgroup = JobCgroup::open_scope(kernel, layout, unit, &path);
         let cgroup = cgroup.map_err(|error| error.to_string())?;
         if let (Some(watch), Some(handle)) = (&self.jobs.watch, &process.handle) {
-            // Without it, its end is seen with the next refresh.
+            // If this fails, the next refresh detects the end of the job.
             let _ = watch.add(handle);
         }
         if let Some(home) = &mut record.home {
@@ -181,7 +172,6 @@ impl<K: KernFs> Agent<K> {
         Ok(true)
     }
 
-    /// A job gets a cgroup of the agent's own, because systemd has none for it.
     fn go_without_scope(&mut self, job: JobId, why: &str, now: f64) {
         if self.jobs.scopes.starting.remove(&job).is_none() {
             return;
@@ -207,7 +197,7 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    /// Makes a cgroup of the agent's own for a job of a slice. Returns what is not in force as well.
+    /// Makes a cgroup of the agent's own for a job of a slice. Also returns the values that are not in force.
     pub(super) fn make_instead(
         &mut self,
         job: JobId,
@@ -218,7 +208,6 @@ impl<K: KernFs> Agent<K> {
         Ok((cgroup, ineffective))
     }
 
-    /// Systemd has refused values of a scope.
     fn note_refused(&mut self, job: JobId, settings: &[Setting], why: &str) {
         debug!("systemd changes nothing of the scope of job {job}: {why}");
         let record = self.jobs.records.get_mut(&job);

@@ -1,4 +1,4 @@
-//! Starting jobs: their cgroups, their CPUs, and the move of their processes; and finding those of an earlier agent.
+//! Start of jobs: cgroups, CPUs and moves of processes; adoption of the jobs of an earlier agent.
 
 use std::path::Path;
 
@@ -28,7 +28,6 @@ use tenantd_host::valve::Valve;
 use tenantd_varlink::error::CallError;
 
 impl<K: KernFs> Agent<K> {
-    /// Starts every job that may start now.
     pub(super) fn start_jobs(&mut self, now: f64) {
         loop {
             let dispatch = self.jobs.dispatch(now);
@@ -46,7 +45,7 @@ impl<K: KernFs> Agent<K> {
             self.weigh_jobs();
             self.set_valves();
             if !started.is_empty() {
-                // Before their processes are moved: an agent that is killed in between finds empty cgroups.
+                // Before the processes move: after a kill in between, the next agent finds empty cgroups.
                 self.jobs.keep_changed();
             }
             for job in started {
@@ -65,7 +64,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// A job cannot start: its worker is free again.
     pub(super) fn give_up_job(&mut self, job: JobId, why: &str, now: f64) {
         debug!("job {job} does not start: {why}");
         let reason = format!("it cannot start: {why}");
@@ -74,7 +72,7 @@ impl<K: KernFs> Agent<K> {
         self.jobs.keep_changed();
     }
 
-    /// Makes the cgroup of a job; of a scope only what is needed to ask for it.
+    /// Makes the cgroup of a job; for a scope, only queues the order.
     fn house(&mut self, job: JobId) -> Result<(), String> {
         let (node, uid) = self.node_of_job(job)?;
         let (cgroup, mut ineffective) = match self.slice_of_job(node, uid) {
@@ -90,7 +88,6 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    /// The number of a job's tenant, and the job's user.
     fn node_of_job(&self, job: JobId) -> Result<(usize, u32), String> {
         let view = self.jobs.admission.job(job).ok_or("it is not known")?;
         let tenant = &view.request.tenant;
@@ -99,7 +96,7 @@ impl<K: KernFs> Agent<K> {
         Ok((node, view.request.user))
     }
 
-    /// Makes a cgroup of the agent's own for a job. Returns what is not in force as well.
+    /// Makes a cgroup of the agent's own for a job. Also returns the values that are not in force.
     pub(super) fn make_own(&mut self, job: JobId) -> Result<(JobCgroup, Vec<String>), String> {
         let (node, _) = self.node_of_job(job)?;
         let mut ineffective = Vec::new();
@@ -110,7 +107,6 @@ impl<K: KernFs> Agent<K> {
         Ok((cgroup, ineffective))
     }
 
-    /// Notes where a job runs, and limits its memory.
     pub(super) fn settle_in(
         &mut self,
         job: JobId,
@@ -119,7 +115,7 @@ impl<K: KernFs> Agent<K> {
         ineffective: Vec<String>,
     ) {
         let path = match &cgroup.unit {
-            // Where it is is known once it is there.
+            // The path of a scope is known only after it arrives.
             Some(unit) => unit.clone(),
             None => self.path_of(&cgroup.below),
         };
@@ -143,8 +139,8 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// The cgroup of a tenant in which jobs are made, below the root of each tree, with the controllers that they need as
-    /// far as they can be had.
+    /// Returns the tenant's cgroup for jobs, relative to the root of each tree. Enables the controllers for
+    /// jobs where possible.
     fn nest(&mut self, node: usize, ineffective: &mut Vec<String>) -> Result<String, String> {
         let own = self.own_cgroup(node).map_err(|error| error.to_string())?;
         let tree = self.control.tree();
@@ -164,18 +160,16 @@ impl<K: KernFs> Agent<K> {
         Ok(below.display().to_string())
     }
 
-    /// A path below the root, from the mount.
     fn path_of(&self, below: &str) -> String {
         let layout = &self.host.layout;
         let tree = &layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)];
         tree.path_to(&tree.root.join(below))
     }
 
-    /// Gives every running job as many CPUs as it is wide.
     pub(super) fn place_jobs(&mut self) {
         let Some(topology) = self.control.topology().cloned() else { return };
         let dialect = self.host.layout.dialect;
-        // Jobs of tenants with CPUs of their own are placed on these.
+        // Jobs of pinned tenants use the CPUs of their tenant only.
         let mut groups: Vec<(Option<CpuSet>, Vec<Wide>)> = Vec::new();
         for (job, home) in self.jobs.homes() {
             let Some(view) = self.jobs.admission.job(job) else { continue };
@@ -192,7 +186,7 @@ impl<K: KernFs> Agent<K> {
                 None => groups.push((of_tenant, vec![entry])),
             }
         }
-        // Where no job came, went or got another width, all stay where they are.
+        // Unless a job came, went or changed its width, all keep their CPUs.
         let placed = |(cpus, jobs): &(Option<CpuSet>, Vec<Wide>)| {
             let widths = jobs.iter().map(|wide| (wide.job, wide.dop)).collect();
             (cpus.clone().unwrap_or_else(|| topology.usable().clone()), widths)
@@ -232,11 +226,10 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Writes the weights of jobs within their tenants.
     pub(super) fn weigh_jobs(&mut self) {
         for (job, weight) in place::changed_weights(&self.jobs, self.base.written.admission.running)
         {
-            // One without the controller has no weight, and is not asked again.
+            // A job without the controller has no weight; the write is not tried again.
             if let Err(error) = self.set_of_job(job, Knob::CpuWeight, &Value::Weight(weight)) {
                 debug!("job {job} has no weight: {error}");
             }
@@ -247,7 +240,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Moves the process of a job into its cgroup.
     pub(super) fn enter(&mut self, job: JobId) -> Result<(), String> {
         let proc = self.host.proc();
         let pid = self.jobs.records.get(&job).ok_or("it is gone")?.process.pid;
@@ -261,7 +253,7 @@ impl<K: KernFs> Agent<K> {
         entered
     }
 
-    /// The same for what is held of it; while that is alive, its number is its own.
+    /// Moves a process that is held open; its pid is not reused while it lives.
     fn enter_held(&mut self, job: JobId, found: &Candidate) -> Result<(), String> {
         let Some(record) = self.jobs.records.get(&job) else { return Err("it is gone".into()) };
         let Some(home) = &record.home else { return Err("it has no cgroup".into()) };
@@ -276,12 +268,12 @@ impl<K: KernFs> Agent<K> {
         let is_alive = process::is_alive(kernel, found.held);
         if moved.is_ok() && is_alive == Ok(true) {
             if let (Some(watch), Some(handle)) = (&self.jobs.watch, handle) {
-                // Without it, its end is seen with the next refresh.
+                // If this fails, the next refresh detects the end of the job.
                 let _ = watch.add(handle);
             }
             return Ok(());
         }
-        // Another one may have its number, and been moved in its place; or it is in some of the trees.
+        // The pid may have been reused and another process moved; or the move succeeded only in some trees.
         for from in &found.claim.from {
             if let Ok(dir) = kernel.open_dir(from) {
                 let _ = kernel.move_process(dir, *pid);
@@ -308,7 +300,7 @@ impl<K: KernFs> Agent<K> {
         self.jobs.answer(job, answer);
     }
 
-    /// Takes up a job of an earlier agent, if its first process runs, or its cgroup is still there and not empty.
+    /// Adopts a job of an earlier agent if its first process runs, or its cgroup exists and is not empty.
     pub(super) fn adopt_job(&mut self, kept: KeptJob, now: f64) {
         let proc = self.host.proc();
         let job = kept.job();
@@ -322,7 +314,7 @@ impl<K: KernFs> Agent<K> {
         let runs = !kept.lingers && first.runs(kernel, proc);
         let cgroup = match cgroup {
             Ok(cgroup) if cgroup.inode() == kept.inode => cgroup,
-            // Its cgroup went with the last process in it, and the first one is elsewhere.
+            // The cgroup was removed with its last process, and the first process is elsewhere.
             other => {
                 other.into_iter().for_each(|cgroup| cgroup.close(kernel));
                 match runs {
@@ -358,7 +350,6 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// Enables the controllers of jobs in the root and in every cgroup from there down to `below`.
 fn enable_down_to<K: KernFs>(
     enforcer: &mut Enforcer<'_, K>,
     below: &Path,
@@ -374,7 +365,7 @@ fn enable_down_to<K: KernFs>(
     Ok(())
 }
 
-/// Makes the cgroup `below` in the cpuset tree of the legacy hierarchy, which tenants that are not pinned do not join.
+/// Makes the cgroup `below` in the cpuset tree of cgroup v1, which tenants without pinning do not join.
 fn make_cpusets<K: KernFs>(
     enforcer: &mut Enforcer<'_, K>,
     below: &Path,

@@ -1,4 +1,4 @@
-//! Submitting jobs: whose they are, which process, and what they ask for.
+//! Submission of jobs: tenant, process and request.
 
 use super::start::Agent;
 use crate::jobs::record::Submitted;
@@ -14,17 +14,17 @@ use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::jobs::SubmitParameters;
 
-/// Characters of a class, of a resource's name, and of what is shown of a command.
+/// Longest class or resource name, and longest shown part of a command, in characters.
 const NAME_MAX: usize = 64;
 const COMMAND_MAX: usize = 256;
-/// Counted resources that one job asks for.
 const UNITS_MAX: usize = 16;
-/// While more jobs wait, one that is submitted is told its exact place with the next tick.
+/// If more jobs wait, a new job learns its exact queue place only at the next tick.
 const PLACES_MAX: usize = 64;
 
 impl<K: KernFs> Agent<K> {
-    /// A client submits itself as a job; `now` is in seconds of a clock that does not stop between two agents. It may start
-    /// with [`Agent::settle_job_calls`]; its answers come with [`Agent::take_job_answers`].
+    /// Submits the calling client as a job. `now` is in seconds of a clock that keeps running between two
+    /// agents. The job may start at [`Agent::settle_job_calls`]; [`Agent::take_job_answers`] returns its
+    /// answers.
     pub fn submit_job(&mut self, ticket: Ticket, submission: &Submission, now: f64) {
         match self.try_submit(ticket, submission, now) {
             Ok(None) => {}
@@ -36,7 +36,7 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Starts the jobs that may start after a batch of calls, and answers those that were submitted in it and wait.
+    /// Starts the jobs that may start after a batch of calls, and answers the waiting jobs of that batch.
     pub fn settle_job_calls(&mut self, now: f64) {
         self.start_jobs(now);
         let submitted = std::mem::take(&mut self.jobs.submitted);
@@ -54,7 +54,7 @@ impl<K: KernFs> Agent<K> {
             return;
         }
         if has_refused {
-            // They may have held others back.
+            // The refused jobs may have held others back.
             self.start_jobs(now);
         }
         match self.jobs.admission.nr_waiting() <= PLACES_MAX {
@@ -63,7 +63,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// The new job; `None` where the process is part of a running one, and was answered.
     fn try_submit(
         &mut self,
         ticket: Ticket,
@@ -96,7 +95,6 @@ impl<K: KernFs> Agent<K> {
         Ok(Some(job))
     }
 
-    /// The tenant that a job is submitted to: the one that it names, or that of its user.
     fn tenant_of_job(&self, submission: &Submission) -> Result<String, CallError> {
         let own = self.tenant_of_user(submission.uid);
         let is_allowed = |path: &str| match &submission.allowed {
@@ -108,7 +106,7 @@ impl<K: KernFs> Agent<K> {
             let tenants: Vec<String> = leaves.map(|node| node.path.to_string()).collect();
             return match (own, &tenants[..], &submission.allowed) {
                 (Some(own), ..) => Ok(own),
-                // Who may change the agent is not named by it.
+                // Not for administrators (`All`): they may use every tenant, so a single leaf says nothing.
                 (None, [only], Allowed::These(_)) => Ok(only.clone()),
                 (None, ..) => Err(CallError::NoOwnTenant { tenants }),
             };
@@ -127,12 +125,10 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// The tenant whose rules name this user.
     fn tenant_of_user(&self, uid: u32) -> Option<String> {
         self.base.tenant_of_user(uid).map(str::to_string)
     }
 
-    /// The process that submits itself, if it is still the one that connected, and of the same user.
     fn process_of_job(&mut self, submission: &Submission) -> Result<JobProcess, CallError> {
         let (proc, pid) = (self.host.proc(), submission.pid);
         let kernel = &mut self.host.kernel;
@@ -153,7 +149,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Answers clients whose jobs were submitted last and wait.
     fn tell_last(&mut self, submitted: &[Submitted]) {
         let nr_waiting = self.jobs.admission.nr_waiting();
         let reasons = submitted.iter().map(|it| (it.job, self.jobs.admission.why(it.job)));
@@ -168,7 +163,6 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// What a client asks for, as the queue takes it.
 fn request(parameters: &SubmitParameters, tenant: &str, user: u32) -> Result<Request, CallError> {
     let wrong = |parameter: &str| CallError::InvalidParameter { parameter: parameter.to_string() };
     let width = match (parameters.dop, parameters.max_dop) {

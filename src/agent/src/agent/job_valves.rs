@@ -1,4 +1,4 @@
-//! The job servers of jobs: as many tokens as each job is wide, less one.
+//! Job servers (GNU make) of jobs: each has one token less than the width of its job.
 
 use tracing::debug;
 
@@ -9,13 +9,11 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_host::valve::{Valve, ValveError};
 
 impl<K: KernFs> Agent<K> {
-    /// Makes the job server of a job of the user `uid`; without a state directory there is no place for it.
     pub(super) fn make_valve(&self, job: JobId, uid: u32) -> Result<Option<Valve>, ValveError> {
         let dir = self.jobs.store.valve_dir(job);
         dir.map(|dir| Valve::create(&dir, uid, 0)).transpose()
     }
 
-    /// The job server that an earlier agent made for a job.
     pub(super) fn find_valve(&self, job: JobId) -> Option<Valve> {
         let valve = Valve::open(&self.jobs.store.valve_dir(job)?);
         let log =
@@ -23,7 +21,6 @@ impl<K: KernFs> Agent<K> {
         valve.inspect_err(log).ok()
     }
 
-    /// Gives every running job as many tokens as it is wide.
     pub(super) fn set_valves(&mut self) {
         for view in self.jobs.admission.active() {
             let Phase::Running { dop, .. } = view.phase else { continue };
@@ -39,7 +36,7 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Replaces tokens that clients took with them when they were killed.
+    /// Replaces tokens lost with clients that were killed.
     pub(super) fn audit_valves(&mut self) {
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
         for (job, record) in self.jobs.records.iter_mut() {
@@ -54,7 +51,6 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// Removes the job server of a job that has ended.
 pub(super) fn remove_valve(valve: Option<Valve>) {
     if let Some(Err(error)) = valve.map(Valve::remove) {
         debug!("a job server is left: {}", with_causes(&error));

@@ -1,4 +1,4 @@
-//! Jobs: submitted, started, charged, ended. [`crate::jobs`] says how it works.
+//! Jobs from submission to end. [`crate::jobs`] describes the algorithm.
 
 use std::io;
 use std::sync::Arc;
@@ -21,21 +21,20 @@ use tenantd_varlink::bridge::{Caller, Ticket};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::jobs::{CancelReply, ListReply, SubmitReply};
 
-/// So many jobs are listed at each change; beyond that the time from one list to the next is so much for each of them:
-/// half a second for a thousand.
+/// Up to this many jobs, a list is made at each change. Each further job adds this time between two lists: half
+/// a second for a thousand jobs.
 const LISTED_AT_ONCE: usize = 64;
 const LIST_SECONDS: f64 = 0.0005;
-/// How often jobs are looked at of which only what they left behind runs.
+/// Time between two looks at jobs whose first process has ended while others still run.
 const LINGERING_SECONDS: f64 = 1.0;
 
 impl<K: KernFs> Agent<K> {
-    /// Tells each client that waits what has changed for it.
     pub(super) fn tell_waiting(&mut self, now: f64) {
         let outlooks = self.jobs.admission.outlooks(now);
         outlooks.iter().for_each(|outlook| self.jobs.tell(outlook, outlooks.len()));
     }
 
-    /// The client of a job that waits has gone, or asks for its end.
+    /// Withdraws a waiting job: its client has left, or asks for its end.
     pub(super) fn withdraw_job(&mut self, job: JobId, now: f64) {
         if self.jobs.admission.cancel(job, now) {
             self.jobs.records.remove(&job);
@@ -43,10 +42,10 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// The client of this ticket has closed its connection. One that has started has, too: it executes its command.
+    /// Handles a closed connection. Clients of started jobs close theirs too: they execute the command.
     pub fn job_client_left(&mut self, ticket: Ticket, now: f64) {
         if let Some(job) = self.jobs.records.of_ticket(ticket) {
-            // No client reads that, but the call is in flight until it is answered.
+            // No client reads this answer, but the call counts as in flight until it is answered.
             let reason = "its client has left".to_string();
             self.jobs.answer(job, JobAnswer::Submitted(Err(CallError::Cancelled { reason })));
             self.withdraw_job(job, now);
@@ -82,20 +81,17 @@ impl<K: KernFs> Agent<K> {
         };
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
         let pids = match &record.home {
-            // The first process of one that left its cgroup is not among those in there.
+            // A first process that left its cgroup is not among the processes in there.
             Some(home) if home.cgroup.is_there() && !home.is_left => {
                 home.cgroup.processes(kernel, layout)
             }
-            // It is on its way to its scope, or has left it.
+            // The process is on its way to its scope, or has left it.
             _ => vec![record.process.pid],
         };
         Ok(CancelReply { is_running: true, pids })
     }
 
-    /// Lets the kernel wake the agent for its jobs; `add` takes the descriptor that is readable then.
-    ///
-    /// # Errors
-    /// The process has no descriptors left.
+    /// Makes the kernel wake the agent for its jobs; `add` registers the descriptor to poll.
     pub(crate) fn watch_jobs(
         &mut self,
         add: impl FnOnce(&Watch) -> io::Result<()>,
@@ -106,20 +102,20 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    /// What clients are to be told.
+    /// Returns the pending answers to clients.
     pub fn take_job_answers(&mut self) -> Vec<(Ticket, JobAnswer)> {
         std::mem::take(&mut self.jobs.outbox)
     }
 
-    /// Tells of the jobs in the status of the last tick.
+    /// Adds the jobs to the status of the last tick.
     pub fn note_jobs(&mut self, now: f64) {
         let jobs = &self.jobs;
         self.reporter.amend(|status| summary::tell(jobs, status, now));
     }
 
-    /// All jobs, where anything has changed since the last list, and that is not too new for their number.
+    /// Returns all jobs if a job changed since the last list and that list is old enough.
     pub fn take_job_list(&mut self, now: f64) -> Option<ListReply> {
-        // A list of many is not made for each of them.
+        // Bounds the time spent on lists if there are many jobs.
         let nr_many = self.jobs.records.len().saturating_sub(LISTED_AT_ONCE);
         let pause = nr_many as f64 * LIST_SECONDS;
         if !self.jobs.has_changed || now < self.jobs.listed + pause {
@@ -129,8 +125,7 @@ impl<K: KernFs> Agent<K> {
         Some(list(&self.jobs, now))
     }
 
-    /// Looks after the jobs: charges those that run, takes note of those that have ended, starts others. With a tick the
-    /// machine is measured as well.
+    /// Charges running jobs, records ended ones and starts others. With a tick it measures the machine as well.
     pub fn tend_jobs(&mut self, is_tick: bool, now: f64) {
         if is_tick && self.mode() == Mode::Enforce {
             self.renew_job_terms(now);
@@ -142,7 +137,7 @@ impl<K: KernFs> Agent<K> {
         let has_ended = self.jobs.watch.as_ref().is_none_or(Watch::clear);
         self.settle_scopes(now);
         if !is_tick && !has_ended && now - self.jobs.charged < REFRESH.as_secs_f64() / 2.0 {
-            // It was woken for those that are on their way.
+            // The wake-up was for jobs on their way to their scopes.
             return self.start_jobs(now);
         }
         self.jobs.charged = now;
@@ -161,7 +156,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Takes up the policy in force, where it is another one.
     pub(super) fn renew_job_terms(&mut self, now: f64) {
         let nodes = self.control.tree().shared_nodes();
         let rules = terms::rules(&self.base.written);
@@ -182,7 +176,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Measures what jobs share.
     pub(super) fn measure_for_jobs(&mut self, now: f64) {
         let slots = self.reporter.trace().slots.max(1);
         let sample = match self.host.machine.sample(&mut self.host.kernel) {
@@ -202,7 +195,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Charges the jobs that run, and takes note of those that have ended.
     fn charge_jobs(&mut self, now: f64) {
         self.remove_left_cgroups();
         let proc = self.host.proc();
@@ -219,11 +211,11 @@ impl<K: KernFs> Agent<K> {
             let Some(record) = self.jobs.records.get_mut(&job) else { continue };
             let Some(home) = record.home.as_mut().filter(|_| !is_starting) else { continue };
             let kernel = &mut self.host.kernel;
-            // A cgroup that is gone is empty: systemd removes a scope with its last process.
+            // A missing cgroup is an empty one: systemd removes a scope with its last process.
             let sample = home.cgroup.sample(kernel).ok();
             let is_empty = sample.as_ref().is_none_or(|sample| sample.populated == Some(false));
             let runs = record.process.runs(kernel, proc);
-            // `su -` and the like put a process into a session of its own.
+            // `su -` and similar programs move a process into a session of its own.
             let is_left = runs && is_empty;
             self.jobs.has_changed |= std::mem::replace(&mut home.is_left, is_left) != is_left;
             if let Some(sample) = sample
@@ -240,7 +232,7 @@ impl<K: KernFs> Agent<K> {
                 debug!("job {job} has left processes behind");
                 self.jobs.admission.left_daemons(job, now);
                 self.jobs.forget_process(job);
-                // Nothing takes its tokens any more but what it left behind.
+                // Only leftover processes could still take tokens.
                 let record = self.jobs.records.get_mut(&job);
                 remove_valve(record.and_then(|it| it.home.as_mut()?.valve.take()));
                 self.jobs.has_changed = true;
@@ -252,14 +244,13 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// A job has ended.
     pub(super) fn end_job(&mut self, job: JobId, now: f64) {
         self.jobs.admission.ended(job, now);
         self.clear_away(job);
     }
 
-    /// Removes what ended jobs have left, and starts no others in their place: the agent stops. The next one with this state
-    /// directory would remove it, and there may be none.
+    /// Removes the cgroups of ended jobs without starting others, because the agent stops. There may be no next
+    /// agent with this state directory to remove them.
     pub(super) fn clear_ended_jobs(&mut self) {
         self.remove_left_cgroups();
         let (proc, kernel) = (self.host.proc(), &mut self.host.kernel);
@@ -278,7 +269,6 @@ impl<K: KernFs> Agent<K> {
         self.jobs.keep_changed();
     }
 
-    /// Forgets a job, and removes its cgroup and its job server.
     fn clear_away(&mut self, job: JobId) {
         self.jobs.forget_process(job);
         self.jobs.unkept.insert(job);
@@ -293,14 +283,12 @@ impl<K: KernFs> Agent<K> {
         self.jobs.left.extend(home.cgroup.end(kernel, layout));
     }
 
-    /// Tries again to remove the cgroups of jobs that have ended: their last processes may not be gone at once.
     fn remove_left_cgroups(&mut self) {
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
         let left = std::mem::take(&mut self.jobs.left).into_iter();
         self.jobs.left = left.filter_map(|cgroup| cgroup.end(kernel, layout)).collect();
     }
 
-    /// Takes up the jobs of an earlier agent, once.
     fn adopt_jobs(&mut self, now: f64) {
         let Some((kept, queue, number)) = self.jobs.store.take_up() else { return };
         if let Some(mut queue) = queue {
@@ -328,7 +316,6 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// The reply that a job has started.
 pub(super) fn started_reply(
     job: JobId,
     tenant: &str,

@@ -1,20 +1,21 @@
 //! The agent of one host: sample, step, apply, report.
 //!
-//! | file | what it does |
+//! | file | contents |
 //! |---|---|
-//! | [`start`] | what an agent holds; how it comes to be, and how it goes |
+//! | [`start`] | state, start and stop of an agent |
 //! | `tick` | one tick |
-//! | [`attach`] | handing running work to tenants |
-//! | `attached` | the same across restarts |
-//! | [`jobs`], `job_submit`, `job_start`, `job_scope`, `job_valves`, `job_preempt` | jobs: submitted to ended, and what they give up |
-//! | `job_nested` | jobs that are submitted from within a job |
+//! | [`attach`] | attaching running work to tenants |
+//! | `attached` | attached work across restarts |
+//! | [`jobs`], `job_submit`, `job_start`, `job_scope`, `job_valves` | jobs from submission to end |
+//! | `job_preempt` | preemption of running jobs |
+//! | `job_nested` | jobs submitted from within a job |
 //! | [`mode`] | switching between observe and enforce |
 //! | `ready` | the part of a reload that may fail |
-//! | [`reload`] | taking up another policy |
-//! | `base` | what a policy comes to on this host |
-//! | `names` | numbers of the names in the policy, which may come late |
-//! | `recorded` | the control loop, and the recorder of its changes |
-//! | `each` | taking up what the templates of the policy found |
+//! | [`reload`] | exchanging the policy |
+//! | `base` | a policy resolved on this host |
+//! | `names` | numbers of the names in the policy, which may arrive late |
+//! | `recorded` | the control loop with the recorder of its events |
+//! | `each` | tenants found by the templates of the policy |
 
 pub mod attach;
 mod attach_check;

@@ -1,8 +1,8 @@
-//! Switching between observe and enforce, while the agent runs.
+//! Switching between observe and enforce while the agent runs.
 //!
-//! In observe mode the host has no value of the agent: the switch to it restores the host as it was before
-//! the agent started, and the switch back begins as at a start. In between the agent goes on sampling the
-//! cgroups of the policy's names that are there.
+//! In observe mode no value on the host is the agent's. The switch to observe restores the host as before the
+//! agent started; the switch back works like a start. In observe mode the agent still samples existing cgroups
+//! of the policy.
 
 use tracing::info;
 
@@ -20,25 +20,23 @@ use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::Mode;
 
-/// Why a running agent was not changed; it goes on as before.
+/// Reason for a refused change; the agent goes on as before.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// It was started with observation only.
+    /// The agent was started with `--observe`.
     #[error("tenantd was started with --observe: start it without to let it enforce")]
     OnlyObserves,
     /// The change needs a restart.
     #[error("{0} cannot be changed at run time; restart tenantd")]
     NeedsRestart(&'static str),
-    /// It could not begin to enforce.
+    /// The agent could not begin to enforce.
     #[error(transparent)]
     Start(#[from] StartError),
 }
 
 impl<K: KernFs> Agent<K> {
-    /// Switches to `mode`; returns what could not be restored.
-    ///
-    /// # Errors
-    /// It could not begin to enforce, and goes on observing.
+    /// Switches to `mode`; returns the values that could not be restored. On an error the agent goes on
+    /// observing.
     pub fn set_mode(&mut self, mode: Mode) -> Result<Vec<String>, ChangeError> {
         match (self.mode(), mode) {
             (Mode::Observe, Mode::Enforce) => {
@@ -57,7 +55,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Publishes the mode without waiting for the next tick.
     pub(crate) fn publish_mode(&mut self) {
         let mode = self.mode();
         self.reporter.amend(|status| status.mode = mode);
@@ -65,8 +62,8 @@ impl<K: KernFs> Agent<K> {
 
     /// Restores all values and goes on observing.
     ///
-    /// What could not be restored is in [`Restored::failures`]; it stays in the journal, and is tried again
-    /// at the next switch to observe, when the agent begins to enforce, and when it stops.
+    /// Values that could not be restored are in [`Restored::failures`] and stay in the journal. The agent tries
+    /// them again at the next switch to observe, when it begins to enforce, and when it stops.
     pub fn put_all_back(&mut self) -> Restored {
         self.thaw_all_jobs();
         self.backends.close_all(&mut self.host.kernel);
@@ -79,7 +76,6 @@ impl<K: KernFs> Agent<K> {
         restored
     }
 
-    /// Restores all entries of the journal, and empties it.
     fn put_journal_back(&mut self) -> Restored {
         let units = self.backends.take_manager();
         let HostAccess { kernel, machine, journal, notifier, .. } = &mut self.host;
@@ -91,8 +87,7 @@ impl<K: KernFs> Agent<K> {
         let mut restored = leftover::put_back(kernel, machine, units, owed, deadline);
         self.keeper.has_stale_units = restored.is_stale;
         self.backends.restart_units(kernel);
-        // A second restoration does no harm, so a journal that stays is reported as a failure and nothing
-        // else.
+        // A second restoration is harmless, so a journal that stays is only reported as a failure.
         if let Err(error) = leftover::keep_owed(journal, &restored) {
             restored.failures.push(with_causes(&error));
         }
@@ -100,10 +95,8 @@ impl<K: KernFs> Agent<K> {
         restored
     }
 
-    /// Takes the root for the tenants `nodes` at their `locations`, as at a start.
-    ///
-    /// # Errors
-    /// The host refused; the agent goes on observing.
+    /// Takes the root for the tenants `nodes` at their `locations`, as at a start. On an error the agent goes
+    /// on observing.
     pub(super) fn begin_enforcing(
         &mut self,
         nodes: &[TreeNode],
@@ -121,7 +114,7 @@ impl<K: KernFs> Agent<K> {
                 leftover::take_up(kernel, machine, state_dir, true, deadline)?;
         }
         if !self.host.journal.entries().is_empty() {
-            // As at a start: what could not be restored at the switch to observe is tried once more.
+            // As at a start: tries again the values that could not be restored at the switch to observe.
             self.put_journal_back();
         }
         if let Err(error) = self.take_root_for(nodes, locations, pins) {
@@ -136,10 +129,8 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    /// Takes the root, unless it is taken already, or no node has a cgroup that the agent makes.
-    ///
-    /// # Errors
-    /// The host refused; what was done is in the journal.
+    /// Takes the root, unless it is taken already or the agent makes no cgroup for any node. On an error all
+    /// writes so far are in the journal.
     pub(super) fn take_root_for(
         &mut self,
         nodes: &[TreeNode],
@@ -158,20 +149,18 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    /// Applies other settings from now on.
     pub(super) fn set(&mut self, settings: Settings) {
         self.host.leaves_drift = settings.leaves_drift();
         self.control.set(settings);
     }
 
-    /// Writes values from now on, or not.
     fn set_enforcing(&mut self, is_enforcing: bool) {
         let settings = Settings { is_enforcing, ..self.control.settings().clone() };
         self.set(settings);
         self.reporter.find_obstacles(&mut self.host, &self.backends, is_enforcing);
     }
 
-    /// Closes every cgroup, so that the next tick makes and opens what is needed by then. Samples stay.
+    /// Closes every cgroup, so that the next tick makes and opens those needed by then. Samples stay.
     pub(super) fn open_anew(&mut self) {
         self.backends.close_all(&mut self.host.kernel);
         self.control.forget_observed();

@@ -1,12 +1,14 @@
-//! The names of users and groups in the policy, as their numbers become known while the agent runs.
+//! Names of users and groups in the policy, whose numbers may arrive while the agent runs.
 //!
-//! **Problem.** At boot the account service may start after the agent, and later it may hang or fail. **Answer.** Each
-//! name is looked up without waiting ([`tenantd_policy::accounts`]), and again each minute while it is unknown. When a number
-//! becomes known or changes, the same policy is taken up with it, as in a reload. Until then there is one finding for
-//! each name that does not exist or cannot be looked up, and one where the service does not answer.
+//! **Problem.** At boot the account service may start after the agent; later it may hang or fail.
 //!
-//! Names of `administrators` and `allow` are looked up with the others, so that they are known before the first request
-//! that needs them; permissions themselves are checked by the socket thread.
+//! **Algorithm.** The agent looks up each name without waiting ([`tenantd_policy::accounts`]), and again each
+//! minute while the name is unknown. When a number arrives or changes, the agent applies the same policy with
+//! it, as in a reload. Until then each name that does not exist or cannot be looked up has a finding, and so
+//! has a service that does not answer.
+//!
+//! Names of `administrators` and `allow` are looked up as well, so that they are known before the first request
+//! that needs them. The socket thread checks the permissions themselves.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,31 +21,26 @@ use tenantd_policy::model::{Policy, Tenant};
 /// Time between two looks at the names: while an answer is due, and otherwise.
 const SOON: Duration = Duration::from_secs(1);
 const SELDOM: Duration = Duration::from_secs(20);
-/// Names with a finding each; the others are counted.
 const FINDINGS_MAX: usize = 50;
 
-/// The first place of a policy that has a name.
 #[derive(Clone, Debug)]
 struct Use {
-    /// The tenant; none for the policy as a whole.
+    /// The tenant; `None` for the policy as a whole.
     tenant: Option<String>,
     key: &'static str,
 }
 
-/// The names of a policy.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     uses: BTreeMap<Question, Use>,
-    /// The answers that were looked at last.
+    /// Generation of the answers at the last look.
     generation: u64,
     look_at: Duration,
     findings: Vec<Finding>,
-    /// Why numbers that are known are not in force.
     pub(super) failure: Option<Finding>,
 }
 
 impl Names {
-    /// The names of `policy`.
     pub(super) fn of(policy: &Policy) -> Names {
         let mut uses = BTreeMap::new();
         let mut add = |tenant: Option<&str>, key, users: &[String], groups: &[String]| {
@@ -65,15 +62,14 @@ impl Names {
         Names { uses, ..Names::default() }
     }
 
-    /// Whether an answer may have changed since the last look.
+    /// True if an answer may have changed since the last look.
     pub(super) fn is_due(&self, accounts: &Accounts) -> bool {
         !self.uses.is_empty()
             && (accounts.generation() != self.generation || accounts.now() >= self.look_at)
     }
 
-    /// Looks all names up.
     pub(super) fn look(&mut self, accounts: &Accounts) {
-        // Before the answers are read: one that comes meanwhile is read again.
+        // Read before the answers: an answer that arrives meanwhile is read again.
         self.generation = accounts.generation();
         self.findings.clear();
         let (mut is_pending, mut nr_more) = (false, 0);
@@ -96,7 +92,6 @@ impl Names {
         self.look_at = accounts.now() + if is_pending { SOON } else { SELDOM };
     }
 
-    /// The names that are not known, and a service that does not answer.
     pub(super) fn findings(&self, accounts: &Accounts) -> impl Iterator<Item = Finding> + use<> {
         let stall = accounts.stall().map(|stall| {
             let what = format!(
@@ -113,7 +108,6 @@ impl Names {
     }
 }
 
-/// Whether the name is looked up.
 fn is_name(question: &Question) -> bool {
     match question {
         Question::User(name) | Question::Group(name) => explicit(name).is_none(),

@@ -1,8 +1,8 @@
-//! The part of a reload that may fail: all of it is done, or nothing.
+//! The part of a reload that may fail. It is done completely or not at all.
 //!
-//! New tenants may need a root where there was none, and sets of CPUs may need controllers that were not
-//! needed before. Both are prepared before anything is restored or exchanged; where one of them is refused,
-//! the preparation is undone at once, and the policy in force keeps what it had.
+//! New tenants may need a root, and CPU sets may need controllers that were not enabled before. Both are
+//! prepared before any value is restored or exchanged. If one is refused, the preparation is undone and the old
+//! policy stays in force.
 
 use std::path::Path;
 
@@ -20,7 +20,6 @@ use tenantd_host::journal::{Entry, Mark};
 use tenantd_host::kernfs::KernFs;
 
 impl<K: KernFs> Agent<K> {
-    /// Does all of the fallible part of taking up `nodes`, or nothing.
     pub(super) fn make_ready(
         &mut self,
         nodes: &[TreeNode],
@@ -45,7 +44,6 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    /// Restores what was recorded since `mark`, and the earlier `controllers`.
     fn put_back_since(&mut self, mark: Mark, controllers: Vec<Entry>) {
         let undone = [&controllers, self.host.journal.since(mark)].concat();
         let proc = self.host.proc();
@@ -58,10 +56,9 @@ impl<K: KernFs> Agent<K> {
         leftover::report(&restored, &mut self.keeper);
     }
 
-    /// Ensures that tenants can be given CPU sets, which none of them had until now.
     fn begin_pinning(&mut self) -> Result<(), StartError> {
         self.host.pins = true;
-        // Units need no root, and their cpusets are systemd's to enable.
+        // Units need no root, and systemd enables their cpusets.
         let trees = match self.backends.has_root() {
             true => self.host.layout.trees.clone(),
             false => Vec::new(),
@@ -81,8 +78,8 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// The controllers that the agent's cgroups above the root enable for their children, the topmost first: the
-/// journal has the state before the first write.
+/// Controllers that the agent's cgroups above the root enable for their children, topmost first. The journal
+/// only has the state before the first write.
 fn controllers_above<K: KernFs>(host: &mut HostAccess<K>) -> Vec<Entry> {
     if host.layout.dialect != Dialect::Unified {
         return Vec::new();

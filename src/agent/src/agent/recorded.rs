@@ -1,7 +1,7 @@
-//! The control loop of an agent, which nothing changes unrecorded.
+//! The control loop of an agent, with every change recorded.
 //!
-//! The loop is read as it is, and changed by [`Event`]s only: this value hands out no other access, so that a change that
-//! a recording lacks cannot be written. Without a recorder an event is passed on, and costs nothing.
+//! The wrapper allows reads, and changes by [`Event`]s only, so no change can bypass the recording. Without a
+//! recorder an event is passed on at no cost.
 
 use std::ops::Deref;
 
@@ -14,7 +14,6 @@ use tenantd_control::step::{Decision, Input, Settings};
 use tenantd_control::tree::{Tree, TreeNode};
 use tenantd_dop::CpuSet;
 
-/// The control loop, and what records it.
 #[derive(Debug)]
 pub(super) struct Recorded {
     control: ControlLoop,
@@ -30,17 +29,14 @@ impl Deref for Recorded {
 }
 
 impl Recorded {
-    /// A loop that is not recorded.
     pub(super) fn new(control: ControlLoop) -> Recorded {
         Recorded { control, witness: None }
     }
 
-    /// Records from now on, or no more.
     pub(super) fn record(&mut self, witness: Option<Box<dyn Witness>>) {
         self.witness = witness;
     }
 
-    /// What records it.
     pub(super) fn witness(&mut self) -> Option<&mut (dyn Witness + 'static)> {
         self.witness.as_deref_mut()
     }
@@ -52,70 +48,57 @@ impl Recorded {
         event.happen(&mut self.control)
     }
 
-    /// [`ControlLoop::begin_tick`].
     pub(super) fn begin_tick(&mut self) -> u64 {
         self.happen(Event::Begin);
         self.control.tick()
     }
 
-    /// [`ControlLoop::step`].
     pub(super) fn step(&mut self, input: Input) -> Decision {
         self.happen(Event::Step(Box::new(input))).unwrap_or_default()
     }
 
-    /// [`ControlLoop::settle`].
     pub(super) fn settle(&mut self, outcome: Outcome) {
         self.happen(Event::Settle(Box::new(outcome)));
     }
 
-    /// [`ControlLoop::observe_first`].
     pub(super) fn observe_first(&mut self, number: usize, observed: Vec<Observation>) {
         self.happen(Event::ObserveFirst(number, observed));
     }
 
-    /// [`ControlLoop::reclaim`].
     pub(super) fn reclaim(&mut self, number: usize, knob: Knob) {
         self.happen(Event::Reclaim(number, knob));
     }
 
-    /// [`ControlLoop::lose`].
     pub(super) fn lose(&mut self, number: usize, keeps_left: bool) {
         self.happen(Event::Lose(number, keeps_left));
     }
 
-    /// [`ControlLoop::forget`].
     pub(super) fn forget(&mut self, number: usize, knob: Knob) {
         self.happen(Event::Forget(number, knob));
     }
 
-    /// [`ControlLoop::forget_observed`].
     pub(super) fn forget_observed(&mut self) {
         self.happen(Event::ForgetObserved);
     }
 
-    /// [`ControlLoop::reset`].
     pub(super) fn reset(&mut self) {
         self.happen(Event::Reset);
     }
 
-    /// [`ControlLoop::try_yielded`].
     pub(super) fn try_yielded(&mut self) {
         self.happen(Event::TryYielded);
     }
 
-    /// [`ControlLoop::place_on`], as `place` says for each tenant.
     pub(super) fn place_on(&mut self, mut place: impl FnMut(&TreeNode) -> Option<CpuSet>) {
         let nodes = self.control.tree().nodes().iter().enumerate();
         let places = nodes.filter_map(|(number, node)| Some((number, place(node)?))).collect();
         self.happen(Event::PlaceOn(places));
     }
 
-    /// [`ControlLoop::set`].
     pub(super) fn set(&mut self, settings: Settings) {
         self.happen(Event::Set(settings));
     }
 
-    /// [`ControlLoop::take_tree`], with those of the new nodes that may run anywhere.
     pub(super) fn take_tree(
         &mut self,
         tree: Tree,

@@ -1,21 +1,21 @@
-//! Taking up another policy while the agent runs.
+//! Exchanging the policy while the agent runs.
 //!
-//! **Problem.** A restart would restore every file, and the tenants would run without weights, protection and
-//! CPUs until the next agent has sampled them twice. **Answer.** Nodes of the old and the new tree that have
-//! the same path and place, and are both tenants or both groups, are the same node: it keeps its cgroup,
-//! samples, demand, width, CPUs and journal, and only its policy is new. Removed nodes are restored as at a
-//! stop, from their part of the journal; new nodes are made at the next tick. For a node that stays, values
-//! that the policy no longer names (a limit, a CPU set) are restored, and so are processes that it was given
-//! by a `match` that changed.
+//! **Problem.** A restart would restore every file. The tenants would run without weights, protection and CPUs
+//! until the next agent has sampled them twice.
 //!
-//! The fallible part comes first, and a failure there leaves the agent as it was. Restoration comes next; its
-//! failures are reported and stay in the journal. Then everything else is exchanged at once.
+//! **Algorithm.** An old and a new node are the same if they have the same path and location, and are both
+//! tenants or both groups. Such a node keeps its cgroup, samples, demand, width, CPUs and journal; only its
+//! policy is new. Removed nodes are restored from their part of the journal, as at a stop. New nodes are made
+//! at the next tick. If a node stays, values that the policy no longer names (a limit, a CPU set) are restored,
+//! and so are processes claimed by a changed `match`.
 //!
-//! A mode that was set by hand holds until the policy's own mode changes.
+//! The fallible part comes first, and a failure there leaves the agent as it was. Restoration is next; failures
+//! are reported and stay in the journal. Then the rest is exchanged at once. A mode set by hand holds until the
+//! policy's own mode changes.
 //!
-//! **Properties** (`tests/agent/reload.rs`): a tenant that stays is not written, not moved and not made anew;
-//! a removed one leaves nothing, and has its processes back when it is added again; a reload that fails
-//! changes nothing; after any reloads, a stop restores everything.
+//! **Properties** (`tests/agent/reload.rs`): a tenant that stays is not written, moved or made again; a removed
+//! one leaves nothing, and gets its processes back when it is added again; a failed reload changes nothing;
+//! after any reloads, a stop restores everything.
 
 use std::sync::Arc;
 
@@ -38,10 +38,8 @@ use tenantd_policy::expand::Numbers;
 use tenantd_policy::model::{CpusPolicy, Mode, Policy};
 
 impl<K: KernFs> Agent<K> {
-    /// Takes up `policy`, with its claims resolved; returns what could not be restored.
-    ///
-    /// # Errors
-    /// The policy asks for what a running agent cannot do; it goes on with the old one.
+    /// Applies `policy`, with its claims resolved; returns the values that could not be restored. On an error
+    /// the old policy stays in force.
     pub fn reload(
         &mut self,
         policy: Policy,
@@ -60,10 +58,8 @@ impl<K: KernFs> Agent<K> {
         Ok(failures)
     }
 
-    /// Takes up `policy` with the numbers of its names; returns what could not be restored.
-    ///
-    /// # Errors
-    /// What is new cannot be had; the agent goes on with what it had.
+    /// Applies `policy` with the numbers of its names; returns the values that could not be restored. On an
+    /// error the old policy stays in force.
     pub(super) fn take_policy(
         &mut self,
         policy: Policy,
@@ -121,7 +117,7 @@ impl<K: KernFs> Agent<K> {
         Ok(failures)
     }
 
-    /// The mode under `policy`: one that was set by hand holds until the policy's own changes.
+    /// Mode under `policy`. A mode set by hand holds until the policy's own mode changes.
     fn mode_of(&self, policy: &Policy) -> Mode {
         match (policy.mode == self.base.written.mode, self.options.observe) {
             (true, _) => self.mode(),
@@ -130,7 +126,8 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Gives back the units and cgroups of members that have ended. Returns what could not be restored.
+    /// Restores the units and cgroups of members that have ended. Returns the values that could not be
+    /// restored.
     pub(super) fn let_go_of_ended(&mut self, tree: &Tree, kept: &[Option<usize>]) -> Vec<String> {
         let Agent { host, backends, control, keeper, .. } = self;
         let notifier = Arc::clone(&host.notifier);
@@ -142,7 +139,7 @@ impl<K: KernFs> Agent<K> {
         release.failures
     }
 
-    /// Restores what the new policy takes away.
+    /// Restores the values that the new policy removes. Returns those that could not be restored.
     pub(super) fn release(
         &mut self,
         tree: &Tree,
@@ -164,7 +161,6 @@ impl<K: KernFs> Agent<K> {
         failures
     }
 
-    /// Moves displaced processes back to their tenants, as far as the policy has them now.
     pub(super) fn bring_home(&mut self) -> Result<(), EnforceError> {
         if self.backends.has_root() && !self.keeper.displaced().is_empty() {
             let (proc, nodes) = (self.host.proc(), self.control.tree().nodes());
@@ -176,7 +172,6 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    /// Forgets what was told of nodes that do not stay, or have another name.
     pub(super) fn forget_gone(&mut self, tree: &Tree, kept: &[Option<usize>]) {
         for (node, new) in self.control.tree().nodes().iter().zip(kept) {
             if new.is_none_or(|new| tree.nodes()[new].path != node.path) {
@@ -185,7 +180,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Exchanges the policy; nodes that stay keep what is known of them.
     fn install(
         &mut self,
         tree: Tree,

@@ -1,8 +1,8 @@
 //! An agent on one host: its state, its start and its stop.
 //!
 //! An [`Agent`] owns a kernel (real or simulated), a policy and a journal. It reads no clock: [`Agent::tick`]
-//! takes the time as an argument. The control loop decides, the backends know where tenants live, and the
-//! reporter makes what readers see; the agent passes values between them.
+//! takes the time as an argument. The control loop decides, the backends find the cgroups of tenants, and the
+//! reporter writes for readers. The agent passes values between them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,11 +55,11 @@ pub struct Options {
     pub observe: bool,
     /// The root, instead of the policy's.
     pub root: Option<PathBuf>,
-    /// Where the journal is kept; `None` keeps it in memory, for a kernel that ends with the program.
+    /// Directory of the journal; `None` keeps it in memory, for a kernel that ends with the program.
     pub state_dir: Option<PathBuf>,
     /// The accounts of the host.
     pub accounts: Accounts,
-    /// The UIDs of people, read at the start and with each policy; without it those of any host.
+    /// Reads the UIDs of people, at the start and with each policy; without it the defaults of any host apply.
     pub people: Option<fn() -> People>,
 }
 
@@ -78,12 +78,9 @@ pub struct Agent<K> {
 }
 
 impl<K: KernFs> Agent<K> {
-    /// Takes up a host: finds its hierarchy, restores what a crashed agent left, takes the root.
+    /// Finds the hierarchy of the host, restores the leftovers of a crashed agent, and takes the root.
     ///
-    /// Nothing of the tenants is touched before the first tick.
-    ///
-    /// # Errors
-    /// See [`StartError`]. Nothing is left behind then.
+    /// It changes nothing of the tenants before the first tick. On an error nothing is left behind.
     pub fn start(
         mut kernel: K,
         policy: Policy,
@@ -125,7 +122,7 @@ impl<K: KernFs> Agent<K> {
             notifier: Arc::new(notifier),
         };
         let mut backends = Backends::new(&host.kernel, &tree, &locations, claim_rules);
-        // Where nothing is made by the agent there is no root to be taken, and none is needed.
+        // If the agent makes no cgroup, no root is needed.
         if is_enforcing
             && backends.has_direct()
             && let Err(error) = take_root(&mut host, &mut backends, tree.nodes(), &mut keeper)
@@ -156,14 +153,12 @@ impl<K: KernFs> Agent<K> {
         Ok(agent)
     }
 
-    /// Looks for users, units and cgroups that the templates of the policy find.
     fn want_found(&mut self) {
         let wants = self.wants(&self.base.written);
         let people = self.options.people.map(|read| read()).unwrap_or_default();
         self.backends.want(wants, &self.options.accounts, people);
     }
 
-    /// What began where, and to do what.
     fn first_words(&self) -> String {
         let host = nix::unistd::gethostname().unwrap_or_default();
         let layout = &self.host.layout;
@@ -178,24 +173,22 @@ impl<K: KernFs> Agent<K> {
         )
     }
 
-    /// Tells `witness` of every change of the control loop from now on; `None` ends that.
+    /// Reports every change of the control loop to `witness`; `None` stops that.
     pub fn record(&mut self, witness: Option<Box<dyn Witness>>) {
         self.control.record(witness);
     }
-
-    // --- queries ---
 
     /// The status of the last tick.
     pub fn status(&self) -> &Status {
         self.reporter.status()
     }
 
-    /// The status of the last tick, to be shared.
+    /// The status of the last tick, shared.
     pub fn shared_status(&self) -> Arc<Status> {
         Arc::clone(self.reporter.status())
     }
 
-    /// Stamps the status of the last tick with the wall clock, RFC 3339 in UTC, and with the host name.
+    /// Sets the wall-clock time (RFC 3339 in UTC) and the host name in the status of the last tick.
     pub fn stamp(&mut self, time: String, host_name: &str) {
         self.reporter.amend(|status| {
             status.time = Some(time);
@@ -203,12 +196,12 @@ impl<K: KernFs> Agent<K> {
         });
     }
 
-    /// The last tick, as far as it is needed to explain any value of it.
+    /// Inputs and steps of the last tick, enough to explain any of its values.
     pub fn trace(&self) -> &Arc<Trace> {
         self.reporter.trace()
     }
 
-    /// What the agent itself cost, published with the status of the last tick.
+    /// Records the agent's own cost, published with the status of the last tick.
     pub fn note_cost(&mut self, cost: AgentStatus) {
         self.reporter.note_cost(cost);
     }
@@ -223,17 +216,16 @@ impl<K: KernFs> Agent<K> {
         &mut self.host.kernel
     }
 
-    /// A finding that is published with each tick until it is withdrawn.
     pub(crate) fn set_notice(&mut self, notice: Option<Finding>) {
         self.reporter.set_notice(notice);
     }
 
-    /// Sends watchdog notifications through `notifier` while a restoration takes long.
+    /// Sends watchdog notifications through `notifier` during long restorations.
     pub fn supervised_by(&mut self, notifier: Arc<Notifier>) {
         self.host.notifier = notifier;
     }
 
-    /// Where the trees are.
+    /// Mounts and roots of the cgroup trees.
     pub fn layout(&self) -> &Layout {
         &self.host.layout
     }
@@ -243,12 +235,12 @@ impl<K: KernFs> Agent<K> {
         self.control.tree().nodes()
     }
 
-    /// The machine's CPUs; `None` where they could not be read.
+    /// The machine's CPUs; `None` if they could not be read.
     pub fn topology(&self) -> Option<&Topology> {
         self.control.topology()
     }
 
-    /// Whether values are written.
+    /// `Enforce` if values are written.
     pub fn mode(&self) -> Mode {
         if self.control.settings().is_enforcing { Mode::Enforce } else { Mode::Observe }
     }
@@ -258,25 +250,20 @@ impl<K: KernFs> Agent<K> {
         &self.base.written
     }
 
-    /// The policy in force, to be kept.
+    /// The policy in force, shared.
     pub fn shared_policy(&self) -> Arc<Policy> {
         Arc::clone(&self.base.written)
     }
 
-    // --- stop ---
-
-    /// Restores all values and hands out the kernel.
+    /// Restores all values and returns the kernel.
     ///
-    /// With `on_exit: keep` the values stay, and so does the journal with a note of it: the command that runs
-    /// after every stop of a service leaves them ([`leftover::restore_unless_kept`]), and an explicit
-    /// `--restore` still works.
-    ///
-    /// # Errors
-    /// The journal could not be removed. What could not be restored is in [`Restored::failures`], and stays
-    /// in the journal.
+    /// With `on_exit: keep` the values stay, and the journal stays with a note of it. The command that runs
+    /// after every stop of a service then leaves them ([`leftover::restore_unless_kept`]); an explicit
+    /// `--restore` still works. Fails if the journal could not be removed. Values that could not be restored
+    /// are in [`Restored::failures`], and stay in the journal.
     pub fn stop(mut self) -> Result<(Restored, K), JournalError> {
         self.lift_bounds();
-        // Also where all other values stay: a frozen job would stay frozen.
+        // Also with `on_exit: keep`: a frozen job would stay frozen.
         self.thaw_all_jobs();
         self.clear_ended_jobs();
         self.backends.close_all(&mut self.host.kernel);
@@ -307,7 +294,7 @@ impl<K: KernFs> Agent<K> {
         Ok((restored, self.host.kernel))
     }
 
-    /// Removes all bounds of memory, also where the other values stay: without an agent they would never be lifted.
+    /// Removes all memory bounds, even if the other values stay: without an agent they would never be lifted.
     fn lift_bounds(&mut self) {
         let Agent { host, backends, control, .. } = self;
         let of = |(node, state): (usize, &NodeState)| {
@@ -318,13 +305,12 @@ impl<K: KernFs> Agent<K> {
         let actions: Vec<Action> = control.states().iter().enumerate().filter_map(of).collect();
         let (tree, tick, nr_all) = (control.tree(), control.tick(), actions.len());
         if nr_all > 0 {
-            // What is refused is in the journal, and is put back from there.
+            // A refused value is in the journal, and is restored from there.
             backends.apply(host, tree, tick, actions, nr_all);
         }
     }
 }
 
-/// The files in which jobs are kept.
 fn job_store<K: KernFs>(state_dir: Option<&Path>, host: &mut HostAccess<K>) -> Store {
     match (state_dir, host.machine.boot_id(&mut host.kernel)) {
         (Some(state_dir), Ok(boot_id)) => Store::new(state_dir, &boot_id),
@@ -332,7 +318,6 @@ fn job_store<K: KernFs>(state_dir: Option<&Path>, host: &mut HostAccess<K>) -> S
     }
 }
 
-/// Takes the root for the cgroups that the agent makes.
 fn take_root<K: KernFs>(
     host: &mut HostAccess<K>,
     backends: &mut Backends,
@@ -345,7 +330,7 @@ fn take_root<K: KernFs>(
     Ok(())
 }
 
-/// What the kernel says about generations of pages; nothing where it has none.
+/// State of the multi-generational LRU; empty if the kernel has none.
 fn generations(kernel: &mut impl KernFs) -> Vec<u8> {
     let Ok(dir) = kernel.open_dir(Path::new("/sys/kernel/mm/lru_gen")) else { return Vec::new() };
     let text = kernel.read_once(dir, "enabled").map(<[u8]>::to_vec);
@@ -370,7 +355,7 @@ fn layout(
     };
     let layout = Layout::detect(&mountinfo, &own, policy.host.hierarchy, &root)?;
     let layout = layout.with_generations(&generations(kernel));
-    // A legacy tree in which nothing is limited is none that tenants need to be in.
+    // Tenants need not be in a legacy tree in which nothing is limited.
     match policy.limits_pids() {
         true => Ok(layout),
         false => Ok(layout.without(Facet::Pids)),

@@ -1,4 +1,4 @@
-//! Takes up the numbers of names that have become known while the agent runs, as a reload of the same policy.
+//! Applies late numbers of names in the policy, as a reload of the same policy.
 
 use super::start::Agent;
 use crate::backend::claims;
@@ -8,7 +8,6 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::Policy;
 
 impl<K: KernFs> Agent<K> {
-    /// Takes up the numbers of names that have become known since the last tick.
     pub(super) fn take_names(&mut self) {
         let accounts = self.options.accounts.clone();
         if !self.names.is_due(&accounts) {
@@ -30,7 +29,6 @@ impl<K: KernFs> Agent<K> {
                 None
             }
             Err(error) => {
-                // Tried again at the next look.
                 let what = format!(
                     "accounts that are known now are not in force: {}",
                     with_causes(&error)

@@ -1,8 +1,8 @@
 //! One tick: sample, step, apply, report.
 //!
-//! All decisions are made by the [`control loop`](tenantd_control::control_loop); this file passes values from
-//! the host to it and executes its actions. One bad tenant never stops the tick: its error becomes a finding,
-//! and its last decision stays in force.
+//! The [`control loop`](tenantd_control::control_loop) makes all decisions. This file passes it the values of
+//! the host and executes its actions. A bad tenant never stops the tick: its error becomes a finding, and its
+//! last decision stays in force.
 
 use std::time::Duration;
 
@@ -25,43 +25,42 @@ use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::Mode;
 
-/// A short tick attaches no more tenants than this, and so on: a service is ready when it monitors its tenants, not
-/// when the last file is written.
+/// Most tenants attached, values written and processes moved in a short tick. A service is ready when it
+/// monitors its tenants, not when the last file is written.
 const SHORT_TICK: usize = 16;
-/// Tenants attached per step between two ticks, or values written, or processes moved.
+/// Tenants attached, values written or processes moved per step between two ticks.
 const STEP: usize = 32;
-/// The precision to which it is told when counters were read. It takes less to read a hundred tenants, so that on most hosts
-/// a recording holds no times but those of ticks; rates over a second err by 0.4 % at most for it.
+/// Resolution of the read times of counters. Reading a hundred tenants takes less, so on most hosts a recording
+/// has only the times of ticks. The error of rates over one second is at most 0.4 %.
 const CLOCK_STEP: Duration = Duration::from_millis(4);
-/// Interval in ticks at which the processes without a tenant are counted.
 const LOST_TICKS: u64 = 5;
 
 impl<K: KernFs> Agent<K> {
-    /// One tick at time `now` (since any fixed instant), with all the work that it finds; returns what was
-    /// decided and done.
+    /// Runs one tick at time `now` (since any fixed instant) with all pending work; returns the decisions and
+    /// their results.
     pub fn tick(&mut self, now: Duration) -> &Status {
         self.tick_with(now, usize::MAX)
     }
 
-    /// A tick of a service, which is short: it attaches few tenants, writes few values and moves few processes. The
-    /// others follow with [`Agent::continue_work`], and are reported as attached and written only then.
+    /// Runs a short tick of a service: it attaches few tenants, writes few values and moves few processes.
+    /// [`Agent::continue_work`] does the rest, which is reported as attached and written only then.
     pub fn short_tick(&mut self, now: Duration) -> &Status {
         self.tick_with(now, SHORT_TICK)
     }
 
-    /// Counts the ticks that never came before one that is so `late`.
+    /// Counts the missed ticks before a tick that is `late`.
     pub fn note_delay(&mut self, late: Duration) {
         let interval = self.control.settings().interval.as_nanos().max(1);
         let nr_missed = u64::try_from(late.as_nanos() / interval).unwrap_or(u64::MAX);
         self.reporter.count_skipped(nr_missed);
     }
 
-    /// Ticks since the start that never came, or came too soon after a late one and decided nothing.
+    /// Ticks since the start that were missed, or came too soon after a late one and decided nothing.
     pub fn nr_skipped_ticks(&self) -> u64 {
         self.reporter.nr_skipped_ticks()
     }
 
-    /// Whether the last tick left work over.
+    /// True if the last tick left work over.
     pub fn has_more_work(&self) -> bool {
         self.control.tick() > 0
             && (self.backends.has_more_to_write()
@@ -71,8 +70,8 @@ impl<K: KernFs> Agent<K> {
                 || self.backends.nr_owed_searches() > 0)
     }
 
-    /// Does a step of the work that the last tick left over: writes values, attaches tenants, moves processes into
-    /// cpusets, or claims them.
+    /// Does a step of the remaining work: writes values, attaches tenants, moves processes into cpusets, or
+    /// claims them.
     pub fn continue_work(&mut self) {
         let is_enforcing = self.mode() == Mode::Enforce;
         let mut findings = Vec::new();
@@ -84,8 +83,8 @@ impl<K: KernFs> Agent<K> {
             self.take_in(events, &mut findings);
         } else if backends.has_more_to_attach() {
             let attached = backends.attach_more(host, tree, is_enforcing, STEP);
-            // A cgroup that was opened may be a member: the width is its tenant's. What cannot be told is tried again, and
-            // reported, by the next tick.
+            // An opened cgroup may be a member; the width belongs to its tenant. The next tick retries and
+            // reports failures.
             let owners = attached.iter().filter_map(|number| tree.owner_of(*number));
             keeper.tell_widths(tree, states, owners, STEP);
             let mut events = Events::default();
@@ -109,7 +108,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     fn tick_with(&mut self, now: Duration, nr_max: usize) -> &Status {
-        // Nothing is read then: events that are told once would be lost.
+        // Nothing is read then: one-time events would be lost.
         if self.control.is_premature(now) {
             self.reporter.count_skipped(1);
             return self.reporter.status();
@@ -159,7 +158,6 @@ impl<K: KernFs> Agent<K> {
         reporter.status()
     }
 
-    /// Opens what is missing, and looks for obstacles to the values.
     fn attach(&mut self, tick: u64, now: Duration, nr_max: usize, findings: &mut Vec<Finding>) {
         let is_enforcing = self.mode() == Mode::Enforce;
         self.take_names();
@@ -184,7 +182,7 @@ impl<K: KernFs> Agent<K> {
             reporter.look_for_charges(host, backends, control);
             findings.extend(reporter.effect_findings(host, backends, control));
         }
-        // Without their cgroups tenants can claim nothing.
+        // Tenants without a cgroup cannot claim.
         if !backends.has_more_to_attach() {
             let nr_parts =
                 if nr_max == usize::MAX { backends.nr_owed_searches().max(1) } else { 1 };
@@ -192,7 +190,6 @@ impl<K: KernFs> Agent<K> {
         }
         backends.find_users(tick);
         if self.take_found() {
-            // Users whose first processes were found.
             let Agent { host, backends, control, .. } = self;
             backends.attach_more(host, control.tree(), is_enforcing, nr_max);
             backends.look_again();
@@ -204,12 +201,11 @@ impl<K: KernFs> Agent<K> {
         if tick % LOST_TICKS == 1 {
             keeper.look_for_lost(&mut host.kernel, &host.layout);
         }
-        // True until the same processes are searched again.
+        // These findings hold until the same processes are searched again.
         findings.extend(backends.claim_findings().cloned());
         findings.extend(keeper.lost().filter(|_| is_enforcing).cloned());
     }
 
-    /// Takes in members that came or went, and what is above units that were found.
     fn grow(&mut self, is_enforcing: bool, findings: &mut Vec<Finding>) {
         if !self.backends.has_grown() {
             return;
@@ -218,7 +214,7 @@ impl<K: KernFs> Agent<K> {
         self.settle_members(&locations, is_enforcing, findings);
     }
 
-    /// The same with the nodes at these locations from now on.
+    /// Exchanges the tree for one with the nodes at `locations`.
     pub(super) fn settle_members(
         &mut self,
         locations: &[Location],
@@ -237,7 +233,6 @@ impl<K: KernFs> Agent<K> {
         self.control.take_tree(tree, &kept, |_| false);
     }
 
-    /// Passes losses of cgroups and results of actions to the control loop.
     fn take_in(&mut self, events: Events, findings: &mut Vec<Finding>) {
         findings.extend(events.findings);
         for outcome in events.outcomes {
@@ -248,7 +243,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Reads all that a step needs.
     fn sample(&mut self, now: Duration, host: HostSample, findings: &mut Vec<Finding>) -> Input {
         let topology = match self.backends.topology(&mut self.host) {
             Ok(topology) => topology,
@@ -271,19 +265,18 @@ impl<K: KernFs> Agent<K> {
         Input { now, host, nodes, topology, above }
     }
 
-    /// The time since `begin` of the kernel's clock, in whole steps.
     fn since(&self, begin: Duration) -> Duration {
         let steps =
             self.host.kernel.clock().saturating_sub(begin).as_nanos() / CLOCK_STEP.as_nanos();
         CLOCK_STEP * u32::try_from(steps).unwrap_or(u32::MAX)
     }
 
-    /// Reads one node, after those that were read since `begin`.
+    /// Reads one node; `begin` is the time of the first read of this sample.
     fn sample_node(&mut self, number: usize, begin: Duration, events: &mut Events) -> NodeInput {
         let sampled_after = self.since(begin);
         let Agent { host, backends, control, reporter, .. } = self;
         let tree = control.tree();
-        // Groups and tenants of several cgroups are what is below them.
+        // The values of groups, and of tenants with several cgroups, are those of the nodes below.
         let is_ancestor = tree.is_ancestor(number);
         let is_sampled = is_ancestor || tree.has_work(number);
         let mut input = NodeInput {
@@ -317,13 +310,11 @@ impl<K: KernFs> Agent<K> {
         }
         input.is_present = backends.is_present(number);
         if !input.is_present && backends.unmoved_of(tree, number).is_none() {
-            // It went away while it was read.
             input.sample = None;
         }
         input
     }
 
-    /// The machine's CPUs differ from those of the last tick, or are read for the first time.
     fn note_topology(&mut self, topology: &Topology) {
         match self.control.topology() {
             Some(_) => info!(cpus = %topology.usable(), "the usable CPUs changed"),
@@ -334,7 +325,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Records which foreign values are accepted from now on.
     fn leave_to_others(&mut self, decision: &Decision, findings: &mut Vec<Finding>) {
         if !self.control.settings().leaves_drift() {
             return;
@@ -349,7 +339,6 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    /// Executes the decision, or about `nr_max` writes of each kind.
     fn apply(&mut self, tick: u64, actions: &[Action], nr_max: usize, findings: &mut Vec<Finding>) {
         let Agent { host, backends, control, keeper, .. } = self;
         let (tree, states) = (control.tree(), control.states());
@@ -364,14 +353,12 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// The nodes whose widths are told: those with a cgroup, and those with members.
 fn with_width(tree: &Tree, backends: &Backends) -> impl Iterator<Item = NodeNumber> {
     let has_cgroup =
         |number: &NodeNumber| backends.is_present(number.get()) || tree.has_members(number.get());
     tree.node_numbers().filter(has_cgroup)
 }
 
-/// Whether the node with a number has CPUs of its own.
 fn is_pinned(states: &[NodeState]) -> impl Fn(usize) -> bool {
     |number| states[number].width.cpus().is_some()
 }

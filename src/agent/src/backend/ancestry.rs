@@ -1,19 +1,21 @@
-//! Where the cgroups of all nodes are in the kernel's tree, and what is above them.
+//! The cgroups of all nodes in the kernel's tree, and their ancestors.
 //!
-//! **Problem.** The agent makes some cgroups itself, below its root; units are wherever systemd has them, and that is
-//! known only once they run. What is above them has to be weighed and protected as well
+//! **Problem.** The agent makes some cgroups itself, below its root. Units are where systemd puts them, which
+//! is known only once they run. Their ancestors need weights and protection as well
 //! ([`tenantd_control::govern`]).
 //!
-//! **Rules.** On a host that systemd runs, an ancestor is a unit of the system's systemd: a slice, or a service or
-//! scope with cgroups of its own inside. What is deeper has another owner (a user's manager, a container engine,
-//! the agent itself) and is passed over, except above a cgroup that the policy names: there, and on a host without
-//! systemd, every cgroup is an ancestor, and one that is no unit is written by the agent. What went stays where it was
-//! last, so that a restart changes nothing. A unit above stays until a reload, also where nothing is below it any more;
-//! other cgroups go with the last tenant in them.
+//! **Rules.**
 //!
-//! Where the policy says so, and on a legacy host that systemd runs, only the slice of all tenants is an ancestor, and
-//! only where a tenant is a slice. A legacy host has no protection that could be void, so without a cgroup in place
-//! there is nothing to be governed.
+//! - On a host with systemd, an ancestor is a unit of the system manager: a slice, or a service or scope with
+//!   cgroups inside. Deeper cgroups have another owner (a user's manager, a container engine, the agent itself)
+//!   and are skipped.
+//! - Above a cgroup that the policy names, and on a host without systemd, every cgroup is an ancestor. The
+//!   agent writes those that are not units.
+//! - A cgroup that went keeps its last place, so that a restart changes nothing. A unit above stays until a
+//!   reload, even with nothing below it; other cgroups go with the last tenant in them.
+//! - On a cgroup v1 host with systemd, or at the request of the policy, only the slice of all tenants is an
+//!   ancestor, and only if a tenant is a slice. Cgroup v1 has no protection to govern, so it needs ancestors
+//!   only for a cgroup in place.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,18 +26,16 @@ use tenantd_host::cgroup::{Dialect, Facet, Layout};
 use tenantd_host::systemd::slice_name::TOP;
 use tenantd_policy::unit_path::units_of;
 
-/// What is governed above the cgroups of tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GovernedAbove {
     Nothing,
     /// Units of systemd, and the other cgroups above those that the policy names.
     Units,
-    /// Every cgroup: systemd does not run this host.
     Cgroups,
 }
 
-/// The tree of `nodes` at these locations, where `governs` is governed above them. `cgroups` are those that were
-/// found, from the mount; `before` is the tree so far, whose units above stay.
+/// Builds the tree of `nodes` at these locations, governing `governs` above them. `cgroups` returns found
+/// cgroups below the mount. `before` is the present tree, whose units above stay.
 pub(crate) fn tree(
     (layout, governs): (&Layout, GovernedAbove),
     nodes: Arc<[TreeNode]>,
@@ -107,7 +107,6 @@ pub(crate) fn tree(
     Tree::below(nodes, parents, members, ancestry.ancestors)
 }
 
-/// Whether any tenant has a slice of its own.
 pub(super) fn has_slices(locations: &[Location]) -> bool {
     let is_slice = |location: &Location| match location {
         Location::Slice(_) => true,
@@ -117,7 +116,7 @@ pub(super) fn has_slices(locations: &[Location]) -> bool {
     locations.iter().any(is_slice)
 }
 
-/// For each member and each ancestor of `old` its number in `new`, where it stays.
+/// Maps each member and ancestor of `old` to its number in `new`, if it stays.
 pub(crate) fn kept(old: &Tree, new: &Tree) -> Vec<Option<usize>> {
     let of_new = new.members().map(|(number, member)| (member.name.as_str(), number));
     let of_new: HashMap<&str, usize> = of_new.collect();
@@ -129,18 +128,17 @@ pub(crate) fn kept(old: &Tree, new: &Tree) -> Vec<Option<usize>> {
     members.chain(old.ancestors().map(|(_, ancestor)| same(ancestor))).collect()
 }
 
-/// The group whose cgroup contains that of a node which the agent makes.
+/// Group whose cgroup contains that of a node which the agent makes.
 fn direct_group(nodes: &[TreeNode], locations: &[Location], number: usize) -> Option<usize> {
     nodes[number].parent.filter(|group| locations[*group] == Location::Direct)
 }
 
-/// The agent's root in the tree that systemd has, from the mount.
 fn root_from_mount(layout: &Layout) -> String {
     let tree = layout.tree(Facet::Cpu).map(|tree| &layout.trees[tree]);
     tree.map_or_else(|| "/".to_string(), |tree| tree.path_to(&tree.root))
 }
 
-/// The cgroup that `cgroup` is in; `None` for the top.
+/// Parent of `cgroup`; `None` for the top.
 pub(super) fn dir_of(cgroup: &str) -> Option<&str> {
     let (dir, name) = cgroup.rsplit_once('/')?;
     (!name.is_empty()).then_some(if dir.is_empty() { "/" } else { dir })
@@ -150,12 +148,11 @@ pub(super) fn dir_of(cgroup: &str) -> Option<&str> {
 struct Ancestry {
     governs: GovernedAbove,
     has_protection: bool,
-    /// The cgroup in which the agent makes others: there are no foreign ones in it.
+    /// Cgroup in which the agent makes others; it contains no foreign ones.
     root: String,
-    /// The number of the first ancestor.
     first: usize,
-    /// The cgroups outside the root that are nodes or members: their numbers, and whether they are tenants' and not
-    /// groups'.
+    /// Cgroups outside the root that are nodes or members: number, and true if it is a tenant's and not a
+    /// group's.
     known: HashMap<String, (usize, bool)>,
     ancestors: Vec<Ancestor>,
     by_cgroup: HashMap<String, usize>,
@@ -184,19 +181,18 @@ impl Ancestry {
         }
     }
 
-    /// The parent of a cgroup outside the root, where it is known.
     fn above_cgroup(&mut self, cgroup: Option<&str>) -> CgroupParent {
         let dir = cgroup.and_then(dir_of);
         dir.and_then(|dir| self.above(dir, dir)).unwrap_or(CgroupParent::Unknown)
     }
 
-    /// The parent of a cgroup in `dir`: the nearest that is governed, which may be all of `governed`, `dir` or above
-    /// it; `None` where none is known.
+    /// Returns the nearest known cgroup at or above `dir`, or else the ancestor `governed` (`dir` or above it).
+    /// `None` if nothing is governed and none is known.
     fn above(&mut self, dir: &str, governed: &str) -> Option<CgroupParent> {
         let ups = || std::iter::successors(Some(dir), |up| dir_of(up));
         for up in ups() {
             match self.known.get(up) {
-                // What is inside of a tenant is its own to divide.
+                // The inside of a tenant is the tenant's own to divide.
                 Some((_, true)) => return Some(CgroupParent::Unknown),
                 Some((group, false)) => return Some(CgroupParent::Governed(*group)),
                 None => {}
@@ -208,7 +204,7 @@ impl Ancestry {
         ups().find_map(|up| self.by_cgroup.get(up)).map(|above| CgroupParent::Governed(*above))
     }
 
-    /// The ancestor with this cgroup, and all above it.
+    /// Returns the ancestor with this cgroup; adds it and all its ancestors if needed.
     fn at(&mut self, cgroup: &str) -> CgroupParent {
         let Some((dir, name)) = dir_of(cgroup).zip(cgroup.rsplit('/').next()) else {
             return CgroupParent::Top;

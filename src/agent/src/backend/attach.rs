@@ -1,11 +1,11 @@
 //! Opening the cgroups of all nodes, and closing those that went away.
 //!
-//! **Rules.** A cgroup that went away is closed, reported, and passed to the control loop as a [`Loss`]; at
-//! the next tick it is opened anew, and made where it is missing.
+//! **Rules.** A cgroup that went away is closed, reported, and passed to the control loop as a [`Loss`]. The
+//! next tick opens it again, and makes it if it is missing.
 //!
-//! **Passes.** To make and open a thousand cgroups takes longer than a tick may take, so a *pass* over those
-//! that the agent owns can be interrupted after any number of them and continued later. A tick starts a pass
-//! when the last one is complete. What could not be opened is reported until it is tried again.
+//! **Passes.** Making and opening a thousand cgroups takes longer than a tick may take. A *pass* over the
+//! agent's own cgroups can therefore stop after any number of them and continue later. A tick starts a pass
+//! when the last one is complete. Failures to open are reported until the next attempt.
 
 use super::access::HostAccess;
 use super::backends::{Backends, Events, Loss};
@@ -23,7 +23,7 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_host::process::Claim;
 
 impl Backends {
-    /// Takes in what systemd has answered since the last tick, and asks it what is to be known in the next.
+    /// Processes the answers of systemd since the last tick, and sends the lookups for the next one.
     pub(crate) fn poll<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -50,8 +50,8 @@ impl Backends {
         events
     }
 
-    /// Opens the cgroups of all nodes, at most `nr_max` of those that the agent owns and that are not open;
-    /// makes those that are missing, where the agent may. The others follow with [`Backends::attach_more`].
+    /// Opens the cgroups of all nodes, at most `nr_max` of the agent's own that are not open; makes missing
+    /// ones if allowed. [`Backends::attach_more`] opens the others.
     pub(crate) fn attach<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -66,7 +66,7 @@ impl Backends {
             self.retake_root(host, tree, &mut events);
         }
         for number in tree.from_above() {
-            // An observer leaves ancestors out: nothing is to be written there.
+            // An observer writes no ancestors, so it does not open them.
             if !tree.is_ancestor(number) || is_enforcing {
                 self.attach_found(host, tree, number, tick, &mut events.findings);
             }
@@ -79,7 +79,6 @@ impl Backends {
         events
     }
 
-    /// Searches on for cgroups that match patterns.
     pub(crate) fn discover<K: KernFs>(&mut self, host: &mut HostAccess<K>, tree: &Tree, tick: u64) {
         let places = &self.places[..tree.nodes().len()];
         let locations = || places.iter().map(|place| &place.location);
@@ -92,7 +91,6 @@ impl Backends {
         self.look_for_rest(host, tree, tick);
     }
 
-    /// Searches on for cgroups that no tenant claims.
     fn look_for_rest<K: KernFs>(&mut self, host: &mut HostAccess<K>, tree: &Tree, tick: u64) {
         let places = &self.places[..tree.nodes().len()];
         if !places.iter().any(|place| place.location.is_rest()) {
@@ -114,17 +112,15 @@ impl Backends {
         self.rest.claimed = Some(claimed);
     }
 
-    /// Whether the last pass over the cgroups of the agent's own is not complete.
     pub(crate) fn has_more_to_attach(&self) -> bool {
         self.pass.is_some()
     }
 
-    /// Whether the cgroup of this node is still to be opened in this pass.
     pub(crate) fn is_pending(&self, number: usize) -> bool {
         self.pass.is_some_and(|next| number >= next) && !self.is_present(number)
     }
 
-    /// Continues the pass with at most `nr_max` cgroups; returns the numbers of those that were opened.
+    /// Continues the pass with at most `nr_max` cgroups; returns the numbers of the opened ones.
     pub(crate) fn attach_more<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -133,7 +129,7 @@ impl Backends {
         nr_max: usize,
     ) -> Vec<usize> {
         let Some(first) = self.pass else { return Vec::new() };
-        // Groups come before what is in them.
+        // Groups come before their members.
         let is_missing = |number: &usize| {
             let place = &self.places[*number];
             place.location.is_below_root() && place.cgroup.is_none()
@@ -152,10 +148,7 @@ impl Backends {
         batch
     }
 
-    /// Opens the cgroup of this number, which the agent makes, where that is not done yet.
-    ///
-    /// # Errors
-    /// It cannot be made.
+    /// Opens, and makes if needed, the agent's own cgroup with this number.
     pub(crate) fn open_own<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -169,10 +162,6 @@ impl Backends {
         }
     }
 
-    /// Moves a process into the cgroup of this number, which is open.
-    ///
-    /// # Errors
-    /// The journal or the kernel refused.
     pub(crate) fn join<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -184,7 +173,7 @@ impl Backends {
         place.cgroup.as_ref().map_or(Ok(()), |cgroup| host.enforcer().claim(claim, cgroup))
     }
 
-    /// Takes the root again where it was removed: its lock went with it.
+    /// Takes the root again if it was removed: its lock went with it.
     fn retake_root<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -232,7 +221,7 @@ impl Backends {
                 let (path, is_tenant) = (path.clone(), !tree.is_ancestor(number));
                 match in_place::attach(host, place, &path, tree.name(number)) {
                     Ok(()) => self.note_found(path),
-                    // What is above a tenant that is missing need not be there.
+                    // The ancestors of a missing tenant may be missing.
                     Err(finding) => findings.extend(Some(finding).filter(|finding| {
                         is_tenant && !(may_be_missing && finding.code == Code::CgroupMissing)
                     })),
@@ -258,7 +247,7 @@ impl Backends {
         }
     }
 
-    /// Whether the policy does not require this cgroup to exist: it is above a tenant, or a member found by a pattern.
+    /// True if the policy does not require this cgroup: it is above a tenant, or a member found by a pattern.
     pub(super) fn may_be_missing(&self, tree: &Tree, number: usize) -> bool {
         let Some(tenant) = tree.node_number(number) else { return true };
         match (&self.places[tenant].location, &self.places[number].location) {
@@ -270,7 +259,7 @@ impl Backends {
         }
     }
 
-    /// A tenant may be missing because the group above it went, which is not sampled.
+    /// Gives up groups that went away with the tenants in them; groups are not sampled.
     fn lose_groups_of_missing<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -302,7 +291,6 @@ impl Backends {
         }
     }
 
-    /// Gives up the cgroup of a node, and says why.
     pub(super) fn lose<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -315,7 +303,6 @@ impl Backends {
         events.losses.push(self.give_up(host, number));
     }
 
-    /// Closes the cgroup of a node, so that the next tick opens it anew.
     pub(super) fn give_up<K: KernFs>(&mut self, host: &mut HostAccess<K>, number: usize) -> Loss {
         self.places[number].close(&mut host.kernel);
         self.systemd.lose(number);

@@ -1,12 +1,13 @@
-//! Where the cgroups of all nodes are, behind one set of verbs.
+//! The cgroups of all nodes, behind one set of operations.
 //!
-//! **Terms.** A *place* is the cgroup of one node, by the node's number in the tree. Its *location* says who
-//! owns it: the agent itself (direct), or systemd. The verbs are the same for both: [`Backends::attach`]
-//! opens (and makes) what is missing, [`Backends::sample`] and [`Backends::observe`] read,
-//! [`Backends::apply`] writes or asks systemd, `release` restores. The result of an order to systemd is
-//! available in a later tick ([`Backends::arrivals`]).
+//! **Terms.** A *place* is the cgroup of one node, by the node's number in the tree. Its *location* tells the
+//! owner: the agent itself (direct), or systemd.
 //!
-//! This file holds the state of the places across reloads. The verbs are in `attach`, `read` and `write`.
+//! **Operations** are the same for both. [`Backends::attach`] makes and opens missing cgroups;
+//! [`Backends::sample`] and [`Backends::observe`] read; [`Backends::apply`] writes or orders from systemd;
+//! `release` restores. The result of an order to systemd is available in a later tick ([`Backends::arrivals`]).
+//!
+//! This file holds the state of the places across reloads. The operations are in `attach`, `read` and `write`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -38,15 +39,13 @@ use tenantd_host::systemd::UnitManager;
 use tenantd_host::systemd::slice_name::TOP;
 use tenantd_policy::rest::Claimed;
 
-/// A node whose cgroup went away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
     pub(crate) number: usize,
-    /// Whether a foreign value there outlives the cgroup: systemd sets it again.
+    /// True if a foreign value outlives the cgroup, because systemd sets it again.
     pub(crate) keeps_left: bool,
 }
 
-/// What happened to the places while a verb was carried out.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     pub(crate) findings: Vec<Finding>,
@@ -54,41 +53,30 @@ pub(crate) struct Events {
     pub(crate) outcomes: Vec<Outcome>,
 }
 
-/// The cgroups of all nodes.
 #[derive(Debug)]
 pub(crate) struct Backends {
     pub(super) places: Vec<Place>,
-    /// Where the pass that opens cgroups of the agent's own goes on; `None` when it is complete.
+    /// Number at which the pass over the agent's own cgroups continues; `None` when it is complete.
     pub(super) pass: Option<usize>,
-    /// Why cgroups of the agent's own could not be opened, by number.
     pub(super) unattached: BTreeMap<usize, Finding>,
     pub(super) systemd: Systemd,
     pub(super) members: Members,
-    /// What no tenant claims.
     pub(super) rest: Rest,
-    /// What templates found.
     pub(super) finds: Finds,
-    /// The cgroups in place that were found, from the mount.
     found: BTreeSet<String>,
-    /// Whether one of them was found that was not before.
     has_moved: bool,
     pub(super) claim_rules: ClaimRules,
-    /// The root of the direct ones, while it is taken.
     pub(super) root: Option<DirId>,
     pub(super) inventory: CpuInventory,
     pub(super) search: Search,
-    /// What an observer leaves where it is, and claims.
     pub(super) unmoved: Unmoved,
-    /// What the last tick decided and did not write.
     pub(super) backlog: Backlog,
-    /// Whether processes are still to be moved into cpusets.
     pub(super) has_unjoined: bool,
-    /// The limits above the direct ones, as they were when they were read last.
+    /// Limits above the direct cgroups, at the last reading.
     pub(super) above: AncestorBounds,
 }
 
 impl Backends {
-    /// The places of `tree`; nothing is opened yet. `locations` are those of the policy's nodes.
     pub(crate) fn new(
         kernel: &impl KernFs,
         tree: &Tree,
@@ -118,20 +106,15 @@ impl Backends {
         }
     }
 
-    // --- what is known ---
-
-    /// The locations of the policy's nodes.
     pub(crate) fn locations(&self, tree: &Tree) -> Vec<Location> {
         let places = &self.places[..tree.nodes().len()];
         places.iter().map(|place| place.location.clone()).collect()
     }
 
-    /// Whether any cgroup is made by the agent.
     pub(crate) fn has_direct(&self) -> bool {
         self.places.iter().any(|place| place.location.is_made())
     }
 
-    /// Who owns the cgroups, as text.
     pub(crate) fn owners(&self) -> &'static str {
         let has_units = self.places.iter().any(|place| place.location.is_of_systemd());
         match (self.has_direct(), has_units) {
@@ -141,27 +124,23 @@ impl Backends {
         }
     }
 
-    /// Whether any cgroup is steered for this node.
     pub(crate) fn is_governed(&self, number: usize) -> bool {
         self.places[number].location.is_governed()
     }
 
-    /// Whether its cgroup is open.
     pub(crate) fn is_present(&self, number: usize) -> bool {
         self.places[number].cgroup.is_some()
     }
 
-    /// Whether it is in the tree that holds the files of `knob`.
     pub(crate) fn has<K>(&self, host: &HostAccess<K>, number: usize, knob: Knob) -> bool {
         self.places[number].has(&host.layout, knob)
     }
 
-    /// Files that its cgroup should have and has not; empty where it is not open.
     pub(crate) fn missing_files(&self, number: usize) -> &[KernError] {
         self.places[number].cgroup.as_ref().map_or(&[], |cgroup| cgroup.missing())
     }
 
-    /// Which of these are divided in trees that its cgroup is not in; none where it is not open.
+    /// Subset of `knobs` whose trees do not contain its open cgroup.
     pub(crate) fn lacks<K>(
         &self,
         host: &HostAccess<K>,
@@ -175,8 +154,8 @@ impl Backends {
         facets.filter(|facet| host.layout.tree(*facet).is_some()).collect()
     }
 
-    /// The directory of its cgroup in the tree that has the files of `facet`; `None` where it has none, or
-    /// where it is not found yet.
+    /// Directory of its cgroup in the tree with the files of `facet`; `None` if it has none, or is not found
+    /// yet.
     pub(crate) fn dir_of<K>(
         &self,
         host: &HostAccess<K>,
@@ -188,7 +167,8 @@ impl Backends {
         self.dir_into(host, tree, (number, facet), &mut dir).then_some(dir)
     }
 
-    /// The same into `dir`, which whoever asks for a thousand of them makes once; false where there is none.
+    /// Like [`Backends::dir_of`], but writes into a reusable buffer, for callers with a thousand nodes; false
+    /// if there is none.
     pub(crate) fn dir_into<K>(
         &self,
         host: &HostAccess<K>,
@@ -211,7 +191,7 @@ impl Backends {
         };
         dir.clone_from(above);
         if let Some(below) = below.map(|below| below.trim_start_matches('/')) {
-            // Names of the agent's own cgroups are written as they are; those of others may be escaped.
+            // Names of the agent's own cgroups are plain; those of others may be escaped.
             match above == &trees.mount && below.contains('\\') {
                 true => dir.push(path_of(below)),
                 false => dir.push(below),
@@ -220,7 +200,7 @@ impl Backends {
         below.is_some()
     }
 
-    /// The directories of its cgroup, one in each tree; none where it has none, or where it is not found yet.
+    /// Directories of its cgroup, one in each tree; empty if it has none, or is not found yet.
     pub(super) fn dirs_of<K>(
         &self,
         host: &HostAccess<K>,
@@ -231,21 +211,21 @@ impl Backends {
         facets.filter_map(|facet| self.dir_of(host, tree, number, *facet)).collect()
     }
 
-    /// The cgroup of a node that the agent did not make, from the mount; the name of its unit while that is not
+    /// Cgroup of a node that the agent did not make, below the mount; the name of its unit while it is not
     /// found.
     pub(crate) fn home_outside(&self, number: usize) -> Option<&str> {
         let in_place = self.places[number].location.in_place();
         in_place.or_else(|| self.systemd.cgroup(number)).or_else(|| self.systemd.name(number))
     }
 
-    /// Whether the parent of this node's cgroup has to be protected outside of the agent: the agent's own
-    /// groups are protected by what is below them, and so is the slice of all tenants.
+    /// True if others must protect the parent of this node's cgroup. The agent's own groups, and the slice of
+    /// all tenants, are protected by the nodes below them.
     pub(crate) fn needs_protection_above(&self, tree: &Tree, number: usize) -> bool {
         match self.places[number].location {
             Location::Direct => tree.nodes()[number].parent.is_none(),
             Location::Made(_) => true,
             Location::Slice(_) | Location::Above(_) | Location::AboveInPlace(_) => false,
-            // Nothing is above one that is missing.
+            // A missing cgroup has no parent.
             Location::InPlace(_) => self.is_present(number),
             Location::Unit(_) | Location::Members(_) | Location::Nowhere | Location::Unknown(_) => {
                 true
@@ -253,14 +233,11 @@ impl Backends {
         }
     }
 
-    /// A tick begins.
     pub(crate) fn begin_tick(&mut self, now: Duration) {
         self.systemd.time = now;
     }
 
-    // --- across reloads and changes of mode ---
-
-    /// Closes every cgroup, so that the next tick makes and opens what is needed by then.
+    /// Closes every cgroup, so that the next tick makes and opens those needed by then.
     pub(crate) fn close_all(&mut self, kernel: &mut impl KernFs) {
         self.places.iter_mut().for_each(|place| place.close(kernel));
         self.pass = Some(0);
@@ -268,7 +245,6 @@ impl Backends {
         (self.backlog, self.has_unjoined) = (Backlog::default(), false);
     }
 
-    /// Forgets the state of all units.
     pub(crate) fn restart_units(&mut self, kernel: &impl KernFs) {
         self.members.miss_answers();
         self.systemd.restart(kernel, &self.places);
@@ -280,7 +256,7 @@ impl Backends {
         self.systemd.take_manager()
     }
 
-    /// Takes another tree: the node `n` is `kept[n]` from now on, and keeps its cgroup.
+    /// Takes another tree: node `n` becomes `kept[n]` and keeps its cgroup.
     pub(crate) fn take_tree(
         &mut self,
         kernel: &mut impl KernFs,
@@ -296,7 +272,7 @@ impl Backends {
         self.has_unjoined = false;
     }
 
-    /// The same where only what templates found has changed: what is known of processes stays.
+    /// Like [`Backends::take_tree`] if only the finds of templates changed: the state of processes stays.
     pub(crate) fn take_nodes(
         &mut self,
         kernel: &mut impl KernFs,
@@ -331,7 +307,7 @@ impl Backends {
         for (mut place, new) in old.into_iter().zip(kept) {
             match new {
                 Some(new) => {
-                    // Where members come from may be written differently now.
+                    // The sources of the members may be different in the new policy.
                     place.location = self.places[*new].location.clone();
                     self.places[*new] = place;
                 }
@@ -347,16 +323,13 @@ impl Backends {
         self.found.retain(|path| in_place.contains(path.as_str()));
     }
 
-    /// Where the cgroup is into which processes of this node are moved.
+    /// Number of the cgroup into which processes of this node are moved.
     pub(crate) fn own(&self, tree: &Tree, node: usize) -> Option<usize> {
         let is_own = |number: &usize| self.places[*number].location.is_below_root();
         tree.cgroups_of(node).find(is_own)
     }
 
-    // --- what is above ---
-
-    /// The members of tenants at these locations, as far as they are known. What is above others in the tree `before`
-    /// stays above them.
+    /// Known members of tenants at these locations. Ancestors of others in the tree `before` stay.
     pub(crate) fn members_at(
         &self,
         locations: &[Location],
@@ -372,14 +345,13 @@ impl Backends {
         members
     }
 
-    /// Whether this is a part of the rest that was not handed to it.
+    /// True if this is a part of the rest that was not attached to it.
     pub(crate) fn is_rest(&self, tree: &Tree, number: usize) -> bool {
         let tenant = tree.node_number(number).map(|tenant| &self.places[tenant].location);
         tenant.is_some_and(Location::is_rest)
             && tree.members().all(|(other, member)| other != number || !member.is_attached)
     }
 
-    /// What tenants at these locations and members claim.
     pub(super) fn claimed(
         &self,
         locations: &[Location],
@@ -389,7 +361,7 @@ impl Backends {
         rest::claimed(locations, members, |unit| self.systemd.home_of(unit), before)
     }
 
-    /// The cgroup of a node outside the root, where it is or was last, from the mount.
+    /// Present or last cgroup of a node outside the root, below the mount.
     pub(crate) fn cgroup_of(&self, location: &Location) -> Option<String> {
         let found = match location.in_place() {
             Some(path) => self.found.get(path).map(String::as_str),
@@ -398,12 +370,11 @@ impl Backends {
         found.map(str::to_string)
     }
 
-    /// Notes that a cgroup in place was found.
     pub(super) fn note_found(&mut self, path: String) {
         self.has_moved |= self.found.insert(path);
     }
 
-    /// Whether members came or went since the last call, or cgroups were found.
+    /// True if members came or went, or cgroups were found, since the last call.
     pub(crate) fn has_grown(&mut self) -> bool {
         if self.systemd.has_moved {
             self.members.note_homes(|unit| self.systemd.home_of(unit));
@@ -413,9 +384,9 @@ impl Backends {
         std::mem::take(&mut self.systemd.has_moved) || has_members || has_moved
     }
 
-    /// The tree with the members that are known, and with the ancestors of cgroups that were
-    /// found, where it is another one; and for each number the new one of its cgroup. `locations` are those of the
-    /// nodes from now on. To be taken with [`Backends::take_grown`].
+    /// Returns the tree with the known members and the ancestors of found cgroups if it differs from `tree`,
+    /// with a map of old numbers to new ones. `locations` become those of the nodes. To be taken with
+    /// [`Backends::take_grown`].
     pub(crate) fn grown<K: KernFs>(
         &self,
         host: &HostAccess<K>,
@@ -438,8 +409,6 @@ impl Backends {
         Some((grown, kept))
     }
 
-    /// Takes a tree of the same policy, with its nodes at these locations: the number `n` is `kept[n]` from now on, and
-    /// keeps its cgroup.
     pub(crate) fn take_grown(
         &mut self,
         kernel: &mut impl KernFs,
@@ -449,7 +418,7 @@ impl Backends {
     ) {
         let nr_nodes = tree.nodes().len();
         self.replace(kernel, tree, locations, kept);
-        // Members have other numbers now.
+        // Members have new numbers now.
         self.unattached.retain(|number, _| *number < nr_nodes);
         let is_missing = |place: &Place| place.location.is_below_root() && place.cgroup.is_none();
         let is_new = self.places[nr_nodes..].iter().any(is_missing);
@@ -457,35 +426,28 @@ impl Backends {
         self.pass = next.map(|next| next.min(nr_nodes));
     }
 
-    /// Processes that could not be claimed, or that are claimed by owner and stay where they are.
     pub(crate) fn claim_findings(&self) -> impl Iterator<Item = &Finding> {
         self.search.findings()
     }
 
-    /// What the last search found outside of the tenants that claim it.
+    /// Processes outside of the tenants that claim them, in the last search.
     pub(crate) fn moves(&self, tree: &Tree) -> Vec<MoveStatus> {
         self.search.moves(tree.nodes())
     }
 
-    /// How many processes were moved since the agent started.
     pub(crate) fn nr_moves(&self) -> u64 {
         self.search.nr_moves
     }
 
-    /// How many parts of the processes were not searched yet since the agent started, or changed its rules or
-    /// mode, or are not searched to their end.
+    /// Parts of the process list not yet fully searched since the agent started, or changed its rules or mode.
     pub(crate) fn nr_owed_searches(&self) -> usize {
         self.search.owed()
     }
 
-    // --- the root ---
-
-    /// Whether the root is taken.
     pub(crate) fn has_root(&self) -> bool {
         self.root.is_some()
     }
 
-    /// Notes that the root is taken.
     pub(crate) fn hold_root(&mut self, root: DirId) {
         self.root = Some(root);
     }
@@ -497,7 +459,6 @@ impl Backends {
         }
     }
 
-    /// The rules by which processes are moved.
     pub(crate) fn claim_rules(&self) -> &[ClaimRule] {
         self.claim_rules.all()
     }
@@ -506,7 +467,7 @@ impl Backends {
 fn places(tree: &Tree, locations: &[Location]) -> Vec<Place> {
     let nodes = locations.iter().cloned().map(Place::new);
     let has_slices = ancestry::has_slices(locations);
-    // That of all tenants is started with them.
+    // The slice of all tenants is started with them.
     let location = |above: &Ancestor| match above.is_unit {
         true if has_slices && above.name == TOP => Location::Slice(above.name.clone()),
         true => Location::Above(above.name.clone()),

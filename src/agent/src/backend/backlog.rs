@@ -1,26 +1,24 @@
-//! Values that were decided and are not written yet.
+//! Decided values that are not written yet.
 //!
-//! To write the values of a thousand tenants takes longer than a tick may take. So a tick carries out the first of
-//! its actions, and the others follow between two ticks, in the order of the plan: what grows before what shrinks,
-//! parents before children. The next tick plans anew from what the files hold; what is still to be written then is
-//! part of its plan.
+//! Writing the values of a thousand tenants takes longer than a tick may take. A tick executes the first of its
+//! actions, and the others follow between two ticks in the order of the plan: growing before shrinking, parents
+//! before children. The next tick plans again from the values in the files, which includes everything still
+//! unwritten.
 
 use std::collections::VecDeque;
 
 use tenantd_control::plan::Action;
 
-/// The actions of the last tick that are still to be carried out.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     actions: VecDeque<Action>,
-    /// How many ticks in a row found some left.
     nr_behind: u32,
 }
 
 impl Backlog {
-    /// Takes the actions of another tick, and returns how many of them it carries out itself: `nr_max`, and twice as
-    /// many for each tick in a row that found some left. Where no time is left between two ticks, the last of a plan
-    /// would otherwise never be written.
+    /// Takes the actions of a new tick, and returns how many of them the tick itself executes: `nr_max`,
+    /// doubled for each consecutive tick that found some left. Otherwise the end of a plan would never be
+    /// written without time between ticks.
     pub(super) fn replace(&mut self, actions: VecDeque<Action>, nr_max: usize) -> usize {
         self.nr_behind = if self.is_empty() { 0 } else { self.nr_behind + 1 };
         self.actions = actions;
@@ -31,12 +29,11 @@ impl Backlog {
         self.actions.is_empty()
     }
 
-    /// In the order in which they are carried out.
+    /// In order of execution.
     pub(super) fn actions(&self) -> impl Iterator<Item = &Action> {
         self.actions.iter()
     }
 
-    /// The next actions, at most `nr_max` of them.
     pub(super) fn take(&mut self, nr_max: usize) -> Vec<Action> {
         let nr = nr_max.min(self.actions.len());
         self.actions.drain(..nr).collect()

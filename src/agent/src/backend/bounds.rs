@@ -1,5 +1,4 @@
-//! The limits above the tenants that the agent makes: quotas and memory limits of their root and of what is
-//! above it.
+//! Limits above the tenants that the agent makes: quotas and memory limits of their root and its ancestors.
 
 use std::path::Path;
 
@@ -11,8 +10,8 @@ use tenantd_core::units::Limit;
 use tenantd_host::cgroup;
 use tenantd_host::kernfs::KernFs;
 
-/// The least of all limits of the root and of each cgroup above it. An unreadable limit counts as no limit:
-/// the top of a hierarchy has no such files.
+/// Least of all limits of the root and its ancestors. An unreadable limit counts as none: the top has no such
+/// files.
 pub(super) fn read<K: KernFs>(host: &mut HostAccess<K>) -> AncestorBounds {
     let mut bounds = AncestorBounds::default();
     for knob in Resource::ALL.map(Knob::limit) {
@@ -26,7 +25,6 @@ pub(super) fn read<K: KernFs>(host: &mut HostAccess<K>) -> AncestorBounds {
     bounds
 }
 
-/// The limit of one cgroup in the tree of `knob`, where it has one.
 pub(crate) fn limit_at<K: KernFs>(
     host: &mut HostAccess<K>,
     path: &Path,

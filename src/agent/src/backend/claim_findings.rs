@@ -7,10 +7,8 @@ use tenantd_control::tree::TreeNode;
 use tenantd_core::kernel_text::text_of_path;
 use tenantd_host::claiming::{Stay, StayPlace};
 
-/// Places of one tenant that are named in findings; the rest is counted.
 pub(super) const PLACES_MAX: usize = 16;
 
-/// The finding on processes that are claimed by owner and stay where they are.
 pub(super) fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for stays in stays.chunk_by(|a, b| a.node == b.node) {
@@ -48,7 +46,6 @@ pub(super) fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
     findings
 }
 
-/// The first of these cgroups, as text, and how many more there are.
 pub(super) fn named<P: AsRef<Path>>(cgroups: impl ExactSizeIterator<Item = P>) -> String {
     let rest = cgroups.len().saturating_sub(PLACES_MAX);
     let first = cgroups.take(PLACES_MAX).map(|path| text_of_path(path.as_ref()));
@@ -56,7 +53,6 @@ pub(super) fn named<P: AsRef<Path>>(cgroups: impl ExactSizeIterator<Item = P>) -
     first.chain(rest).collect::<Vec<_>>().join(", ")
 }
 
-/// A number with its noun.
 pub(super) fn counted(number: usize, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }

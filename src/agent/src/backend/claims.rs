@@ -1,9 +1,10 @@
-//! From the policy's `match` to rules that know users and groups by number.
+//! The policy's `match` as rules with users and groups by number, and the search for the processes that they
+//! claim.
 //!
-//! **Search.** To read where thousands of processes are takes tens of milliseconds, so they are searched in
-//! [`PARTS`] parts by their numbers, one part in each tick: a new process is claimed within that many ticks. Those
-//! that are in tenants already are looked at [`PARTS`] times less often. After a start and a reload all parts are
-//! *owed*; the service searches them between two ticks. A part in which many are to be moved is interrupted.
+//! **Search.** Reading the cgroups of thousands of processes takes tens of milliseconds. So each tick searches
+//! one of [`PARTS`] parts of them, by pid: a new process is claimed within that many ticks. Processes already
+//! in tenants are checked [`PARTS`] times less often. After a start and a reload all parts are *owed*; the
+//! service searches them between two ticks. A part with many processes to move is interrupted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -27,24 +28,22 @@ pub fn rules(policy: &Policy) -> Vec<ClaimRule> {
     rules_of(policy, &numbers(policy, &Accounts::default()))
 }
 
-/// The numbers of all accounts that `policy` matches and that are known now.
+/// Numbers of all accounts that `policy` matches, if they are known now.
 pub fn numbers(policy: &Policy, accounts: &Accounts) -> Numbers {
     let user = |name: &str| meaning(name, |name| accounts.user(name, Need::Policy)).known();
     let group = |name: &str| meaning(name, |name| accounts.group(name, Need::Policy)).known();
     Numbers::of(policy, user, group)
 }
 
-/// Resolves every `match` of `policy` with these numbers: a rule for each tenant that claims processes, or keeps those of
-/// a cgroup in place, in the order of the policy.
+/// Resolves every `match` of `policy` with these numbers. Returns, in the order of the policy, a rule for each
+/// tenant that claims processes or keeps those of a cgroup in place.
 pub fn rules_of(policy: &Policy, numbers: &Numbers) -> Vec<ClaimRule> {
     let locations = location::locations(policy, numbers, UserSlices::Unknown);
     let mut rules = Vec::new();
-    // Leaves are in the order of the nodes.
     let nodes = tree::flatten(policy);
     let leaves = nodes.iter().enumerate().filter(|(_, node)| node.is_leaf);
     for ((node, _), (_, tenant)) in leaves.zip(policy.leaves()) {
-        // Nothing is moved into cgroups that systemd owns; processes of a user outside the slice are
-        // reported.
+        // Nothing is moved into cgroups that systemd owns; processes of a user outside the slice are reported.
         let is_meant = match &locations[node] {
             Location::Direct | Location::InPlace(_) => true,
             Location::Unit(_) | Location::Members(_) => {
@@ -64,15 +63,15 @@ pub fn rules_of(policy: &Policy, numbers: &Numbers) -> Vec<ClaimRule> {
             rules.push(resolve(tenant, node, numbers));
         }
     }
-    // They only keep others from moving what is in them.
+    // Rules in place only keep other rules from moving their processes.
     if rules.iter().all(|rule: &ClaimRule| rule.is_in_place) {
         rules.clear();
     }
     rules
 }
 
-/// The rules of an expanded policy: those of the policy it was expanded from, and one for each user that was found.
-/// `origins` are the numbers of its nodes in that policy.
+/// Rules of an expanded policy: those of its original policy, and one for each found user. `origins` are the
+/// numbers of its nodes in the original policy.
 pub(crate) fn expanded(
     rules: &[ClaimRule],
     policy: &Policy,
@@ -97,7 +96,7 @@ pub(crate) fn expanded(
             all.push(ClaimRule { node, uids, moves, ..ClaimRule::default() });
         }
     }
-    // Where the rest is units, none of its processes is moved.
+    // If the rest consists of units, its processes are not moved.
     all.retain(|rule| rule.rest_beside.is_none() || locations[rule.node].is_made());
     all.sort_by_key(|rule| rule.node);
     settle(&mut all, locations);
@@ -109,7 +108,6 @@ fn claims(tenant: &Tenant) -> bool {
     !(matches.cgroups.is_empty() && matches.users.is_empty() && matches.groups.is_empty())
 }
 
-/// The rule of one tenant. Names without a number are reported by the agent.
 fn resolve(tenant: &Tenant, node: usize, known: &Numbers) -> ClaimRule {
     let cgroups = tenant.matches.cgroups.clone();
     if !tenant.matches.in_place().is_empty() {
@@ -121,63 +119,46 @@ fn resolve(tenant: &Tenant, node: usize, known: &Numbers) -> ClaimRule {
     ClaimRule { node, cgroups, uids, gids, moves, ..ClaimRule::default() }
 }
 
-/// Adds to each rule the units of its tenant, where it has any on this host.
 fn settle(rules: &mut [ClaimRule], locations: &[Location]) {
     for rule in rules {
         rule.homes = locations[rule.node].homes();
     }
 }
 
-/// The parts in which all processes are searched.
 const PARTS: usize = 5;
-/// New processes that are looked at in one tick, beside those of its part.
+/// Most new processes checked in one tick, beside those of its part.
 const NEW_MAX: usize = 256;
 
-/// The search for processes that the policy assigns to tenants.
 #[derive(Debug)]
 pub(super) struct Search {
-    /// The part that is searched next.
     next: usize,
-    /// Which of the settled processes are looked at with it.
+    /// Selects the settled processes to check with the next part.
     turn: usize,
-    /// How many parts were not searched yet under the rules in force.
     owed: usize,
-    /// The part that was interrupted.
     part: Option<Part>,
-    /// Processes that were in tenants when they were looked at last, in ascending order of their numbers.
+    /// Processes found in tenants at the last check, in ascending order of pid.
     settled: Vec<u32>,
-    /// All processes when a part began last, where users are looked for.
+    /// All processes at the last begin of a part, if users are looked for.
     known: Vec<u32>,
-    /// Users whose processes were looked at since this was last asked.
+    /// Users whose processes were checked since the last [`Search::take_users`].
     users: BTreeSet<u32>,
-    /// Processes of users without a tenant, among them, by user.
+    /// Processes of users without a tenant, by user.
     strangers: BTreeMap<u32, Vec<u32>>,
-    /// Processes that are looked at with the next part.
     urgent: BTreeSet<u32>,
-    /// What went wrong in each part.
     failures: [Vec<Finding>; PARTS],
-    /// What was found in each part.
     found: [Found; PARTS],
-    /// The same, described.
     described: Vec<Finding>,
-    /// How many processes were moved since the agent started.
     pub(super) nr_moves: u64,
-    /// With more records of moved processes than this, those that ended are dropped.
+    /// Number of records of moved processes above which those of ended processes are dropped.
     pub(super) forget_at: usize,
 }
 
-/// A part of all processes while it is searched.
 #[derive(Debug, Default)]
 pub(super) struct Part {
-    /// All processes when it began, in ascending order of their numbers.
     pub(super) known: Vec<u32>,
-    /// Those of the part that are still to be looked at.
     pub(super) left: std::vec::IntoIter<u32>,
-    /// What went wrong so far.
     pub(super) failures: Vec<Finding>,
-    /// What was found so far.
     pub(super) found: Found,
-    /// The processes that were moved.
     pub(super) moved: Origins,
 }
 
@@ -204,13 +185,12 @@ impl Default for Search {
 }
 
 impl Search {
-    /// Begins anew, with other rules or in another mode.
     pub(super) fn restart(&mut self) {
         let (nr_moves, forget_at) = (self.nr_moves, self.forget_at);
         *self = Search { nr_moves, forget_at, ..Search::default() };
     }
 
-    /// The node `n` is `kept[n]` from now on.
+    /// Node `n` becomes `kept[n]`.
     pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
         let parts = self.part.iter_mut();
         for found in self.found.iter_mut().chain(parts.map(|part| &mut part.found)) {
@@ -221,13 +201,12 @@ impl Search {
         }
     }
 
-    /// How many parts were not searched yet under the rules in force, or not to their end.
     pub(super) fn owed(&self) -> usize {
         self.owed.max(usize::from(self.part.is_some()))
     }
 
-    /// The next part of the processes `all`, in ascending order, without the agent's `own`. Where users are looked
-    /// for, new processes are in every part: a user is found by the first.
+    /// Returns the next part of `all` (in ascending order), without the agent's `own` process. If users are
+    /// looked for, every part contains all new processes: a user is found by the first process.
     pub(super) fn begin_part(&mut self, own: u32, all: Vec<u32>, finds_users: bool) -> Part {
         let mut urgent = std::mem::take(&mut self.urgent);
         if finds_users {
@@ -251,12 +230,10 @@ impl Search {
         Part { known: all, left: left.into_iter(), ..Part::default() }
     }
 
-    /// Whether process `pid` is of the part that is searched now.
     pub(super) fn is_of_part(&self, pid: u32) -> bool {
         pid as usize % PARTS == self.next
     }
 
-    /// Notes the users of processes that are in no tenant.
     pub(super) fn note_users(&mut self, users: &[(u32, Option<u32>)]) {
         for (uid, stranger) in users {
             self.users.insert(*uid);
@@ -266,35 +243,30 @@ impl Search {
         }
     }
 
-    /// The users whose processes were looked at since the last call.
     pub(super) fn take_users(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.users)
     }
 
-    /// Looks at processes again, with the next part, whose users have a tenant now.
+    /// Queues processes for the next part whose users have a tenant now.
     pub(super) fn look_again(&mut self, has_tenant: impl Fn(u32) -> bool) {
         let strangers = std::mem::take(&mut self.strangers).into_iter();
         self.urgent
             .extend(strangers.filter(|(uid, _)| has_tenant(*uid)).flat_map(|(_, pids)| pids));
     }
 
-    /// The part that was interrupted.
     pub(super) fn take_part(&mut self) -> Option<Part> {
         self.part.take()
     }
 
-    /// Keeps a part for the next call.
     pub(super) fn interrupt(&mut self, part: Part) {
         self.part = Some(part);
     }
 
-    /// Notes processes that are in tenants.
     pub(super) fn settle(&mut self, inside: &[u32]) {
         self.settled.extend(inside);
         self.settled.sort_unstable();
     }
 
-    /// Counts the processes that were moved in a part, and logs where they came from.
     pub(super) fn note_moves(&mut self, moved: &Origins, nodes: &[TreeNode]) {
         for (node, cgroups) in moved {
             let nr: usize = cgroups.values().sum();
@@ -310,7 +282,6 @@ impl Search {
         }
     }
 
-    /// What was found outside of the tenants that claim it.
     pub(super) fn moves(&self, nodes: &[TreeNode]) -> Vec<MoveStatus> {
         let mut all = Origins::new();
         for (node, cgroups) in self.found.iter().flat_map(|found| &found.origins) {
@@ -337,7 +308,6 @@ impl Search {
         moves
     }
 
-    /// Takes in the result of a part; `found` is `None` where it could not be read.
     pub(super) fn note(
         &mut self,
         failures: Vec<Finding>,
@@ -360,25 +330,23 @@ impl Search {
         self.owed = self.owed.saturating_sub(1);
     }
 
-    /// What went wrong, what is claimed by owner and stays where it is, and what leaves several cgroups for one.
+    /// Failures, processes that are claimed by owner and stay, and tenants whose processes come from several
+    /// cgroups.
     pub(super) fn findings(&self) -> impl Iterator<Item = &Finding> {
         self.failures.iter().flatten().chain(&self.described)
     }
 }
 
-/// What one part of the search found.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Found {
-    /// What is claimed by owner and stays where it is.
     stays: Vec<Stay>,
-    /// The cgroups from which processes are moved.
     origins: Origins,
-    /// Whether they are moved, or only would be.
+    /// False if an observer only would move them.
     pub(super) is_enforcing: bool,
 }
 
 impl Found {
-    /// Adds what `claims` come to; `tree` is the one whose cgroups are named.
+    /// Adds `claims`, naming cgroups by their path in tree number `tree`.
     pub(super) fn add(&mut self, claims: &Claims, tree: usize) {
         for claim in claims.moves.iter().filter(|claim| !claim.is_split) {
             note_origin(&mut self.origins, claim, tree);
@@ -405,15 +373,12 @@ fn renumbered(origins: Origins, kept: &[Option<usize>]) -> Origins {
     origins.filter_map(|(node, cgroups)| Some((kept[node]?, cgroups))).collect()
 }
 
-/// How many processes come from each cgroup, by node.
 pub(super) type Origins = BTreeMap<usize, BTreeMap<PathBuf, usize>>;
 
-/// Notes where a process comes from in one of the trees.
 pub(super) fn note_origin(origins: &mut Origins, claim: &Claim, tree: usize) {
     *origins.entry(claim.node).or_default().entry(claim.from[tree].clone()).or_default() += 1;
 }
 
-/// The parts together, by node and place.
 fn sum<'a>(parts: impl Iterator<Item = &'a Stay>) -> Vec<Stay> {
     let mut all: Vec<Stay> = parts.cloned().collect();
     all.sort_by(|a, b| (a.node, &a.place).cmp(&(b.node, &b.place)));
@@ -427,7 +392,7 @@ fn sum<'a>(parts: impl Iterator<Item = &'a Stay>) -> Vec<Stay> {
     all
 }
 
-/// The findings on tenants whose processes come from several cgroups: in the tenant's they are in one.
+/// Findings on tenants whose processes come from several cgroups: in the tenant they share one.
 fn flattened(found: &[Found], nodes: &[TreeNode]) -> Vec<Finding> {
     let mut cgroups: BTreeMap<usize, BTreeSet<&Path>> = BTreeMap::new();
     for (node, origins) in found.iter().flat_map(|found| &found.origins) {

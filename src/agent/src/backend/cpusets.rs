@@ -1,8 +1,8 @@
-//! The CPUs of the machine, and what it takes to join a cpuset.
+//! CPUs of the machine, and moves into cpusets.
 //!
-//! The topology is read once, and again when the CPUs that are online or allowed change. On a legacy host a
-//! cpuset is a tree of its own: a new cgroup there has no CPU and no memory node until they are set, and a
-//! process that was put into its tenant's other cgroups has to be moved into the cpuset as well.
+//! The topology is read once, and again when the set of online or allowed CPUs changes. In cgroup v1 the
+//! cpusets are a tree of their own: a new cpuset has no CPU and no memory node until they are written, and a
+//! process in its tenant's other cgroups must be moved into the cpuset as well.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -17,22 +17,17 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_host::process;
 use tenantd_host::topology::{self, ReadTopologyError};
 
-/// Where the machine's topology is read.
 const SYSFS: &str = "/sys";
 
-/// The CPUs that were there when the topology was read last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CpuInventory {
     online: Option<CpuSet>,
-    /// Those that the root of the tenants may use, where it is restricted.
+    /// CPUs allowed in the root of the tenants, if restricted.
     allowed: Option<CpuSet>,
 }
 
 impl CpuInventory {
-    /// Reads the topology, where the CPUs that are online or allowed are not those that are known.
-    ///
-    /// # Errors
-    /// They cannot be read.
+    /// Reads the topology if the set of online or allowed CPUs has changed.
     pub(super) fn refresh<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -49,7 +44,7 @@ impl CpuInventory {
     }
 }
 
-/// The CPUs that the root of the tenants may use; `None` where it has nothing to restrict.
+/// CPUs allowed in the root of the tenants; `None` if it cannot restrict any.
 fn allowed_in_root<K: KernFs>(host: &mut HostAccess<K>) -> Option<CpuSet> {
     let root = &host.layout.trees[host.layout.tree(Facet::Cpuset)?].root;
     let dir = host.kernel.open_dir(root).ok()?;
@@ -58,15 +53,12 @@ fn allowed_in_root<K: KernFs>(host: &mut HostAccess<K>) -> Option<CpuSet> {
     allowed.ok().flatten().filter(|allowed| !allowed.is_empty())
 }
 
-/// Whether processes have to be moved into a cpuset separately.
 pub(super) fn needs_joining<K: KernFs>(host: &HostAccess<K>) -> bool {
     host.layout.dialect == Dialect::Legacy && host.pins
 }
 
-/// Moves the processes in the other cgroups of the tenant `path` into its cpuset, on a legacy host; returns how many.
-///
-/// # Errors
-/// The journal or the kernel refused.
+/// In cgroup v1, moves the processes in the other cgroups of tenant `name` into its cpuset; returns their
+/// number.
 pub(super) fn join<K: KernFs>(
     host: &mut HostAccess<K>,
     place: &mut Place,

@@ -1,9 +1,8 @@
 //! Cgroups that the agent makes below its root and writes itself.
 //!
-//! A cgroup that was removed reports on every open descriptor that it is gone, even where another was made in
-//! its place, and so do the files of a controller that was disabled and enabled again. In both cases the
-//! remedy is to close all descriptors and to open the cgroup anew at the next tick, making it where it is
-//! missing.
+//! After a cgroup was removed, every descriptor still open on it reports that it is gone, even if another was
+//! made in its place. So do the files of a controller that was disabled and enabled again. In both cases the
+//! agent closes all descriptors; the next tick opens the cgroup again and makes it if it is missing.
 
 use tracing::debug;
 
@@ -21,11 +20,9 @@ use tenantd_host::enforce::EnforceError;
 use tenantd_host::kernfs::{KernError, KernFs};
 use tenantd_host::process::{self, Claim};
 
-/// When this many processes have been moved, and then each time that their number has doubled, records of
-/// those that ended are dropped.
+/// Number of moved processes at which records of ended ones are dropped; doubled each time.
 const MOVED_MAX: usize = 1024;
 
-/// Opens the cgroup of the node or member called `name`; makes it where it is missing, if the agent enforces.
 pub(super) fn attach<K: KernFs>(
     host: &mut HostAccess<K>,
     place: &mut Place,
@@ -46,7 +43,7 @@ pub(super) fn attach<K: KernFs>(
     Ok(())
 }
 
-/// Writes the value of `action`; `None` where there is no file for it.
+/// Writes the value of `action`; `None` if there is no file for it.
 pub(super) fn apply<K: KernFs>(
     host: &mut HostAccess<K>,
     place: &Place,
@@ -63,8 +60,8 @@ pub(super) fn apply<K: KernFs>(
     Some(outcome)
 }
 
-/// Records what the files of `actions` hold, all of them in one write to disk. What is refused here is refused
-/// again, and reported, when the action is carried out.
+/// Journals the present values of the files of `actions`, all in one write to disk. A refusal here is repeated
+/// and reported when the action is carried out.
 pub(super) fn record<K: KernFs>(host: &mut HostAccess<K>, places: &[Place], actions: &[Action]) {
     let open =
         actions.iter().filter_map(|action| Some((action, places[action.node].cgroup.as_ref()?)));
@@ -73,12 +70,11 @@ pub(super) fn record<K: KernFs>(host: &mut HostAccess<K>, places: &[Place], acti
     }
 }
 
-/// How often processes that were started while others were moved are looked for: a child may be in some trees of
-/// its tenant only.
+/// Passes to find processes started during the moves: such a child may be in some trees of its tenant only.
 const PASSES: usize = 4;
 
-/// Searches one part of all processes for those that the policy assigns to a tenant, and moves them into its
-/// cgroup, with what they start meanwhile. Where there are more than `nr_max`, the next call continues.
+/// Searches one part of all processes for those that the policy assigns to a tenant, and moves them and their
+/// new children into its cgroup. With more than `nr_max`, the next call continues.
 pub(super) fn claim<K: KernFs>(
     host: &mut HostAccess<K>,
     places: &mut [Place],
@@ -106,8 +102,8 @@ pub(super) fn claim<K: KernFs>(
     search.note(part.failures, Some(part.found), nodes);
 }
 
-/// Searches one part of all processes for those that the policy assigns to a tenant. They stay where they are, and are
-/// measured there.
+/// Searches one part of all processes for those that the policy assigns to a tenant. An observer measures them
+/// where they are.
 pub(super) fn look_for<K: KernFs>(
     host: &mut HostAccess<K>,
     nodes: &[TreeNode],
@@ -124,7 +120,6 @@ pub(super) fn look_for<K: KernFs>(
     search.note(part.failures, Some(part.found), nodes);
 }
 
-/// The claims on what is left of a part, at most `nr_max`.
 fn find<K: KernFs>(
     host: &mut HostAccess<K>,
     rules: &ClaimRules,
@@ -147,8 +142,7 @@ fn find<K: KernFs>(
     claims
 }
 
-/// Begins the next part, with a list of all processes; drops records of processes that have ended where there are
-/// many.
+/// Begins the next part with a list of all processes; drops the records of ended processes if there are many.
 fn begin<K: KernFs>(
     host: &mut HostAccess<K>,
     rules: &ClaimRules,
@@ -166,13 +160,12 @@ fn begin<K: KernFs>(
         if let Err(error) = host.enforcer().forget_ended(&pids) {
             failures.push(Finding::of_host(Code::NotKept, error.to_string()));
         }
-        // Live processes are not checked again before there are twice as many.
+        // Live processes are not checked again until their number has doubled.
         search.forget_at = 2 * host.journal.nr_moved();
     }
     Ok(Part { failures, ..search.begin_part(own, pids, rules.finds_users.is_some()) })
 }
 
-/// Claims what was started while a part was searched.
 fn claim_children<K: KernFs>(
     host: &mut HostAccess<K>,
     places: &mut [Place],
@@ -197,7 +190,6 @@ fn claim_children<K: KernFs>(
     }
 }
 
-/// Moves the claimed processes of tenants whose cgroups are open.
 fn carry_out<K: KernFs>(
     host: &mut HostAccess<K>,
     places: &mut [Place],
@@ -221,7 +213,7 @@ fn carry_out<K: KernFs>(
     }
 }
 
-/// The number of the cgroup that the agent makes for a node, which is a member where the node has others as well.
+/// Number of the cgroup that the agent makes for a node: a member, if the node has others as well.
 fn own_place(places: &[Place], node: usize) -> usize {
     let made = match &places[node].location {
         Location::Members(sources) => sources.made.as_ref().map(|at| sources.location_of(at)),

@@ -1,17 +1,17 @@
-//! Which cgroups match patterns, as they come and go.
+//! Cgroups that match patterns, as they come and go.
 //!
-//! **Problem.** Containers, jobs and runners have cgroups of their own that start and end while the policy stays, and
-//! the owner of a delegated subtree may make thousands of them.
+//! **Problem.** Containers, jobs and runners have cgroups that start and end while the policy stays, and the
+//! owner of a delegated subtree may make thousands of them.
 //!
-//! **Rules.** For each directory in which patterns begin there is a *search*, from the part before the first wildcard
-//! downwards, the nearest first. What is below a match is part of it and is not searched. A tick lists
-//! [`LISTINGS_A_TICK`] cgroups at most, one of each search in turn, and takes in [`NEW_A_TICK`] new matches, so that no
-//! search waits for a large one. A search that has come to its end begins again in the next tick, and later where there
-//! are hundreds. Of one pattern [`MATCHES_MAX`] cgroups are members; later ones are counted. A match that has ended stays
-//! for [`LINGER_TICKS`], and goes with all others that have.
+//! **Algorithm.** Each directory in which patterns begin has a *search*, breadth first from the part before the
+//! first wildcard. Cgroups below a match are part of it and are not searched. A tick lists at most
+//! [`LISTINGS_A_TICK`] cgroups, one of each search in turn, and adds at most [`NEW_A_TICK`] matches, so that no
+//! search waits for a large one. A complete search starts again in the next tick, or later if there are
+//! hundreds of cgroups. At most [`MATCHES_MAX`] cgroups of one pattern are members; further ones are counted.
+//! An ended match stays for [`LINGER_TICKS`], and leaves together with all others that have ended.
 //!
-//! Names are compared as texts ([`tenantd_core::kernel_text`]): in a name that is not UTF-8 a `?` matches one character of an
-//! escape. On a legacy host a tenant is where CPU time is divided, so that hierarchy is searched.
+//! Names are compared as texts ([`tenantd_core::kernel_text`]): in a name that is not UTF-8 a `?` matches one
+//! character of an escape. In cgroup v1 the search uses the cpu hierarchy.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -24,33 +24,26 @@ use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_host::kernfs::{KernError, KernFs};
 use tenantd_policy::pattern;
 
-/// A member that has ended stays for so many ticks at least.
+/// Least ticks that an ended member stays.
 pub(super) const LINGER_TICKS: u64 = 30;
-/// Cgroups whose children are listed in one tick.
 const LISTINGS_A_TICK: usize = 64;
-/// Matches that are taken in, and so opened, in one tick.
 const NEW_A_TICK: usize = 64;
-/// Cgroups by whose number the ticks between two rounds grow.
+/// The pause between two rounds grows by one tick for this many cgroups.
 const CGROUPS_A_TICK: usize = 100;
-/// Matches of one pattern.
 const MATCHES_MAX: usize = 1000;
 
-/// The cgroups that match patterns.
 #[derive(Debug, Default)]
 pub(super) struct Discovery {
-    /// Of each pattern the members that were found, as units or by path, with the tick in which each was last seen.
+    /// Found members of each pattern, as units or by path, with the tick in which each was last seen.
     matches: BTreeMap<String, BTreeMap<String, u64>>,
     searches: Vec<Search>,
-    /// The search whose turn is next.
     turn: usize,
-    /// Whether the patterns are those in force.
     is_current: bool,
 }
 
-/// A pattern, and how far into it a path is.
+/// Index of a pattern, and its names reached so far by a path.
 type Reached = (usize, Vec<usize>);
 
-/// The search from one cgroup downwards.
 #[derive(Debug, Default)]
 struct Search {
     dir: String,
@@ -60,39 +53,33 @@ struct Search {
     /// Cgroups whose children are still to be listed, each with the patterns that may match below it.
     left: VecDeque<(String, Vec<Reached>)>,
     nr_listed: usize,
-    /// Whether matches were left for the next time.
     is_partial: bool,
     findings: Vec<(Code, String)>,
-    /// What the last time found.
     told: Vec<(Code, String)>,
 }
 
 #[derive(Debug)]
 struct Pattern {
     text: String,
-    /// By what its matches are known. Those of a template are its own, and are paths.
+    /// Key of the matches. Those of a template are separate, and are paths.
     key: String,
     is_template: bool,
-    /// Whether the agent writes the files of units too.
+    /// True if the agent writes the files of units too.
     is_direct: bool,
-    /// Matches that were too many.
     nr_beyond: usize,
 }
 
 impl Discovery {
-    /// The members that a pattern has, in the order of their names.
     pub(super) fn of(&self, pattern: &str) -> impl Iterator<Item = &str> {
         let matches = self.matches.get(&key(pattern, false));
         matches.into_iter().flat_map(BTreeMap::keys).map(String::as_str)
     }
 
-    /// The paths of the cgroups that the pattern of a template has.
     pub(super) fn of_template(&self, pattern: &str) -> impl Iterator<Item = &str> {
         let matches = self.matches.get(&key(pattern, true));
         matches.into_iter().flat_map(BTreeMap::keys).map(String::as_str)
     }
 
-    /// What could not be read, or not taken in, of the patterns of a tenant.
     pub(super) fn findings(&self, tenant: &str, sources: &Sources) -> Vec<Finding> {
         let is_its = |pattern: &Pattern| sources.cgroup_patterns.contains(&pattern.text);
         let searches = self.searches.iter().filter(|search| !search.told.is_empty());
@@ -101,13 +88,13 @@ impl Discovery {
         told.map(|(code, what)| Finding::of(tenant, *code, what.as_str())).collect()
     }
 
-    /// Other patterns count from now on. What was found of those that stay stays.
+    /// Takes the patterns anew at the next tick. Finds of remaining patterns stay.
     pub(super) fn restart(&mut self) {
         self.is_current = false;
     }
 
-    /// Searches on; returns whether matches came or went. `locations` are those of all tenants, `templates` where
-    /// those of templates come from.
+    /// Continues the searches; returns true if matches came or went. `locations` are those of all tenants,
+    /// `templates` the sources of templates.
     pub(super) fn proceed<'a, K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -152,7 +139,7 @@ impl Discovery {
         has_changed || nr_new > 0
     }
 
-    /// Takes the patterns of tenants at these locations; returns whether matches went with others.
+    /// Takes the patterns of these locations; returns true if matches went with removed patterns.
     fn take_patterns<'a>(
         &mut self,
         locations: impl Iterator<Item = &'a Location>,
@@ -169,7 +156,7 @@ impl Discovery {
         for (sources, is_template) in of_tenants.chain(of_templates) {
             for text in &sources.cgroup_patterns {
                 let names = pattern::names_of(text);
-                // A path without wildcards is looked for in the cgroup above it.
+                // A path without wildcards is looked for in its parent.
                 let above = names.iter().take(names.len().saturating_sub(1));
                 let fixed = above.take_while(|name| !pattern::has_wildcard(name));
                 let dir: String = fixed.map(|name| format!("/{name}")).collect();
@@ -189,12 +176,11 @@ impl Discovery {
     }
 }
 
-/// By what the matches of a pattern are known.
 fn key(pattern: &str, is_template: bool) -> String {
     format!("{}{pattern}", if is_template { "each " } else { "" })
 }
 
-/// Notes a match; returns whether it is a new one, of which there were `nr_new` in this tick.
+/// Adds a match; returns true if it is new. `nr_new` counts the new matches of this tick.
 fn take_in(
     matches: &mut BTreeMap<String, BTreeMap<String, u64>>,
     search: &mut Search,
@@ -226,7 +212,6 @@ fn take_in(
 }
 
 impl Search {
-    /// The next cgroup to be listed; `None` where the search waits.
     fn next(&mut self, tick: u64) -> Option<(String, Vec<Reached>)> {
         if self.left.is_empty() {
             if tick < self.next_at {
@@ -247,7 +232,7 @@ impl Search {
         self.left.pop_front()
     }
 
-    /// Takes in the cgroups in `dir`; returns those that match, each with the number of its pattern.
+    /// Adds the cgroups in `dir` to the search; returns the matching ones, each with the number of its pattern.
     fn descend(
         &mut self,
         dir: &str,
@@ -282,7 +267,6 @@ impl Search {
         matches
     }
 
-    /// Takes in that the search saw all there is; returns whether matches went.
     fn end(&mut self, matches: &mut BTreeMap<String, BTreeMap<String, u64>>, tick: u64) -> bool {
         let pause = self.nr_listed / CGROUPS_A_TICK;
         self.next_at = tick + 1 + if self.is_partial { 0 } else { pause as u64 };
@@ -297,7 +281,7 @@ impl Search {
                 self.told.push((Code::NotAttached, what));
             }
             let Some(known) = matches.get_mut(&pattern.key) else { continue };
-            // Others that have ended meanwhile go with the first.
+            // All ended matches leave with the first.
             if known.values().any(|seen| *seen < self.began && tick > seen + LINGER_TICKS) {
                 known.retain(|_, seen| *seen >= self.began);
                 has_changed = true;
@@ -307,7 +291,6 @@ impl Search {
     }
 }
 
-/// The texts of the cgroups in the cgroup at `path`, in the hierarchy that divides CPU time.
 pub(super) fn list<K: KernFs>(
     host: &mut HostAccess<K>,
     path: &str,

@@ -1,4 +1,4 @@
-//! Finding what the templates of the policy stand for, with the search of processes and the questions to systemd.
+//! Finds for the templates of the policy, from the search of processes and the lists of systemd.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +14,17 @@ use tenantd_policy::accounts::people::People;
 use tenantd_policy::expand::Found;
 
 impl Backends {
-    /// Looks for what the templates of a policy want from now on.
     pub(crate) fn want(&mut self, wants: Wants, accounts: &Accounts, people: People) {
         self.finds.people = people;
-        // Processes without a tenant may be those of a user who is found now.
+        // Processes without a tenant may belong to a user who is found now.
         self.claim_rules.finds_users = wants.processes.then_some(REST_CGROUP);
         self.members.discovery.restart();
         self.finds.want(wants, accounts.clone());
         self.members.ask(accounts.clone());
     }
 
-    /// Looks for what comes and goes, as far as that needs no search of processes and of cgroups; returns what keeps
-    /// anything from being found.
+    /// Looks for units, slices and cgroups that came or went; returns findings on failures. Does not search
+    /// processes.
     pub(crate) fn find<K: KernFs>(&mut self, host: &mut HostAccess<K>, tick: u64) -> Vec<Finding> {
         let unread = self.finds.look_for_slices(host, tick);
         self.finds.review(tick);
@@ -36,7 +35,6 @@ impl Backends {
         unread.into_iter().chain(untaken).collect()
     }
 
-    /// Takes in the users that the search of processes came across, and those whose cgroups have processes.
     pub(crate) fn find_users(&mut self, tick: u64) {
         if !self.finds.wants.processes {
             return;
@@ -51,12 +49,11 @@ impl Backends {
         self.claim_rules.known_users = self.finds.users().into_keys().collect();
     }
 
-    /// Has the next search look at the processes of users who were found and are tenants now.
     pub(crate) fn look_again(&mut self) {
         self.search.look_again(|uid| self.claim_rules.has_user(uid));
     }
 
-    /// What is found now. A unit in the slice of a tenant is that tenant's, whatever patterns it fits.
+    /// Present finds. A unit in the slice of a tenant belongs to that tenant, whatever patterns it matches.
     pub(crate) fn found(&self, tree: &Tree) -> Found {
         let places = self.places[..tree.nodes().len()].iter();
         let units = places.filter_map(|place| place.location.unit());
@@ -70,7 +67,6 @@ impl Backends {
         Found { users: self.finds.users(), units, cgroups: cgroups.collect(), people }
     }
 
-    /// Whether something came or went since this was last asked.
     pub(crate) fn has_found(&mut self) -> bool {
         let has_units = std::mem::take(&mut self.members.has_changed_for_each);
         std::mem::take(&mut self.finds.has_changed) | has_units

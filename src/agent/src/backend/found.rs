@@ -1,18 +1,18 @@
-//! What the templates of the policy find on this host: users, units and cgroups, as they come and go.
+//! Finds of the policy's templates on this host: users, units and cgroups, as they come and go.
 //!
-//! **Rules.** A user with a slice is found by the directory of that slice, which is listed in every tick: that costs one
-//! read, whatever the number of users, and needs no bus. Without slices a user is found by any process that the search
-//! for claims looks at, and stays while the cgroup made for that user has processes. Units are those that systemd
-//! lists ([`super::members`]).
+//! **Algorithm.** A user with a slice is found by the directory of that slice. The slices are listed in every
+//! tick, in one read for any number of users and without the bus. On hosts without slices a user is found by
+//! any process in the search for claims, and stays while the cgroup made for that user has processes. Units are
+//! those that systemd lists ([`super::members`]).
 //!
-//! **Accounts** may be late ([`tenantd_policy::accounts`]). A user whose account is not known in the tick after the user was found
-//! is there without a name and without groups: a template of all users makes a tenant with the number as its name. The
-//! name changes at most once, when the account becomes known, and stays while the user is there, whatever the database
-//! says later: the identity of a tenant does not flap. Groups follow the database. A look-up that fails changes nothing.
+//! **Accounts** may be late ([`tenantd_policy::accounts`]). If the account is still unknown in the tick after
+//! the user was found, the user has no name and no groups: a template of all users makes a tenant named by
+//! number. The name changes at most once, when the account becomes known, and then stays while the user is
+//! there: the identity of a tenant does not flap. Groups follow the database. A failed lookup changes nothing.
 //!
-//! What has ended stays for a while: units and slices for [`LINGER_TICKS`], and then all that have ended go together,
-//! because giving units back takes a reload of systemd; users by their processes for [`PROCESS_TICKS`], longer than a
-//! search of all processes takes.
+//! **Ends.** Ended units and slices stay for [`LINGER_TICKS`], and then leave together, because restoring units
+//! takes a reload of systemd. Users found by processes stay for [`PROCESS_TICKS`], longer than a search of all
+//! processes takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,26 +28,20 @@ use tenantd_policy::expand::FoundUser;
 use tenantd_policy::model::{OwnerChoice, Policy, Tenant};
 use tenantd_policy::unit_path::user_of_slice;
 
-/// A user without any process stays for so many ticks.
+/// Ticks that a user without any process stays.
 const PROCESS_TICKS: u64 = 10;
 /// The slice of all users (systemd.special(7)).
 const ALL_USERS_SLICE: &str = "/user.slice";
 
-/// What the templates of a policy look for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wants {
-    /// Users by their slices.
     pub(super) slices: bool,
-    /// Users by their processes.
     pub(super) processes: bool,
-    /// Units by name or pattern.
     pub(super) units: BTreeSet<String>,
-    /// Cgroups by path or pattern, by the group for which they are found.
     pub(super) cgroups: Vec<(String, Sources)>,
 }
 
 impl Wants {
-    /// What all templates look for on a host with or without slices of users.
     pub(crate) fn of(policy: &Policy, slices: UserSlices) -> Wants {
         let mut wants = Wants::default();
         for tenant in &policy.tenants {
@@ -81,16 +75,15 @@ impl Wants {
     }
 }
 
-/// Ticks for which a user is not there while the account is looked up.
 const LOOK_UP_TICKS: u64 = 1;
 /// Time after which answers about accounts may have expired.
 const REVIEW: Duration = Duration::from_secs(20);
 
-/// A user, and the ticks in which the slice and a process were last seen.
+/// A user, with the ticks in which the slice and a process were last seen.
 #[derive(Debug, Default)]
 struct Seen {
     account: FoundUser,
-    /// Whether the user is there for templates: the account is known, or was waited for.
+    /// True once templates see the user: the account is known, or the wait is over.
     is_there: bool,
     found_at: u64,
     slice_at: Option<u64>,
@@ -98,7 +91,6 @@ struct Seen {
 }
 
 impl Seen {
-    /// Takes in an answer about the account; returns whether anything has changed.
     fn take(&mut self, answer: Answer<User>) -> bool {
         let was_there = std::mem::replace(&mut self.is_there, true);
         let (name, groups) = match answer {
@@ -114,21 +106,20 @@ impl Seen {
     }
 }
 
-/// What was found.
 #[derive(Debug, Default)]
 pub(super) struct Finds {
     pub(super) wants: Wants,
     users: BTreeMap<u32, Seen>,
     accounts: Accounts,
     pub(super) people: People,
-    /// When accounts are to be looked at again, and the answers that were looked at last.
+    /// Time of the next look at the accounts, and generation of the answers at the last look.
     look_at: (Duration, u64),
-    /// Whether users came or went since this was last asked.
+    /// True if users came or went since the last call of
+    /// [`Backends::has_found`](super::backends::Backends::has_found).
     pub(super) has_changed: bool,
 }
 
 impl Finds {
-    /// Looks for what `wants` says from now on; what was found stays as far as that is the same.
     pub(super) fn want(&mut self, wants: Wants, accounts: Accounts) {
         (self.accounts, self.look_at) = (accounts, Default::default());
         for user in self.users.values_mut() {
@@ -140,7 +131,6 @@ impl Finds {
         self.has_changed = true;
     }
 
-    /// The users that are there, or were a moment ago.
     pub(super) fn users(&self) -> BTreeMap<u32, FoundUser> {
         let users = self.users.iter().filter(|(_, user)| user.is_there);
         let found =
@@ -156,7 +146,7 @@ impl Finds {
         })
     }
 
-    /// Looks at the accounts of users again, where an answer may have changed.
+    /// Looks at the accounts of users again if an answer may have changed.
     pub(super) fn review(&mut self, tick: u64) {
         let (now, generation) = (self.accounts.now(), self.accounts.generation());
         let (look_at, seen) = self.look_at;
@@ -175,7 +165,7 @@ impl Finds {
         }
     }
 
-    /// Lists the slices of users. Where that fails, what was found stays.
+    /// Lists the slices of users. On a failure the finds stay.
     pub(super) fn look_for_slices<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -186,7 +176,6 @@ impl Finds {
         }
         let names = match list(host, ALL_USERS_SLICE) {
             Ok(names) => names,
-            // No user is logged in.
             Err(error) if error.is_gone() => Vec::new(),
             Err(error) => {
                 let what = format!("users that come and go are not seen: {error}");
@@ -206,14 +195,13 @@ impl Finds {
         None
     }
 
-    /// Notes users who have processes.
     pub(super) fn see_processes(&mut self, uids: impl IntoIterator<Item = u32>, tick: u64) {
         for uid in uids {
             self.user(uid, tick).process_at = Some(tick);
         }
     }
 
-    /// Forgets users whose last process ended some ticks ago.
+    /// Forgets users whose last process ended [`PROCESS_TICKS`] ago.
     pub(super) fn end_processes(&mut self, tick: u64) {
         for user in self.users.values_mut() {
             user.process_at = user.process_at.filter(|at| at + PROCESS_TICKS >= tick);

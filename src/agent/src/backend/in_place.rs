@@ -1,8 +1,8 @@
-//! Cgroups that are there without the agent and are weighed where they are.
+//! Cgroups that exist without the agent and are controlled in place.
 //!
-//! **Rules.** The agent writes the files of such a cgroup, and gives them back. It neither makes nor removes the
-//! cgroup, moves none of its processes, and leaves the cgroups inside alone. One that is missing is found when it
-//! appears, and lost when it goes.
+//! **Rules.** The agent writes and restores the files of such a cgroup. It neither makes nor removes the
+//! cgroup, moves none of its processes, and leaves the cgroups inside alone. A missing one is opened when it
+//! appears, and closed when it goes.
 
 use super::access::HostAccess;
 use super::place::Place;
@@ -10,10 +10,7 @@ use tenantd_control::finding::{Code, Finding};
 use tenantd_host::cgroup::Cgroup;
 use tenantd_host::kernfs::KernFs;
 
-/// Opens the cgroup of `place` at `path`, from the mount.
-///
-/// # Errors
-/// It is not there, or cannot be opened.
+/// Opens the cgroup of `place` at `path`, below the mount.
 pub(super) fn attach<K: KernFs>(
     host: &mut HostAccess<K>,
     place: &mut Place,

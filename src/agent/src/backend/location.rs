@@ -1,14 +1,16 @@
-//! Where each node's cgroup is, and who owns it.
+//! The location of each node's cgroup, and its owner.
 //!
-//! A tenant that names a unit is that unit; one that names a single user is the slice of that user, where
-//! systemd keeps such slices or is said to be the owner. Several of them, patterns, and groups of users are members
-//! ([`super::members`]). One that names a single cgroup is that cgroup, where it is: the files are written where the
-//! cgroup is no unit of systemd's own; several and patterns are members too. Any other is made below the agent's root,
-//! unless it
-//! or the group above it says `owner: systemd`: then it is a slice of its own. A group is where its tenants
-//! are; one whose tenants are all units has no cgroup.
+//! | the tenant names | its location |
+//! |---|---|
+//! | one unit | that unit |
+//! | one user | the slice of that user, if systemd keeps slices or is the owner |
+//! | one cgroup | that cgroup in place; the agent writes it unless it is a unit |
+//! | several of them, patterns, or groups of users | members ([`super::members`]) |
+//! | anything else | a cgroup below the agent's root; with `owner: systemd` a slice of its own |
 //!
-//! What they are on one host is in [`super::on_host`], what is above them in [`super::ancestry`].
+//! A group is where its tenants are; a group of units only has no cgroup.
+//!
+//! [`super::on_host`] applies this to one host; [`super::ancestry`] finds the ancestors.
 
 use tenantd_control::tree::Tree;
 use tenantd_host::systemd::slice_name::{BYTES_MAX, slice_name};
@@ -17,34 +19,28 @@ use tenantd_policy::model::{OwnerChoice, Policy, Tenant};
 use tenantd_policy::pattern;
 use tenantd_policy::unit_path::{USER_SLICES, slice_of_user, unit_at};
 
-/// Where the cgroup of one node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
     /// Below the agent's root: made and written by the agent.
     Direct,
-    /// The same of a member, by its path below the root.
+    /// The same for a member, by its path below the root.
     Made(String),
-    /// A slice of systemd's that is started where it is missing.
+    /// A slice of systemd that is started if it is missing.
     Slice(String),
-    /// A unit that is there without the agent.
     Unit(String),
-    /// A cgroup that is there without the agent and without systemd, by its path from the mount: its files are
-    /// written.
+    /// A cgroup that exists without agent and systemd, by its path below the mount. The agent writes its files.
     InPlace(String),
-    /// A unit above those of tenants.
     Above(String),
-    /// Several units and cgroups, which may come and go.
     Members(Sources),
-    /// A cgroup above those of tenants that is no unit, by its path from the mount: its files are written.
+    /// A cgroup above those of tenants that is not a unit, by its path below the mount. The agent writes its
+    /// files.
     AboveInPlace(String),
-    /// Only in the policy: without a cgroup.
     Nowhere,
-    /// It has no cgroup, for this reason.
+    /// No cgroup, for this reason.
     Unknown(String),
 }
 
 impl Location {
-    /// The unit, where systemd owns the cgroup.
     pub(crate) fn unit(&self) -> Option<&str> {
         match self {
             Location::Slice(unit) | Location::Unit(unit) | Location::Above(unit) => Some(unit),
@@ -58,7 +54,6 @@ impl Location {
         }
     }
 
-    /// The path from the mount, where it is a cgroup that is written where it is.
     pub(crate) fn in_place(&self) -> Option<&str> {
         match self {
             Location::InPlace(path) | Location::AboveInPlace(path) => Some(path),
@@ -66,7 +61,7 @@ impl Location {
         }
     }
 
-    /// The units in which processes of the tenant are, by name or pattern.
+    /// Units with processes of the tenant, by name or pattern.
     pub(crate) fn homes(&self) -> Vec<String> {
         match self {
             Location::Members(sources) => sources.units().map(str::to_string).collect(),
@@ -74,7 +69,7 @@ impl Location {
         }
     }
 
-    /// Whether it is a tenant or a group that systemd owns, in part or as a whole.
+    /// True for a tenant or group that systemd owns partly or completely.
     pub(crate) fn is_of_systemd(&self) -> bool {
         match self {
             Location::Slice(_) | Location::Unit(_) => true,
@@ -85,12 +80,10 @@ impl Location {
         }
     }
 
-    /// Whether it is a tenant or a group that is not below the agent's root.
     pub(crate) fn is_outside(&self) -> bool {
         self.is_of_systemd() || matches!(self, Location::InPlace(_) | Location::Members(_))
     }
 
-    /// Whether any of its cgroups is made by the agent.
     pub(crate) fn is_made(&self) -> bool {
         match self {
             Location::Members(sources) => sources.made.is_some(),
@@ -98,12 +91,11 @@ impl Location {
         }
     }
 
-    /// Whether it is one cgroup, which the agent makes.
     pub(crate) fn is_below_root(&self) -> bool {
         matches!(self, Location::Direct | Location::Made(_))
     }
 
-    /// The path below the root of its own cgroup, where the agent makes that for the node at `path`.
+    /// Path of its own cgroup below the root, if the agent makes one for the node at `path`.
     pub(crate) fn below_root<'a>(&'a self, path: &'a str) -> Option<&'a str> {
         match self {
             Location::Direct => Some(path),
@@ -112,21 +104,21 @@ impl Location {
         }
     }
 
-    /// What a member of the node at `path` is called that is there.
+    /// Name as a member of the node at `path`.
     fn at(&self, path: &str) -> Option<String> {
         let below = self.below_root(path).map(|below| format!("{MADE}{below}"));
         below.or_else(|| Some(self.unit().or(self.in_place())?.to_string()))
     }
 
-    /// The member of the new `tree` that has the cgroup which the node with this number had alone until now, where
-    /// that has members in the new tree.
+    /// Returns the member of the new `tree` with the cgroup that node `number` had alone until now, if the node
+    /// has members there.
     pub(super) fn as_member(&self, tree: &Tree, number: usize) -> Option<usize> {
         let at = self.at(&tree.nodes()[number].path).filter(|_| tree.has_members(number))?;
         tree.members().find(|(_, member)| member.tenant == number && member.at == at).map(|it| it.0)
     }
 
-    /// The location of the node at `path` with the cgroups `attached` as members as well, and with a cgroup of its own
-    /// where processes were attached.
+    /// Location of the node at `path` after `attached` cgroups became members, with a cgroup of its own for
+    /// attached processes.
     pub(crate) fn with_attached(
         self,
         path: &str,
@@ -149,7 +141,6 @@ impl Location {
         Location::Members(sources)
     }
 
-    /// Whether any cgroup may be weighed where it is.
     pub(super) fn may_be_in_place(&self) -> bool {
         match self {
             Location::Members(sources) => {
@@ -162,70 +153,61 @@ impl Location {
         }
     }
 
-    /// Whether it is what no other tenant claims.
+    /// True for the tenant of all cgroups that no other tenant claims.
     pub(super) fn is_rest(&self) -> bool {
         matches!(self, Location::Members(sources) if sources.rest.is_some())
     }
 
-    /// Whether a tenant that was at `other` is where it was: its members come and go.
+    /// True if the tenant did not move: members may come and go.
     pub(crate) fn is_same_as(&self, other: &Location) -> bool {
         let have_members = matches!((self, other), (Location::Members(_), Location::Members(_)));
         have_members || self == other
     }
 
-    /// Whether any cgroup is steered there.
     pub(crate) fn is_governed(&self) -> bool {
         !matches!(self, Location::Nowhere | Location::Unknown(_))
     }
 }
 
-/// With this begins what a member is called that the agent made; the path below the root follows.
+/// Prefix in the names of members that the agent made; the path below the root follows.
 const MADE: &str = "./";
 
-/// The member that the agent makes for the node at `path`, outside of its group: that may have no cgroup that the agent
-/// makes. No name has a colon.
+/// Member that the agent makes for the node at `path`, outside of its group, which may have no cgroup of the
+/// agent's. No name has a colon.
 fn made_apart(path: &str) -> String {
     format!("{MADE}{}", path.replace('/', ":"))
 }
 
-/// Where the members of one tenant come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sources {
-    /// Units by name.
     pub(crate) named: Vec<String>,
-    /// Units by pattern.
     pub(crate) patterns: Vec<String>,
     /// Groups of users, whose slices are members.
     pub(crate) groups: Vec<u32>,
-    /// Cgroups by path from the mount, which are weighed where they are.
+    /// Cgroups in place, by path below the mount.
     pub(crate) cgroups: Vec<String>,
-    /// The same by pattern.
+    /// Cgroups in place, by pattern.
     pub(crate) cgroup_patterns: Vec<String>,
-    /// Whether the files of units are written by the agent as well (`owner: direct`).
+    /// True if the agent writes the files of units as well (`owner: direct`).
     pub(crate) is_direct: bool,
-    /// Why some of those that are named cannot be members.
     pub(crate) refused: Vec<String>,
-    /// The member that the agent makes.
     pub(crate) made: Option<String>,
-    /// The slice of its own.
     pub(crate) slice: Option<String>,
-    /// Units and cgroups that were handed to it.
     pub(crate) attached: Vec<String>,
-    /// What no other tenant claims.
+    /// Set for the tenant of all that no other tenant claims.
     pub(crate) rest: Option<RestParts>,
 }
 
-/// What the parts of the rest are.
+/// Kind of the parts of the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RestParts {
     /// Units of systemd, and the cgroups beside them.
     Units,
-    /// Cgroups in place, and one that is made for the processes in the root cgroup.
+    /// Cgroups in place, and one made for the processes in the root cgroup.
     Cgroups,
 }
 
 impl Sources {
-    /// All units that may be members, by name or pattern.
     pub(super) fn units(&self) -> impl Iterator<Item = &str> {
         let of_groups = (!self.groups.is_empty()).then_some(USER_SLICES);
         let attached = self.attached.iter().filter(|at| !at.starts_with('/'));
@@ -233,7 +215,6 @@ impl Sources {
         named.map(String::as_str).chain(of_groups)
     }
 
-    /// Where the member `at` is.
     pub(super) fn location_of(&self, at: &str) -> Location {
         match at.strip_prefix(MADE) {
             Some(below) => Location::Made(below.to_string()),
@@ -243,13 +224,13 @@ impl Sources {
         }
     }
 
-    /// What the part of the rest at `path` is as a member.
+    /// Name as a member of the part of the rest at `path`.
     pub(super) fn part_at<'a>(&self, path: &'a str) -> &'a str {
         let unit = unit_at(path).filter(|_| self.rest == Some(RestParts::Units));
         unit.unwrap_or(path)
     }
 
-    /// Those that are members always.
+    /// Members that are always present.
     pub(super) fn by_name(&self) -> impl Iterator<Item = &str> {
         let own = self.made.iter().chain(&self.slice);
         own.chain(&self.named).chain(&self.cgroups).map(String::as_str)
@@ -261,7 +242,6 @@ impl Sources {
     }
 }
 
-/// The tenant that has the rest, by number, and where its members come from.
 pub(super) fn rest_of(locations: &[Location]) -> Option<(usize, &Sources)> {
     locations.iter().enumerate().find_map(|(number, location)| match location {
         Location::Members(sources) if sources.rest.is_some() => Some((number, sources)),
@@ -269,16 +249,15 @@ pub(super) fn rest_of(locations: &[Location]) -> Option<(usize, &Sources)> {
     })
 }
 
-/// Whether the processes of a user are in a slice of that user's, which can be weighed in place.
+/// Tells if users have slices that can be controlled in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UserSlices {
-    /// On a unified host that systemd runs.
+    /// On a cgroup v2 host with systemd.
     Kept,
-    /// On any other host, or where the host is not known.
+    /// On any other host, or on an unknown one.
     Unknown,
 }
 
-/// The locations of all nodes of the policy, in pre-order.
 pub(crate) fn locations(policy: &Policy, numbers: &Numbers, slices: UserSlices) -> Vec<Location> {
     let mut locations = Vec::new();
     for tenant in &policy.tenants {
@@ -317,7 +296,8 @@ fn locate(
     };
 }
 
-/// Whether cgroups are made for what a template finds. Its group is where they are, also before anything is found.
+/// True if the agent makes cgroups for the finds of a template. Its group is located with them, even before any
+/// find.
 pub(super) fn makes(template: &Tenant, owner: OwnerChoice, slices: UserSlices) -> bool {
     finds_users(template)
         && match (template.owner, owner) {
@@ -327,7 +307,6 @@ pub(super) fn makes(template: &Tenant, owner: OwnerChoice, slices: UserSlices) -
         }
 }
 
-/// Whether a template finds users.
 pub(super) fn finds_users(template: &Tenant) -> bool {
     !(template.matches.users.is_empty() && template.matches.groups.is_empty())
 }
@@ -374,7 +353,6 @@ fn location_of(
     }
 }
 
-/// Units and cgroups, by name or by pattern.
 fn by_name(units: &[String], cgroups: &[String]) -> Sources {
     let is_pattern = |name: &String| pattern::has_wildcard(name);
     let (patterns, named) = units.iter().cloned().partition(is_pattern);
@@ -382,7 +360,7 @@ fn by_name(units: &[String], cgroups: &[String]) -> Sources {
     Sources { named, patterns, cgroups, cgroup_patterns, ..Sources::default() }
 }
 
-/// The slices of users, and of those in groups. Those that this host does not know are reported with the claims.
+/// Slices of users and of members of groups. Unknown names are reported with the claims.
 fn of_users(tenant: &Tenant, numbers: &Numbers) -> Sources {
     let matches = &tenant.matches;
     let slices = matches.users.iter().filter_map(|user| Some(slice_of_user(numbers.user(user)?)));
@@ -390,14 +368,12 @@ fn of_users(tenant: &Tenant, numbers: &Numbers) -> Sources {
     Sources { named: slices.collect(), groups: groups.collect(), ..Sources::default() }
 }
 
-/// Whether the tenant is more than one user, and nothing but users.
 fn are_several_users(tenant: &Tenant) -> bool {
     let matches = &tenant.matches;
     let is_some = matches.users.len() > 1 || !matches.groups.is_empty();
     is_some && matches.cgroups.is_empty()
 }
 
-/// Whether the tenant is exactly one user.
 fn is_one_user(tenant: &Tenant) -> bool {
     let matches = &tenant.matches;
     matches.users.len() == 1 && matches.groups.is_empty() && matches.cgroups.is_empty()

@@ -1,15 +1,21 @@
-//! Which units and cgroups the members of tenants are, as they come and go.
+//! Members of tenants with several units or cgroups, as they come and go.
 //!
-//! **Problem.** A tenant may name several units or cgroups, or fit some by a pattern, or be the people of a group: they
-//! start and end while the policy stays.
+//! **Problem.** A tenant may name several units or cgroups, match some by a pattern, or consist of the people
+//! of a group. They start and end while the policy stays.
 //!
-//! **Rules.** What is named is a member always, also while it is not there. What fits a pattern, or is the slice of a
-//! user in a group, is a member while it runs. A unit or cgroup is one tenant's only: that which names it comes first,
-//! then that to which it is attached, then that in whose slice or service it is, whatever patterns it fits, then the
-//! first in the policy; what is inside of one is part of it. Which cgroups
-//! match patterns is found by searching ([`super::discovery`]). Systemd is asked which units run in every tick, and less
-//! often where there are hundreds. A member that does not run any more stays for [`LINGER_TICKS`], because a restart is
-//! no end; then all of them that have ended go together, for giving units back takes calls to systemd.
+//! **Rules.** A named unit or cgroup is always a member, even while it is missing. A unit that matches a
+//! pattern, or is the slice of a user in a group, is a member while it runs. Each belongs to one tenant only,
+//! in this order:
+//!
+//! 1. the tenant that names it
+//! 2. the tenant that it is attached to
+//! 3. the tenant whose slice or service contains it, whatever patterns it matches
+//! 4. the first matching tenant in the policy
+//!
+//! Cgroups inside a member are part of it. The search for matching cgroups is in [`super::discovery`]. Systemd
+//! lists the running units in every tick, and less often if there are hundreds. An ended member stays for
+//! [`LINGER_TICKS`], because it may only restart; then all ended ones leave together, because restoring units
+//! takes calls to systemd.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,40 +29,35 @@ use tenantd_policy::unit_path::{USER_SLICES, unit_at, user_of_slice};
 
 /// Time after which answers about accounts may have expired.
 const REVIEW: Duration = Duration::from_secs(20);
-/// Units by whose number the ticks between two questions grow.
+/// The pause between two lists grows by one tick for this many units.
 const UNITS_A_TICK: usize = 100;
 
-/// The members of tenants at these locations that are known without asking: those that are named.
+/// Named members of tenants at these locations, known without asking.
 pub(crate) fn named(locations: &[Location]) -> Vec<(usize, String)> {
     Members::default().of(locations)
 }
 
-/// Units and cgroups that are there and fit any tenant.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     /// With the tick in which each was last seen to run.
     running: BTreeMap<String, u64>,
-    /// The groups of the users whose slices run, where they are known.
     groups_of: BTreeMap<String, Vec<u32>>,
     accounts: Accounts,
-    /// When the groups are to be looked at again, and the answers that were looked at last.
+    /// Time of the next look at the groups, and generation of the answers at the last look.
     look_at: (Duration, u64),
-    /// Where they were found, from the mount. That is known once they are members, and kept when they are none because
-    /// of it.
+    /// Their cgroups below the mount. Learned when they are members, and kept afterwards: it may be the reason
+    /// to exclude them.
     homes: BTreeMap<String, String>,
-    /// Whether systemd was asked, and has not answered.
     is_asking: bool,
     ask_at: u64,
     pub(super) discovery: Discovery,
-    /// Whether there are others than before.
     pub(super) has_changed: bool,
-    /// The same for templates.
     pub(super) has_changed_for_each: bool,
 }
 
 impl Members {
-    /// The members of all tenants at these locations, ordered by tenant: the number of each, and its unit or the path
-    /// of its cgroup from the mount.
+    /// Members of all tenants at these locations, ordered by tenant: tenant number, and unit or cgroup path
+    /// below the mount.
     pub(super) fn of(&self, locations: &[Location]) -> Vec<(usize, String)> {
         let sources = || {
             locations.iter().enumerate().filter_map(|(number, location)| match location {
@@ -97,12 +98,11 @@ impl Members {
         members
     }
 
-    /// The units that run and fit any tenant or template, or did a moment ago, and are in none of the units `taken`.
+    /// Units that run (or did a moment ago), match a tenant or template, and are in none of the units `taken`.
     pub(super) fn running(&self, taken: &BTreeSet<&str>) -> impl Iterator<Item = &String> {
         self.running.keys().filter(|unit| !self.is_inside(unit, taken))
     }
 
-    /// Notes where units are that fit, as far as that is known.
     pub(super) fn note_homes<'a>(&mut self, home_of: impl Fn(&str) -> Option<&'a str>) {
         for unit in self.running.keys() {
             if let Some(home) = home_of(unit)
@@ -115,15 +115,14 @@ impl Members {
         self.homes.retain(|unit, _| self.running.contains_key(unit));
     }
 
-    /// Whether a unit is in one of those that are `taken`.
     fn is_inside(&self, unit: &str, taken: &BTreeSet<&str>) -> bool {
         let home = self.homes.get(unit).map(String::as_str);
         let mut above = std::iter::successors(home.and_then(dir_of), |path| dir_of(path));
         above.any(|up| taken.contains(up) || unit_at(up).is_some_and(|it| taken.contains(it)))
     }
 
-    /// What systemd is to be asked now, if anything: which units run that fit a tenant at one of these locations, or
-    /// any of `others`.
+    /// Returns the question to systemd that is due, if any: the running units that match a tenant at these
+    /// locations, or any of `others`.
     pub(super) fn question<'a>(
         &mut self,
         locations: impl Iterator<Item = &'a Location>,
@@ -146,7 +145,6 @@ impl Members {
         Some(Order::List { patterns: patterns.into_iter().map(str::to_string).collect() })
     }
 
-    /// Systemd's answer, or none.
     pub(super) fn answered(&mut self, running: Option<Vec<String>>, tick: u64) {
         self.is_asking = false;
         let Some(running) = running else { return };
@@ -157,7 +155,7 @@ impl Members {
                 self.note_change();
             }
         }
-        // Others that have ended meanwhile go with the first.
+        // All ended members leave with the first.
         let has_ended = |seen: &u64| tick > seen + LINGER_TICKS;
         if self.running.values().any(has_ended) {
             self.running.retain(|_, seen| *seen == tick);
@@ -166,13 +164,12 @@ impl Members {
         }
     }
 
-    /// Asks these accounts from now on.
     pub(super) fn ask(&mut self, accounts: Accounts) {
         self.accounts = accounts;
         self.look_at = Default::default();
     }
 
-    /// Looks at the groups of users again, where an answer may have changed. Groups that cannot be looked up stay.
+    /// Looks at the groups of users again if an answer may have changed. On a failed lookup they stay.
     pub(super) fn review(&mut self) {
         let (now, generation) = (self.accounts.now(), self.accounts.generation());
         let (look_at, seen) = self.look_at;
@@ -194,18 +191,17 @@ impl Members {
         }
     }
 
-    /// Notes that something came or went.
     pub(super) fn note_change(&mut self) {
         (self.has_changed, self.has_changed_for_each) = (true, true);
     }
 
-    /// The connection to systemd is another one: no answer comes to what was asked.
+    /// The connection to systemd was replaced: the last question gets no answer.
     pub(super) fn miss_answers(&mut self) {
         self.is_asking = false;
     }
 }
 
-/// Whether a cgroup is neither inside of one that is `taken` nor around one; a unit is.
+/// True if a cgroup is neither inside nor around one that is `taken`; always true for a unit.
 fn is_apart(path: &str, taken: &BTreeSet<&str>) -> bool {
     if !path.starts_with('/') {
         return true;

@@ -1,37 +1,37 @@
-//! Where tenants live, behind one set of verbs: attach, sample, observe, apply, release.
+//! The cgroups of tenants, behind one set of operations: attach, sample, observe, apply, release.
 //!
-//! A tenant's cgroup is either made by the agent and written directly, or it belongs to a unit of systemd and
-//! is changed over the bus. The rest of the daemon uses only [`backends::Backends`]: no other room asks who
-//! owns a cgroup.
+//! The agent makes a tenant's cgroup and writes it directly, or the cgroup belongs to a unit of systemd and is
+//! changed over the bus. The rest of the agent uses only [`backends::Backends`] and does not ask for the owner
+//! of a cgroup.
 //!
-//! | file | what it does |
+//! | file | contents |
 //! |---|---|
-//! | [`access`] | the kernel, its layout and the journal: all that it takes to change the host and to undo it |
-//! | [`location`] | where each node's cgroup is, and who owns it |
-//! | `on_host` | the same on one host, and what is governed there |
-//! | `ancestry` | where those cgroups are in the kernel's tree, and what is above them |
-//! | [`claims`] | from the policy's `match` to users and groups by number |
-//! | `discovery` | the cgroups that match patterns now |
-//! | `members` | the units and cgroups that a tenant of several has now |
-//! | `rest` | the cgroups that no tenant claims |
-//! | `found` | what the templates of the policy look for, and what they found |
+//! | [`access`] | kernel, layout and journal: the handles to change the host and to undo it |
+//! | [`location`] | location and owner of each node's cgroup |
+//! | `on_host` | locations on one host, and the governed ancestors there |
+//! | `ancestry` | the cgroups in the kernel's tree, and their ancestors |
+//! | [`claims`] | the policy's `match` by user and group numbers, and the search for claimed processes |
+//! | `discovery` | cgroups that match patterns now |
+//! | `members` | units and cgroups of tenants with several |
+//! | `rest` | cgroups that no tenant claims |
+//! | `found` | targets and finds of the policy's templates |
 //! | `place` | one node's cgroup: opened, sampled, observed |
-//! | `nested_kills` | kills for want of memory inside of a tenant's cgroup, on a legacy host |
+//! | `nested_kills` | OOM kills inside a tenant's cgroup in cgroup v1 |
 //! | `direct` | cgroups that the agent makes and writes itself |
-//! | `in_place` | cgroups that are there without it and are written where they are |
-//! | `unit_state` | what is known of one unit of systemd |
-//! | `systemd` | cgroups of units: finding them, and how the bus is doing |
-//! | `unit_orders` | asking systemd for changes of units, and believing only the file |
-//! | `bounds` | the limits above the tenants that the agent makes |
-//! | `cpusets` | the CPUs of the machine, and what it takes to join a cpuset |
+//! | `in_place` | cgroups that exist without it and are written in place |
+//! | `unit_state` | state of one unit of systemd |
+//! | `systemd` | cgroups of units, and state of the bus |
+//! | `unit_orders` | orders to set properties of units, confirmed by the files only |
+//! | `bounds` | limits above the tenants that the agent makes |
+//! | `cpusets` | CPUs of the machine, and moves into cpusets |
 //! | `root` | taking the cgroup under which the direct ones are made |
-//! | [`backends`] | what is known of the places, and how it lasts over reloads |
-//! | `find` | looking for it |
-//! | `attach` | opening cgroups, and letting go of those that went |
-//! | `read` | sampling, observing, and what came of orders to systemd |
-//! | `backlog` | values that were decided and are not written yet |
-//! | `write` | moving processes, and writing values or asking for them |
-//! | `release` | putting back what a reload takes away |
+//! | [`backends`] | state of the places across reloads |
+//! | `find` | searching for templates |
+//! | `attach` | opening cgroups, and closing those that went |
+//! | `read` | sampling, observing, and results of orders to systemd |
+//! | `backlog` | decided values that are not written yet |
+//! | `write` | moving processes, and writing or ordering values |
+//! | `release` | restoring the values that a reload removes |
 
 pub(super) mod access;
 pub(super) mod ancestry;

@@ -1,9 +1,9 @@
-//! Processes of nested cgroups that were killed for want of memory, on a legacy host.
+//! OOM kills in nested cgroups of cgroup v1.
 //!
-//! The unified hierarchy counts a kill in every cgroup above the victim, the legacy one in the victim's own alone.
-//! So the counters of the cgroups that a tenant made inside its own are added up, and those of one that was removed
-//! stay in the sum as they were read last. Cgroups inside are looked for now and then, and in every tick once there
-//! are any: in rounds of a few cgroups a tick, because a tenant may make ten thousand.
+//! Cgroup v2 counts a kill in every ancestor of the victim, cgroup v1 only in the victim's own cgroup. So the
+//! counters of the cgroups inside a tenant's are summed, and the sum keeps the last value of removed ones. The
+//! search for cgroups inside runs now and then, and in every tick once there are any. It visits a few cgroups a
+//! tick, because a tenant may make ten thousand.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,34 +11,27 @@ use std::path::{Path, PathBuf};
 use tenantd_host::cgroup::parse;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 
-/// Cgroups that one tick visits.
 const VISITS_A_TICK: usize = 64;
 
-/// The kills inside one cgroup.
 #[derive(Debug, Default)]
 pub(super) struct NestedKills {
-    /// Cgroups that the round under way has still to visit.
     left: Vec<PathBuf>,
     round: u64,
-    /// Whether the last round found cgroups inside.
     has_nested: bool,
-    /// Those in which a process was killed.
+    /// Cgroups with a kill.
     known: HashMap<PathBuf, Counter>,
-    /// The kills in those that were removed.
     nr_of_removed: u64,
 }
 
-/// The counter of one cgroup, as it was read last.
 #[derive(Debug)]
 struct Counter {
     inode: u64,
     nr_kills: u64,
-    /// The last round that found the cgroup.
     round: u64,
 }
 
 impl NestedKills {
-    /// The kills inside the cgroup `dir` of the memory hierarchy; `looks` says whether new cgroups are looked for.
+    /// Returns the kills inside the cgroup `dir` of the memory hierarchy; looks for new cgroups if `looks`.
     pub(super) fn count(&mut self, kernel: &mut impl KernFs, dir: DirId, looks: bool) -> u64 {
         if self.left.is_empty() {
             if !(looks || self.round == 0 || self.has_nested) {
@@ -46,7 +39,7 @@ impl NestedKills {
             }
             self.round += 1;
             self.has_nested = false;
-            // Of most there are none, which takes no list to see.
+            // Most have no children, and the link count tells that without a list.
             if kernel.nr_dirs(dir).is_ok_and(|nr_dirs| nr_dirs == 0) {
                 self.forget_removed();
                 return self.sum();
@@ -58,7 +51,7 @@ impl NestedKills {
             let Some(path) = self.left.pop() else { break };
             let visited = self.visit(kernel, &path, path == top);
             if visited.is_err_and(|error| !error.is_gone()) {
-                // What is below it is unknown: the counters stand until the next round.
+                // The cgroups below are unknown: the counters stay until the next round.
                 self.left.clear();
                 self.has_nested = true;
                 return self.sum();
@@ -74,7 +67,6 @@ impl NestedKills {
         self.nr_of_removed + self.known.values().map(|counter| counter.nr_kills).sum::<u64>()
     }
 
-    /// Reads the counter at `path`, and remembers which cgroups are below it.
     fn visit(
         &mut self,
         kernel: &mut impl KernFs,
@@ -91,7 +83,7 @@ impl NestedKills {
         if let Some(counter) = self.known.get_mut(path) {
             counter.round = self.round;
         }
-        // What cannot be read now stands as it was.
+        // An unreadable counter keeps its value.
         if let Some((inode, nr_kills)) = read {
             self.note(path, Counter { inode, nr_kills, round: self.round });
         }
@@ -109,7 +101,6 @@ impl NestedKills {
         }
     }
 
-    /// At the end of a round.
     fn forget_removed(&mut self) {
         let is_there = |counter: &Counter| counter.round == self.round;
         let removed = self.known.values().filter(|counter| !is_there(counter));
@@ -118,7 +109,6 @@ impl NestedKills {
     }
 }
 
-/// The inode number and the counter.
 fn read(kernel: &mut impl KernFs, dir: DirId) -> Option<(u64, u64)> {
     let inode = kernel.inode(dir).ok()?;
     let text = kernel.read_once(dir, "memory.oom_control").ok()?;

@@ -1,8 +1,8 @@
-//! Where the cgroups of the policy's nodes are on this host, and what is governed there.
+//! Locations of the policy's nodes on this host, and the governed ancestors.
 //!
-//! A file has one writer, so a cgroup that systemd made for a unit is that unit, and is changed through systemd.
-//! Systemd writes no file below a service or scope; those of other cgroups that are there are written by the agent.
-//! A cgroup that holds the agent, or that the agent makes, is refused.
+//! A file has one writer, so a cgroup of a systemd unit is changed through systemd. Systemd writes no file
+//! below a service or scope; the agent writes those of other existing cgroups. A cgroup that contains the
+//! agent, or that the agent makes, is refused.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,7 +17,6 @@ use tenantd_policy::expand::Numbers;
 use tenantd_policy::model::{AncestorsChoice, OwnerChoice, Policy};
 use tenantd_policy::unit_path::unit_at;
 
-/// What is governed above tenants at these locations.
 pub(crate) fn governed_above(
     kernel: &impl KernFs,
     layout: &Layout,
@@ -30,12 +29,12 @@ pub(crate) fn governed_above(
         (Dialect::Unified, true) => GovernedAbove::Units,
         (Dialect::Unified, false) => GovernedAbove::Cgroups,
         (Dialect::Legacy, false) if has_in_place => GovernedAbove::Cgroups,
-        // Files of units belong to systemd, which sets them in one tree only.
+        // Systemd owns the files of units and sets them in one tree only.
         (Dialect::Legacy, _) => GovernedAbove::Nothing,
     }
 }
 
-/// Whether systemd runs this host, with units, and so slices of users, in the tree that the agent writes.
+/// Tells if systemd runs this host, with units and user slices in the tree that the agent writes.
 pub(crate) fn user_slices(kernel: &impl KernFs, layout: &Layout) -> UserSlices {
     match layout.dialect == Dialect::Unified && kernel.unit_manager().is_some() {
         true => UserSlices::Kept,
@@ -43,7 +42,6 @@ pub(crate) fn user_slices(kernel: &impl KernFs, layout: &Layout) -> UserSlices {
     }
 }
 
-/// The locations of all nodes of the policy, in pre-order: systemd sets the files of one tree only, where it has one.
 pub(crate) fn locations_on(
     kernel: &impl KernFs,
     layout: &Layout,
@@ -70,7 +68,6 @@ const NEEDS_UNIFIED: &str = "tenants that are units need the unified hierarchy: 
 const REST_NEEDS_UNIFIED: &str = "where systemd runs the host, the rest is units, which need the unified hierarchy: boot \
                                   with systemd.unified_cgroup_hierarchy=1";
 
-/// Decides what the cgroups that a policy names are on this host: units, cgroups in place, or neither.
 fn settle_in_place(
     kernel: &impl KernFs,
     layout: &Layout,
@@ -121,11 +118,11 @@ fn settle_in_place(
     }
 }
 
-/// What on a host is not there for tenants as it is.
+/// Cgroups of the host that tenants cannot use as they are.
 #[derive(Debug)]
 pub(crate) struct Ground {
     has_systemd: bool,
-    /// The topmost cgroups that the agent makes below its root.
+    /// Topmost cgroups that the agent makes below its root.
     made: BTreeSet<String>,
 }
 
@@ -136,7 +133,7 @@ impl Ground {
         locations: impl Iterator<Item = &'a Location>,
     ) -> Ground {
         let below_root = nodes.iter().zip(locations).filter(|(_, location)| location.is_made());
-        // Those of a group are in its own; others of one are named by all of their path.
+        // Members of a group are in its cgroup; a member made apart from its group is named by its full path.
         let names = below_root.flat_map(|(node, _)| {
             [
                 node.path.split('/').next().unwrap_or_default().to_string(),
@@ -147,10 +144,7 @@ impl Ground {
         Ground { has_systemd: kernel.unit_manager().is_some(), made }
     }
 
-    /// What the cgroup at `path` is as a tenant, or as a member of one: a unit, or a cgroup in place.
-    ///
-    /// # Errors
-    /// Why it can be neither.
+    /// Resolves the cgroup at `path`, as a tenant or a member, to a unit or a cgroup in place.
     pub(crate) fn settle(
         &self,
         layout: &Layout,
@@ -164,7 +158,7 @@ impl Ground {
             return Ok(Location::InPlace(path.to_string()));
         };
         match (layout.dialect, is_direct) {
-            // Systemd writes what it is asked to there, and a policy may prefer its own.
+            // In cgroup v1 systemd writes only values that were requested, and a policy may prefer its own.
             (Dialect::Legacy, true) => Ok(Location::InPlace(path.to_string())),
             (Dialect::Legacy, false) => Err(NEEDS_UNIFIED.into()),
             (Dialect::Unified, true) => Err(format!(
@@ -175,7 +169,8 @@ impl Ground {
     }
 }
 
-/// Why the cgroup `path` cannot be a tenant; `made` are the topmost cgroups that the agent makes below its root.
+/// Reason why the cgroup `path` cannot be a tenant; `made` are the topmost cgroups that the agent makes below
+/// its root.
 fn refusal(layout: &Layout, path: &str, made: &BTreeSet<String>) -> Option<String> {
     for tree in &layout.trees {
         let dir = tree.dir_of(path);

@@ -1,4 +1,4 @@
-//! One node's cgroup: opened, sampled and observed alike for every owner.
+//! One node's cgroup: opened, sampled and observed in the same way for every owner.
 
 use super::access::HostAccess;
 use super::location::Location;
@@ -13,43 +13,36 @@ use tenantd_host::cgroup::{
 };
 use tenantd_host::kernfs::{ErrorKind, KernError, KernFs};
 
-/// The cgroup of one node.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) location: Location,
     pub(super) cgroup: Option<Cgroup>,
-    /// Whether its cpuset was seen to have CPUs and memory nodes, on a legacy host.
+    /// In cgroup v1: true if its cpuset was seen with CPUs and memory nodes.
     pub(super) has_cpus: bool,
     nested_kills: NestedKills,
-    /// Whether all processes that the agent put into it are in its cpuset as well, on a legacy host.
+    /// In cgroup v1: true if all processes that the agent put into it are in its cpuset as well.
     pub(super) is_joined: bool,
-    /// What was read last, and whether some of it could not be.
+    /// Last readings, and true if some of them failed.
     last: Last,
     has_gaps: bool,
-    /// Whether samples found processes in it, and whether the last one found none any more.
+    /// True if samples found processes in it, and if the last one found none any more.
     was_populated: bool,
     pub(super) is_emptied: bool,
 }
 
-/// What was read of one tenant.
 #[derive(Debug)]
 pub(crate) struct Sampled {
     pub(crate) sample: TenantSample,
-    /// Processes killed for want of memory; `None` where that was not asked.
+    /// OOM kills; `None` if not sampled.
     pub(crate) nr_oom_kills: Option<u64>,
-    /// How many threads it has; `None` where they were not counted.
     pub(crate) nr_threads: Option<usize>,
-    /// What could not be read.
     pub(crate) gaps: Vec<ReadError>,
 }
 
-/// What the files of one node hold.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     pub(super) values: Vec<(Knob, Value)>,
-    /// Knobs whose files are not there.
     pub(super) gone: Vec<Knob>,
-    /// What could not be read.
     pub(super) gaps: Vec<ReadError>,
 }
 
@@ -68,7 +61,6 @@ impl Place {
         }
     }
 
-    /// Closes the cgroup.
     pub(super) fn close(&mut self, kernel: &mut impl KernFs) {
         (self.has_cpus, self.is_joined) = (false, false);
         (self.was_populated, self.is_emptied) = (false, false);
@@ -79,27 +71,22 @@ impl Place {
         }
     }
 
-    /// Whether the last sample found processes in it.
     pub(super) fn is_populated(&self) -> bool {
         self.was_populated && !self.is_emptied
     }
 
-    /// Whether its cgroup is in the tree that holds the files of `knob`.
     pub(super) fn has(&self, layout: &Layout, knob: Knob) -> bool {
         self.cgroup.as_ref().is_some_and(|cgroup| cgroup.has(layout, knob))
     }
 
-    /// Reads the counters; `None` where the cgroup is not open.
-    ///
-    /// # Errors
-    /// The cgroup is gone.
+    /// Reads the counters; `None` if the cgroup is not open. Fails if the cgroup is gone.
     pub(super) fn sample<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         sampling: Sampling,
     ) -> Option<Result<Sampled, KernError>> {
         let cgroup = self.cgroup.as_ref()?;
-        // What could not be read is tried again, and told again, in each tick.
+        // Failed readings are tried and reported again in each tick.
         self.last.is_due = sampling.all || self.has_gaps;
         let mut read = read_counters(cgroup, host, sampling, self.last);
         if let Ok(Sampled { sample, gaps, .. }) = &read {
@@ -121,7 +108,6 @@ impl Place {
         Some(read)
     }
 
-    /// Reads what the files of `knobs` hold; `None` where the cgroup is not open.
     pub(super) fn observe<K: KernFs>(
         &self,
         host: &mut HostAccess<K>,
@@ -140,7 +126,6 @@ impl Place {
         Some(observed)
     }
 
-    /// What the file of `knob` held before it was first written, by the journal.
     pub(super) fn held_before<K: KernFs>(
         &self,
         host: &mut HostAccess<K>,
@@ -154,7 +139,7 @@ impl Place {
 }
 
 impl Observed {
-    /// The values, where `is_ours` says which of them were requested and have arrived only now.
+    /// Converts the values; `is_ours` is true for requested values that arrived only now.
     pub(super) fn into_observations(
         self,
         is_ours: impl Fn(Knob, &Value) -> bool,
@@ -198,7 +183,7 @@ fn read_counters<K: KernFs>(
     Ok(Sampled { sample, nr_oom_kills, nr_threads, gaps })
 }
 
-/// How many threads there are; where not all were found, more than are read of any tenant.
+/// Number of threads. If not all were found, more than are read of any tenant.
 fn nr_at_least(found: &Threads) -> usize {
     let nr_found = found.tids.len();
     if found.is_whole { nr_found } else { nr_found.max(PER_TENANT + 1) }

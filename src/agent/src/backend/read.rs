@@ -1,4 +1,4 @@
-//! Reading the cgroups of all nodes: counters, values, the machine's CPUs, the limits above.
+//! Reading the cgroups of all nodes: counters, values, the machine's CPUs and the limits above.
 //!
 //! Nothing is written here. A cgroup that went away is closed, as in `attach`.
 
@@ -21,7 +21,6 @@ use tenantd_host::cgroup::{self, Dialect, Facet};
 use tenantd_host::kernfs::KernFs;
 
 impl Backends {
-    /// Reads the counters of one tenant; `None` where its cgroup is not open, or went.
     pub(crate) fn sample<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -54,8 +53,8 @@ impl Backends {
         }
     }
 
-    /// The tenant of this number, where it claims processes and this is the cgroup into which they would be moved, which
-    /// is not there because the agent only observes.
+    /// Returns the tenant that claims processes for this cgroup, if the cgroup is missing because the agent
+    /// only observes.
     pub(crate) fn unmoved_of(&self, tree: &Tree, number: usize) -> Option<usize> {
         let place = &self.places[number];
         let is_missing = place.location.is_below_root()
@@ -67,7 +66,6 @@ impl Backends {
         rules.binary_search_by_key(&node, |rule| rule.node).is_ok().then_some(node)
     }
 
-    /// Reads the processes of one node; `None` where its cgroup is not open, or has no such files.
     pub(crate) fn pids<K: KernFs>(
         &self,
         host: &mut HostAccess<K>,
@@ -87,15 +85,13 @@ impl Backends {
         }
     }
 
-    /// Whether the files of a node are read in every tick: another program writes them, or what they held before the
-    /// agent counts.
+    /// True if the files of a node are read in every tick: another program writes them, or their values before
+    /// the agent matter.
     pub(crate) fn is_watched(&self, number: usize) -> bool {
         let is_above = matches!(self.places[number].location, Location::AboveInPlace(_));
         is_above || self.systemd.owns(number)
     }
 
-    /// Reads what the files of one node hold; `known` is what they held when they were read last, and `is_bounded` says
-    /// that its memory is bounded, or to be.
     pub(crate) fn observe<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -107,7 +103,7 @@ impl Backends {
         let pins = host.pins;
         let is_ancestor = tree.is_ancestor(number);
         let node = tree.node(number);
-        // The legacy hierarchy has no such file.
+        // Cgroup v1 has no such file.
         let is_promised = |node: &TreeNode| !node.is_leaf || node.guarantee[MEMORY].is_some();
         let has_least = host.layout.dialect == Dialect::Unified && node.is_none_or(is_promised);
         let is_asked = |knob: &Knob| match knob {
@@ -125,7 +121,7 @@ impl Backends {
         events
             .findings
             .extend(gaps.iter().map(|gap| Finding::of(name, Code::Unreadable, gap.to_string())));
-        // A cgroup that is no unit may lack the controller; it was there just now.
+        // A cgroup that is not a unit may lack the controller; it existed a moment ago.
         if is_ancestor && !observed.gone.is_empty() && self.systemd.owns(number) {
             events.losses.push(self.give_up(host, number));
             return None;
@@ -145,7 +141,6 @@ impl Backends {
         Some(observed.into_observations(is_ours))
     }
 
-    /// The results of the values that systemd was asked for in earlier ticks.
     pub(crate) fn arrivals<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -155,13 +150,12 @@ impl Backends {
         self.systemd.arrivals(host, &self.places[number], number, observed)
     }
 
-    /// How many runs of the unit of a node ended since the last tick because a process was killed for want of
-    /// memory.
+    /// Takes the number of the unit's runs that ended by an OOM kill since the last tick.
     pub(crate) fn take_kills(&mut self, number: usize) -> u64 {
         self.systemd.take_kills(number)
     }
 
-    /// What the files of an ancestor held before the agent; `now` is what they hold.
+    /// Values of an ancestor before the agent; `now` are the present ones.
     pub(crate) fn held_before<K: KernFs>(
         &self,
         host: &mut HostAccess<K>,
@@ -179,10 +173,7 @@ impl Backends {
         now.iter().filter_map(&mut before).collect()
     }
 
-    /// The machine's CPUs, where they are not those that are known.
-    ///
-    /// # Errors
-    /// They cannot be read.
+    /// Reads the machine's CPUs; `None` if they have not changed.
     pub(crate) fn topology<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -191,7 +182,7 @@ impl Backends {
             Finding::of_host(Code::Unreadable, format!("no CPU is pinned: {error}"))
         })?;
         if changed.is_some() {
-            // CPUs that came back to a cgroup above a tenant are handled anew.
+            // CPUs that came back to an ancestor of a tenant are handled as new.
             for place in &mut self.places {
                 (place.has_cpus, place.is_joined) = (false, false);
             }
@@ -199,8 +190,8 @@ impl Backends {
         Ok(changed)
     }
 
-    /// The limits above the tenants, read again where `refreshes`; none where some of them are outside the root,
-    /// which have each their own.
+    /// Limits above the tenants, read again if `refreshes`. None if some tenants are outside the root, because
+    /// each of those has its own.
     pub(crate) fn bounds_above<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,

@@ -1,5 +1,5 @@
-//! Restoring what a reload takes away: cgroups of removed nodes, values that the policy no longer names, and
-//! processes of claims that changed.
+//! Restoration in a reload: cgroups of removed nodes, values that the policy no longer names, and processes of
+//! changed claims.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_host::systemd::Property;
 use tenantd_policy::model::CpusPolicy;
 
-/// A reload that restores what the new policy takes away.
+/// A reload, which restores the values that the new policy removes.
 #[derive(Debug)]
 pub(crate) struct Release<'a, K> {
     pub(crate) host: &'a mut HostAccess<K>,
@@ -35,11 +35,9 @@ pub(crate) struct Release<'a, K> {
     pub(crate) keeper: &'a mut Keeper,
     pub(crate) old: Tree,
     pub(crate) new: &'a Tree,
-    /// For each old number the new number of the same node, where it stays.
     pub(crate) kept: &'a [Option<usize>],
-    /// For each old number, whether the node is placed on CPUs.
+    /// For each old number, true if the node is placed on CPUs.
     pub(crate) is_pinned: Vec<bool>,
-    /// What could not be restored.
     pub(crate) failures: Vec<String>,
 }
 
@@ -56,7 +54,7 @@ impl<'a, K: KernFs> Release<'a, K> {
         Release { host, backends, keeper, old, new, kept, is_pinned: widths.collect(), failures }
     }
 
-    /// The knobs of nodes that stay which the old policy named and the new one does not.
+    /// Knobs of remaining nodes that the old policy named and the new one does not.
     pub(crate) fn unnamed(&self) -> Vec<(usize, Knob)> {
         let has_exclusive = has_exclusive(self.new.nodes());
         let (was_promised, is_promised) = (promised(&self.old), promised(self.new));
@@ -79,8 +77,8 @@ impl<'a, K: KernFs> Release<'a, K> {
         unnamed
     }
 
-    /// Removes the cgroups of removed nodes, restores those that are where the agent found them, and moves the
-    /// processes of claims that changed.
+    /// Removes the cgroups that the agent made for removed nodes, restores cgroups in place, and moves the
+    /// processes of changed claims.
     pub(crate) fn let_go_of_cgroups(&mut self, claim_rules: &[ClaimRule]) {
         let location = |number: &usize| &self.backends.places[*number].location;
         let is_gone = |number: &usize| self.kept[*number].is_none();
@@ -135,8 +133,8 @@ impl<'a, K: KernFs> Release<'a, K> {
         restored
     }
 
-    /// Finds a place for processes in cgroups which are about to be removed, where those above them take no
-    /// process: beside the tenants, never above the root.
+    /// Moves processes out of cgroups that will be removed and whose ancestors take no process: to beside the
+    /// tenants, never above the root.
     fn rehouse(&mut self, made: &[&Path], restored: &mut Restored) {
         if self.host.layout.dialect != Dialect::Unified {
             return;
@@ -159,7 +157,7 @@ impl<'a, K: KernFs> Release<'a, K> {
         let pids = processes_in(&mut self.host.kernel, dir);
         self.host.kernel.close_dir(dir);
         let pids = pids?;
-        // One that stays keeps its processes.
+        // A cgroup that stays keeps its processes.
         if pids.is_empty() || nr_nested(&mut self.host.kernel, path)? > 0 {
             return Ok(());
         }
@@ -177,7 +175,6 @@ impl<'a, K: KernFs> Release<'a, K> {
         outcome
     }
 
-    /// Restores the values of nodes that stay which the policy no longer names.
     pub(crate) fn put_back_unnamed(&mut self, unnamed: &[(usize, Knob)]) {
         for (number, knob) in unnamed {
             self.backends.systemd.forget(*number, *knob);
@@ -195,15 +192,14 @@ impl<'a, K: KernFs> Release<'a, K> {
         let path = self.old.name(number).to_string();
         let is_made = |entry: &Entry| made_path(entry) == Some(&*dir);
         if knob == Knob::Cpus && self.host.journal.entries().iter().any(is_made) {
-            // Once set, a list cannot be emptied while the cgroup has processes: it becomes one that confines
-            // none.
+            // While the cgroup has processes its CPU list cannot be emptied: it is widened to confine none.
             if let Err(error) = self.widen(number, &dir) {
                 self.failures.push(format!("{path}: {error}"));
             }
             return;
         }
         let values = self.files_of(number, [knob]);
-        // With the record that a value was left to another writer, so that it stays here too.
+        // Including the record that a value was left to another writer, so that it stays here too.
         let concerns = |entry: &Entry| match entry {
             Entry::Held { path, file, .. } | Entry::Theirs { path, file, .. } => {
                 values.contains(&(path.clone(), &**file))
@@ -217,8 +213,7 @@ impl<'a, K: KernFs> Release<'a, K> {
         self.forget(concerns, restored);
     }
 
-    /// Lets a cgroup run wherever the one above it does, also on CPUs that are offline now where the kernel
-    /// takes those.
+    /// Allows a cgroup all CPUs of its parent, including offline ones if the kernel takes those.
     fn widen(&mut self, number: usize, dir: &Path) -> Result<(), EnforceError> {
         let (Some(cgroup), Some(parent)) = (&self.backends.places[number].cgroup, dir.parent())
         else {
@@ -243,8 +238,8 @@ impl<'a, K: KernFs> Release<'a, K> {
         self.host.enforcer().apply(&action, cgroup).map(|_| ())
     }
 
-    /// Releases removed units, and restores values of the others that the policy no longer names. Slices that were started
-    /// stay until the agent stops: see [`unit_restore`].
+    /// Releases removed units, and restores values of the others that the policy no longer names. Started
+    /// slices stay until the agent stops: see [`unit_restore`].
     pub(crate) fn let_go_of_units(&mut self, unnamed: &[(usize, Knob)], deadline: Deadline<'_>) {
         let systemd = &self.backends.systemd;
         let gone: HashSet<String> = (0..self.old.len())
@@ -279,7 +274,6 @@ impl<'a, K: KernFs> Release<'a, K> {
         self.forget(concerns, restored);
     }
 
-    /// Forgets the entries that something `concerns`, except those still to be restored.
     fn forget(&mut self, concerns: impl Fn(&Entry) -> bool, mut restored: Restored) {
         let keeps = |entry: &Entry| !concerns(entry) || restored.owes(entry);
         if let Err(error) = self.host.journal.retain(keeps) {
@@ -289,7 +283,6 @@ impl<'a, K: KernFs> Release<'a, K> {
         self.failures.append(&mut restored.failures);
     }
 
-    /// The old nodes that claim other processes from now on.
     fn changed_claims(&self, new: &[ClaimRule]) -> Vec<usize> {
         let says = |rule: &ClaimRule| {
             let owners = (rule.uids.clone(), rule.gids.clone());
@@ -305,18 +298,15 @@ impl<'a, K: KernFs> Release<'a, K> {
         old.filter(|rule| !is_same(rule)).map(|rule| rule.node).collect()
     }
 
-    /// The directories of a node, one in each tree.
     fn dirs_of(&self, number: usize) -> Vec<PathBuf> {
         self.backends.dirs_of(self.host, &self.old, number)
     }
 
-    /// What is set of an old node, or may be.
     fn knobs_of(&self, number: usize) -> impl IntoIterator<Item = Knob> + use<K> {
         let is_tenant = !self.old.is_ancestor(number);
         Knob::ALL.into_iter().filter(move |knob| is_tenant || Knob::ABOVE.contains(knob))
     }
 
-    /// The files of a node that hold `knobs`, each with its directory.
     fn files_of(
         &self,
         number: usize,
@@ -331,12 +321,10 @@ impl<'a, K: KernFs> Release<'a, K> {
     }
 }
 
-/// For each number, whether memory is guaranteed to it or to anything below it.
 fn promised(tree: &Tree) -> Vec<bool> {
     tree.any_below(|number| target::is_promised(tree, number))
 }
 
-/// Whether any tenant has exclusive CPUs.
 pub(crate) fn has_exclusive(nodes: &[TreeNode]) -> bool {
     nodes.iter().any(|node| node.is_leaf && node.cpus == CpusPolicy::Exclusive)
 }

@@ -1,17 +1,26 @@
-//! The cgroups that no tenant claims, as they come and go: the members of the tenant that has the rest.
+//! The cgroups that no tenant claims: members of the tenant of the rest, as they come and go.
 //!
-//! **Problem.** What is left changes whenever a service starts, a user logs in or a tenant gets another member, and most
-//! of what starts ends within seconds. To weigh a unit takes requests to systemd, and to give it back a reload. **Rules.**
-//! A search lists the cgroups in which something is claimed, from the root downwards, and takes in those next to that
-//! ([`tenantd_policy::rest`]): at most [`LISTINGS_A_TICK`] listings and [`NEW_A_TICK`] cgroups in one tick, and
-//! [`PARTS_MAX`] cgroups together; more are counted. What is there when the policy is taken up is weighed after
-//! [`SETTLING_TICKS`], when other tenants had time to find theirs, and what comes later after [`YOUNG_TICKS`]; until then
-//! it is outside of every tenant. One that has ended is given back after [`ENDED_TICKS`], with all others that have ended
-//! by then. What is claimed is no part any more at once. On a systemd host a slice that was divided stays divided until
-//! a reload.
+//! **Problem.** The rest changes whenever a service starts, a user logs in or a tenant gets a member, and most
+//! new cgroups end within seconds. Weighting a unit takes orders to systemd, and restoring it a reload.
 //!
-//! **Properties** (`tests/agent/rest.rs`): services and sessions stay whole and no process of theirs is moved; parts come
-//! and go without a reload; what is listed and opened in one tick is bounded; in the end all is as it was.
+//! **Algorithm.** A search lists the cgroups that contain claimed ones, from the root downwards, and collects
+//! their unclaimed siblings ([`tenantd_policy::rest`]).
+//!
+//! | bound | value |
+//! |---|---|
+//! | listings in a tick | [`LISTINGS_A_TICK`] |
+//! | new cgroups in a tick | [`NEW_A_TICK`] |
+//! | parts in total (more are counted) | [`PARTS_MAX`] |
+//! | delay before existing cgroups get weights, while other tenants find theirs | [`SETTLING_TICKS`] |
+//! | delay before later cgroups get weights | [`YOUNG_TICKS`] |
+//! | delay before an ended cgroup is restored, together with all other ended ones | [`ENDED_TICKS`] |
+//!
+//! Until its delay is over, a cgroup is outside of every tenant. A cgroup that becomes claimed leaves the rest
+//! at once. On a systemd host a divided slice stays divided until a reload.
+//!
+//! **Properties** (`tests/agent/rest.rs`): services and sessions stay whole and none of their processes is
+//! moved; parts come and go without a reload; the work of one tick is bounded; in the end the host is as
+//! before.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,28 +34,24 @@ use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::rest::{Claimed, Left};
 
-/// Cgroups whose children are listed in one tick.
 const LISTINGS_A_TICK: usize = 64;
-/// Cgroups that are taken in, and so opened, in one tick.
 const NEW_A_TICK: usize = 64;
-/// Ticks between two rounds, where nothing was claimed or left meanwhile; more by the number of cgroups.
+/// Ticks between two rounds if no claim changed meanwhile; more with many cgroups.
 const ROUND_TICKS: u64 = 5;
-/// Cgroups for each of which a tick passes between two rounds.
+/// The pause between two rounds grows by one tick for this many cgroups.
 const CGROUPS_A_TICK: usize = 100;
-/// Cgroups that are members.
 const PARTS_MAX: usize = 1000;
-/// What was there first is weighed after so many ticks: systemd answers where units are, and which run, in the next.
+/// Delay of the first cgroups, in ticks. The next tick knows from systemd the cgroups of units and the running
+/// ones.
 const SETTLING_TICKS: u64 = 3;
-/// What came later is weighed after so many ticks.
+/// Delay of later cgroups, in ticks.
 const YOUNG_TICKS: u64 = 10;
-/// A part that has ended stays for so many ticks.
+/// Ticks that an ended part stays.
 const ENDED_TICKS: u64 = 300;
 
-/// The cgroups that are left, and the search for them.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
     found: BTreeMap<String, Seen>,
-    /// What others have, while it is known.
     pub(super) claimed: Option<Claimed>,
     tick: u64,
     began: u64,
@@ -55,12 +60,10 @@ pub(super) struct Rest {
     left: VecDeque<String>,
     nr_listed: usize,
     nr_beyond: usize,
-    /// Whether some were left for the next round.
     is_partial: bool,
-    /// Whether all that was there first has been seen: not before the first of these ticks.
+    /// True once all first cgroups were seen: not before tick `settles_at`.
     is_settled: bool,
     settles_at: Option<u64>,
-    /// What could not be read or taken in, in this round and in the last.
     findings: Vec<(Code, String)>,
     told: Vec<(Code, String)>,
 }
@@ -71,8 +74,8 @@ struct Seen {
     last: u64,
 }
 
-/// What tenants at these locations and `members` claim. `home` is where a unit is or was; what stays divided is above
-/// others in `before`.
+/// Claims of tenants at these locations and of `members`. `home` returns the present or last cgroup of a unit;
+/// ancestors in `before` stay divided.
 pub(super) fn claimed<'a>(
     locations: &[Location],
     members: &[(usize, String)],
@@ -99,33 +102,28 @@ pub(super) fn claimed<'a>(
 }
 
 impl Rest {
-    /// The parts of the rest beside what is `claimed`.
     pub(super) fn parts<'a>(&'a self, claimed: &Claimed) -> Vec<&'a str> {
         let weighed = self.found.iter().filter(|(_, seen)| seen.weighed_at <= self.tick);
         claimed.parts(weighed.map(|(path, _)| path.as_str()))
     }
 
-    /// What could not be read or taken in.
     pub(super) fn findings(&self, tenant: &str) -> impl Iterator<Item = Finding> {
         self.told.iter().map(move |(code, what)| Finding::of(tenant, *code, what.as_str()))
     }
 
-    /// Another policy counts from now on.
     pub(super) fn restart(&mut self) {
         (self.is_settled, self.settles_at, self.claimed) = (false, None, None);
     }
 
-    /// Something else is claimed now: the next round begins without a pause.
+    /// Claims have changed: the next round begins without a pause.
     pub(super) fn hurry(&mut self) {
         self.next_at = 0;
     }
 
-    /// There is no tenant that has the rest.
     pub(super) fn clear(&mut self) {
         *self = Rest::default();
     }
 
-    /// Searches on; returns whether parts came or went.
     pub(super) fn proceed<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -158,7 +156,6 @@ impl Rest {
         have_come || have_gone
     }
 
-    /// Takes in the cgroups in `dir`.
     fn look(
         &mut self,
         dir: &str,
@@ -194,7 +191,6 @@ impl Rest {
         }
     }
 
-    /// Takes in that the search saw all there is; returns whether parts went.
     fn end(&mut self) -> bool {
         let settles_at = *self.settles_at.get_or_insert(self.tick + SETTLING_TICKS);
         self.is_settled |= !self.is_partial && self.tick >= settles_at;
@@ -222,7 +218,7 @@ impl Rest {
     }
 }
 
-/// The agent's own cgroup, and that in which it makes others, where CPU time is divided: claimed too.
+/// The agent's own cgroup and its root in the cpu hierarchy; they count as claimed.
 pub(super) fn own(layout: &Layout) -> impl Iterator<Item = String> {
     let tree = layout.tree(Facet::Cpu).map(|tree| &layout.trees[tree]);
     tree.into_iter().flat_map(|tree| {

@@ -1,9 +1,8 @@
-//! Taking the root: the cgroup under which the tenants are made, for one agent alone.
+//! Taking the root: the cgroup under which one agent makes the tenants.
 //!
-//! The root is made where it is missing, given controllers as far as the agent owns the cgroups above, and
-//! locked. Displaced processes return to the tenants' cgroups before that. Whether anything can be written
-//! and enforced there is known before the first tick. On a refusal, what was done is in the journal and the
-//! lock is released.
+//! The agent makes a missing root, enables controllers in the ancestors that it owns, and locks the root.
+//! Before that, displaced processes return to the tenants' cgroups. The first tick thus knows that the root can
+//! be written and enforced. After a refusal all changes are in the journal and the lock is released.
 
 use std::path::Path;
 
@@ -15,8 +14,8 @@ use tenantd_host::cgroup::{Dialect, Facet, Layout};
 use tenantd_host::enforce::EnforceError;
 use tenantd_host::kernfs::{DirId, ErrorKind, KernError, KernFs};
 
-/// Makes the root where it is missing, brings `displaced` back into it, takes it for this agent, and checks
-/// that it can enforce anything. Returns the root, and those of `displaced` that have no tenant.
+/// Makes the root if it is missing, moves `displaced` back into it, locks it for this agent, and checks that
+/// limits can be enforced there. Returns the root, and those of `displaced` without a tenant.
 pub(crate) fn take<K: KernFs>(
     host: &mut HostAccess<K>,
     nodes: &[TreeNode],
@@ -42,14 +41,14 @@ pub(crate) fn take<K: KernFs>(
     match hold(kernel, layout, root, cpu) {
         Ok(()) => Ok((root, waiting)),
         Err(error) => {
-            // The lock goes with it; otherwise the next try would find it taken.
+            // Releases the lock; otherwise the next try would find it taken.
             kernel.close_dir(root);
             Err(error)
         }
     }
 }
 
-/// Takes the open `root` for this agent, where anything can be enforced below it.
+/// Locks the open `root` for this agent, if limits can be enforced below it.
 fn hold(
     kernel: &mut impl KernFs,
     layout: &Layout,
@@ -66,7 +65,6 @@ fn hold(
     }
 }
 
-/// Whether the CPU or the memory files of tenants can be there at all below `root`.
 fn has_controllers(kernel: &mut impl KernFs, layout: &Layout, root: DirId) -> bool {
     match layout.dialect {
         Dialect::Legacy => true,
@@ -77,10 +75,10 @@ fn has_controllers(kernel: &mut impl KernFs, layout: &Layout, root: DirId) -> bo
     }
 }
 
-/// Whether anything below `root` may be changed: checked once before the first tick, not by each write.
+/// Checks once, before the first tick, that cgroups below `root` may be changed.
 fn try_writing(kernel: &mut impl KernFs, root: &Path) -> Result<(), KernError> {
     let dir = kernel.open_dir(root)?;
-    // An empty write changes nothing, but the file has to be opened for it.
+    // An empty write changes nothing, but needs write permission to open the file.
     let outcome = kernel.write(dir, "cgroup.procs", "");
     kernel.close_dir(dir);
     outcome

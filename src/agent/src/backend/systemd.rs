@@ -1,19 +1,19 @@
-//! Cgroups of units: finding them, and the state of the bus to systemd.
+//! Cgroups of units, and the state of the bus to systemd.
 //!
-//! **Problem.** A unit's cgroup is read like any other, but it is changed by a request. The reply may be
-//! late, never come, or report success without any effect. The unit may not run now, or be a different one of
-//! the same name the next time; its administrator may set the same properties.
+//! **Problem.** A unit's cgroup is read like any other, but changed by a request. The reply may be late, never
+//! come, or report success without any effect. The unit may not run, or be another one of the same name next
+//! time. Its administrator may set the same properties.
 //!
-//! **Terms.** A unit is *missing* until systemd says where its cgroup is, and again when that cgroup goes.
+//! **Terms.** A unit is *missing* until systemd reports its cgroup, and again when that cgroup goes.
 //!
-//! **Rules.** Nothing here blocks. An order that is refused is reported and tried again with growing pauses;
-//! a lost bus is reported once, for all units, and tried again with growing pauses as well. A unit that does
-//! not run is not set. A reload of the policy keeps the state of units that stay: a requested value that
-//! arrives afterwards is not drift (`our_own_values_are_no_drift_after_a_reload`).
+//! **Rules.** Nothing here blocks. A refused order is reported and tried again with growing pauses. A lost bus
+//! is reported once for all units, and tried again with growing pauses as well. A unit that does not run is not
+//! set. A reload of the policy keeps the state of units that stay: a requested value that arrives afterwards is
+//! not drift (`our_own_values_are_no_drift_after_a_reload`).
 //!
-//! `unit_orders` decides which values a unit is asked to take, and checks whether they arrived.
+//! `unit_orders` decides the values to order, and checks their arrival.
 //!
-//! **Properties.** `tests/agent/units.rs`: tenants as slices and units get their values and are restored in
+//! **Properties** (`tests/agent/units.rs`): tenants as slices and units get their values and are restored in
 //! every state of the bus; drift is found in the next tick.
 
 use std::collections::{HashMap, HashSet};
@@ -36,19 +36,16 @@ use tenantd_host::systemd::{self, Answer, Order, Reply, UnitError, UnitManager};
 /// A lost bus is tried again after 1, 2, 4 … at most this many ticks.
 const BUS_TICKS_MAX: u64 = 32;
 
-/// What happened to units since the last tick.
 #[derive(Debug, Default)]
 pub(super) struct UnitEvents {
     pub(super) findings: Vec<Finding>,
     /// Nodes whose unit has another cgroup now.
     pub(super) moved: Vec<usize>,
-    /// Orders that failed.
     pub(super) refused: Vec<Outcome>,
-    /// Answers to questions which units run; `None` where there was none.
+    /// Lists of running units; `None` for a failed one.
     pub(super) listed: Vec<Option<Vec<String>>>,
 }
 
-/// A lost bus.
 #[derive(Debug)]
 struct Trouble {
     nr_failures: u32,
@@ -56,26 +53,22 @@ struct Trouble {
     message: String,
 }
 
-/// The units of all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Systemd {
     manager: Option<Box<dyn UnitManager>>,
     /// One for each number of the tree that is a unit.
     units: Vec<Option<Box<UnitState>>>,
     by_name: HashMap<String, usize>,
-    /// Whether any tenant is a unit, or several.
     is_needed: bool,
     trouble: Option<Trouble>,
-    /// When the present tick began.
     pub(super) time: Duration,
-    /// Whether systemd was asked what became of services, and has not answered.
     is_watching: bool,
-    /// Whether a unit was found where it was not before.
+    /// True if a unit was found in a new cgroup.
     pub(super) has_moved: bool,
 }
 
 impl Systemd {
-    /// The units at these locations. A manager is made only where one of them is a unit.
+    /// The units at these locations. Connects to systemd only if there are any.
     pub(super) fn new(kernel: &impl KernFs, places: &[Place]) -> Systemd {
         let unit = |place: &Place| {
             let is_slice = matches!(place.location, Location::Slice(_));
@@ -101,7 +94,7 @@ impl Systemd {
         self.by_name = names.collect();
     }
 
-    /// Forgets the state of all units, but where they were.
+    /// Forgets the state of all units, except their last cgroups.
     pub(super) fn restart(&mut self, kernel: &impl KernFs, places: &[Place]) {
         let old = std::mem::replace(self, Systemd::new(kernel, places));
         for (new, old) in self.units.iter_mut().zip(old.units) {
@@ -111,7 +104,7 @@ impl Systemd {
         }
     }
 
-    /// Takes other places. The state of a unit stays where its node stays: the node `n` is `kept[n]` now.
+    /// Takes other places; node `n` becomes `kept[n]` and keeps the state of its unit.
     pub(super) fn replace(
         &mut self,
         kernel: &impl KernFs,
@@ -135,8 +128,6 @@ impl Systemd {
         self.manager = old.manager.or(self.manager.take());
     }
 
-    // --- what is known ---
-
     pub(super) fn unit(&self, number: usize) -> Option<&UnitState> {
         self.units.get(number)?.as_deref()
     }
@@ -149,29 +140,27 @@ impl Systemd {
         self.units.get_mut(number)?.as_deref_mut()
     }
 
-    /// Whether the node with this number is a unit.
     pub(super) fn owns(&self, number: usize) -> bool {
         self.unit(number).is_some()
     }
 
-    /// The name of its unit.
     pub(super) fn name(&self, number: usize) -> Option<&str> {
         Some(&self.unit(number)?.unit)
     }
 
-    /// Its cgroup, from the mount; `None` where it is no unit, or not found yet.
+    /// Cgroup of its unit below the mount; `None` if it is not a unit, or not found yet.
     pub(super) fn cgroup(&self, number: usize) -> Option<&str> {
         let unit = self.unit(number)?;
         (unit.phase == Phase::There).then_some(&*unit.cgroup)
     }
 
-    /// Where the cgroup of the unit with this name is, or was last, from the mount.
+    /// Present or last cgroup of the unit with this name, below the mount.
     pub(super) fn home_of(&self, name: &str) -> Option<&str> {
         let unit = self.unit(*self.by_name.get(name)?)?;
         (!unit.home.is_empty()).then_some(&*unit.home)
     }
 
-    /// The node's cgroup went away: systemd is asked for it again.
+    /// Asks systemd again after the node's cgroup went away.
     pub(super) fn lose(&mut self, number: usize) {
         if let Some(unit) = self.unit_mut(number) {
             unit.phase = Phase::Missing { look_at: 0 };
@@ -184,9 +173,7 @@ impl Systemd {
         self.manager.take()
     }
 
-    // --- the bus ---
-
-    /// Whether the bus may be asked now.
+    /// False during the pause after a lost bus.
     pub(super) fn may_ask(&self, tick: u64) -> bool {
         self.trouble.as_ref().is_none_or(|trouble| tick >= trouble.retry_at)
     }
@@ -197,7 +184,6 @@ impl Systemd {
         }
     }
 
-    /// Notes the state of the bus.
     fn note(&mut self, tick: u64, outcome: &Result<Reply, UnitError>) {
         let Err(error) = outcome.as_ref() else {
             self.trouble = None;
@@ -213,7 +199,6 @@ impl Systemd {
         self.trouble = Some(Trouble { nr_failures, retry_at: tick + pause, message });
     }
 
-    /// Takes in what systemd has answered since the last tick.
     pub(super) fn refresh<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -275,7 +260,6 @@ impl Systemd {
         events
     }
 
-    /// Counts the runs of units that ended because a process of theirs was killed for want of memory.
     fn take_results(&mut self, outcome: Result<Reply, UnitError>) {
         let Ok(Reply::Results(results)) = outcome else { return };
         for result in results {
@@ -286,7 +270,6 @@ impl Systemd {
         }
     }
 
-    /// How many runs of the unit of this node ended by a kill since this was last asked.
     pub(super) fn take_kills(&mut self, number: usize) -> u64 {
         self.unit_mut(number).map_or(0, |unit| std::mem::take(&mut unit.kills.nr_new))
     }
@@ -295,7 +278,6 @@ impl Systemd {
         self.manager.as_mut()?.answer(Duration::ZERO)
     }
 
-    /// Takes in a reply about a unit; returns whether its cgroup is a different one now.
     fn found<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -312,7 +294,7 @@ impl Systemd {
         unit.kills.begin(state.is_oom_kill);
         let name = &unit.name;
         if !state.is_loaded && state.is_active {
-            // The presence of its cgroup is no evidence.
+            // The existence of its cgroup is no evidence.
             unit.cgroup.clear();
             let why = format!(
                 "{name} runs and is not loaded: it was masked, or its file was removed; systemd changes nothing \
@@ -321,7 +303,7 @@ impl Systemd {
             unit.miss(tick, why);
             return false;
         }
-        // A slice of a tenant needs no file. One whose earlier run systemd still remembers is not loaded.
+        // A tenant's slice needs no file. It is not loaded if systemd still remembers an earlier run.
         if !(state.is_loaded || unit.is_slice && is_enforcing) {
             let why = format!(
                 "systemd knows no unit {name}: name one that `systemctl list-units --all` shows"
@@ -340,7 +322,7 @@ impl Systemd {
         }
         if !state.is_active || state.cgroup.is_empty() {
             if is_back(&mut host.kernel, &host.layout, &unit.cgroup) {
-                // Some process outlived its end: the presence of a cgroup is no evidence.
+                // Some process outlived the unit: the existence of a cgroup is no evidence.
                 unit.cgroup.clear();
             }
             let why = format!("{name} does not run: it is shared with once it does");
@@ -368,10 +350,6 @@ impl Systemd {
         moved
     }
 
-    /// Notes systemd's name for the unit of a node.
-    ///
-    /// # Errors
-    /// Another node has that unit: its number.
     fn identify(&mut self, number: usize, id: &str) -> Result<(), usize> {
         match self.by_name.get(id) {
             Some(other) if *other != number => return Err(*other),
@@ -384,7 +362,7 @@ impl Systemd {
         Ok(())
     }
 
-    /// Starts a slice once the one above it is there, so that none is started without being recorded.
+    /// Starts a slice once its parent slice runs, so that every started slice is recorded.
     fn start_slice<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -416,9 +394,7 @@ impl Systemd {
         }
     }
 
-    // --- attach ---
-
-    /// Looks for the unit of one node where it is missing, and opens its cgroup where it is there.
+    /// Looks for the unit of a node if it is missing, and opens its cgroup if it exists.
     pub(super) fn attach<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -458,7 +434,7 @@ impl Systemd {
         findings
     }
 
-    /// Asks what became of services since the last tick. That shows as well whether a lost bus is back.
+    /// Asks for the results of services since the last tick. The reply shows as well that a lost bus is back.
     pub(super) fn watch(&mut self, tick: u64) {
         if self.is_needed && !self.is_watching && self.may_ask(tick) {
             self.is_watching = self.manager.is_some();
@@ -467,7 +443,8 @@ impl Systemd {
     }
 }
 
-/// Whether a cgroup is again where that of a unit was, `cgroup` from the mount; empty where it had none yet.
+/// True if a cgroup exists again at the path of a unit's, `cgroup` below the mount; empty if the unit never had
+/// one.
 fn is_back(kernel: &mut impl KernFs, layout: &Layout, cgroup: &str) -> bool {
     if cgroup.is_empty() {
         return false;

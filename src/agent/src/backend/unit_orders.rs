@@ -1,19 +1,18 @@
-//! What systemd is asked to set on units, and whether it arrived.
+//! Orders to systemd to set properties of units, and checks of their arrival.
 //!
-//! **Terms.** An *order* is one call that sets all values that are wanted of one unit. It is *pending* until
-//! its values are in the files, which are read in every tick.
+//! **Terms.** An *order* is one call that sets all wanted values of one unit. It is *pending* until the files
+//! hold its values; they are read in every tick.
 //!
-//! **Rules.** A unit has one order at a time; its next values are decided when that order is done. The
-//! earlier value of a property is journalled before it is first set, from a reading that is no older than the
-//! tick before. A memory limit that could be met only by killing is not requested. A value that does not
-//! arrive is reported and tried again with growing pauses.
+//! **Rules.** A unit has one order at a time, and its next values are decided when that order is done. The
+//! earlier value of a property is journaled before it is first set, from a reading no older than the last tick.
+//! A memory limit that would kill processes is not requested. A value that does not arrive is reported and
+//! tried again with growing pauses.
 //!
-//! **Relief comes at once.** Where memory has run out, systemd may not get to run for minutes, because
-//! reclaim takes its programs before it takes anything protected; and only less protection lets it run again. So
-//! lower `memory.min` and `memory.low` are written into the file as well as requested, also while an order is
-//! pending.
+//! **Relief is immediate.** If memory has run out, systemd may not run for minutes: reclaim takes its pages
+//! before any protected ones, and only less protection lets it run again. So lower `memory.min` and
+//! `memory.low` are written to the file as well as ordered, even while an order is pending.
 //!
-//! The state of the bus and the locations of the units are not known here; that is [`super::systemd`].
+//! The state of the bus and the locations of units are in [`super::systemd`].
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -32,24 +31,20 @@ use tenantd_host::journal::{Entry, Journal, JournalError, UnitHeld, UnitProperty
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::systemd::{Order, Property, Setting, UnitError};
 
-/// The file must hold the value within this time after systemd reported success: it writes the file a moment
-/// later, and on a busy host seconds later. Ticks may follow each other quickly, or be late themselves.
+/// Time for a value to appear in the file after systemd reported success. Systemd writes the file a moment
+/// later, on a busy host seconds later. Not in ticks, because they may be close together or late.
 const ARRIVAL_TIME: Duration = Duration::from_secs(3);
 
 impl Systemd {
-    // --- requests ---
-
-    /// Whether `found` is what systemd was asked to write there.
     pub(super) fn ordered(&self, number: usize, knob: Knob, found: &Value) -> bool {
         self.unit(number).is_some_and(|unit| unit.ordered.include(knob, found))
     }
 
-    /// The last value of this knob that systemd was asked for.
     pub(super) fn last_order(&self, number: usize, knob: Knob) -> Option<Setting> {
         self.unit(number)?.ordered.last(knob).map(|value| Setting::of(knob, value))
     }
 
-    /// What the unit held before the agent: by the journal, or what is there `now`.
+    /// Value of the unit before the agent: from the journal, or the present one.
     pub(super) fn held_before<K>(
         &self,
         host: &HostAccess<K>,
@@ -61,9 +56,9 @@ impl Systemd {
         Some(held.and_then(Setting::expected).unwrap_or_else(|| now.clone()))
     }
 
-    /// Whether `found` is what the unit held before it was first set, as `journal` says.
+    /// True if `found` is the value from before the first order, according to `journal`.
     ///
-    /// That is no drift: systemd returns to its configuration whenever that is read again and another drop-in
+    /// This is not drift: systemd returns to its configuration when it is read again and another drop-in
     /// overrides the agent's (`systemctl edit` makes such drop-ins, named `override.conf`). The value is set
     /// again.
     pub(super) fn is_fallback(
@@ -78,7 +73,7 @@ impl Systemd {
         held.and_then(Setting::expected).is_some_and(|held| taken(found, &held))
     }
 
-    /// The knob of the node was restored: its request is void.
+    /// Cancels the request of a knob that was restored.
     pub(super) fn forget(&mut self, number: usize, knob: Knob) {
         let Some(unit) = self.unit_mut(number) else { return };
         unit.ordered.forget(knob);
@@ -88,9 +83,7 @@ impl Systemd {
         }
     }
 
-    // --- apply ---
-
-    /// Requests the `actions` on units, all of one unit in one call; returns those not requested, and why.
+    /// Orders the `actions` on units, all of one unit in one call; returns those not ordered, with the reason.
     pub(super) fn order<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -105,7 +98,6 @@ impl Systemd {
             wanted.entry(action.node).or_default().push(action.clone());
         }
         let mut outcomes = Vec::new();
-        // In the order of the plan: growing before shrinking, parents before children.
         for action in actions() {
             let place = &places[action.node];
             if let Some(wanted) = wanted.remove(&action.node)
@@ -120,14 +112,14 @@ impl Systemd {
         outcomes
     }
 
-    /// Whether the unit has just ended: a cgroup without processes that systemd has not removed yet. Settings would
-    /// be for its next run, and stay as drop-ins if there is none. A slice may be empty.
+    /// True if the unit has just ended: its cgroup is empty and systemd has not removed it yet. Settings would
+    /// apply to its next run, and stay as drop-ins if there is none. A slice may be empty.
     fn has_ended(&self, number: usize, place: &Place) -> bool {
         place.is_emptied && self.unit(number).is_some_and(|unit| !unit.unit.ends_with(".slice"))
     }
 
-    /// Writes what relieves the host into the files; returns what is not among the `actions` and systemd was not asked
-    /// for when it was written.
+    /// Writes values that relieve the host to the files. Returns those that are neither among the `actions` nor
+    /// were part of an order at the time.
     fn relieve<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -140,7 +132,7 @@ impl Systemd {
             let Some(unit) = self.unit_mut(action.node) else { continue };
             let Some(cgroup) = &places[action.node].cgroup else { continue };
             let is_journalled = host.journal.knows_property(&unit.unit, &unit.life, property);
-            // Without effect where the cgroup is gone; systemd is asked all the same.
+            // Fails if the cgroup is gone; systemd gets the order all the same.
             if !is_journalled || host.enforcer().write_relief(action, cgroup).is_err() {
                 continue;
             }
@@ -181,7 +173,7 @@ impl Systemd {
         let changed: Vec<(Knob, Value)> =
             new.iter().filter_map(|new| changed_since(unit, new, &actions)).collect();
         if !changed.is_empty() {
-            // It was set by another program since; asked once for each value, as a file may differ for long.
+            // Another program has set it since. Asked once for each value, because a file may differ for long.
             if !std::mem::replace(&mut unit.is_looking, true) {
                 unit.asked_about.extend(changed);
                 let unit = unit.name.clone();
@@ -190,7 +182,7 @@ impl Systemd {
             return Vec::new();
         }
         if !new.is_empty() && (unit.is_looking || unit.is_outdated(tick)) {
-            // It is no earlier value that could be recorded.
+            // The known value is too old to be journaled.
             if !std::mem::replace(&mut unit.is_looking, true) {
                 let unit = unit.name.clone();
                 self.submit(Order::Look { unit });
@@ -202,7 +194,7 @@ impl Systemd {
         let outcome = take_over(&mut host.journal, &unit.unit, &settings)
             .and_then(|()| entries.into_iter().try_for_each(|entry| host.journal.record(entry)));
         if let Err(error) = outcome {
-            // Each of them is refused for the same reason.
+            // All of them are refused for the same reason.
             let refusal = EnforceError::from(error).refusal();
             return actions.into_iter().map(|action| (action, Err(refusal.clone()))).collect();
         }
@@ -220,9 +212,9 @@ impl Systemd {
         Vec::new()
     }
 
-    /// Adds the memory limit that is in force, where the unit's own could be met only by killing. Systemd
-    /// writes all known properties of a unit whenever one of them is set, and applies the unit's own limit
-    /// again once the configuration was read with a drop-in that overrides the agent's.
+    /// Adds the memory limit in force if the unit's own limit would kill processes. Systemd writes all known
+    /// properties of a unit whenever one is set. It applies the unit's own limit again after it has read a
+    /// drop-in that overrides the agent's.
     fn with_memory_limit<K: KernFs>(
         &self,
         host: &mut HostAccess<K>,
@@ -251,10 +243,8 @@ impl Systemd {
         settings
     }
 
-    // --- arrive ---
-
-    /// An order failed; returns the actions that it contained, as failed, and adds to `unset` what was recorded for
-    /// it and is not set.
+    /// Handles a failed order: returns its actions as failed, and adds to `unset` the properties recorded for
+    /// it that are not set.
     pub(super) fn refused(
         &mut self,
         number: usize,
@@ -295,8 +285,8 @@ impl Systemd {
         Vec::new()
     }
 
-    /// Compares the requests for the unit of one node with what its files hold now; returns the values that
-    /// arrived, and those that did not in time.
+    /// Compares the orders for the unit of a node with the present values; returns those that arrived, and
+    /// those that are late.
     pub(super) fn arrivals<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -306,7 +296,7 @@ impl Systemd {
     ) -> Vec<Outcome> {
         let time = self.time;
         let Some(unit) = self.unit_mut(number) else { return Vec::new() };
-        // A file that was written directly holds its value before what systemd was asked for earlier arrives.
+        // A file written directly has its value before earlier orders arrive.
         let relieved: Vec<Knob> = unit.relieved.iter().map(|action| action.knob).collect();
         for seen in observed.iter().filter(|seen| !relieved.contains(&seen.knob)) {
             unit.ordered.note(seen.knob, &seen.value);
@@ -339,13 +329,13 @@ impl Systemd {
     }
 }
 
-/// Whether less is protected, so that reclaim finds something.
+/// True if the action lowers protection, so that reclaim finds pages.
 fn relieves(action: &Action) -> bool {
     matches!(action.knob, Knob::MemoryMin | Knob::MemoryLow) && action.shrinks()
 }
 
-/// Drops the records that `settings` of a unit were left to another program, by an agent or under a policy before:
-/// from now on they are this agent's again, and are given back.
+/// Drops the records that `settings` of a unit were left to another program, by an earlier agent or policy.
+/// They are this agent's again and will be restored.
 fn take_over(journal: &mut Journal, name: &str, settings: &[Setting]) -> Result<(), JournalError> {
     let is_void = |entry: &Entry| {
         matches!(entry, Entry::UnitTheirs { unit, property, .. }
@@ -357,8 +347,8 @@ fn take_over(journal: &mut Journal, name: &str, settings: &[Setting]) -> Result<
     }
 }
 
-/// What the file of a value that is to be set holds, where that is not what systemd said of the unit, and systemd was
-/// not asked about it.
+/// Present value of the file of a new setting, if it differs from systemd's report and systemd was not asked
+/// about it yet.
 fn changed_since(unit: &UnitState, new: &Setting, actions: &[Action]) -> Option<(Knob, Value)> {
     let action = actions.iter().find(|action| Property::of(action.knob) == new.property)?;
     let held = unit.held.iter().find(|held| held.setting.property == new.property)?;
@@ -367,7 +357,6 @@ fn changed_since(unit: &UnitState, new: &Setting, actions: &[Action]) -> Option<
     (!taken(now, &expected) && !unit.asked_about.contains(&found)).then_some(found)
 }
 
-/// The journal entry before `setting` is set: the value that the unit held.
 fn held_by(unit: &UnitState, setting: &Setting) -> Option<Entry> {
     let held = unit.held.iter().find(|held| held.setting.property == setting.property)?;
     Some(Entry::UnitHeld(Box::new(UnitHeld {
@@ -378,7 +367,6 @@ fn held_by(unit: &UnitState, setting: &Setting) -> Option<Entry> {
     })))
 }
 
-/// Removes a memory limit that could be met only by killing from `actions`: it waits.
 fn without_lethal<K: KernFs>(
     host: &mut HostAccess<K>,
     cgroup: &Cgroup,
@@ -394,7 +382,6 @@ fn without_lethal<K: KernFs>(
     actions
 }
 
-/// Whether a unit can be limited to this value without killing any of its processes.
 fn check_limit<K: KernFs>(
     host: &mut HostAccess<K>,
     cgroup: &Cgroup,

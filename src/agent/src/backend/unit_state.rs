@@ -1,4 +1,4 @@
-//! What is known of the unit of one node.
+//! State of the unit of one node.
 //!
 //! The actions on it are in [`super::systemd`] and [`super::unit_orders`].
 
@@ -8,41 +8,38 @@ use tenantd_control::plan::{Action, Knob, Value};
 use tenantd_host::enforce::taken;
 use tenantd_host::systemd::{Held, Property};
 
-/// A unit that is missing is looked for again after 1, 2, 4 … at most this many ticks, and systemd is told again what it
-/// refused. A unit that ran before is found by its cgroup as soon as it runs again.
+/// A missing unit is looked for, and a refusal is retried, after 1, 2, 4 … at most this many ticks. A unit that
+/// ran before is found by its cgroup as soon as it runs again.
 const PAUSE_TICKS_MAX: u64 = 64;
-/// No more requests than this are remembered of one unit.
 const REQUESTS_MAX: usize = 64;
 
-/// What is known of one unit.
 #[derive(Debug)]
 pub(super) struct UnitState {
-    /// The name in the policy, which may be an alias of systemd's name.
+    /// Name in the policy, which may be an alias of systemd's name.
     pub(super) name: String,
-    /// Systemd's own name, once it is known. Its drop-ins are found under this name alone.
+    /// Systemd's own name, once known. Its drop-ins are found under this name only.
     pub(super) unit: String,
-    /// Whether it is a slice of a tenant, which is started where it is missing.
+    /// True for a tenant's slice, which is started if it is missing.
     pub(super) is_slice: bool,
     pub(super) phase: Phase,
-    /// Its cgroup, from the mount.
     pub(super) cgroup: String,
-    /// Where that was last; it stays when the unit ends.
+    /// Last cgroup; stays when the unit ends.
     pub(super) home: String,
-    /// The invocation of the unit, where settings end with it.
+    /// Identity of one life of a transient unit, with which its settings end; else empty.
     pub(super) life: String,
     pub(super) held: Vec<Held>,
-    /// When `held` was read.
+    /// Tick of reading `held`.
     pub(super) looked_at: u64,
-    /// Whether its cgroup was open by then: what was read is of the unit that has this cgroup.
+    /// True if its cgroup was open at that reading, which is then of the unit with this cgroup.
     pub(super) is_certain: bool,
     pub(super) is_looking: bool,
-    /// Contents of files that differed from what systemd had said, and about which it was asked again.
+    /// Values in files that differed from systemd's report, and about which it was asked again.
     pub(super) asked_about: Vec<(Knob, Value)>,
     pub(super) pending: Option<Pending>,
     pub(super) ordered: Requests,
-    /// What was written into the file to relieve the host, and systemd was not asked for yet, or refused.
+    /// Values written to files to relieve the host that were not ordered yet, or were refused.
     pub(super) relieved: Vec<Action>,
-    /// How often in a row systemd refused to be told of that, and when it is told again.
+    /// Consecutive refusals of such an order, and the tick of the next try.
     pub(super) relief_refused: (u32, u64),
     pub(super) kills: Kills,
     pub(super) nr_misses: u32,
@@ -51,52 +48,45 @@ pub(super) struct UnitState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Looked for at this tick.
     Missing { look_at: u64 },
-    /// Looked for, or started, just now.
     Asked,
-    /// Its cgroup is there.
     There,
 }
 
-/// Values that were requested and have not all arrived.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) actions: Vec<Action>,
-    /// The properties whose earlier values were recorded for it: until it is done, nothing of them was changed.
+    /// Properties journaled for this order; unchanged until it is done.
     pub(super) recorded: Vec<Property>,
-    /// What is in the files already, to relieve the host.
+    /// Values already in the files, to relieve the host.
     pub(super) relieved: Vec<Knob>,
-    /// When systemd reported the job as done.
     pub(super) answered_at: Option<Duration>,
 }
 
-/// Runs of a unit that ended because one of its processes was killed for want of memory, as systemd tells.
+/// Runs of a unit that ended by an OOM kill, as reported by systemd.
 #[derive(Debug, Default)]
 pub(super) struct Kills {
-    /// Whether the last run ended so, as far as it is known.
     was_killed: Option<bool>,
-    /// Since they were last asked for.
     pub(super) nr_new: u64,
 }
 
 impl Kills {
-    /// What was so when the unit was first looked at is no news.
+    /// Ignores a kill from before the unit was first looked at.
     pub(super) fn begin(&mut self, is_killed: bool) {
         self.was_killed.get_or_insert(is_killed);
     }
 
-    /// The result changed, or something else while the result stays. A start sets it back.
+    /// Counts a kill only when the result changes; a start resets it.
     pub(super) fn note(&mut self, is_killed: bool) {
         self.nr_new += u64::from(is_killed && self.was_killed == Some(false));
         self.was_killed = Some(is_killed);
     }
 }
 
-/// The values that systemd was asked for, oldest first, each until a later one of its knob has arrived.
+/// Values ordered from systemd, oldest first, each until a later one of its knob has arrived.
 ///
-/// On a busy host a value arrives seconds after it was given up and another one was asked for. It is no other
-/// program's.
+/// On a busy host a value may arrive seconds after it was given up and another one was ordered. It is not a
+/// foreign value.
 #[derive(Debug, Default)]
 pub(super) struct Requests(Vec<(Knob, Value)>);
 
@@ -111,17 +101,15 @@ impl Requests {
         self.0.push((knob, value));
     }
 
-    /// The newest one.
     pub(super) fn last(&self, knob: Knob) -> Option<&Value> {
         self.0.iter().rev().find(|(known, _)| *known == knob).map(|(_, value)| value)
     }
 
-    /// Whether `found` is one of them.
     pub(super) fn include(&self, knob: Knob, found: &Value) -> bool {
         self.position(knob, found).is_some()
     }
 
-    /// The file holds `found`: what was asked for before it does not come any more.
+    /// The file holds `found`: earlier orders will not arrive any more.
     pub(super) fn note(&mut self, knob: Knob, found: &Value) {
         let Some(arrived) = self.position(knob, found) else { return };
         let mut at = 0;
@@ -131,18 +119,16 @@ impl Requests {
         });
     }
 
-    /// All of this knob are void.
     pub(super) fn forget(&mut self, knob: Knob) {
         self.0.retain(|(known, _)| *known != knob);
     }
 
-    /// The oldest one that `found` may be.
     fn position(&self, knob: Knob, found: &Value) -> Option<usize> {
         self.0.iter().position(|(known, value)| *known == knob && taken(found, value))
     }
 }
 
-/// Ticks until what failed is tried again, after so many failures before this one.
+/// Ticks until the next try after this many earlier failures.
 fn pause_after(nr_failures: u32) -> u64 {
     (1_u64 << nr_failures.min(8)).min(PAUSE_TICKS_MAX)
 }
@@ -172,7 +158,7 @@ impl UnitState {
         }
     }
 
-    /// It is missing: look again later, and report the reason until then.
+    /// Marks the unit as missing: looks again later, and reports the reason until then.
     pub(super) fn miss(&mut self, tick: u64, why: String) {
         self.phase = Phase::Missing { look_at: tick + pause_after(self.nr_misses) };
         self.nr_misses = self.nr_misses.saturating_add(1);
@@ -180,8 +166,8 @@ impl UnitState {
         self.message = Some(why);
     }
 
-    /// What of an order that was refused is in the files already: systemd has to be asked for it again, or it would
-    /// write what it knows with the next order.
+    /// Re-queues values of a refused order that are in the files already. Otherwise systemd would write its old
+    /// values with the next order.
     pub(super) fn relieve_again(&mut self, refused: &Pending, tick: u64) {
         let is_in_file = |action: &&Action| refused.relieved.contains(&action.knob);
         for action in refused.actions.iter().filter(is_in_file) {
@@ -195,20 +181,17 @@ impl UnitState {
         }
     }
 
-    /// Its node has another number in the tree of a new policy.
     pub(super) fn renumber(&mut self, number: usize) {
         let pending = self.pending.iter_mut().flat_map(|pending| &mut pending.actions);
         pending.chain(&mut self.relieved).for_each(|action| action.node = number);
     }
 
-    /// Whether what was read of it may not be what it holds now. One that is gone when it is stopped may have been
-    /// another one of its name.
     pub(super) fn is_outdated(&self, tick: u64) -> bool {
         self.looked_at + 1 < tick || !self.life.is_empty() && !self.is_certain
     }
 
-    /// The connection of the request is gone, after all of it was done: no reply comes any more, and earlier
-    /// readings may have changed since.
+    /// The connection was lost after the request was done: no reply will come, and earlier readings may be
+    /// outdated.
     pub(super) fn miss_answers(&mut self) {
         self.is_looking = false;
         self.looked_at = 0;

@@ -1,16 +1,16 @@
-//! What processes use that a tenant claims and an observer leaves where they are.
+//! Usage of processes that a tenant claims and an observer does not move.
 //!
-//! **Problem.** While the agent only observes, tenants that claim processes have no cgroup, and so no counters: a
-//! policy that was observed for a day would have shown nothing of them.
+//! **Problem.** While the agent only observes, tenants that claim processes have no cgroup and so no counters.
+//! A day of observation would show nothing of them.
 //!
-//! **Algorithm.** The [search](super::claims) finds the processes of each tenant, a part in each tick. Their CPU
-//! times are read in every tick from `/proc/PID/stat`, and what they hold from `/proc/PID/statm` whenever they are
-//! found again. A process counts from the moment at which it is found; what it used until it was seen last stays in
-//! the sum. The sums are passed on as the sample of a cgroup would be.
+//! **Algorithm.** The [search](super::claims) finds the processes of each tenant, one part in each tick. Their
+//! CPU times are read in every tick from `/proc/PID/stat`, and their memory from `/proc/PID/statm` whenever the
+//! search finds them. A process counts from its find on; its use until it was last seen stays in the sum. The
+//! sums replace the sample of a cgroup.
 //!
-//! **Limits.** Memory is the private memory of all processes and the largest part that one of them shares: shared
-//! pages are told for each process again. File cache that none of them maps is not counted, nor is the time of
-//! processes that end between two searches. Pressure is not known.
+//! **Limits.** Memory is the private memory of all processes plus the largest shared part of one of them,
+//! because shared pages are reported again for each process. Unmapped file cache is not counted, nor the time
+//! of processes that end between two searches. Pressure is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,25 +20,22 @@ use tenantd_control::sample::{MemorySample, TenantSample};
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process::{self, Claim, ResidentMemory, Work};
 
-/// The processes that tenants claim, while none is moved.
 #[derive(Debug, Default)]
 pub(super) struct Unmoved {
     of: BTreeMap<usize, Tenant>,
 }
 
-/// Those of one tenant.
 #[derive(Debug, Default)]
 struct Tenant {
     processes: BTreeMap<u32, Seen>,
-    /// CPU time of those that are its no more, from when they were found until they were seen last.
+    /// CPU time of processes that left, from find to last sight.
     past_usec: u64,
 }
 
-/// One process.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     start_ticks: u64,
-    /// Its CPU time when it was found, and when it was seen last.
+    /// CPU time at the find, and at the last sight.
     first_usec: u64,
     last_usec: u64,
     memory: ResidentMemory,
@@ -51,8 +48,8 @@ impl Seen {
 }
 
 impl Unmoved {
-    /// Takes in the claimed processes that a part of the search found. Of those known before, `is_of_part` tells
-    /// which belong to the part: they are claimed no more if they were not found again.
+    /// Adds the claimed processes that a part of the search found. A known process for which `is_of_part` holds
+    /// is not claimed any more if this part did not find it again.
     pub(super) fn take_part<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -78,7 +75,6 @@ impl Unmoved {
         }
     }
 
-    /// The counters of the processes that the tenant `node` claims, as those of a cgroup that they were in.
     pub(super) fn sample<K: KernFs>(&mut self, host: &mut HostAccess<K>, node: usize) -> Sampled {
         let proc = host.proc();
         let tenant = self.of.entry(node).or_default();
@@ -98,20 +94,18 @@ impl Unmoved {
         Sampled { sample, nr_oom_kills: None, nr_threads: None, gaps: Vec::new() }
     }
 
-    /// The node `n` is `kept[n]` from now on.
     pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
         let of = std::mem::take(&mut self.of).into_iter();
         self.of = of.filter_map(|(node, tenant)| Some((kept[node]?, tenant))).collect();
     }
 
-    /// Forgets all, when rules change.
     pub(super) fn clear(&mut self) {
         self.of.clear();
     }
 }
 
 impl Tenant {
-    /// Counts a process from now on, in the place of one that had its number.
+    /// Counts a process, instead of an earlier one with its pid.
     fn begin(&mut self, pid: u32, work: &Work, memory: ResidentMemory) {
         let usec = process::usec(work.cpu_ticks);
         let start_ticks = work.start_ticks;

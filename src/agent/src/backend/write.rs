@@ -1,6 +1,6 @@
 //! Changing the cgroups of all nodes: processes, values, and accepted foreign values.
 //!
-//! A cgroup of the agent is written at once; systemd is asked, and `read` finds the result later.
+//! The agent's own cgroups are written at once. Systemd gets orders, and `read` finds the result later.
 
 use std::collections::BTreeSet;
 
@@ -18,12 +18,11 @@ use tenantd_host::systemd::Property;
 
 /// Ticks between two looks for processes that others put into some of a tenant's cgroups only.
 const JOIN_TICKS: u64 = 5;
-/// Values that are recorded in the journal by one write.
 const BATCH: usize = 32;
 
 impl Backends {
     /// Searches the next part of all processes for those that the policy assigns to tenants, and moves them
-    /// into their cgroups, at most `nr_max` at a time; an observer moves none.
+    /// into their cgroups, at most `nr_max` at a time. An observer moves none.
     pub(crate) fn claim<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -39,9 +38,9 @@ impl Backends {
         }
     }
 
-    /// Moves the processes of tenants with their own CPUs into their cpusets, where those are a separate
-    /// tree: at once those of a tenant that was pinned or given processes, about `nr_max` of them at a time, and every
-    /// few ticks what others have put into the tenant's other cgroups.
+    /// Moves the processes of pinned tenants into their cpusets, if those are a separate tree. Newly pinned
+    /// tenants, and those that were given processes, come first, about `nr_max` processes at a time; processes
+    /// that others moved follow every few ticks.
     pub(crate) fn join_cpusets<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -57,7 +56,7 @@ impl Backends {
         let (mut findings, mut nr_done) = (Vec::new(), 0);
         for number in 0..tree.first_ancestor() {
             let place = &mut self.places[number];
-            // What the agent did not make is not its to fill.
+            // The agent fills only cgroups that it made.
             let Some(node) = tree.node_number(number).filter(|_| place.location.is_below_root())
             else {
                 continue;
@@ -85,13 +84,12 @@ impl Backends {
         findings
     }
 
-    /// Whether processes are still to be moved into cpusets.
     pub(crate) fn has_more_to_join(&self) -> bool {
         self.has_unjoined
     }
 
-    /// Asks systemd for the values of `actions` in its units, and writes the others and all bounds of memory, at most
-    /// about `nr_max` of them: the rest follows with [`Backends::write_more`]. A failed one does not stop the others.
+    /// Orders the values of `actions` on units from systemd. Writes the others and all memory bounds, at most
+    /// about `nr_max` of them; [`Backends::write_more`] writes the rest. A failure does not stop the others.
     pub(crate) fn apply<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -100,7 +98,7 @@ impl Backends {
         actions: Vec<Action>,
         nr_max: usize,
     ) -> Events {
-        // A bound is of the moment: it is written into the file, and systemd is not told.
+        // A bound is short-lived: it is written to the file, bypassing systemd.
         let is_direct =
             |action: &Action| action.knob == Knob::MemoryHigh || !self.systemd.owns(action.node);
         let (direct, asked): (Vec<Action>, Vec<Action>) = actions.into_iter().partition(is_direct);
@@ -112,17 +110,15 @@ impl Backends {
         events
     }
 
-    /// Whether the last tick decided more than is written yet.
     pub(crate) fn has_more_to_write(&self) -> bool {
         !self.backlog.is_empty()
     }
 
-    /// What the last tick decided and is not written yet, by the node's number.
+    /// Decided values of the last tick that are not written yet, by node number.
     pub(crate) fn unwritten(&self) -> BTreeSet<(usize, Knob)> {
         self.backlog.actions().map(|action| (action.node, action.knob)).collect()
     }
 
-    /// Writes the next values of the last tick, at most `nr_max` of them.
     pub(crate) fn write_more<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -162,9 +158,6 @@ impl Backends {
     }
 
     /// Records that a foreign value is accepted.
-    ///
-    /// # Errors
-    /// The journal cannot be written.
     pub(crate) fn leave<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,

@@ -1,5 +1,5 @@
-//! The cgroup of a job: made, limited, read and removed without the journal (see the head of the room); or the scope of
-//! one, which systemd makes, limits and removes ([`super::scope`]).
+//! The cgroup of a job, made, limited, read and removed without the journal (see [`super`]); or its scope,
+//! which systemd makes, limits and removes ([`super::scope`]).
 
 use std::path::{Path, PathBuf};
 
@@ -13,33 +13,26 @@ use tenantd_core::kernel_text::text_of_name;
 use tenantd_host::cgroup::{Cgroup, Dialect, Facet, Last, Layout, Tree, pids_sample};
 use tenantd_host::kernfs::{DirId, KernError, KernFs, Operation};
 
-/// The cgroup of one job.
 #[derive(Debug)]
 pub(crate) struct JobCgroup {
     /// Below the root of each tree; empty for a scope.
     pub(crate) below: String,
-    /// The scope, where systemd owns it.
     pub(crate) unit: Option<String>,
     /// `None` for a scope that systemd has not started yet.
     cgroup: Option<Cgroup>,
 }
 
-/// A value is written into a cgroup that is not there.
 fn gone(below: &str) -> KernError {
     KernError::new(Operation::Open, below, Errno::ENOENT)
 }
 
-/// The files that a cpuset of the legacy hierarchy needs before it takes a process.
-/// Cgroups inside that of a job that are looked at for its processes and threads.
+/// Most cgroups inside a job's cgroup that are searched for its processes and threads.
 const INSIDE_MAX: usize = 1000;
 
 const CPUSET_FILES: [&str; 2] = ["cpuset.mems", "cpuset.cpus"];
 
 impl JobCgroup {
-    /// Makes the cgroup at `below` in every tree where the one above it is.
-    ///
-    /// # Errors
-    /// The kernel refused; nothing is left behind.
+    /// Makes the cgroup at `below` in every tree that has its parent. On an error nothing is left behind.
     pub(crate) fn make<K: KernFs>(
         kernel: &mut K,
         layout: &Layout,
@@ -53,10 +46,6 @@ impl JobCgroup {
         opened
     }
 
-    /// Opens the cgroup at `below`.
-    ///
-    /// # Errors
-    /// It is gone, or the kernel refused.
     pub(crate) fn open<K: KernFs>(
         kernel: &mut K,
         layout: &Layout,
@@ -66,7 +55,6 @@ impl JobCgroup {
         Ok(JobCgroup { below: below.to_string(), unit: None, cgroup })
     }
 
-    /// A scope that is to be started.
     pub(crate) fn scope(unit: String) -> JobCgroup {
         JobCgroup { below: String::new(), unit: Some(unit), cgroup: None }
     }
@@ -76,10 +64,7 @@ impl JobCgroup {
         JobCgroup { below: below.to_string(), unit, cgroup: None }
     }
 
-    /// Opens the cgroup of a scope at `path`, from the mount.
-    ///
-    /// # Errors
-    /// It is gone, or the kernel refused.
+    /// Opens the cgroup of a scope at `path`, below the mount.
     pub(crate) fn open_scope<K: KernFs>(
         kernel: &mut K,
         layout: &Layout,
@@ -90,17 +75,17 @@ impl JobCgroup {
         Ok(JobCgroup { below: String::new(), unit: Some(unit), cgroup })
     }
 
-    /// Whether it is there: a scope that systemd was only asked for is not.
+    /// False for a scope that systemd has not started yet.
     pub(crate) fn is_there(&self) -> bool {
         self.cgroup.is_some()
     }
 
-    /// Tells this cgroup from a later one of the same name.
+    /// Inode number, to distinguish this cgroup from a later one of the same name.
     pub(crate) fn inode(&self) -> u64 {
         self.cgroup.as_ref().map_or(0, Cgroup::generation)
     }
 
-    /// Whether it has CPUs of its own to confine it to; systemd gives a scope the controllers that it needs.
+    /// True if the job can be confined to CPUs; systemd enables the controllers of a scope itself.
     pub(crate) fn can_be_confined(&self, layout: &Layout) -> bool {
         self.unit.is_some() || self.dir(layout, Facet::Cpuset).is_some()
     }
@@ -109,10 +94,7 @@ impl JobCgroup {
         self.cgroup.as_ref()?.dir(layout, facet)
     }
 
-    /// Writes a value. Not for a scope, whose files are systemd's.
-    ///
-    /// # Errors
-    /// The kernel refused, or the cgroup has no such file.
+    /// Writes a value. Not for a scope: systemd owns its files.
     pub(crate) fn set<K: KernFs>(
         &self,
         kernel: &mut K,
@@ -126,10 +108,7 @@ impl JobCgroup {
         spellings.try_for_each(|spelling| kernel.write(dir, spelling.file, &spelling.text))
     }
 
-    /// Moves a process into it, in every tree.
-    ///
-    /// # Errors
-    /// It ended (ESRCH), or the kernel refused.
+    /// Moves a process into this cgroup, in every tree. Fails with ESRCH if the process ended.
     pub(crate) fn take<K: KernFs>(
         &self,
         kernel: &mut K,
@@ -143,16 +122,13 @@ impl JobCgroup {
         })
     }
 
-    /// Reads its counters, also where it is empty; what cannot be read is absent.
-    ///
-    /// # Errors
-    /// It is gone.
+    /// Reads the counters, even of an empty cgroup; unreadable ones are absent. Fails if the cgroup is gone.
     pub(crate) fn sample<K: KernFs>(&self, kernel: &mut K) -> Result<TenantSample, KernError> {
         let cgroup = self.cgroup.as_ref().ok_or_else(|| gone(&self.below))?;
         cgroup.sample(kernel, true, Last::default(), &mut Vec::new())
     }
 
-    /// The threads in it and in what was made inside, as far as the kernel tells.
+    /// Threads in the cgroup and below it; `None` if unknown.
     pub(crate) fn nr_threads<K: KernFs>(&self, kernel: &mut K, layout: &Layout) -> Option<u32> {
         let Some(dir) = self.dir(layout, Facet::Pids) else {
             return self.nr_listed_threads(kernel, layout);
@@ -161,7 +137,8 @@ impl JobCgroup {
         u32::try_from(sample.nr_current).ok()
     }
 
-    /// The same by the lists of them: in the legacy tree that counts threads tenants are only where a policy limits these.
+    /// Counts the listed threads: in cgroup v1 a tenant is in the pids tree only if a policy limits its
+    /// processes.
     fn nr_listed_threads<K: KernFs>(&self, kernel: &mut K, layout: &Layout) -> Option<u32> {
         let path = kernel.dir_path(self.dir(layout, Facet::Cpu)?);
         let inside = nested_up_to(kernel, &path, INSIDE_MAX).ok()??;
@@ -176,7 +153,7 @@ impl JobCgroup {
         u32::try_from(nr_threads).ok()
     }
 
-    /// The processes in it and in what was made inside; with more than [`INSIDE_MAX`] cgroups inside only the first.
+    /// Processes in the cgroup and below it; with more than [`INSIDE_MAX`] cgroups below, only the first.
     pub(crate) fn processes<K: KernFs>(&self, kernel: &mut K, layout: &Layout) -> Vec<u32> {
         let Some(dir) = self.dir(layout, Facet::Cpu) else { return Vec::new() };
         let dir = kernel.dir_path(dir);
@@ -185,12 +162,11 @@ impl JobCgroup {
         dirs.flat_map(|dir| processes_at(kernel, &dir).unwrap_or_default()).collect()
     }
 
-    /// Where it is frozen, if the kernel has a tree for that.
     pub(crate) fn freeze_dir(&self, layout: &Layout) -> Option<DirId> {
         self.dir(layout, Facet::Pressure)
     }
 
-    /// Removes it and closes it; gives it back where that cannot be done yet. A scope is removed by systemd.
+    /// Removes and closes the cgroup; returns it if it is still busy. Systemd removes a scope.
     pub(crate) fn end<K: KernFs>(self, kernel: &mut K, layout: &Layout) -> Option<JobCgroup> {
         if self.unit.is_some() {
             self.close(kernel);
@@ -208,7 +184,6 @@ impl JobCgroup {
         }
     }
 
-    /// Forgets its descriptors.
     pub(crate) fn close<K: KernFs>(self, kernel: &mut K) {
         if let Some(cgroup) = self.cgroup {
             cgroup.close(kernel);
@@ -221,7 +196,7 @@ fn make_in<K: KernFs>(kernel: &mut K, tree: &Tree, below: &str) -> Result<(), Ke
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     let above = match kernel.open_dir(above) {
         Ok(above) => above,
-        // A tree that its tenant is not in.
+        // The tenant is not in this tree.
         Err(error) if error.is_gone() && !tree.is_for_all() => return Ok(()),
         Err(error) => return Err(error),
     };
@@ -234,8 +209,8 @@ fn make_in<K: KernFs>(kernel: &mut K, tree: &Tree, below: &str) -> Result<(), Ke
     outcome
 }
 
-/// Gives a cpuset of the legacy hierarchy what the one above it has, without which it takes no process. One of the unified
-/// hierarchy inherits it.
+/// Copies the CPUs and nodes of the parent to a cpuset of cgroup v1, which takes no process without them. In
+/// cgroup v2 they are inherited.
 fn fill<K: KernFs>(kernel: &mut K, above: DirId, path: &Path) -> Result<(), KernError> {
     let dir = kernel.open_dir(path)?;
     let is_legacy = kernel.read_once(dir, "cgroup.type").is_err();
@@ -247,10 +222,8 @@ fn fill<K: KernFs>(kernel: &mut K, above: DirId, path: &Path) -> Result<(), Kern
     outcome
 }
 
-/// Removes the cgroup at `below`, and empty ones inside it, from every tree.
-///
-/// # Errors
-/// EBUSY where processes are in it.
+/// Removes the cgroup at `below`, and empty ones inside it, from every tree. Fails with EBUSY if there are
+/// processes in it.
 pub(crate) fn remove<K: KernFs>(
     kernel: &mut K,
     layout: &Layout,
@@ -284,8 +257,8 @@ fn remove_dir<K: KernFs>(kernel: &mut K, path: &Path) -> Result<(), KernError> {
     }
 }
 
-/// Whether jobs of a tenant that is confined to CPUs of its own are confined by a cgroup of theirs. On the legacy
-/// hierarchy they are not: the kernel would refuse to take CPUs from the tenant while a job inside has them.
+/// True if jobs may have CPU sets inside a tenant with its own CPUs. Not in cgroup v1: the kernel would refuse
+/// to take a CPU from the tenant while a job uses it.
 pub(crate) fn may_confine(dialect: Dialect, is_tenant_pinned: bool) -> bool {
     dialect == Dialect::Unified || !is_tenant_pinned
 }

@@ -6,7 +6,6 @@ use super::reply::waiting;
 use tenantd_admission::{JobId, JobView, Phase};
 use tenantd_varlink::jobs::{Job, JobState, ListReply, Pool, Started, Units, Valve};
 
-/// What a started job is told.
 pub(crate) fn started(home: &Home, dop: u32) -> Started {
     Started {
         dop,
@@ -20,7 +19,7 @@ pub(crate) fn started(home: &Home, dop: u32) -> Started {
     }
 }
 
-/// All jobs, those that run first.
+/// All jobs, running ones first.
 pub(crate) fn list(jobs: &Jobs, now: f64) -> ListReply {
     let admission = &jobs.admission;
     let mut listed = Vec::new();

@@ -1,39 +1,38 @@
 //! Admitted jobs: their clients, their processes and their cgroups.
 //!
-//! **Problem.** A job is a process that its client started, in a cgroup that has to be there before it executes its
-//! command. Its client may vanish in every state; its number may be another process's by the time it is moved; the
+//! **Problem.** The client starts the process of a job; the cgroup of the job must exist before that process
+//! executes its command. The client may vanish in every state, its pid may be reused before the move, and the
 //! agent may be killed at any point.
 //!
-//! **Owner.** The control thread owns the queue, the records and the cgroups. What clients ask comes as messages of
-//! the socket's thread and is answered with messages; nothing is locked. A submission is decided and started at once,
-//! not in the next tick.
+//! **Owner.** The control thread owns the queue, the records and the cgroups, without locks. Requests of
+//! clients arrive as messages from the socket's thread. A submission is decided and started at once, not at the
+//! next tick.
 //!
-//! **Start.** The cgroup `job-N` is made inside the tenant's own cgroup (where systemd owns that, a scope in its slice:
-//! [`scope`]) and gets its memory limit, its CPUs and its weight;
-//! then the process is moved, and only then the client is told. That the process is the one that connected, and its
-//! user the one that it had then, is checked before the move (by its descriptor where the kernel has one, else by when
-//! it started) and again after it: a process that was moved in its place goes back to where it came from.
+//! **Start.** The agent makes the cgroup `job-N` inside the tenant's own cgroup (if systemd owns that, a scope
+//! in its slice: [`scope`]), and sets its memory limit, CPUs and weight. Then it moves the process, and only
+//! then answers. Before and after the move it checks that the process and its user are those that connected (by
+//! pidfd, else by start time). A process moved by mistake goes back to its origin.
 //!
-//! **End.** A job has ended when its cgroup is empty. Where its first process has ended and others are left, it lingers:
-//! its slots come back, and its processes stay accounted to the tenant.
+//! **End.** A job ends when its cgroup is empty. If its first process has ended and others remain, the job
+//! lingers: its slots are free, and its processes stay charged to the tenant.
 //!
-//! **Restart.** The running jobs are in `jobs/` of the state directory before their processes are moved, the state of
-//! the queue in `queue.json` ([`store`]). They are not in the journal: a job outlives the agent, is not moved back, and its
-//! cgroup has no use once it is empty. Neither file is synced to disk: no cgroup outlives the machine.
+//! **Restart.** Running jobs are written to `jobs/` of the state directory before their processes move; the
+//! queue is in `queue.json` ([`store`]). Jobs are not in the journal, because a job outlives the agent. The
+//! files are not synced to disk, because no cgroup outlives the machine.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `record` | the state of the room |
-//! | `records` | what is known of each job beside the queue |
+//! | `record` | all jobs with their shared state |
+//! | `records` | client, process and cgroup of each job |
 //! | `cgroup` | the cgroup of a job |
-//! | `scope` | the same where systemd owns it |
-//! | `place` | which CPUs each job runs on, and its weight |
+//! | `scope` | the same if systemd owns it |
+//! | `place` | CPUs and weight of each job |
 //! | `store` | the files of the state directory |
-//! | `terms` | what the policy says of jobs |
-//! | `reply` | what clients are told |
+//! | `terms` | the policy of jobs in the queue's types |
+//! | `reply` | answers to clients |
 //! | `listing` | the jobs as readers see them |
-//! | `summary` | their sums in the status |
-//! | `watch` | what wakes the agent while jobs run |
+//! | `summary` | sums of the jobs in the status |
+//! | `watch` | wakes the agent while jobs run |
 
 pub(super) mod cgroup;
 pub(super) mod listing;

@@ -1,4 +1,4 @@
-//! Which CPUs each running job has, and what weight within its tenant.
+//! CPUs of each running job, and its weight within its tenant.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,16 @@ use tenantd_dop::placement::{Request, Want, place};
 use tenantd_dop::{CpuSet, Topology};
 use tenantd_policy::types::RunningShares;
 
-/// A weight that differs by less is not written.
+/// Least relative change of a weight that is written.
 const DEAD_BAND: f64 = 0.05;
 
-/// A running job that is to be placed.
 #[derive(Clone, Debug)]
 pub(crate) struct Wide {
     pub(crate) job: JobId,
     pub(crate) dop: u32,
-    /// Where it is.
     pub(crate) previous: Option<CpuSet>,
 }
 
-/// The CPUs of each job, as many as it is wide, among those of `topology`.
 pub(crate) fn cpus(jobs: &[Wide], topology: &Topology) -> Vec<(JobId, CpuSet)> {
     let request = |wide: &Wide| Request {
         previous: wide.previous.clone(),
@@ -31,7 +28,6 @@ pub(crate) fn cpus(jobs: &[Wide], topology: &Topology) -> Vec<(JobId, CpuSet)> {
     jobs.iter().map(|wide| wide.job).zip(placement.sets).collect()
 }
 
-/// The weights that are to be written, of jobs that have a cgroup.
 pub(crate) fn changed_weights(jobs: &Jobs, shares: RunningShares) -> Vec<(JobId, f64)> {
     let mut of_tenants: BTreeMap<&str, Vec<(JobId, f64)>> = BTreeMap::new();
     for view in jobs.admission.active() {

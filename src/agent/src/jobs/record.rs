@@ -1,4 +1,4 @@
-//! The state of the room.
+//! All jobs of the agent, with the state that they share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,57 +20,43 @@ use tenantd_policy::model::Policy;
 use tenantd_varlink::bridge::Ticket;
 use tenantd_varlink::jobs::SubmitReply;
 
-/// All jobs of the agent.
 #[derive(Debug)]
 pub(crate) struct Jobs {
     pub(crate) admission: Admission,
     pub(crate) records: Records,
     pub(crate) store: Store,
-    /// Jobs that started, moved or ended since they were kept.
     pub(crate) unkept: BTreeSet<JobId>,
-    /// Jobs of the present batch of calls, whose clients have no answer yet.
     pub(crate) submitted: Vec<Submitted>,
-    /// Answers that are to be sent.
     pub(crate) outbox: Vec<(Ticket, JobAnswer)>,
-    /// Whether anything changed that readers see.
     pub(crate) has_changed: bool,
-    /// What wakes the agent; `None` for a kernel in memory.
+    /// `None` for a kernel in memory.
     pub(crate) watch: Option<Watch>,
-    /// The policy's nodes that the terms of tenants were read from.
+    /// Nodes that the terms of tenants were read from, to detect a change.
     pub(crate) nodes: Arc<[TreeNode]>,
-    /// The same, for what is not in the nodes.
+    /// Policy of the present rules, to detect a change.
     pub(crate) policy: Arc<Policy>,
     pub(crate) measured: Measured,
-    /// Cgroups of ended jobs that could not be removed yet.
     pub(crate) left: Vec<JobCgroup>,
-    /// Where jobs were placed last.
     pub(crate) placed: Vec<Placed>,
-    /// When the list of jobs was made last.
     pub(crate) listed: f64,
-    /// When running jobs were charged last.
     pub(crate) charged: f64,
-    /// When those that linger were looked at last.
     pub(crate) lingering_charged: f64,
-    /// What jobs give up while a guarantee is due.
     pub(crate) preemption: Preemption,
-    /// Jobs in slices of systemd's.
     pub(crate) scopes: Scopes,
-    /// What has started of each tenant of the policy that ever had a job.
+    /// Jobs started, by tenant; only tenants of the policy that ever had a job.
     pub(crate) tallies: BTreeMap<String, Tally>,
 }
 
-/// A job that was just submitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Submitted {
     pub(crate) job: JobId,
-    /// It is refused where it cannot start at once.
+    /// True if the job must start at once or be refused.
     pub(crate) no_wait: bool,
 }
 
-/// Jobs that are placed together: on which CPUs, and how wide each is.
+/// Jobs that are placed together, on these CPUs, each with its width.
 pub(crate) type Placed = (CpuSet, Vec<(JobId, u32)>);
 
-/// What started since the agent did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) nr_started: u64,
@@ -78,7 +64,6 @@ pub(crate) struct Tally {
 }
 
 impl Jobs {
-    /// No jobs, and nothing that keeps them.
     pub(crate) fn new(store: Store) -> Jobs {
         Jobs {
             admission: Admission::new(Rules::default(), Capacity::default()),
@@ -103,13 +88,13 @@ impl Jobs {
         }
     }
 
-    /// The started jobs with their cgroups, also those whose scope is only asked for.
+    /// Started jobs with their cgroups, including those whose scope has not started.
     pub(crate) fn homes(&self) -> impl Iterator<Item = (JobId, &Home)> {
         let active = self.admission.active();
         active.filter_map(|view| Some((view.job, self.records.get(&view.job)?.home.as_ref()?)))
     }
 
-    /// How often jobs have to be looked at between ticks.
+    /// Time between two looks at the jobs between ticks; `None` if none is needed.
     pub(crate) fn refresh_every(&self, now: f64) -> Option<Duration> {
         if self.scopes.is_any_new(now) {
             return Some(ARRIVAL);
@@ -118,14 +103,13 @@ impl Jobs {
         has_any.then_some(REFRESH)
     }
 
-    /// Starts what may start.
     pub(crate) fn dispatch(&mut self, now: f64) -> Dispatch {
         let dispatch = self.admission.dispatch(self.measured, now);
         self.has_changed |= !dispatch.starts.is_empty() || !dispatch.widths.is_empty();
         dispatch
     }
 
-    /// Tells the client of a job that it waits, unless it knows that already.
+    /// Sends the outlook of a waiting job to its client if it has changed.
     pub(crate) fn tell(&mut self, outlook: &Outlook, nr_waiting: usize) {
         let waiting = waiting(outlook, nr_waiting);
         let Some(view) = self.admission.job(outlook.job) else { return };
@@ -141,7 +125,6 @@ impl Jobs {
         self.outbox.push((ticket, JobAnswer::Waits(reply)));
     }
 
-    /// The first process of a job has ended.
     pub(crate) fn forget_process(&mut self, job: JobId) {
         let record = self.records.get_mut(&job);
         let handle = record.and_then(|record| record.process.handle.take());
@@ -150,7 +133,7 @@ impl Jobs {
         }
     }
 
-    /// A started job, for the next agent; `None` for one that is gone, or waits.
+    /// Record of a started job for the next agent; `None` if it is gone or waits.
     fn kept(&self, job: JobId) -> Option<KeptJob> {
         let record = self.records.get(&job)?;
         let is_starting = self.scopes.starting.contains_key(&job);
@@ -179,7 +162,7 @@ impl Jobs {
         })
     }
 
-    /// Keeps what has changed of the jobs for the next agent.
+    /// Writes changed jobs to the state directory, for the next agent.
     pub(crate) fn keep_changed(&mut self) {
         for job in std::mem::take(&mut self.unkept) {
             match self.kept(job) {
@@ -189,7 +172,6 @@ impl Jobs {
         }
     }
 
-    /// Answers the client of a job for the last time.
     pub(crate) fn answer(&mut self, job: JobId, answer: JobAnswer) {
         if let Some(ticket) = self.records.take_ticket(job) {
             self.outbox.push((ticket, answer));

@@ -1,4 +1,4 @@
-//! What is known of each job beside the queue: its client, its process and its cgroup; found by each of these.
+//! Records of the jobs outside the queue, indexed by client and by process.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
@@ -15,30 +15,25 @@ use tenantd_host::valve::Valve;
 use tenantd_varlink::bridge::Ticket;
 use tenantd_varlink::jobs::Waiting;
 
-/// One job.
 #[derive(Debug)]
 pub(crate) struct Record {
-    /// The client, while it waits.
     pub(crate) ticket: Option<Ticket>,
     pub(crate) process: JobProcess,
     pub(crate) command: Option<String>,
-    /// What the client was told last.
     pub(crate) told: Option<Waiting>,
-    /// Its cgroup, once it has started.
     pub(crate) home: Option<Home>,
 }
 
-/// The first process of a job.
 #[derive(Clone, Debug)]
 pub(crate) struct JobProcess {
     pub(crate) pid: u32,
     pub(crate) start_ticks: u64,
-    /// The same, where the kernel has a descriptor of it.
+    /// Pidfd, if the kernel has one.
     pub(crate) handle: Option<Arc<OwnedFd>>,
 }
 
 impl JobProcess {
-    /// Whether it runs, wherever that is; one that cannot be read may.
+    /// True if the process runs, in any cgroup; true as well if that cannot be read.
     pub(crate) fn runs(&self, kernel: &mut impl KernFs, proc: DirId) -> bool {
         if let Some(handle) = &self.handle {
             return is_alive(handle);
@@ -49,30 +44,25 @@ impl JobProcess {
     }
 }
 
-/// Where a job runs.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) cgroup: JobCgroup,
-    /// From the mount.
+    /// Below the mount.
     pub(crate) path: String,
-    /// The CPUs that it is confined to.
     pub(crate) cpus: Option<CpuSet>,
-    /// The weight that was written last.
     pub(crate) weight: Option<f64>,
-    /// Its job server.
     pub(crate) valve: Option<Valve>,
     pub(crate) ineffective: Vec<String>,
-    /// Whether its first process runs, and its cgroup is empty or gone.
+    /// True if the first process runs but the cgroup is empty or gone.
     pub(crate) is_left: bool,
 }
 
-/// All jobs by number, and those of a client or a process without a look at the others.
+/// All jobs by number, with indexes by client and by process.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     all: BTreeMap<JobId, Record>,
-    /// The job of each client that waits.
     of_tickets: HashMap<Ticket, JobId>,
-    /// The last job of each process number.
+    /// Last job of each pid.
     of_pids: HashMap<u32, JobId>,
 }
 
@@ -88,7 +78,7 @@ impl Records {
 
     pub(crate) fn remove(&mut self, job: &JobId) -> Option<Record> {
         let record = self.all.remove(job)?;
-        // A later job may have the number of its process.
+        // A later job may have reused the pid.
         if self.of_pids.get(&record.process.pid) == Some(job) {
             self.of_pids.remove(&record.process.pid);
         }
@@ -106,32 +96,28 @@ impl Records {
         self.all.iter_mut()
     }
 
-    /// The job that waits for this client.
     pub(crate) fn of_ticket(&self, ticket: Ticket) -> Option<JobId> {
         self.of_tickets.get(&ticket).copied()
     }
 
-    /// The client of a job, which is answered for the last time.
     pub(crate) fn take_ticket(&mut self, job: JobId) -> Option<Ticket> {
         let ticket = self.all.get_mut(&job)?.ticket.take()?;
         self.of_tickets.remove(&ticket);
         Some(ticket)
     }
 
-    /// The job whose first process this is.
     pub(crate) fn of_process(&self, pid: u32, start_ticks: u64) -> Option<JobId> {
         let job = *self.of_pids.get(&pid)?;
         let record = self.all.get(&job)?;
         (record.process.start_ticks == start_ticks).then_some(job)
     }
 
-    /// Whether a process is a job, the first one of it.
     pub(crate) fn has_process(&self, pid: u32, start_ticks: u64) -> bool {
         self.of_process(pid, start_ticks).is_some()
     }
 }
 
-/// What else is read is read of all of them; what is in the way of the two indexes is not offered.
+/// Read-only, so that the two indexes stay consistent.
 impl Deref for Records {
     type Target = BTreeMap<JobId, Record>;
 
@@ -158,7 +144,7 @@ mod tests {
         assert!(records.has_process(7, 100) && !records.has_process(7, 101));
         assert_eq!(records.take_ticket(JobId(2)), Some(Ticket(11)));
         assert_eq!((records.of_ticket(Ticket(11)), records.take_ticket(JobId(2))), (None, None));
-        // The first process of a job has ended, and another one with its number is a job.
+        // The first process of a job has ended, and its pid was reused by another job.
         records.insert(JobId(3), record(12, 7, 200));
         assert!(records.has_process(7, 200));
         assert!(records.remove(&JobId(1)).is_some());

@@ -1,4 +1,4 @@
-//! What clients are told: the queue's own types as those of the wire.
+//! Answers to clients: the queue's types converted to those of the wire.
 
 use tenantd_admission::{Outlook, Reason, Refusal};
 use tenantd_varlink::error::CallError;
@@ -7,15 +7,14 @@ use tenantd_varlink::jobs::{CancelReply, SubmitReply, WaitKind, WaitReason, Wait
 /// An answer to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobAnswer {
-    /// The job waits: others follow.
+    /// The job waits; more answers follow.
     Waits(SubmitReply),
-    /// The job has started, or will not.
+    /// The job has started, or was refused.
     Submitted(Result<SubmitReply, CallError>),
-    /// It is cancelled, or it runs.
+    /// The job is cancelled, or runs.
     Cancelled(Result<CancelReply, CallError>),
 }
 
-/// What a waiting job is told; `total` wait.
 pub(crate) fn waiting(outlook: &Outlook, total: usize) -> Waiting {
     Waiting {
         position: outlook.position,
@@ -25,7 +24,6 @@ pub(crate) fn waiting(outlook: &Outlook, total: usize) -> Waiting {
     }
 }
 
-/// Why a job waits.
 pub(crate) fn reason(reason: &Reason) -> WaitReason {
     let text = reason.to_string();
     let of = |kind, wanted: u64, free: u64, total: u64| WaitReason {
@@ -56,7 +54,6 @@ pub(crate) fn reason(reason: &Reason) -> WaitReason {
     WaitReason { text, ..told }
 }
 
-/// Why a job is not taken.
 pub(crate) fn refusal(refusal: &Refusal, tenant: &str) -> CallError {
     match refusal {
         Refusal::NoSuchTenant => {

@@ -1,27 +1,26 @@
 //! Jobs as transient scopes, in the slice of a tenant that systemd owns.
 //!
-//! **Problem.** A job belongs below its tenant, and below a slice systemd alone makes cgroups and moves processes. It is
-//! asked over a bus that may be slow or away, and that it agreed does not say that it is done. Neither the
-//! tick nor the other clients may wait for it.
+//! **Problem.** The cgroup of a job must be below that of its tenant, and below a slice only systemd may make
+//! cgroups and move processes. The bus to systemd may be slow or away, and a positive reply only means that the
+//! work is queued. Neither the tick nor other clients may wait for it.
 //!
-//! **Terms.** The *scope* of the job N is `tenantd-job-N.scope`. It is *asked* for with its process, its memory limit, its
-//! CPUs and its weight in one order, *starting* until its process is in it, and *there* from then on.
+//! **Terms.** The *scope* of job N is `tenantd-job-N.scope`. One order *asks* for it with its process, memory
+//! limit, CPUs and weight. It is *starting* until its process is in it, and *there* from then on.
 //!
-//! **Start.** The order goes to a thread of the jobs' own, with a connection of its own: those of the tenants' units may
-//! have a thousand looks or a reload before it. Whether the process has arrived, the kernel says: its cgroup has the scope's
-//! name, and it is the process that was asked for (as in the head of the room). Systemd sets limits and CPUs before it moves
-//! the process, so they are in force when the client is told. Where systemd refuses, the job gets a cgroup of tenantd's own,
-//! as on a host without systemd, and says so. Where nothing is heard for [`PATIENCE_SECONDS`], it is given up: its
-//! client ends, and an order that is carried out later finds no process.
+//! **Start.** The order goes to a separate thread with its own connection, because the orders of the tenants'
+//! units may take long. The kernel shows the arrival: the cgroup of the process has the name of the scope.
+//! Systemd sets limits and CPUs before it moves the process. If systemd refuses, the job gets a cgroup of the
+//! agent's own and reports that. Without an answer within [`PATIENCE_SECONDS`] the job is given up, and an
+//! order that is carried out later finds no process.
 //!
-//! **Values.** Weights and CPUs that change later are requests to set properties. Only `cgroup.freeze` is written by the
-//! agent: systemd writes it when it is told to freeze a unit, and the journal has to know how to thaw.
+//! **Values.** Later weights and CPUs are orders to set properties. The agent itself writes only
+//! `cgroup.freeze`: systemd writes it only to freeze a unit, and the journal must be able to thaw the job.
 //!
-//! **End.** Systemd ends a scope that is empty, and unloads it (`CollectMode`), so nothing is removed here. A restarted
-//! agent finds a scope by its cgroup, as any other job.
+//! **End.** Systemd stops an empty scope and unloads it (`CollectMode`), so the agent removes nothing. A
+//! restarted agent finds a scope by its cgroup, like any other job.
 //!
-//! **Properties** (`tests/agent/job_scopes.rs`): a job of a slice or of a user runs in a scope of that slice with what it
-//! declared; it outlives the agent; no state of the bus loses a job or leaves one waiting.
+//! **Properties** (`tests/agent/job_scopes.rs`): a job of a slice or of a user runs in a scope of that slice
+//! with its declared limits; it outlives the agent; no state of the bus loses a job or leaves one waiting.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,36 +29,30 @@ use tenantd_admission::JobId;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::systemd::{Answer, Order, Setting, UnitManager};
 
-/// How long the start of a scope may take, in seconds.
+/// Longest start of a scope, in seconds.
 pub(crate) const PATIENCE_SECONDS: f64 = 30.0;
 
-/// A scope that takes longer than this is looked for as often as jobs are looked at.
+/// Age in seconds of an order after which its scope is checked less often, as all running jobs are.
 const NEW_SECONDS: f64 = 0.3;
 
 const BEFORE: &str = "tenantd-job-";
 const AFTER: &str = ".scope";
 
-/// The scope of a job.
 pub(crate) fn unit_of(job: JobId) -> String {
     format!("{BEFORE}{job}{AFTER}")
 }
 
-/// The job whose scope this is.
 pub(crate) fn job_of(unit: &str) -> Option<JobId> {
     unit.strip_prefix(BEFORE)?.strip_suffix(AFTER)?.parse().ok().map(JobId)
 }
 
-/// A scope on its way.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Starting {
     pub(crate) slice: String,
-    /// What it begins with.
     pub(crate) settings: Vec<Setting>,
-    /// When systemd was asked for it.
     pub(crate) asked: Option<f64>,
 }
 
-/// The scopes that are on their way, and the connection that starts them.
 #[derive(Debug, Default)]
 pub(crate) struct Scopes {
     pub(crate) starting: BTreeMap<JobId, Starting>,
@@ -67,13 +60,12 @@ pub(crate) struct Scopes {
 }
 
 impl Scopes {
-    /// Whether any may arrive in the next moment: systemd was asked for it just now.
+    /// True if a scope was asked for a moment ago, so that it may arrive soon.
     pub(crate) fn is_any_new(&self, now: f64) -> bool {
         let is_new = |asked: f64| now - asked < NEW_SECONDS;
         self.starting.values().any(|starting| starting.asked.is_some_and(is_new))
     }
 
-    /// Asks systemd; says whether there is one.
     pub(crate) fn ask(&mut self, kernel: &impl KernFs, order: Order) -> bool {
         if self.manager.is_none() {
             self.manager = kernel.unit_manager();
@@ -83,13 +75,12 @@ impl Scopes {
         true
     }
 
-    /// What systemd has answered.
     pub(crate) fn answers(&mut self) -> Vec<Answer> {
         let Some(manager) = &mut self.manager else { return Vec::new() };
         std::iter::from_fn(|| manager.answer(Duration::ZERO)).collect()
     }
 
-    /// Values of a job: with its start where that is not asked for yet, else by an order of their own.
+    /// Sets a value of a job: with the start if that is not sent yet, else by an order of its own.
     pub(crate) fn set(&mut self, kernel: &impl KernFs, job: JobId, setting: Setting) {
         match self.starting.get_mut(&job).filter(|starting| starting.asked.is_none()) {
             Some(starting) => {

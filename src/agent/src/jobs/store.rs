@@ -1,13 +1,13 @@
-//! What lets a restarted agent go on with its jobs, in its state directory.
+//! Files in the state directory with which a restarted agent continues its jobs.
 //!
 //! | file | contents | written |
 //! |---|---|---|
-//! | `jobs/N.json` | the job N, which runs or lingers | when it starts, is placed elsewhere, or ends |
-//! | `queue.json` | the queue: what each tenant has had | after changes, the less often the larger it is |
+//! | `jobs/N.json` | job N, running or lingering | at its start, new placement and end |
+//! | `queue.json` | the queue with the past use of each tenant | after changes, less often if it is large |
 //! | `numbers.json` | a number that no job has | once for a thousand jobs |
 //!
-//! So what is written follows what changes, and not how many jobs there are. A queue that is older than the jobs does no
-//! harm: the jobs are right, and what they have used is charged once they are taken up.
+//! The amount written depends on the changes, not on the number of jobs. A queue file older than the jobs is
+//! harmless: the job files are right, and their use is charged after the restart.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -20,18 +20,15 @@ use tracing::warn;
 use crate::recovery::boot_file::BootFile;
 use tenantd_admission::{Admission, JobId, Request};
 
-/// The directory of the jobs that run.
 const JOBS: &str = "jobs";
-/// Numbers that are set aside by one write.
+/// Job numbers set aside by one write.
 const NUMBERS: u64 = 1000;
-/// Bytes of the queue that are written in a second at most, on average.
+/// Highest average rate of writing the queue.
 const QUEUE_BYTES_PER_SECOND: f64 = 65536.0;
 
-/// The files; none for an agent that keeps nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     kept: Option<Files>,
-    /// Whether what an earlier agent kept was taken up.
     is_taken_up: bool,
 }
 
@@ -41,34 +38,30 @@ struct Files {
     boot_id: String,
     queue: BootFile,
     numbers: BootFile,
-    /// The change of the queue that was written last, and when the next one may be.
+    /// Change number of the queue in the last write, and the earliest time of the next write.
     written: u64,
     next_write: Option<Instant>,
-    /// The first number that is not set aside.
     set_aside: u64,
 }
 
-/// A job that runs or lingers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct KeptJob {
     pub(crate) id: u64,
-    /// None in a file that is of another boot.
+    /// `None` in a file of another boot.
     pub(crate) request: Option<Request>,
     pub(crate) submitted: f64,
     pub(crate) since: f64,
     pub(crate) pid: u32,
     pub(crate) start_ticks: u64,
     pub(crate) command: Option<String>,
-    /// Its cgroup below the root of each tree, and from the mount.
+    /// The cgroup, below the root of each tree and below the mount.
     pub(crate) below: String,
     pub(crate) path: String,
-    /// Its scope, where it is one: then it is not below the root.
     pub(crate) unit: Option<String>,
     pub(crate) inode: u64,
     pub(crate) cpus: Option<String>,
     pub(crate) ineffective: Vec<String>,
-    /// Whether its first process had ended.
     pub(crate) lingers: bool,
 }
 
@@ -78,7 +71,7 @@ impl KeptJob {
     }
 }
 
-/// The queue as text: numbers as keys do not survive what a [`BootFile`] does with its content.
+/// The queue as text: numeric map keys do not survive the JSON of a [`BootFile`].
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct KeptQueue {
     queue: String,
@@ -90,7 +83,6 @@ struct KeptNumbers {
 }
 
 impl Store {
-    /// The files in `state_dir` for this boot.
     pub(crate) fn new(state_dir: &Path, boot_id: &str) -> Store {
         let kept = Some(Files {
             state_dir: state_dir.to_path_buf(),
@@ -104,12 +96,12 @@ impl Store {
         Store { kept, is_taken_up: false }
     }
 
-    /// The directory of the job server of a job.
     pub(crate) fn valve_dir(&self, job: JobId) -> Option<PathBuf> {
         Some(self.kept.as_ref()?.state_dir.join(format!("job-{job}")))
     }
 
-    /// What an earlier agent kept, and the first number that it did not use; `None` where that was taken up before.
+    /// Returns the jobs and the queue of an earlier agent, and the first unused number; `None` after the first
+    /// call.
     pub(crate) fn take_up(&mut self) -> Option<(Vec<KeptJob>, Option<Admission>, u64)> {
         if std::mem::replace(&mut self.is_taken_up, true) {
             return None;
@@ -120,25 +112,23 @@ impl Store {
         Some((files.jobs(), serde_json::from_str(&queue).ok(), numbers.next))
     }
 
-    /// Keeps a job that runs or lingers, instead of what was kept of it.
     pub(crate) fn keep_job(&self, job: &KeptJob) {
         let Some(files) = &self.kept else { return };
         let file = files.file_of(job.job());
-        // What users run is no business of others.
+        // Commands of users are private.
         let mut dir = fs::DirBuilder::new();
         let made = dir.recursive(true).mode(0o700).create(files.state_dir.join(JOBS));
         let outcome = made.and_then(|()| file.write(job));
         warn_of("a job that runs", &file, outcome);
     }
 
-    /// A job is gone.
     pub(crate) fn forget_job(&self, job: JobId) {
         let Some(files) = &self.kept else { return };
         let file = files.file_of(job);
         warn_of("the end of a job", &file, file.remove());
     }
 
-    /// Sets numbers aside, so that no later agent gives jobs a number below `next`.
+    /// Sets numbers aside, so that no later agent uses a number below `next` for a new job.
     pub(crate) fn keep_numbers(&mut self, next: u64) {
         let Some(files) = self.kept.as_mut().filter(|files| next >= files.set_aside) else {
             return;
@@ -151,7 +141,6 @@ impl Store {
         warn_of("the numbers of jobs", &files.numbers, outcome);
     }
 
-    /// Keeps the queue, where it has changed since and is due.
     pub(crate) fn keep_queue(&mut self, admission: &Admission) {
         let Some(files) = &mut self.kept else { return };
         let changes = admission.nr_changes();
@@ -175,7 +164,6 @@ impl Files {
         BootFile::new(&self.state_dir.join(JOBS), &format!("{job}.json"), &self.boot_id)
     }
 
-    /// The jobs of this boot, in the order of their numbers; files of another boot are removed.
     fn jobs(&self) -> Vec<KeptJob> {
         let entries = match fs::read_dir(self.state_dir.join(JOBS)) {
             Ok(entries) => entries,
@@ -231,7 +219,7 @@ mod tests {
         let (jobs, _, _) = next.take_up().unwrap();
         assert_eq!(jobs, [kept(3), KeptJob { pid: 8, ..kept(4) }]);
         assert!(next.take_up().is_none());
-        // Another boot knows none of them, and cleans up.
+        // Another boot knows none of the jobs, and removes their files.
         let (jobs, _, _) = Store::new(dir.path(), "later").take_up().unwrap();
         assert_eq!((jobs.len(), fs::read_dir(dir.path().join(JOBS)).unwrap().count()), (0, 0));
     }

@@ -1,4 +1,4 @@
-//! The jobs in the status of a tick.
+//! Sums of the jobs in the status of a tick.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,7 +8,6 @@ use tenantd_admission::{JobView, Phase};
 use tenantd_control::jobs::{JobsStatus, TenantJobs, WaitCount};
 use tenantd_control::status::Status;
 
-/// Puts the sums of the jobs into `status`; nothing where there never was a job.
 pub(crate) fn tell(jobs: &Jobs, status: &mut Status, now: f64) {
     if jobs.admission.is_unused() {
         return;
@@ -55,7 +54,7 @@ fn sums(jobs: &Jobs, now: f64) -> (JobsStatus, BTreeMap<&str, TenantJobs>) {
         *kinds.entry(reason.kind()).or_default() += 1;
         let Some(JobView { request, submitted, .. }) = admission.job(job) else { continue };
         let of_tenant = of_tenants.entry(&request.tenant).or_default();
-        // Its first is the one that has waited longest.
+        // The first one has waited longest.
         if of_tenant.reason.is_none() {
             of_tenant.longest_wait_seconds = Some((now - submitted).max(0.0));
             of_tenant.reason = Some(reason.to_string());

@@ -1,4 +1,4 @@
-//! What the policy says of jobs, as the queue takes it.
+//! The policy of jobs in the types of the queue.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,6 @@ use tenantd_control::tree::TreeNode;
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_policy::model::{CpusPolicy, DopPolicy, JobsPolicy, Policy};
 
-/// What is the same for all tenants.
 pub(crate) fn rules(policy: &Policy) -> Rules {
     let (admission, default) = (&policy.admission, Rules::default());
     Rules {
@@ -21,8 +20,8 @@ pub(crate) fn rules(policy: &Policy) -> Rules {
     }
 }
 
-/// The terms of every tenant among `nodes`, which are those of `policy`. The weight of a tenant is its part of what its
-/// siblings have together, times that of its group, and so on up.
+/// Terms of every tenant among `nodes`. The weight of a tenant is its part of the sum of its siblings, times
+/// the weight of its group, and so on up to the top.
 pub(crate) fn of(nodes: &[TreeNode], policy: &Policy) -> Vec<Terms> {
     let leaves = policy.leaves().into_iter();
     let quotas: HashMap<String, JobsPolicy> =
@@ -33,7 +32,7 @@ pub(crate) fn of(nodes: &[TreeNode], policy: &Policy) -> Vec<Terms> {
     let mut shares: Vec<f64> = Vec::with_capacity(nodes.len());
     let mut terms = Vec::new();
     for node in nodes {
-        // Groups come before what is in them.
+        // Groups come before their members.
         let above = node.parent.map_or(1.0, |parent| shares[parent]);
         let share = above * node.weight[CPU] / sums[siblings(node)];
         shares.push(share);

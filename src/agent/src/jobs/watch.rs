@@ -1,4 +1,4 @@
-//! What wakes the agent while jobs run: the end of their first processes, and a timer.
+//! Wake-ups of the agent while jobs run: the end of their first processes, and a timer.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -8,15 +8,15 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-/// How often running jobs are charged, and looked at where the kernel does not tell of their end.
+/// Time between two charges of running jobs; also the delay to detect the end of a job without pidfd.
 pub(crate) const REFRESH: Duration = Duration::from_millis(100);
-/// How often it is looked whether a process is in its scope.
+/// Time between two checks for the arrival of a process in its scope.
 pub(crate) const ARRIVAL: Duration = Duration::from_millis(2);
 
 const TIMER: u64 = 0;
 const PROCESS: u64 = 1;
 
-/// One descriptor that is readable when jobs are to be looked at.
+/// One descriptor that becomes readable when jobs need attention.
 #[derive(Debug)]
 pub(crate) struct Watch {
     epoll: Epoll,
@@ -25,10 +25,6 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// A watch without a job.
-    ///
-    /// # Errors
-    /// The process has no descriptors left.
     pub(crate) fn new() -> nix::Result<Watch> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
@@ -42,13 +38,11 @@ impl Watch {
         self.epoll.add(process, EpollEvent::new(EpollFlags::EPOLLIN, PROCESS))
     }
 
-    /// Forgets a process.
     pub(crate) fn forget(&self, process: &OwnedFd) {
-        // One that was not added is no harm.
+        // A process that was not added is harmless.
         let _ = self.epoll.delete(process);
     }
 
-    /// Wakes this often from now on, or no longer.
     pub(crate) fn refresh(&mut self, every: Option<Duration>) {
         if every == self.ticks_every {
             return;
@@ -60,7 +54,7 @@ impl Watch {
         self.ticks_every = every.filter(|_| outcome.is_ok());
     }
 
-    /// Clears the timer's wake-up. Returns whether a process has ended.
+    /// Clears the timer's wake-up. Returns true if a process has ended.
     pub(crate) fn clear(&self) -> bool {
         let mut events = [EpollEvent::empty(); 2];
         let _ = self.epoll.wait(&mut events, nix::sys::epoll::EpollTimeout::ZERO);
@@ -77,7 +71,7 @@ impl AsFd for Watch {
     }
 }
 
-/// Whether a process runs; `true` where that cannot be told.
+/// True if the process runs, or if that is unknown.
 pub(crate) fn is_alive(process: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
     !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(ready) if ready > 0)

@@ -7,10 +7,9 @@ use tenantd_host::cgroup::Dialect;
 use tenantd_host::enforce::cpus_of;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 
-/// Where the CPUs of the machine are listed.
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// Gives the unified cgroup `dir` a list that confines no process, also not to the CPUs that are online now.
+/// Writes to the cgroup v2 `dir` a list that confines no process, and includes CPUs that are offline now.
 pub(crate) fn unconfine(kernel: &mut impl KernFs, dir: DirId) -> Result<(), KernError> {
     match all_cpus(kernel, dir) {
         Some(cpus) => kernel.write(dir, "cpuset.cpus", &cpus.to_string()),
@@ -18,7 +17,7 @@ pub(crate) fn unconfine(kernel: &mut impl KernFs, dir: DirId) -> Result<(), Kern
     }
 }
 
-/// The CPUs of the machine that are offline now and may come back; none where the machine does not tell.
+/// Offline CPUs of the machine that may come back; `None` if unreadable.
 pub(super) fn offline_cpus(kernel: &mut impl KernFs) -> Option<CpuSet> {
     let dir = kernel.open_dir(Path::new(CPUS)).ok()?;
     let mut list = |file| cpus_of(kernel, dir, file).ok().flatten();
@@ -28,8 +27,8 @@ pub(super) fn offline_cpus(kernel: &mut impl KernFs) -> Option<CpuSet> {
     offline.filter(|offline| !offline.is_empty())
 }
 
-/// All CPUs that can ever come online: on the unified hierarchy a cgroup with this list runs wherever the one above
-/// does, whichever CPUs come and go. Where the machine does not tell, those of the cgroup above `dir` today.
+/// All CPUs that can ever come online. A v2 cgroup with this list runs on all CPUs of its parent, whichever
+/// come and go. If the machine's list is unreadable: the present CPUs of the parent of `dir`.
 pub(super) fn all_cpus(kernel: &mut impl KernFs, dir: DirId) -> Option<CpuSet> {
     let path = kernel.dir_path(dir);
     let above = path.parent().map(|above| (above, Dialect::Unified.effective_cpus()));

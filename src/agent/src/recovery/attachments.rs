@@ -1,11 +1,12 @@
-//! What was handed to tenants while an agent ran, over restarts of the agent.
+//! Work that was attached to tenants, kept across restarts of the agent.
 //!
-//! **Problem.** A cgroup or a process is handed to a tenant once, when it is started. A stop of the agent gives it
-//! back, and so does the start after a kill; the next agent has to take it up again, with what was started since.
+//! **Problem.** A cgroup or process is attached once, when it is started. A stop of the agent restores it, and
+//! so does the start after a kill. The next agent must attach it again, with the processes started since.
 //!
-//! **Shape.** The list is in `attached.json` in the state directory. A cgroup counts while it is there with the inode
-//! number that it had, a process while it runs. Before the journal is undone, what attached processes have started in
-//! the tenant's cgroup is added to the list, for it goes back with them ([`Attachments::gather`]).
+//! **Format.** The list is `attached.json` in the state directory. A cgroup counts while it exists with the
+//! same inode number, a process while it runs. Before the journal is undone, processes that attached ones have
+//! started in the tenant's cgroup are added to the list, because they go back with them
+//! ([`Attachments::gather`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,61 +20,52 @@ use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernFs};
 use tenantd_host::process;
 
-/// Processes that have ended are dropped from the list each time that it has doubled, above this.
+/// Number of processes above which ended ones are dropped, each time that the list has doubled.
 const PROCESSES_MAX: usize = 256;
 
-/// Cgroups inside that of a tenant that are searched for what attached processes have started.
+/// Most cgroups inside a tenant's that are searched for children of attached processes.
 const GATHERED_MAX: usize = 4096;
-/// Cgroups and processes that one user may have handed over, and all users to one tenant.
+/// Most cgroups and processes attached by one user, and by all users to one tenant.
 const OF_USER_MAX: usize = 64;
 const PROCESSES_OF_USER_MAX: usize = 1024;
 const OF_TENANT_MAX: usize = 256;
 const PROCESSES_OF_TENANT_MAX: usize = 4096;
 
-/// A cgroup that was handed to a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttachedCgroup {
     pub(crate) tenant: String,
-    /// From the mount.
     pub(crate) path: String,
-    /// The member that it is: a unit, or the same path.
+    /// Its name as a member: a unit, or the same path.
     pub(crate) at: String,
     pub(crate) inode: u64,
-    /// The user that handed it over; absent for an administrator.
+    /// User who attached it; absent for an administrator.
     pub(crate) by: Option<u32>,
 }
 
-/// A process that was handed to a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttachedProcess {
     pub(crate) tenant: String,
     pub(crate) pid: u32,
     pub(crate) start_ticks: u64,
-    /// As [`AttachedCgroup::by`].
     pub(crate) by: Option<u32>,
-    /// Whether this agent has put it into the tenant's cgroup.
     #[serde(skip)]
     pub(crate) is_inside: bool,
 }
 
-/// What the file holds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Record {
     cgroups: Vec<AttachedCgroup>,
     processes: Vec<AttachedProcess>,
 }
 
-/// All that is handed to tenants.
 #[derive(Debug, Default)]
 pub(crate) struct Attachments {
     file: Option<BootFile>,
     record: Record,
-    /// With more processes than this, those that ended are dropped.
     forget_at: usize,
 }
 
 impl Attachments {
-    /// Those that are listed in `state_dir` for this boot.
     pub(super) fn load(state_dir: &Path, boot_id: &str) -> Attachments {
         let file = BootFile::new(state_dir, "attached.json", boot_id);
         let record = file.load();
@@ -92,11 +84,8 @@ impl Attachments {
         self.record.cgroups.is_empty() && self.record.processes.is_empty()
     }
 
-    /// Fails where `user` would have handed over too many cgroups and processes with so many more, or all users too many to
-    /// this tenant. Each cgroup costs the agent descriptors and reads in every tick. Administrators are not counted.
-    ///
-    /// # Errors
-    /// The limit that is reached, as a sentence.
+    /// Fails if this many more cgroups and processes exceed the bound of `user` or of the tenant. Each cgroup
+    /// costs the agent descriptors and reads in every tick. Administrators have no bound.
     pub(crate) fn check_room(
         &self,
         tenant: &str,
@@ -130,7 +119,6 @@ impl Attachments {
         self.save();
     }
 
-    /// Adds processes; those of the list that have ended go where there are many.
     pub(crate) fn add_processes(
         &mut self,
         kernel: &mut impl KernFs,
@@ -149,7 +137,7 @@ impl Attachments {
         self.save();
     }
 
-    /// Those that `stay`; returns whether any does not.
+    /// Keeps the entries for which the functions are true; returns true if any was dropped.
     pub(crate) fn retain(
         &mut self,
         is_cgroup: impl FnMut(&AttachedCgroup) -> bool,
@@ -165,15 +153,14 @@ impl Attachments {
         has_changed
     }
 
-    /// Notes which of the processes are in their tenant's cgroup.
     pub(crate) fn set_inside(&mut self, is_inside: impl Fn(&AttachedProcess) -> bool) {
         for process in &mut self.record.processes {
             process.is_inside = is_inside(process);
         }
     }
 
-    /// Adds the processes that attached ones have started since: all that are where those were put, and were not started
-    /// by claimed ones. To be called before `entries` are undone.
+    /// Adds the processes that attached ones have started: all in the same cgroups that were not started by
+    /// claimed ones. To be called before `entries` are undone.
     pub(crate) fn gather(&mut self, kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) {
         let processes = &self.record.processes;
         let attached: BTreeMap<(u32, u64), &AttachedProcess> =
@@ -182,7 +169,7 @@ impl Attachments {
         for entry in entries {
             let Entry::Moved { pid, start_ticks, to, .. } = entry else { continue };
             let key = (*pid, *start_ticks);
-            // One that was claimed before it was attached has several.
+            // A process that was claimed before it was attached has several entries.
             match to.first().filter(|_| attached.contains_key(&key)) {
                 Some(home) => drop(home_of.insert(key, home)),
                 None => drop(claimed.insert(key)),

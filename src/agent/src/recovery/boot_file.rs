@@ -1,6 +1,6 @@
-//! A file of the state directory that is for later agents of the same boot.
+//! A file of the state directory for later agents of the same boot.
 //!
-//! It is only a hint: what cannot be read, or is from another boot, is passed over.
+//! It is only a hint: unreadable contents, and those of another boot, are ignored.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,14 +12,12 @@ use tracing::warn;
 
 use tenantd_host::private;
 
-/// One file.
 #[derive(Debug)]
 pub(crate) struct BootFile {
     path: PathBuf,
     boot_id: String,
 }
 
-/// What it holds.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record<T> {
     boot_id: String,
@@ -28,12 +26,11 @@ struct Record<T> {
 }
 
 impl BootFile {
-    /// The file `name` in `state_dir` for this boot; nothing is read or written yet.
     pub(crate) fn new(state_dir: &Path, name: &str, boot_id: &str) -> BootFile {
         BootFile { path: state_dir.join(name), boot_id: boot_id.to_string() }
     }
 
-    /// What it holds of this boot.
+    /// Returns its contents if they are of this boot.
     pub(crate) fn load<T: DeserializeOwned + Default>(&self) -> T {
         match self.read::<T>() {
             Ok(record) if record.boot_id == self.boot_id => record.content,
@@ -50,7 +47,6 @@ impl BootFile {
         Ok(serde_json::from_slice(&fs::read(&self.path)?)?)
     }
 
-    /// Replaces what it holds.
     pub(crate) fn write(&self, content: &impl Serialize) -> io::Result<()> {
         let record = Record { boot_id: self.boot_id.clone(), content };
         let fresh = self.path.with_extension("new");
@@ -58,7 +54,6 @@ impl BootFile {
         fs::rename(&fresh, &self.path)
     }
 
-    /// Removes it.
     pub(crate) fn remove(&self) -> io::Result<()> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -66,7 +61,6 @@ impl BootFile {
         }
     }
 
-    /// Its path, for messages.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

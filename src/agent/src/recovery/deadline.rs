@@ -1,50 +1,43 @@
-//! The deadline for systemd while units are given back, and signs of life meanwhile.
+//! The deadline for systemd during the restoration of units, and signs of life meanwhile.
 //!
-//! A tick never waits for systemd, but giving units back has to: it is done when everything is as it was. At
-//! a start, at a stop and for `tenantd --restore` there is no limit, and the service manager is told to wait
-//! for as long as the work goes on. Between two ticks, for a reload, a mode
-//! or a restore that was requested, there has to be one: nothing is sampled meanwhile, the client waits for
-//! an answer, and the watchdog of the service manager runs. So one deadline holds for all units together,
-//! well before the client or the watchdog gives up. What was not given back by then stays in the journal, is
-//! reported as a failure, and is tried again at the next request and at the stop.
+//! A tick never waits for systemd, but a restoration must wait until everything is as before. A start, a stop
+//! and `tenantd --restore` have no limit; the service manager is asked to wait as long as the work goes on. A
+//! requested reload, mode or restore between two ticks needs a limit: meanwhile nothing is sampled, the client
+//! waits for an answer, and the watchdog of the service manager runs. One deadline therefore holds for all
+//! units together, well before the client or the watchdog gives up. Values not restored by then stay in the
+//! journal, are reported as failures, and are tried again at the next request and at the stop.
 
 use std::time::{Duration, Instant};
 
 use tenantd_host::notify::Notifier;
 use tenantd_host::systemd::{UnitError, messenger};
 
-/// The longest wait of a change between two ticks: half of the time that `tenantctl` waits for an answer.
+/// Longest wait of a change between two ticks: half of the time that `tenantctl` waits for an answer.
 const CHANGE_TIME: Duration = Duration::from_secs(15);
 
-/// The deadline of all orders together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline<'a> {
-    /// The end, and the time from the beginning to it.
     limit: Option<(Instant, Duration)>,
     notifier: &'a Notifier,
 }
 
 impl<'a> Deadline<'a> {
-    /// No limit.
     pub(crate) fn unlimited(notifier: &'a Notifier) -> Deadline<'a> {
         Deadline { limit: None, notifier }
     }
 
-    /// For a change between two ticks, from now on.
     pub(crate) fn between_ticks(notifier: &'a Notifier) -> Deadline<'a> {
         let watchdog = notifier.watchdog().map(|watchdog| watchdog / 2);
         let most = watchdog.map_or(CHANGE_TIME, |most| most.min(CHANGE_TIME));
         Deadline { limit: Some((Instant::now() + most, most)), notifier }
     }
 
-    /// How long the next order may take; notifies the watchdog, and extends the time-out of a start or a stop.
-    ///
-    /// # Errors
-    /// [`UnitError::Late`]: the deadline has passed.
+    /// Longest wait for the next order. Notifies the watchdog, and extends the time-out of a start or a stop.
+    /// Fails with [`UnitError::Late`] after the deadline.
     pub(crate) fn for_an_order(&self) -> Result<Duration, UnitError> {
         self.notifier.beat();
         let Some((until, most)) = self.limit else {
-            // The time for one order, and for what is done before the next.
+            // Time for one order, and for the work before the next.
             self.notifier.extend(messenger::DEADLINE * 2);
             return Ok(messenger::DEADLINE);
         };

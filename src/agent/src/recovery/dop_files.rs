@@ -1,10 +1,10 @@
-//! One small file per tenant with its width, to be read and watched.
+//! One small file per tenant with its width, for programs to read and watch.
 //!
-//! `DIR/NAME/dop` holds the degree of parallelism as a number and a newline (`ci/nightly` is in
-//! `DIR/ci/nightly/dop`). It is replaced by renaming, so that a reader sees the old number or the new one
-//! and a watcher gets one event for each change. It exists while an agent enforces: files of an agent that was
-//! killed are removed with everything else that it left. A program that can resize while it runs watches the
-//! directory for IN_MOVED_TO (inotify(7)) and reads the file again.
+//! `DIR/NAME/dop` contains the degree of parallelism as a number and a newline (`ci/nightly` is in
+//! `DIR/ci/nightly/dop`). It is replaced by renaming, so a reader sees the old or the new number, and a watcher
+//! gets one event for each change. It exists while an agent enforces; files of a killed agent are removed with
+//! its other leftovers. A program that can resize at run time watches the directory for IN_MOVED_TO
+//! (inotify(7)) and reads the file again.
 
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
@@ -14,15 +14,14 @@ use std::path::{Path, PathBuf};
 
 use tracing::warn;
 
-/// The file's name.
+/// Name of the file.
 pub const FILE: &str = "dop";
 
-/// The directory of these files for the agent with this state directory.
 pub(super) fn dop_dir(state_dir: &Path) -> PathBuf {
     state_dir.join("tenants")
 }
 
-/// Writes the tenants' files, each only when its number changed.
+/// Writes the tenants' files, each only when its number changes.
 #[derive(Debug)]
 pub struct DopFiles {
     dir: PathBuf,
@@ -37,20 +36,17 @@ pub(crate) fn remove_all(dir: &Path) {
 }
 
 impl DopFiles {
-    /// Writes below `dir`, which is created when it is needed.
+    /// Writes below `dir`, which is created when needed.
     pub fn new(dir: PathBuf) -> DopFiles {
         DopFiles { dir, told: HashMap::new() }
     }
 
-    /// Whether the file of `tenant` holds this width.
+    /// True if the file of `tenant` contains this width.
     pub fn holds(&self, tenant: &str, dop: u32) -> bool {
         self.told.get(tenant) == Some(&dop)
     }
 
-    /// Writes the width of `tenant` (a path of names).
-    ///
-    /// # Errors
-    /// The file could not be written; it then has the old number.
+    /// Writes the width of `tenant` (a path of names). On an error it has the old number.
     pub fn tell(&mut self, tenant: &str, dop: u32) -> io::Result<()> {
         if self.holds(tenant, dop) {
             return Ok(());
@@ -59,14 +55,14 @@ impl DopFiles {
         self.make_readable(&dir)?;
         let fresh = dir.join(".dop.new");
         fs::write(&fresh, format!("{dop}\n"))?;
-        // Whatever the umask of the service is, the users of the tenant have to read this.
+        // The users of the tenant must be able to read it, whatever the umask of the service.
         fs::set_permissions(&fresh, Permissions::from_mode(0o644))?;
         fs::rename(&fresh, dir.join(FILE))?;
         self.told.insert(tenant.to_string(), dop);
         Ok(())
     }
 
-    /// Creates `dir`, and makes what is created below the agent's own directory readable by all users.
+    /// Creates `dir`, and makes new directories below the agent's own readable by all users.
     fn make_readable(&self, dir: &Path) -> io::Result<()> {
         let is_ours = |up: &&Path| up.starts_with(&self.dir) && !up.exists();
         let missing: Vec<&Path> = dir.ancestors().take_while(is_ours).collect();
@@ -76,9 +72,6 @@ impl DopFiles {
     }
 
     /// Removes the file of `tenant`.
-    ///
-    /// # Errors
-    /// The file could not be removed.
     pub fn forget(&mut self, tenant: &str) -> io::Result<()> {
         if self.told.remove(tenant).is_none() {
             return Ok(());
@@ -97,10 +90,7 @@ impl DopFiles {
         Ok(())
     }
 
-    /// Removes everything that was written.
-    ///
-    /// # Errors
-    /// A file could not be removed.
+    /// Removes all written files.
     pub fn remove(&mut self) -> io::Result<()> {
         self.told.clear();
         match fs::remove_dir_all(&self.dir) {

@@ -1,13 +1,13 @@
-//! A legacy quota that the kernel does not take back, because others have set quotas above or below it since.
+//! Cgroup v1 quotas that the kernel refuses to restore, because others have set quotas above or below since.
 //!
-//! The kernel allows no cgroup a larger part of a CPU than one above it. While the agent's value was in force, an
-//! administrator may have set less above, or more below, than the old value goes with. That is what holds from then
-//! on: the cgroup gets as much as the one that bounds it, which is the nearest to its own that the kernel takes, in
-//! the period that it held.
-//! To leave the agent's value, and to owe the old one, would make every stop fail for as long as the administrator
-//! wants it so.
+//! **Problem.** In cgroup v1 the kernel allows no cgroup a larger part of a CPU than its parent. While the
+//! agent's value was in force, an administrator may have set less above, or more below, than the old value
+//! allows.
 //!
-//! A bound that is itself still to be given back is none: then the old value is owed.
+//! **Algorithm.** The cgroup gets as much as the cgroup that bounds it, in its old period: the nearest value to
+//! its own that the kernel takes. Keeping the agent's value and owing the old one would make every stop fail
+//! for as long as the administrator's value stays. A bound that itself must still be restored does not count:
+//! then the old value is owed.
 
 use std::path::{Path, PathBuf};
 
@@ -17,19 +17,18 @@ use tenantd_host::cgroup::Dialect;
 use tenantd_host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
 use tenantd_host::kernfs::{DirId, KernFs};
 
-/// A part of a CPU, in microseconds of each period; `None` is all of it.
+/// Part of a CPU, in microseconds of each period; `None` is all of it.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     quota: Option<u64>,
     period: u64,
 }
 
-/// As much as another cgroup has: the nearest that the kernel takes.
+/// The part of another cgroup: the nearest that the kernel takes.
 #[derive(Debug)]
 pub(super) struct Bound {
     period: u64,
     quota: u64,
-    /// What the cgroup held.
     held: Part,
     of: PathBuf,
 }
@@ -58,7 +57,7 @@ impl Part {
         Part::parse(&text(LEGACY_PERIOD)?, &text(Dialect::Legacy.file(Knob::CpuMax))?)
     }
 
-    /// The quota of the same part in another period; rounded up where others have it, and not less than it may be.
+    /// Quota of the same part in another period, rounded up if requested, and not below the minimum.
     fn quota_in(self, period: u64, is_rounded_up: bool) -> Option<u64> {
         let product = u128::from(self.quota?) * u128::from(period);
         let whole = u128::from(self.period.max(1));
@@ -87,7 +86,6 @@ impl Bound {
         self.quota.to_string()
     }
 
-    /// What is said of the cgroup at `path`, which has it now.
     pub(super) fn said(&self, path: &Path) -> String {
         let held = self.held.quota.map_or(LEGACY_NO_QUOTA.to_string(), |quota| quota.to_string());
         format!(
@@ -102,8 +100,8 @@ impl Bound {
     }
 }
 
-/// What the cgroup `dir` can have instead of the period and quota that it `held` (the period where it was changed). `None`
-/// where nothing but a cgroup that `is_owed` its own is in the way, or nothing at all.
+/// Returns the part that the cgroup `dir` can have instead of its old period and quota (the period only if it
+/// was changed). `None` if no cgroup is in the way, or only one that `is_owed` its own value.
 pub(super) fn fit(
     kernel: &mut impl KernFs,
     dir: DirId,

@@ -1,18 +1,20 @@
-//! Giving files of cgroups back what they held.
+//! Restoring the values of cgroup files.
 //!
-//! The kernel bounds some values of a cgroup by those of its parent and of its children: quotas and the CPUs of
-//! legacy hierarchies. Whether a value is taken thus depends on which of the others are back already, and no
-//! fixed order serves: a limit that was raised has to come back in the child first, one that was lowered in the
-//! parent first. So the files that were refused are tried again, round after round, until a round gives none of
-//! them back, and once more when the cgroups are gone that the agent has made. A quota that others bound by then is
-//! fitted to that ([`super::fitted_quota`]); what else is refused stays refused, and is told and owed.
+//! **Problem.** The kernel bounds some values of a cgroup by those of its parent and children: quotas and CPUs
+//! in cgroup v1. Whether it accepts a value depends on the values restored already, and no fixed order works: a
+//! raised limit must be restored in the child first, a lowered one in the parent first.
 //!
-//! **This ends, and with everything in place.** Each round but the last gives at least one file back. And no two
-//! cgroups can block each other: let `a` be allowed below `A` now, and `b` below `B` be what they held. If the
-//! child is refused then `b > A`, if the parent is then `B < a`; both together say `b > A >= a > B >= b`.
+//! **Algorithm.** Refused files are tried again in rounds, until a round restores none, and once more after the
+//! agent's cgroups are removed. A quota that others bound by then is fitted to their value
+//! ([`super::fitted_quota`]). Other refused files are reported and owed.
 //!
-//! A legacy quota is a pair of two files, of which the kernel checks the quotient at every write of either. To give
-//! back the period the quota is lifted and follows at once; where that is refused both are as they were.
+//! **Termination.** Each round but the last restores at least one file. Two cgroups cannot block each other:
+//! let `a` below `A` be the present values, and `b` below `B` the old ones. A refused child means `b > A`, a
+//! refused parent `B < a`; together `b > A >= a > B >= b`, a contradiction.
+//!
+//! A cgroup v1 quota is a pair of two files, and the kernel checks their quotient at every write of either. To
+//! restore the period, the quota is lifted and restored at once after it; if that is refused, both keep their
+//! values.
 
 use std::path::Path;
 
@@ -31,15 +33,13 @@ use tenantd_host::enforce::{cpus_of, remedy};
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 
-/// The limit for which the unified hierarchy kills at once where reclaim does not do.
+/// The limit for which cgroup v2 kills at once if reclaim is not enough.
 const MEMORY_MAX: &str = "memory.max";
 
-/// What the files of cgroups held.
 pub(super) struct HeldFiles<'a> {
     entries: &'a [Entry],
 }
 
-/// A file that was not given back, and why.
 pub(crate) struct Refused<'a> {
     entry: &'a Entry,
     why: NotBack,
@@ -50,7 +50,7 @@ impl<'a> HeldFiles<'a> {
         HeldFiles { entries }
     }
 
-    /// Gives back the file that `entry` tells of; what is gone needs nothing.
+    /// Restores the file of `entry`; a missing one needs nothing.
     pub(super) fn write_back(
         &self,
         kernel: &mut impl KernFs,
@@ -67,14 +67,14 @@ impl<'a> HeldFiles<'a> {
         }
     }
 
-    /// Tries those that were refused again for as long as that gives any of them back; returns the rest.
+    /// Tries refused files in rounds, as long as a round restores any; returns the others.
     pub(super) fn try_again(
         &self,
         kernel: &mut impl KernFs,
         mut refused: Vec<Refused<'a>>,
         restored: &mut Restored,
     ) -> Vec<Refused<'a>> {
-        // What was given back besides them may be what they waited for.
+        // Files restored since may be those that they waited for.
         while !refused.is_empty() {
             let before = refused.len();
             let again =
@@ -85,7 +85,6 @@ impl<'a> HeldFiles<'a> {
             }
         }
         let mut left = Vec::new();
-        // Those above first.
         for one in refused.into_iter().rev() {
             match one.why.is_about_cpus() && narrow(kernel, one.entry).is_some() {
                 true => restored.nr_files += 1,
@@ -96,8 +95,8 @@ impl<'a> HeldFiles<'a> {
         left
     }
 
-    /// Tries those once more that are still refused when the agent's own cgroups are gone, and notes the rest. Where
-    /// `is_all` that the agent has set is given back, quotas are fitted that others bound by now.
+    /// Tries the refused files once more after the agent's own cgroups are gone, and records the others. If
+    /// `is_all`, quotas that others bound are fitted.
     pub(super) fn settle(
         &self,
         kernel: &mut impl KernFs,
@@ -114,7 +113,7 @@ impl<'a> HeldFiles<'a> {
         }
     }
 
-    /// Fits quotas for as long as that gives anything back; returns the rest.
+    /// Fits quotas in rounds, as long as a round restores any file; returns the others.
     fn fit_all(
         &self,
         kernel: &mut impl KernFs,
@@ -126,7 +125,7 @@ impl<'a> HeldFiles<'a> {
             before = refused.len();
             let mut left: Vec<Refused<'a>> = Vec::new();
             while let Some(one) = refused.pop() {
-                // One above it may have been fitted just now.
+                // Its parent may have been fitted just now.
                 let Some(one) = self.write_back(kernel, one.entry, restored) else { continue };
                 let waits = || refused.iter().chain(&left).map(|other| other.entry);
                 let is_owed = |path: &Path| {
@@ -138,7 +137,7 @@ impl<'a> HeldFiles<'a> {
                 };
                 restored.nr_files += 1;
                 restored.fitted.push(said);
-                // Its quota and its period are one value.
+                // Quota and period are one value.
                 let is_other = |other: &Refused<'a>| quota_at(other.entry) != quota_at(one.entry);
                 refused.retain(is_other);
                 left.retain(is_other);
@@ -149,7 +148,7 @@ impl<'a> HeldFiles<'a> {
         refused
     }
 
-    /// Fits the quota of which a file was refused; what is said of it, or `None` where that is not the reason.
+    /// Fits the quota of a refused file and returns the message; `None` if a bound was not the reason.
     fn fit(
         &self,
         kernel: &mut impl KernFs,
@@ -158,7 +157,7 @@ impl<'a> HeldFiles<'a> {
     ) -> Option<String> {
         let Entry::Held { path, inode, .. } = refused.entry else { return None };
         quota_at(refused.entry).filter(|_| refused.why.is_invalid())?;
-        // A quota that is not the agent's to give back is somebody else's to change.
+        // A quota that is not the agent's to restore may be changed only by its owner.
         let held = (self.period_of(path, *inode), self.quota_of(path, *inode)?);
         let dir = open_same(kernel, path, *inode).ok()??;
         let fitted = fitted_quota::fit(kernel, dir, held, is_owed);
@@ -194,12 +193,10 @@ impl<'a> HeldFiles<'a> {
         outcome
     }
 
-    /// The legacy quota that the cgroup held, where it was changed and is to be given back.
     fn quota_of(&self, of: &Path, nr: u64) -> Option<&'a str> {
         self.held_in(of, nr, Dialect::Legacy.file(Knob::CpuMax))
     }
 
-    /// Its period, likewise.
     fn period_of(&self, of: &Path, nr: u64) -> Option<&'a str> {
         self.held_in(of, nr, LEGACY_PERIOD)
     }
@@ -221,7 +218,6 @@ impl<'a> HeldFiles<'a> {
     }
 }
 
-/// The cgroup of which `entry` says what its legacy quota, or the period of that, was.
 fn quota_at(entry: &Entry) -> Option<&Path> {
     match entry {
         Entry::Held { path, file, .. }
@@ -233,7 +229,6 @@ fn quota_at(entry: &Entry) -> Option<&Path> {
     }
 }
 
-/// Why a file was refused, and what helps where that is known.
 fn said_of(kernel: &mut impl KernFs, Refused { entry, why }: &Refused<'_>) -> String {
     let mut helps = || {
         let (Entry::Held { path, inode, file, value }, NotBack::Kernel(error)) = (entry, why)
@@ -298,8 +293,8 @@ fn write_back_in(
     }
 }
 
-/// Writes what the cgroup above has of a list of CPUs: a CPU that goes offline is taken out of all lists of a legacy
-/// hierarchy for good, and the kernel accepts none in which it still is. `None` where that is nothing, or refused.
+/// Writes the part of a CPU list that the parent has. The kernel removes a CPU that goes offline from all lists
+/// of cgroup v1 permanently, and accepts no list with it. `None` if no CPU remains, or the kernel refused.
 fn narrow(kernel: &mut impl KernFs, entry: &Entry) -> Option<()> {
     let Entry::Held { path, inode, file, value } = entry else { return None };
     if **file != *Dialect::Legacy.file(Knob::Cpus) {
@@ -317,8 +312,9 @@ fn narrow(kernel: &mut impl KernFs, entry: &Entry) -> Option<()> {
     Some(())
 }
 
-/// Writes a legacy period and quota whose mixtures with what is in force the kernel refuses: no quota is allowed with
-/// every period. Both are what they were where the pair is refused too.
+/// Writes a cgroup v1 period and quota if the kernel refuses their combinations with the present values. It
+/// lifts the quota first, because every period is allowed without one. If the pair is refused too, both keep
+/// their values.
 fn write_pair(
     kernel: &mut impl KernFs,
     dir: DirId,

@@ -1,4 +1,4 @@
-//! The files of the state directory beside the journal, for the next agent and for the tenants.
+//! Files of the state directory beside the journal, for the next agent and for the tenants.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,21 +17,17 @@ use tenantd_host::cgroup::Layout;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::CpusPolicy;
 
-/// The files of one state directory. Without one, or while nothing is enforced, there are none.
+/// Files of one state directory. There are none without one, or while nothing is enforced.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     residents: Option<ResidentStore>,
-    /// The processes that have lost their tenant.
     displaced: Vec<Resident>,
-    /// What is reported of them.
     lost: Option<Finding>,
-    /// What was handed to tenants.
     pub(crate) attachments: Attachments,
     placements: Option<PlacementStore>,
     dop_files: Option<DopFiles>,
-    /// Whether some widths are still to be written.
     is_behind: bool,
-    /// Whether systemd has units in its memory with drop-ins that are not there any more.
+    /// True if systemd has loaded units with drop-ins that were removed.
     pub(crate) has_stale_units: bool,
 }
 
@@ -44,7 +40,6 @@ impl Keeper {
         Keeper { residents: Some(residents), displaced, attachments, ..Keeper::default() }
     }
 
-    /// Starts writing: the tenants have their cgroups again.
     pub(crate) fn begin(&mut self, state_dir: Option<&Path>, pins: bool) {
         self.dop_files = state_dir.map(|dir| DopFiles::new(dop_dir(dir)));
         self.placements = None;
@@ -53,7 +48,6 @@ impl Keeper {
         }
     }
 
-    /// Starts storing the placement of tenants.
     pub(crate) fn begin_placing(&mut self, state_dir: Option<&Path>) {
         self.placements = state_dir.map(PlacementStore::new);
     }
@@ -66,12 +60,10 @@ impl Keeper {
         }
     }
 
-    /// Displaced processes: those that lost their cgroups when an agent stopped, or their tenant in a reload.
     pub(crate) fn displaced(&self) -> &[Resident] {
         &self.displaced
     }
 
-    /// Adds displaced processes.
     pub(crate) fn keep_displaced(&mut self, displaced: &[Resident]) {
         if !displaced.is_empty() {
             residents::displace(&mut self.displaced, displaced);
@@ -79,7 +71,7 @@ impl Keeper {
         }
     }
 
-    /// Those are left of the displaced processes; the others are back in their cgroups, or have ended.
+    /// Replaces the list of displaced processes: the others are back in their cgroups, or have ended.
     pub(crate) fn replace_displaced(&mut self, displaced: Vec<Resident>) {
         if self.displaced != displaced {
             self.displaced = displaced;
@@ -93,22 +85,20 @@ impl Keeper {
         }
     }
 
-    /// Counts the processes that have lost their tenant.
     pub(crate) fn look_for_lost(&mut self, kernel: &mut impl KernFs, layout: &Layout) {
         self.lost = residents::finding(kernel, layout, &self.displaced);
     }
 
-    /// The finding on processes that have lost their tenant, as they were counted last.
     pub(crate) fn lost(&self) -> Option<&Finding> {
         self.lost.as_ref()
     }
 
-    /// The placement of an earlier agent, as far as its CPUs are `usable`.
     pub(crate) fn placements(&self, usable: &CpuSet) -> BTreeMap<String, CpuSet> {
         self.placements.as_ref().map(|store| store.load(usable)).unwrap_or_default()
     }
 
-    /// Writes the degree of parallelism of the nodes with these `numbers`, at most `nr_max` of those that changed.
+    /// Writes the degree of parallelism of the nodes with these `numbers`, at most `nr_max` of those that
+    /// changed.
     pub(crate) fn tell_widths(
         &mut self,
         tree: &Tree,
@@ -140,12 +130,10 @@ impl Keeper {
         findings
     }
 
-    /// Whether some widths are still to be written.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind
     }
 
-    /// Stores the placement for the next start.
     pub(crate) fn keep_placement(
         &mut self,
         nodes: &[TreeNode],
@@ -161,7 +149,6 @@ impl Keeper {
         Some(Finding::of_host(Code::NotKept, what))
     }
 
-    /// A tenant left the policy.
     pub(crate) fn forget(&mut self, tenant: &str) {
         if let Some(files) = &mut self.dop_files
             && let Err(error) = files.forget(tenant)

@@ -1,9 +1,15 @@
-//! What one agent leaves to the next, and to `tenantd --restore`.
+//! State that one agent leaves to the next, and to `tenantd --restore`.
 //!
-//! An agent that stops restores everything and removes its journal. One that was killed leaves the journal,
-//! and one whose policy says `on_exit: keep` leaves it on purpose, with a last line that records this. An
-//! agent that starts restores what the journal lists and begins anew, `--restore` restores it and exits, and
-//! `--restore --unless-kept` leaves what was kept on purpose. What cannot be restored stays in the journal.
+//! | event | effect |
+//! |---|---|
+//! | stop | restores everything and removes the journal |
+//! | kill | the journal stays |
+//! | stop with `on_exit: keep` | values and journal stay; the last line of the journal records the intent |
+//! | start | restores the journal and begins a new one |
+//! | `--restore` | restores the journal and exits |
+//! | `--restore --unless-kept` | the same, but leaves values that were kept on purpose |
+//!
+//! Values that cannot be restored stay in the journal.
 
 use std::path::Path;
 
@@ -22,19 +28,14 @@ use tenantd_host::machine::Machine;
 use tenantd_host::notify::Notifier;
 use tenantd_host::systemd::UnitManager;
 
-/// Restores what an agent left in `state_dir`, and does nothing else: `tenantd --restore`.
-///
-/// # Errors
-/// The journal is in use, not readable or of another version.
+/// Restores the leftovers of an agent in `state_dir`, and does nothing else: `tenantd --restore`. Fails if the
+/// journal is in use, unreadable or of another version.
 pub fn restore_only(kernel: &mut impl KernFs, state_dir: &Path) -> Result<Restored, StartError> {
     restore_left(kernel, state_dir, false)
 }
 
-/// The same, except where the agent stopped and left its values on purpose: `tenantd --restore --unless-kept`,
-/// which a service manager runs after every stop. An agent that was killed left nothing on purpose.
-///
-/// # Errors
-/// As [`restore_only`].
+/// Like [`restore_only`], but leaves values that an agent kept on purpose: `tenantd --restore --unless-kept`,
+/// which a service manager runs after every stop. A killed agent kept nothing on purpose.
 pub fn restore_unless_kept(
     kernel: &mut impl KernFs,
     state_dir: &Path,
@@ -59,7 +60,7 @@ fn restore_left(
         info!("nothing restored: the last tenantd kept its values on purpose (control.on_exit)");
         return Ok(Restored::default());
     }
-    // After every stop this is run by the service manager, which has a time-out for it.
+    // The service manager runs this after every stop, with a time-out.
     let notifier = Notifier::from_env();
     let deadline = Deadline::unlimited(&notifier);
     let mut keeper = Keeper::new(state_dir, &boot_id);
@@ -71,7 +72,6 @@ fn restore_left(
     Ok(restored)
 }
 
-/// Ends a journal after a restore. What is still owed stays for the next agent or `--restore`.
 pub(crate) fn end(mut journal: Journal, restored: &Restored) -> Result<(), JournalError> {
     match restored.owed.is_empty() {
         true => journal.remove(),
@@ -79,10 +79,7 @@ pub(crate) fn end(mut journal: Journal, restored: &Restored) -> Result<(), Journ
     }
 }
 
-/// Drops the records of what was restored.
-///
-/// # Errors
-/// Everything was restored, and the journal cannot be emptied.
+/// Drops the records of restored values.
 pub(crate) fn keep_owed(journal: &mut Journal, restored: &Restored) -> Result<(), JournalError> {
     match journal.retain(|entry| restored.owes(entry)) {
         Err(error) if !restored.owed.is_empty() => {
@@ -94,8 +91,8 @@ pub(crate) fn keep_owed(journal: &mut Journal, restored: &Restored) -> Result<()
     }
 }
 
-/// Restores everything that `entries` record: units through `units`, everything else directly. `is_stale` where systemd
-/// has units in its memory with drop-ins that were removed before.
+/// Restores everything in `entries`: units through `units`, the rest directly. `is_stale` is true if systemd
+/// has loaded units with drop-ins that were removed before.
 pub(crate) fn put_back(
     kernel: &mut impl KernFs,
     machine: &Machine,
@@ -110,7 +107,6 @@ pub(crate) fn put_back(
     restored
 }
 
-/// Logs what was restored, and stores the displaced processes for the next start.
 pub(crate) fn report(restored: &Restored, keeper: &mut Keeper) {
     keeper.keep_displaced(&restored.displaced);
     info!(
@@ -123,7 +119,6 @@ pub(crate) fn report(restored: &Restored, keeper: &mut Keeper) {
     restored.failures.iter().for_each(|failure| warn!("not restored: {failure}"));
 }
 
-/// Opens the journal and restores what an earlier agent left.
 pub(crate) fn take_up(
     kernel: &mut impl KernFs,
     machine: &Machine,
@@ -160,14 +155,13 @@ pub(crate) fn take_up(
     Ok((journal, keeper))
 }
 
-/// Undoes an incomplete start.
 pub(crate) fn give_back(
     kernel: &mut impl KernFs,
     machine: &Machine,
     journal: Journal,
     keeper: &mut Keeper,
 ) {
-    // A start changes only cgroups of the agent's own.
+    // A start changes only the agent's own cgroups.
     let nobody = Notifier::default();
     let deadline = Deadline::unlimited(&nobody);
     let restored = put_back(kernel, machine, None, (journal.entries(), false), deadline);

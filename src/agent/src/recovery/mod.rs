@@ -1,30 +1,30 @@
-//! What one agent leaves to the next, and to `tenantd --restore`.
+//! State that one agent leaves to the next, and to `tenantd --restore`.
 //!
 //! | file | contents |
 //! |---|---|
-//! | [`leftover`] | what an agent left behind: taken over by the next one, or restored |
-//! | `keeper` | the files of the state directory beside the journal |
+//! | [`leftover`] | leftovers of an agent: taken over by the next one, or restored |
+//! | `keeper` | files of the state directory beside the journal |
 //! | [`restore`] | restoring files, processes and cgroups, from the journal alone |
-//! | `held_files` | giving files of cgroups back what they held |
-//! | `fitted_quota` | what a legacy quota can be where others have bounded it since |
+//! | `held_files` | restoring the values of cgroup files |
+//! | `fitted_quota` | cgroup v1 quotas that others have bounded since |
 //! | `processes` | moving processes from one cgroup to another |
-//! | `unit_restore` | giving units back to systemd as they were |
+//! | `unit_restore` | restoring units of systemd |
 //! | `unit_session` | asking systemd about many units at once |
 //! | `unit_stop` | stopping slices that were started |
-//! | `unit_write_back` | giving back units that run and are not loaded |
-//! | `unit_files` | the files of units: what is in them, and what may be written there |
-//! | `unit_debts` | what is still to be given back of units |
-//! | [`restored`] | the result of a restore, and what is still owed |
+//! | `unit_write_back` | restoring units that run and are not loaded |
+//! | `unit_files` | reading and writing the cgroup files of units |
+//! | `unit_debts` | unit properties still to be restored |
+//! | [`restored`] | result of a restore, with the owed entries |
 //! | `removal` | removing the cgroups that were made |
-//! | `residence` | which processes are still in the cgroups that they were put into |
-//! | `attachments` | what was handed to tenants while an agent ran, kept over a restart |
-//! | [`residents`] | displaced processes, kept over a restart |
+//! | `residence` | processes still in the cgroups that they were moved to |
+//! | `attachments` | attached work, kept across a restart |
+//! | [`residents`] | displaced processes, kept across a restart |
 //! | `boot_file` | a file of the state directory for later agents of the same boot |
-//! | `placement_store` | the placement of tenants, kept over a restart |
+//! | `placement_store` | placement of tenants, kept across a restart |
 //! | [`dop_files`] | the file with the degree of parallelism of each tenant |
-//! | `deadline` | the longest wait for systemd |
+//! | `deadline` | longest wait for systemd |
 //! | `all_cpus` | a list of CPUs that confines no process |
-//! | `wait_budget` | the longest wait for processes that end |
+//! | `wait_budget` | longest wait for processes that end |
 //! | `unpin` | emptying the CPU list of a cgroup with processes |
 
 pub(super) mod all_cpus;

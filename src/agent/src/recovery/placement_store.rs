@@ -1,9 +1,9 @@
-//! The placement of tenants, kept over a restart of the agent.
+//! Placement of tenants, kept across a restart of the agent.
 //!
 //! A stop restores every file, and the next start would place all tenants anew, probably far from their warm
-//! caches and their memory. So the state directory has `placement.json`, one object with the list of CPUs of
-//! each tenant by name. It is only a hint: entries that cannot be read, or name a CPU that is not there any
-//! more, are ignored with a line in the log, and a start never depends on it.
+//! caches and memory. So `placement.json` in the state directory has the CPU list of each tenant by name. It is
+//! only a hint: unreadable entries, and those with a missing CPU, are logged and ignored, and a start never
+//! depends on it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -15,7 +15,6 @@ use tracing::warn;
 use tenantd_dop::CpuSet;
 use tenantd_host::private;
 
-/// The file of one state directory.
 #[derive(Debug)]
 pub(crate) struct PlacementStore {
     path: PathBuf,
@@ -23,12 +22,11 @@ pub(crate) struct PlacementStore {
 }
 
 impl PlacementStore {
-    /// The store in `state_dir`; nothing is read or written yet.
     pub(crate) fn new(state_dir: &Path) -> PlacementStore {
         PlacementStore { path: state_dir.join("placement.json"), kept: HashMap::new() }
     }
 
-    /// The sets that an earlier agent stored, as far as they are within `usable`.
+    /// CPU sets of an earlier agent that are within `usable`.
     pub(crate) fn load(&self, usable: &CpuSet) -> BTreeMap<String, CpuSet> {
         match self.read() {
             Ok(lists) => {
@@ -61,10 +59,8 @@ impl PlacementStore {
         lists.into_iter().map(parse).collect()
     }
 
-    /// Writes `placed` (names and their sets), unless the file already holds it.
-    ///
-    /// # Errors
-    /// The file could not be written; the old one then stays.
+    /// Writes `placed` (names and their sets), unless the file has the same contents. On an error the old file
+    /// stays.
     pub(crate) fn keep<'a>(
         &mut self,
         placed: impl Iterator<Item = (&'a str, &'a CpuSet)> + Clone,

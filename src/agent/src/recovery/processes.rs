@@ -9,13 +9,13 @@ use tenantd_host::enforce::SUBTREE_CONTROL;
 use tenantd_host::kernfs::{DirId, ErrorKind, KernError, KernFs, Operation};
 use tenantd_host::process;
 
-/// How often emptying a cgroup is tried: its processes may fork meanwhile.
+/// Most tries to empty a cgroup: its processes may fork meanwhile.
 pub(super) const EVACUATIONS: usize = 16;
 
-/// How many generations of ancestors of a process are looked up.
+/// Most ancestors of a process looked up.
 const GENERATIONS: usize = 64;
 
-/// The result of `known` for `pid`, or else for the nearest ancestor that has one.
+/// Result of `known` for `pid`, or else for the nearest ancestor that has one.
 pub(crate) fn ancestor<T>(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -35,13 +35,13 @@ pub(crate) fn ancestor<T>(
     Ok(None)
 }
 
-/// The numbers of the processes in `dir`. Each of another PID namespace is 0, and cannot be named.
+/// Pids in `dir`. A process of another PID namespace is listed as 0, and cannot be moved by number.
 pub(crate) fn processes_in(kernel: &mut impl KernFs, dir: DirId) -> Result<Vec<u32>, KernError> {
     Ok(process_numbers(kernel.read_once(dir, "cgroup.procs")?).collect())
 }
 
-/// The numbers of the processes in the cgroup at `path`; none in one that is gone, and none in a threaded one,
-/// whose processes are listed by the cgroup above it.
+/// Pids in the cgroup at `path`. None in a missing one, and none in a threaded one, whose processes are listed
+/// by its parent.
 pub(crate) fn processes_at(kernel: &mut impl KernFs, path: &Path) -> Result<Vec<u32>, KernError> {
     let found = kernel.open_dir(path).and_then(|dir| {
         let pids = processes_in(kernel, dir);
@@ -54,12 +54,11 @@ pub(crate) fn processes_at(kernel: &mut impl KernFs, path: &Path) -> Result<Vec<
     }
 }
 
-/// The cgroups below `path`, parents before children.
 pub(crate) fn nested(kernel: &mut impl KernFs, path: &Path) -> Result<Vec<PathBuf>, KernError> {
     Ok(nested_up_to(kernel, path, usize::MAX)?.unwrap_or_default())
 }
 
-/// The same, for what users have made: `None` where there are more than `max`, of which no more are looked at.
+/// The same, for cgroups that users may make: `None`, without reading further, if there are more than `max`.
 pub(crate) fn nested_up_to(
     kernel: &mut impl KernFs,
     path: &Path,
@@ -68,7 +67,7 @@ pub(crate) fn nested_up_to(
     let mut all = Vec::new();
     let mut left = vec![path.to_path_buf()];
     while let Some(path) = left.pop() {
-        // With the one at `path` itself, which is not below.
+        // `all` includes the one at `path` itself.
         if all.len() + left.len() > max {
             return Ok(None);
         }
@@ -87,13 +86,11 @@ pub(crate) fn nested_up_to(
     Ok(Some(all.split_off(1)))
 }
 
-/// How many processes are in cgroups below `path`.
 pub(crate) fn nr_nested(kernel: &mut impl KernFs, path: &Path) -> Result<usize, KernError> {
     let below = nested(kernel, path)?;
     below.iter().try_fold(0, |sum, path| Ok(sum + processes_at(kernel, path)?.len()))
 }
 
-/// Moves a process into the cgroup at `path`.
 pub(super) fn move_to(kernel: &mut impl KernFs, path: &Path, pid: u32) -> Result<(), KernError> {
     let dir = kernel.open_dir(path)?;
     let outcome = kernel.move_process(dir, pid);
@@ -101,7 +98,6 @@ pub(super) fn move_to(kernel: &mut impl KernFs, path: &Path, pid: u32) -> Result
     outcome
 }
 
-/// Moves every process in `dir` to one of `refuges`, and calls `evicted` for each.
 pub(super) fn evacuate<K: KernFs>(
     kernel: &mut K,
     dir: DirId,
@@ -122,7 +118,6 @@ pub(super) fn evacuate<K: KernFs>(
     Ok(())
 }
 
-/// Moves every process in `from` to `to`; one that ended meanwhile needs no moving.
 pub(super) fn move_all(kernel: &mut impl KernFs, from: DirId, to: DirId) -> Result<(), KernError> {
     for _ in 0..EVACUATIONS {
         let pids = processes_in(kernel, from)?;
@@ -139,7 +134,7 @@ pub(super) fn move_all(kernel: &mut impl KernFs, from: DirId, to: DirId) -> Resu
     Ok(())
 }
 
-/// The processes that can be moved by their numbers; EBUSY where there are none. To write 0 would move the agent itself.
+/// Processes that can be moved by number; EBUSY if there are none. Writing 0 would move the agent itself.
 fn nameable(kernel: &impl KernFs, dir: DirId, pids: Vec<u32>) -> Result<Vec<u32>, KernError> {
     let nameable: Vec<u32> = pids.into_iter().filter(|pid| *pid != 0).collect();
     match nameable.is_empty() {
@@ -148,7 +143,6 @@ fn nameable(kernel: &impl KernFs, dir: DirId, pids: Vec<u32>) -> Result<Vec<u32>
     }
 }
 
-/// Whether the children of `path` have controllers.
 fn has_controllers(kernel: &mut impl KernFs, path: &Path) -> bool {
     let Ok(dir) = kernel.open_dir(path) else { return false };
     let enabled =
@@ -157,7 +151,6 @@ fn has_controllers(kernel: &mut impl KernFs, path: &Path) -> bool {
     enabled
 }
 
-/// Moves a process to the first of `refuges` that accepts it, and returns which; `None` where it has ended.
 fn shelter<'a>(
     kernel: &mut impl KernFs,
     pid: u32,
@@ -167,12 +160,11 @@ fn shelter<'a>(
     for refuge in refuges {
         match move_to(kernel, refuge, pid) {
             Ok(()) => return Ok(Some(refuge)),
-            // A process that ended needs no refuge.
             Err(error) if error.errno == Errno::ESRCH => return Ok(None),
-            // One above the mount is no cgroup; that it is not there says less than that another one was busy.
+            // A path above the mount is no cgroup. Its absence says less than the error of a busy refuge.
             Err(error) if error.is_gone() => refused = refused.or(Some(error)),
-            // A cgroup must not hold processes while its children have controllers. Where they have none,
-            // it was busy for a moment: the next try may succeed, and further up would be the wrong place.
+            // A cgroup whose children have controllers must not contain processes. Without controllers it was
+            // only busy for a moment: the next try may succeed, and a higher cgroup would be the wrong place.
             Err(error) if error.errno == Errno::EBUSY && has_controllers(kernel, refuge) => {
                 refused = Some(error);
             }

@@ -1,9 +1,9 @@
 //! Removing the cgroups that were made, children before parents.
 //!
-//! Processes that are still in them are put elsewhere first. The kernel removes no cgroup in which a process is
-//! about to end, and such a process can neither be moved nor be hurried: it is waited for, for all cgroups
-//! together no longer than [`WaitBudget`] has. Cgroups that a tenant made inside its own are removed with it
-//! where they are empty; where they have processes all stay, and nothing is waited for.
+//! Processes still in them are moved out first. The kernel removes no cgroup with a process that is about to
+//! end, and such a process can neither be moved nor hurried. The removal waits for it, for all cgroups together
+//! no longer than [`WaitBudget`]. Empty cgroups that a tenant made inside its own are removed with it; if they
+//! have processes, all stay and nothing is waited for.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,6 @@ use tenantd_core::kernel_text::text_of_name;
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 
-/// Empties and removes the cgroups that were made, children before parents.
 pub(super) fn remove_made(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -33,8 +32,8 @@ pub(super) fn remove_made(
     let origins = origins(entries);
     for (path, inode) in made.iter().rev() {
         let above = path.ancestors().skip(1).filter(|up| !ours.contains(up));
-        // The nearest one accepts no process while its children have controllers. If that is because they could
-        // not be disabled just now, waiting for the next try is better than going further up.
+        // The nearest ancestor accepts no process while its children have controllers. If those could not be
+        // disabled just now, waiting for the next try is better than going further up.
         let all_disabled = restored.failures.is_empty() && !has_controllers_in_use;
         let nr_above = if all_disabled { usize::MAX } else { 1 };
         let claimed_from = origins.get(path).copied().into_iter();
@@ -54,8 +53,8 @@ pub(super) fn remove_made(
     }
 }
 
-/// The cgroups that were made, or announced at least, in that order, with their inode numbers where they are
-/// known. The last record of a cgroup is what is true of it.
+/// Cgroups that were made, or at least announced, in that order, with their inode numbers if known. The last
+/// record of a cgroup counts.
 fn still_made(entries: &[Entry]) -> Vec<(&Path, Option<u64>)> {
     let mut last: HashMap<&Path, usize> = HashMap::new();
     for (index, entry) in entries.iter().enumerate() {
@@ -71,7 +70,6 @@ fn still_made(entries: &[Entry]) -> Vec<(&Path, Option<u64>)> {
     indices.into_iter().filter_map(is_made).collect()
 }
 
-/// For each cgroup that processes were moved to, where the first of them was.
 pub(super) fn origins(entries: &[Entry]) -> HashMap<&Path, &Path> {
     let mut origins: HashMap<&Path, &Path> = HashMap::new();
     for entry in entries {
@@ -83,7 +81,6 @@ pub(super) fn origins(entries: &[Entry]) -> HashMap<&Path, &Path> {
     origins
 }
 
-/// The cgroup of which `entry` says that it is, or is about to be, or was not made.
 fn cgroup_of(entry: &Entry) -> Option<&Path> {
     match entry {
         Entry::Making { path } | Entry::Made { path, .. } | Entry::NotMade { path } => Some(path),
@@ -91,14 +88,12 @@ fn cgroup_of(entry: &Entry) -> Option<&Path> {
     }
 }
 
-/// What became of a cgroup that is to be removed.
 enum Outcome {
     Gone,
     /// Processes are in cgroups that others made inside.
     Stays,
 }
 
-/// One cgroup that is to be removed.
 struct Removal<'a> {
     proc: DirId,
     path: &'a Path,
@@ -107,7 +102,6 @@ struct Removal<'a> {
 }
 
 impl Removal<'_> {
-    /// Removes the cgroup, if it is still the one with this inode number.
     fn remove_made<K: KernFs>(
         &mut self,
         kernel: &mut K,
@@ -145,7 +139,8 @@ impl Removal<'_> {
         Ok(Outcome::Gone)
     }
 
-    /// Removes a cgroup that was announced but never confirmed if it is empty, for it may be someone else's.
+    /// Removes a cgroup that was announced but never confirmed, only if it is empty: it may belong to another
+    /// program.
     fn remove_announced(&self, kernel: &mut impl KernFs) -> Result<Outcome, KernError> {
         let dir = kernel.open_dir(self.path)?;
         kernel.close_dir(dir);
@@ -157,7 +152,7 @@ impl Removal<'_> {
 
     fn empty<K: KernFs>(&mut self, kernel: &mut K, dir: DirId) -> Result<(), KernError> {
         let mut evicted = |kernel: &mut K, pid, refuge: &Path| {
-            // A process that went to where others were claimed from is claimed again from there.
+            // A process that went to an origin of claimed processes is claimed again from there.
             if self.path.starts_with(refuge) {
                 self.displaced.extend(Resident::of(kernel, self.proc, pid, self.path, refuge));
             }

@@ -1,9 +1,9 @@
-//! Which processes are still in the cgroups that they were put into.
+//! Processes still in the cgroups that they were moved to.
 //!
-//! One look at a cgroup answers for all of its processes: asking `/proc` for each of thousands of them would need
-//! the layout of the hierarchies, which what puts back does not know. A process below a cgroup that the agent made
-//! counts as in it: that cgroup has to go. Below one that was there before somebody has put it, and there it stays.
-//! What is found is kept until it is forgotten, and follows the moves that it is told of.
+//! One list of a cgroup answers for all of its processes. Asking `/proc` for each of thousands would need the
+//! layout of the hierarchies, which a restoration does not have. A process below a cgroup that the agent made
+//! counts as in it, because that cgroup must go. Below a cgroup that existed before, an administrator has put
+//! it, and it stays. Lists are cached until [`Residence::forget`], and updated by [`Residence::has_moved`].
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -11,18 +11,13 @@ use std::path::{Path, PathBuf};
 use super::processes::{nested, processes_at};
 use tenantd_host::kernfs::{KernError, KernFs};
 
-/// The processes of the cgroups that were asked for.
 #[derive(Debug)]
 pub(super) struct Residence<'a> {
-    /// The cgroups that the agent made.
     made: &'a BTreeSet<&'a Path>,
     known: HashMap<&'a Path, HashSet<u32>>,
 }
 
-/// The cgroups below the one at `path`, where that is one of those that the agent `made`: they have to go with it.
-///
-/// # Errors
-/// It cannot be looked into.
+/// Cgroups below the one at `path`, if the agent `made` that: they have to go with it.
 pub(super) fn made_inside(
     kernel: &mut impl KernFs,
     made: &BTreeSet<&Path>,
@@ -32,16 +27,12 @@ pub(super) fn made_inside(
 }
 
 impl<'a> Residence<'a> {
-    /// Nothing is known yet; the agent made these cgroups.
     pub(super) fn new(made: &'a BTreeSet<&'a Path>) -> Self {
         Residence { made, known: HashMap::new() }
     }
 
-    /// Whether process `pid` is in the cgroup at `path`, or, where that was made, below it. None is in one that is
-    /// gone.
-    ///
-    /// # Errors
-    /// The cgroup cannot be looked into.
+    /// True if process `pid` is in the cgroup at `path`, or below it if the agent made it. False if the cgroup
+    /// is gone.
     pub(super) fn lives_in(
         &mut self,
         kernel: &mut impl KernFs,
@@ -58,7 +49,6 @@ impl<'a> Residence<'a> {
         Ok(self.known.get(path).is_some_and(|pids| pids.contains(&pid)))
     }
 
-    /// Process `pid` was moved between two cgroups.
     pub(super) fn has_moved(&mut self, pid: u32, from: &Path, to: &Path) {
         for path in from.ancestors() {
             self.known.get_mut(path).map(|pids| pids.remove(&pid));
@@ -68,7 +58,7 @@ impl<'a> Residence<'a> {
         }
     }
 
-    /// Processes were moved that it was not told of.
+    /// Empties the cache, after moves that it was not informed of.
     pub(super) fn forget(&mut self) {
         self.known.clear();
     }

@@ -1,26 +1,23 @@
-//! Processes of cgroups that the agent made, over a restart of the agent.
+//! Processes of cgroups that the agent made, kept across a restart of the agent.
 //!
-//! **Problem.** A stop removes every cgroup that was made. A process in it that was not claimed from anywhere
-//! (it was put there, or is a child of one that was) is *displaced*: it is moved to the cgroup above. When
-//! the agent starts again, it has to be back in its tenant. On the unified hierarchy it would even prevent
-//! the next start, because a cgroup with processes of its own cannot give controllers to its children.
+//! **Problem.** A stop removes every cgroup that the agent made. A process in it that was not claimed is
+//! *displaced*: moved to the parent. After the next start it must return to its tenant. In cgroup v2 it would
+//! even prevent the start, because a cgroup with processes cannot enable controllers for its children. A reload
+//! that removes a tenant displaces its processes as well, and one that adds the tenant again must bring them
+//! back.
 //!
-//! A reload that removes a tenant does the same to its processes, and one that adds the tenant again, perhaps
-//! because a name was misspelt in between, has to bring them back.
+//! **Algorithm.** `residents.json` in the state directory lists the displaced processes with their old and new
+//! cgroups. A start (before it enables controllers) and a reload look for those processes and their descendants
+//! in the new cgroups, and move them back. If the policy has no such tenant, and they would block the start,
+//! they go to a cgroup beside the tenants with the kernel's default weight ([`REST_CGROUP`]). They stay listed
+//! with their first cgroup, and a finding counts them. Processes of others, and those that an administrator
+//! moved meanwhile, are never moved.
 //!
-//! **Shape.** Displaced processes are listed in `residents.json` in the state directory: which process, from
-//! which cgroup, to which. A start and a reload look for those, and their descendants, that are still where
-//! they were put, and move them back (a start before controllers are enabled): to their cgroup, if the policy
-//! has that tenant; otherwise, if they would block the start, to a cgroup beside the tenants with the
-//! kernel's default weight ([`REST_CGROUP`]). Those without a tenant stay listed with the cgroup that they were in first, however
-//! often they are displaced, and a finding counts them. Processes of others are never moved, and neither is
-//! one that an administrator moved elsewhere meanwhile.
+//! The cgroups are made and journaled as usual. The file is only a hint: if it is unreadable or of another
+//! boot, the processes stay, and a line is logged.
 //!
-//! The cgroups are made and journalled as usual, so nothing of this needs undoing. The file is only a hint:
-//! if it cannot be read, or is from another boot, the processes stay where they are, with a line in the log.
-//!
-//! **Properties** (`tests/agent/residents.rs`): a restart brings residents back, their children included; so
-//! does a reload; a tenant that left the policy does not prevent a start; processes of others stay.
+//! **Properties** (`tests/agent/residents.rs`): a restart brings residents and their children back; so does a
+//! reload; a tenant that left the policy does not prevent a start; processes of others stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -38,7 +35,7 @@ use tenantd_host::enforce::{EnforceError, Enforcer};
 use tenantd_host::kernfs::{DirId, KernFs};
 use tenantd_host::process;
 
-/// The child of the root for displaced processes whose tenant is no longer in the policy.
+/// Child of the root for displaced processes whose tenant is no longer in the policy.
 pub const REST_CGROUP: &str = "tenantd.rest";
 
 /// A displaced process.
@@ -46,17 +43,14 @@ pub const REST_CGROUP: &str = "tenantd.rest";
 pub struct Resident {
     pid: u32,
     start_ticks: u64,
-    /// The cgroup that it was in.
     #[serde(with = "path_text")]
     from: PathBuf,
-    /// The cgroup above, where it was put.
+    /// Cgroup that it was moved to, an ancestor of the old one.
     #[serde(with = "path_text")]
     to: PathBuf,
 }
 
 impl Resident {
-    /// Process `pid`, which was moved from the cgroup `from` to `to`; `None` where it has ended or
-    /// cannot be read.
     pub(crate) fn of(
         kernel: &mut impl KernFs,
         proc: DirId,
@@ -69,28 +63,23 @@ impl Resident {
     }
 }
 
-/// What the file holds.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Record {
     residents: Vec<Resident>,
 }
 
-/// The file of one state directory.
 #[derive(Debug)]
 pub(crate) struct ResidentStore(BootFile);
 
 impl ResidentStore {
-    /// The store in `state_dir` for this boot; nothing is read or written yet.
     pub(crate) fn new(state_dir: &Path, boot_id: &str) -> ResidentStore {
         ResidentStore(BootFile::new(state_dir, "residents.json", boot_id))
     }
 
-    /// Those of this boot; what cannot be read is ignored.
     pub(crate) fn load(&self) -> Vec<Resident> {
         self.0.load::<Record>().residents
     }
 
-    /// Replaces those in the file; without any, it is removed.
     pub(crate) fn keep(&self, residents: &[Resident]) {
         let outcome = match residents.is_empty() {
             true => self.0.remove(),
@@ -105,8 +94,8 @@ impl ResidentStore {
     }
 }
 
-/// Adds `displaced` to the `known` ones. One that is displaced again belongs where it was first, and so does
-/// one that was started in the [`REST_CGROUP`] by such a process.
+/// Adds `displaced` to the `known` ones. A process that is displaced again belongs to its first cgroup, and so
+/// does one that such a process started in the [`REST_CGROUP`].
 pub(crate) fn displace(known: &mut Vec<Resident>, displaced: &[Resident]) {
     for new in displaced {
         let same = |one: &Resident| (one.pid, one.start_ticks) == (new.pid, new.start_ticks);
@@ -120,12 +109,9 @@ pub(crate) fn displace(known: &mut Vec<Resident>, displaced: &[Resident]) {
     }
 }
 
-/// Moves back those of `residents`, and their descendants, that are still where they were put; returns those
-/// that have no tenant.
-///
-/// # Errors
-/// The journal cannot be written: then nothing more may be changed. A process that the kernel refuses to move
-/// stays where it is, with a line in the log.
+/// Moves back those of `residents`, and their descendants, that were not moved since; returns those without a
+/// tenant. Fails if the journal cannot be written: then nothing more may be changed. A process that the kernel
+/// refuses to move stays, with a line in the log.
 pub(crate) fn bring_home<K: KernFs>(
     enforcer: &mut Enforcer<'_, K>,
     proc: DirId,
@@ -174,8 +160,7 @@ fn sheltered(
     let here = residents.iter().filter(|resident| resident.to == shelter);
     let known: BTreeMap<(u32, u64), &Path> =
         here.map(|r| ((r.pid, r.start_ticks), &*r.from)).collect();
-    // What is known of one that was started among those without a tenant is less than what is known of its
-    // parent.
+    // For a process started among those without a tenant, its parent's record is better than its own.
     let is_of_tenant = |from: &&Path| !from.ends_with(REST_CGROUP);
     let own = process::own_pid(kernel, proc).ok();
     let pids = processes_of(kernel, shelter);
@@ -190,7 +175,6 @@ fn sheltered(
     pids.into_iter().filter(|pid| Some(*pid) != own).filter_map(lived_in).collect()
 }
 
-/// The processes in the cgroup at `path`; none where it cannot be read.
 fn processes_of(kernel: &mut impl KernFs, path: &Path) -> Vec<u32> {
     let Ok(dir) = kernel.open_dir(path) else { return Vec::new() };
     let pids = processes_in(kernel, dir).unwrap_or_default();
@@ -198,7 +182,7 @@ fn processes_of(kernel: &mut impl KernFs, path: &Path) -> Vec<u32> {
     pids
 }
 
-/// The finding on those of `residents` that are where they were put: they have no tenant.
+/// Finding on those of `residents` that are still displaced: they have no tenant.
 pub(crate) fn finding(
     kernel: &mut impl KernFs,
     layout: &Layout,
@@ -216,7 +200,7 @@ pub(crate) fn finding(
             let name = tree.and_then(|tree| resident.from.strip_prefix(&tree.root).ok());
             tenants.extend(name.filter(|name| *name != REST_CGROUP).map(Path::to_path_buf));
         }
-        // The same processes of a legacy host are in a cgroup of each tree.
+        // In cgroup v1 the same processes are in a cgroup of each tree.
         if pids.len() > before {
             places.push(shelter.display().to_string());
         }
@@ -236,7 +220,6 @@ pub(crate) fn finding(
     Some(Finding::of_host(Code::Displaced, what).with_remedy(remedy))
 }
 
-/// The cgroup for a process from `from`, and its tree; `None` where it has to stay.
 fn home<'a, K: KernFs>(
     enforcer: &Enforcer<'a, K>,
     nodes: &[TreeNode],
@@ -247,7 +230,7 @@ fn home<'a, K: KernFs>(
     let has_tenant = |tree: &&Tree| {
         let below = from.strip_prefix(&tree.root).ok().and_then(Path::to_str);
         let is_home = |node: &TreeNode| {
-            // One without a cgroup of the agent's has its own for what is attached.
+            // A tenant without a cgroup of the agent's has a separate one for attached processes.
             below.is_some_and(|below| node.path == below || node.path.replace('/', ":") == below)
         };
         nodes.iter().any(|node| node.is_leaf && is_home(node))

@@ -1,26 +1,25 @@
 //! Restoring everything, from the journal alone.
 //!
-//! The same code serves a clean stop, the start after `kill -9`, and `tenantd --restore`: each relies on the
-//! journal only. Five passes, each backwards in time:
+//! A clean stop, the start after `kill -9`, and `tenantd --restore` use the same code and rely on the journal
+//! only. It makes five passes, each backwards in time:
 //!
-//! 1. processes go back to where they were, unless they have left the cgroup that they were put into
-//!    ([`residence`](super::residence)), and files get back what they held; those that the kernel refused are
-//!    tried again once others have theirs ([`held_files`](super::held_files));
-//! 2. children that those processes had meanwhile follow them, also out of cgroups that were made inside one of
-//!    the agent's own, which must go;
-//! 3. controllers that were enabled for children are disabled again, those of the innermost cgroups first;
-//! 4. processes that are still in cgroups that were made are moved out, to where others were claimed from,
-//!    or else to the nearest cgroup above that accepts them, where the next agent finds them (`residents`);
-//! 5. these cgroups are removed, with empty ones that were made inside, and files that were refused until then are
-//!    given back.
+//! 1. Processes return to their origin, unless they have left the cgroup that they were moved to
+//!    ([`residence`](super::residence)). Files get their old values; those that the kernel refused are tried
+//!    again after others ([`held_files`](super::held_files)).
+//! 2. Children started meanwhile follow these processes, also out of cgroups made inside one of the agent's
+//!    own, which must go.
+//! 3. Controllers that were enabled for children are disabled again, innermost cgroups first.
+//! 4. Processes still in cgroups that the agent made move out: to the origin of claimed ones, or else to the
+//!    nearest ancestor that accepts them, where the next agent finds them (`residents`).
+//! 5. These cgroups are removed, with empty ones made inside, and files refused until then are restored.
 //!
-//! Processes that were never claimed, in cgroups that a tenant made inside its own, are left there: what they run
-//! in is of their own making. The tenant's cgroup then stays without the agent's values, which is said, is no
-//! failure, and is owed.
+//! Processes that were never claimed, in cgroups that a tenant made inside its own, stay there. The tenant's
+//! cgroup then stays without the agent's values. That is reported, is not a failure, and is owed.
 //!
-//! What is gone needs no restoring. What cannot be restored is reported, with its file, and is *owed*: it stays
-//! in the journal for the next try, and nothing else does, because restored values may be changed by others
-//! from then on. One example is a memory limit that the kernel could meet only by killing.
+//! Missing files and processes need no restoring. Values that cannot be restored are reported with their file,
+//! and are *owed*: they stay in the journal for the next try. Nothing else stays there, because others may
+//! change restored values from then on. An example of an owed value is a memory limit that the kernel could
+//! meet only by killing.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,12 +37,12 @@ use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 use tenantd_host::process;
 
-/// How much of what the agent has done is undone.
+/// Extent of a restoration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// All: what is in the way then is somebody else's.
+    /// All: other values in the way are not the agent's.
     All,
-    /// What a reload takes away: other values of the agent's stay.
+    /// The part that a reload removes: other values of the agent stay.
     Part,
 }
 
@@ -59,8 +58,8 @@ pub fn put_back(
     restored
 }
 
-/// Undoes what was done to processes and to files other than those of controllers: the first two passes. Returns the
-/// files that were refused as well.
+/// Undoes the changes of processes and of files, except controllers: the first two passes. Also returns the
+/// refused files.
 pub(crate) fn put_contents_back<'a>(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -81,7 +80,7 @@ pub(crate) fn put_contents_back<'a>(
     let mut residence = Residence::new(&made_paths);
     for entry in entries.iter().rev() {
         match entry {
-            // A list that cannot be emptied while there are processes; it is removed with its cgroup.
+            // Such a list cannot be emptied while there are processes; it is removed with its cgroup.
             Entry::Held { path, inode, value, .. }
                 if value.is_empty() && made.contains(&(path.as_path(), *inode)) => {}
             Entry::Moved { pid, start_ticks, .. } => {
@@ -89,17 +88,17 @@ pub(crate) fn put_contents_back<'a>(
                     Ok(Some(birth)) if birth.start_ticks == *start_ticks => {
                         move_back(kernel, &mut residence, entry, &mut restored);
                     }
-                    // It ended, and its number may have been reused.
+                    // The process ended, and its pid may have been reused.
                     Ok(_) => {}
                     Err(error) => restored.fail(error.to_string(), entry),
                 }
             }
-            // Someone else has set it since, and it was left to them.
+            // Another program has set it since, and the agent left it alone.
             Entry::Held { path, inode, file, .. }
                 if theirs.contains(&(path.as_path(), *inode, &**file)) => {}
             Entry::Held { file, .. } if **file != *SUBTREE_CONTROL => {
                 refused.extend(files.write_back(kernel, entry, &mut restored));
-                // Processes that stood aside are back with it.
+                // Processes that were moved aside are back.
                 residence.forget();
             }
             _ => {}
@@ -110,8 +109,8 @@ pub(crate) fn put_contents_back<'a>(
     (restored, refused)
 }
 
-/// Disables controllers, and removes the cgroups that were made: the other passes. The files that were `refused` are
-/// tried again, as the kernel bounds them by what these cgroups held.
+/// Disables controllers, and removes the cgroups that were made: the other passes. Tries the `refused` files
+/// again, because these cgroups may have bounded them.
 pub(crate) fn remove_cgroups<'a>(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -122,7 +121,7 @@ pub(crate) fn remove_cgroups<'a>(
     let mut in_use = Vec::new();
     for held in from_below(entries) {
         match disable(kernel, &held) {
-            // A tenant has them for cgroups of its own, which may go with its cgroup.
+            // A tenant uses them for its own cgroups, which may go with its cgroup.
             Err(error) if error.errno == Errno::EBUSY => in_use.push(held),
             outcome => restored.note(outcome, [held.entry], |restored| restored.nr_files += 1),
         }
@@ -150,8 +149,8 @@ fn made(entry: &Entry) -> Option<(&Path, u64)> {
     }
 }
 
-/// Moves a process back out of those of our cgroups that it is still in. Where it has left them, an
-/// administrator has moved it elsewhere, and there it stays.
+/// Moves a process back if it is still in one of the agent's cgroups. Otherwise an administrator has moved it,
+/// and it stays.
 fn move_back<'a>(
     kernel: &mut impl KernFs,
     residence: &mut Residence<'a>,
@@ -174,9 +173,9 @@ fn move_back<'a>(
     restored.nr_processes += usize::from(moved);
 }
 
-/// Moves the descendants of moved processes to where their ancestors came from: without the agent they would
-/// have been started there. A process whose ancestors have all ended stays, unless it is in a cgroup that was made
-/// inside one of the agent's: it goes to where the first process of that one came from, if that is still there.
+/// Moves the descendants of moved processes to the origin of their ancestors: without the agent they would have
+/// been started there. A process whose ancestors have all ended stays, unless it is in a cgroup made inside one
+/// of the agent's: it then goes to the origin of the first process of that cgroup, if that still exists.
 fn follow_parents(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -204,7 +203,7 @@ fn follow_parents(
             let before = restored.nr_processes;
             let mut outcome =
                 empty_nest(kernel, proc, nest, (&homes, None), movers.clone(), restored);
-            // What lies in a cgroup that was there before stays in it: somebody has put it there.
+            // Processes in a cgroup that existed before stay: another program has put them there.
             for below in made_inside(kernel, made, nest).unwrap_or_default() {
                 let emptied =
                     empty_nest(kernel, proc, &below, (&homes, origin), movers.clone(), restored);
@@ -241,7 +240,7 @@ fn empty_nest<'a>(
     Ok(())
 }
 
-/// What was recorded of the controllers that one cgroup had for its children.
+/// Recorded controllers that one cgroup had enabled for its children.
 struct HeldControllers<'a> {
     entry: &'a Entry,
     path: &'a Path,
@@ -249,8 +248,8 @@ struct HeldControllers<'a> {
     before: &'a str,
 }
 
-/// What was recorded of controllers for children, the innermost cgroup first: a cgroup disables none that one of its
-/// children has for its own. That is not the order of the journal where an earlier restore has left a part of it.
+/// Recorded controllers, innermost cgroup first: a cgroup cannot disable a controller that a child has enabled
+/// for its own children. The journal is not in this order if an earlier restore has left a part of it.
 fn from_below(entries: &[Entry]) -> Vec<HeldControllers<'_>> {
     let held = entries.iter().rev().filter_map(|entry| match entry {
         Entry::Held { path, inode, file, value } if **file == *SUBTREE_CONTROL => {
@@ -263,8 +262,8 @@ fn from_below(entries: &[Entry]) -> Vec<HeldControllers<'_>> {
     held
 }
 
-/// Disables the controllers that a cgroup has for its children now and did not have before, unless another program
-/// enabled them: restored by difference, not by text.
+/// Disables the controllers that a cgroup enabled since, unless another program enabled them: restored by
+/// difference, not by text.
 fn disable(kernel: &mut impl KernFs, held: &HeldControllers<'_>) -> Result<(), KernError> {
     let Some(dir) = open_same(kernel, held.path, held.inode)? else { return Ok(()) };
     let outcome = disable_in(kernel, dir, held.before);

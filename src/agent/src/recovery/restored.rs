@@ -1,4 +1,4 @@
-//! The result of a restore: what was restored, what was not, and what is therefore still owed.
+//! Result of a restore: restored, failed and owed values.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use tenantd_host::kernfs::KernError;
 /// The result of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// Files that have their old values again.
+    /// Files with restored values.
     pub nr_files: usize,
     /// Processes that were moved back.
     pub nr_processes: usize,
@@ -20,19 +20,18 @@ pub struct Restored {
     pub nr_cgroups: usize,
     /// Displaced processes: those that lost their cgroup and were moved above it.
     pub displaced: Vec<Resident>,
-    /// Quotas that have another value than before the agent, because others have bounded them since: what is said of each.
+    /// Messages on quotas that differ from the old ones, because others have bounded them since.
     pub fitted: Vec<String>,
-    /// Cgroups that stay until processes have ended that are in cgroups which the tenant made below them.
+    /// Cgroups that stay until the processes in cgroups that the tenant made below have ended.
     pub left: Vec<PathBuf>,
-    /// Whether systemd has units in its memory with drop-ins that are not there any more.
+    /// True if systemd has loaded units with drop-ins that were removed.
     pub is_stale: bool,
-    /// What could not be restored, each with its file and reason.
+    /// Failures, each with its file and reason.
     pub failures: Vec<String>,
-    /// The entries of the journal that are still to be restored.
+    /// Entries of the journal that are still to be restored.
     pub owed: Vec<Entry>,
 }
 
-/// Why something was not restored.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotBack {
     #[error(transparent)]
@@ -47,13 +46,13 @@ pub(crate) enum NotBack {
 }
 
 impl NotBack {
-    /// Whether the kernel says that it is a list of CPUs which are not all there.
+    /// True if the kernel refused a list of CPUs that are not all there.
     pub(super) fn is_about_cpus(&self) -> bool {
         let errnos = [Errno::EINVAL, Errno::EACCES];
         matches!(self, NotBack::Kernel(error) if errnos.contains(&error.errno))
     }
 
-    /// Whether the kernel says that others' values do not allow it.
+    /// True if values of other cgroups do not allow it.
     pub(super) fn is_invalid(&self) -> bool {
         matches!(self, NotBack::Kernel(error) if error.errno == Errno::EINVAL)
     }
@@ -68,7 +67,7 @@ impl NotBack {
 }
 
 impl Restored {
-    /// Counts a success. What is gone is a success too, but is not counted. Otherwise `entries` are owed.
+    /// Counts a success. A missing file is a success too, but is not counted. Otherwise `entries` are owed.
     pub(crate) fn note<'a, E: Into<NotBack>>(
         &mut self,
         outcome: Result<(), E>,
@@ -85,7 +84,7 @@ impl Restored {
         }
     }
 
-    /// What is said of the cgroups that stay, where any does.
+    /// Message on the cgroups that stay, if any.
     pub fn left_message(&self) -> Option<String> {
         let paths: Vec<String> = self.left.iter().map(|path| path.display().to_string()).collect();
         (!paths.is_empty()).then(|| {
@@ -97,13 +96,13 @@ impl Restored {
         })
     }
 
-    /// What is said of all that is not as it was, and is no failure.
+    /// Messages on all differences that are not failures.
     pub fn remarks(&self) -> Vec<String> {
         self.fitted.iter().cloned().chain(self.left_message()).collect()
     }
 
-    /// Notes that the cgroup at `path` stays; `entries` are owed. One that stays because of a cgroup below
-    /// that stays too is not named.
+    /// Records that the cgroup at `path` stays; `entries` are owed. A cgroup that stays because of one below is
+    /// not named.
     pub(super) fn leave<'a>(&mut self, path: &Path, entries: impl Iterator<Item = &'a Entry>) {
         if !self.left.iter().any(|left| left.starts_with(path)) {
             self.left.push(path.to_path_buf());
@@ -122,7 +121,7 @@ impl Restored {
         }
     }
 
-    /// Whether `entry` is still to be restored. Files of the agent's own cgroups are removed with them.
+    /// True if `entry` is still to be restored. Files of the agent's own cgroups are removed with them.
     pub(crate) fn owes(&self, entry: &Entry) -> bool {
         let is_inside = |path: &Path| {
             let mut owed = self.owed.iter();

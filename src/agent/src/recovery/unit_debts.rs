@@ -1,25 +1,20 @@
-//! What is still to be given back of units, read from the journal.
+//! Unit properties still to be restored, from the journal.
 //!
 //! A *debt* is a unit, a *due* one property of it. A due is settled in two stages: the unit is set to the old
-//! value, and systemd forgets that it was set. A due that is not settled stays in the journal, and nothing
-//! else does.
+//! value, and systemd forgets the setting. Only dues that are not settled stay in the journal.
 
 use tenantd_host::journal::{Entry, UnitHeld};
 use tenantd_host::systemd::{Property, Setting, UnitState};
 
-/// What is to be given back of one unit.
 pub(crate) struct Debt<'a> {
     pub(crate) unit: &'a str,
     pub(crate) life: &'a str,
     pub(crate) dues: Vec<Due<'a>>,
-    /// Whether systemd may have it in its memory.
     pub(crate) may_be_loaded: bool,
 }
 
-/// What is to be given back of one property.
 pub(crate) struct Due<'a> {
     pub(crate) held: Setting,
-    /// The text of the drop-in that held it, where there was one.
     pub(crate) drop_in: Option<&'a str>,
     pub(crate) stage: Stage,
     pub(crate) entry: &'a Entry,
@@ -27,23 +22,21 @@ pub(crate) struct Due<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Nothing was done about it, or it has to wait.
+    /// Not restored yet, or waiting.
     Owed,
-    /// It is set, if there is anything to be set; systemd has not yet forgotten that it was.
+    /// Set if needed; systemd has not forgotten the setting yet.
     Set,
-    /// It is as it was.
     Paid,
 }
 
-/// A slice that was started.
 pub(crate) struct Started<'a> {
     pub(crate) unit: &'a str,
     pub(crate) is_settled: bool,
     pub(crate) entry: &'a Entry,
 }
 
-/// What was recorded of each unit, without properties that another program has set since the agent did. What an earlier
-/// agent has set, and could not give back, is still to be given back.
+/// Records of each unit, without properties that another program has set since. Values that an earlier agent
+/// set and could not restore are still owed.
 pub(crate) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
     let is_theirs = |of: &str, of_property: Property| {
         entries.iter().any(|entry| {
@@ -71,14 +64,12 @@ pub(crate) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
     debts
 }
 
-/// A property that another program has set since, of which a drop-in of the agent's may be left.
+/// A property that another program has set since, of which the agent's drop-in may be left.
 pub(super) struct Leftover<'a> {
     pub(super) unit: &'a str,
     pub(super) ours: &'a Setting,
-    /// The text of the drop-in before the agent's, where there was one.
     pub(super) before: Option<&'a str>,
     pub(super) is_settled: bool,
-    /// That it is theirs, and what it held.
     pub(super) entries: Vec<&'a Entry>,
 }
 
@@ -108,7 +99,7 @@ pub(super) fn started<'a>(entries: &'a [Entry]) -> Vec<Started<'a>> {
 }
 
 impl<'a> Due<'a> {
-    /// What has to be set instead, where the unit has another value by now than the one that was restored.
+    /// Returns the due to set instead, if the unit's value differs from the restored one.
     pub(crate) fn changed(&self, state: &UnitState) -> Option<Due<'a>> {
         let now = state.held.iter().find(|held| held.setting.property == self.held.property)?;
         let is_changed = self.stage == Stage::Paid && now.setting != self.held;
@@ -121,13 +112,11 @@ impl Debt<'_> {
         self.dues.iter().filter(|due| is_meant(due)).map(|due| due.held.property).collect()
     }
 
-    /// What is to be set of it.
     pub(crate) fn set(&self) -> Vec<Setting> {
         let is_set = |due: &&Due<'_>| due.stage == Stage::Set;
         self.dues.iter().filter(is_set).map(|due| due.held.clone()).collect()
     }
 
-    /// Moves what is in stage `from` to stage `to`.
     pub(crate) fn advance(&mut self, from: Stage, to: Stage) {
         let dues = self.dues.iter_mut().filter(|due| due.stage == from);
         dues.for_each(|due| due.stage = to);

@@ -1,7 +1,7 @@
-//! The files of units: what is in them, and what may be written there.
+//! Reading and writing the cgroup files of units.
 //!
-//! Systemd writes them, a moment after it has taken a setting; here they are looked at. This file knows nothing of
-//! what is owed to which unit, and asks systemd nothing.
+//! Systemd writes them a moment after it has accepted a setting; this file reads them. It knows nothing of
+//! debts, and does not talk to systemd.
 
 use std::path::{Path, PathBuf};
 
@@ -16,37 +16,32 @@ use tenantd_host::kernfs::{DirId, KernError, KernFs};
 use tenantd_host::systemd::{Property, Setting, UnitState};
 use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
-/// A unit that was set, and what of it is not seen in its files yet.
+/// A unit that was set, with the settings not seen in its files yet.
 pub(super) struct Waiting {
     pub(super) unit: String,
     pub(super) dir: DirId,
     pub(super) settings: Vec<Setting>,
-    /// Whether its set of CPUs was widened, and is to be emptied then.
+    /// True if its CPU set was widened, and is to be emptied then.
     pub(super) is_widened: bool,
 }
 
-/// The files of all units.
 pub(super) struct UnitFiles<'a, K> {
     pub(super) kernel: &'a mut K,
-    /// The hierarchy; without it, nothing is known of the files of units.
     tree: Option<Tree>,
 }
 
 impl<'a, K: KernFs> UnitFiles<'a, K> {
-    /// # Errors
-    /// Where the hierarchies are could not be read.
     pub(super) fn of(kernel: &'a mut K, proc: DirId) -> Result<UnitFiles<'a, K>, KernError> {
         let tree = tree(kernel, proc)?;
         Ok(UnitFiles { kernel, tree })
     }
 
-    /// Where the files of a unit are, if it has any.
     pub(super) fn path_of(&self, state: &UnitState) -> Option<PathBuf> {
         let cgroup = Some(&state.cgroup).filter(|cgroup| !cgroup.is_empty())?;
         Some(self.tree.as_ref()?.dir_of(cgroup))
     }
 
-    /// Opens the cgroup of a unit; `None` where it has none, or nothing is known of the hierarchy.
+    /// Opens the cgroup of a unit; `None` if it has none, or the hierarchy is unknown.
     pub(super) fn open(&mut self, state: &UnitState) -> Option<Result<DirId, KernError>> {
         let path = self.path_of(state)?;
         Some(self.kernel.open_dir(&path))
@@ -56,8 +51,7 @@ impl<'a, K: KernFs> UnitFiles<'a, K> {
         self.open(state)?.ok()
     }
 
-    /// Makes sets of CPUs that are to be emptied, and are not empty, all that can ever be there; says whether
-    /// there was any.
+    /// Replaces a CPU set that is to be emptied by all possible CPUs; returns true if there was one.
     pub(super) fn widen_sets(&mut self, dir: DirId, settings: &mut [Setting]) -> bool {
         let is_emptied = |setting: &&mut Setting| {
             setting.property == Property::AllowedCpus && setting.value == setting.property.unset()
@@ -75,7 +69,6 @@ impl<'a, K: KernFs> UnitFiles<'a, K> {
         text.is_ok_and(|text| !text.trim_ascii().is_empty())
     }
 
-    /// Says what is left of a set that was widened.
     pub(super) fn tell_set(&mut self, unit: &Waiting) {
         if unit.is_widened && self.is_confined(unit.dir) {
             info!(
@@ -86,7 +79,6 @@ impl<'a, K: KernFs> UnitFiles<'a, K> {
         }
     }
 
-    /// What to say of a setting that the kernel could meet only by killing.
     pub(super) fn kill(&mut self, unit: &str, dir: DirId, setting: &Setting) -> Option<String> {
         let (Knob::MemoryMax, Some(Value::Amount(_, Limit::Finite(limit)))) =
             (setting.property.knob(), setting.expected())
@@ -130,10 +122,7 @@ impl<'a, K: KernFs> UnitFiles<'a, K> {
         }
     }
 
-    /// Whether neither a process nor a unit is in the cgroup at `path`; one that is gone is empty.
-    ///
-    /// # Errors
-    /// That could not be read.
+    /// True if neither a process nor a unit is in the cgroup at `path`; a missing one is empty.
     pub(super) fn is_empty(&mut self, path: &Path) -> Result<bool, KernError> {
         let mut look = || -> Result<bool, KernError> {
             let dir = self.kernel.open_dir(path)?;

@@ -1,42 +1,38 @@
-//! Giving units back to systemd as they were, from the journal alone.
+//! Restoring units of systemd, from the journal alone.
 //!
-//! [`tenantd_host::systemd`] explains why these steps are needed. For all units: properties are set to their
-//! old values, and the files are awaited; drop-ins that were not there are removed. Slices that were started are
-//! stopped, children first, if no unit needs them (`unit_stop`). Then systemd reloads its configuration, once. Where
-//! it has another value for a property after that than the one restored, the administrator has set it permanently
-//! meanwhile, or has changed the unit's file; that value is put into the files in the same way.
+//! [`tenantd_host::systemd`] explains the reasons for these steps. Each step is ordered for all units before
+//! the first answer is awaited, so a thousand units take a few seconds.
 //!
-//! **Reloads.** A reload makes systemd write what it knows of *every* unit of the host, over what container runtimes
-//! have written into the files of their scopes without it (swap limits, device rules, sets of CPUs). So there is none while
-//! the agent goes on ([`Extent::Part`]), and one at most in the end, where a unit that is loaded has lost a drop-in or a
-//! slice was stopped. Without one:
+//! 1. Set properties to their old values, wait for the files, and remove drop-ins that did not exist before.
+//! 2. Stop slices that were started, children first, if no unit needs them (`unit_stop`).
+//! 3. Reload systemd's configuration, once.
+//! 4. If a property then differs, the administrator has changed it meanwhile: write that value in the same way.
 //!
-//! - a unit that runs has its old values, in systemd's memory as in its files: they were set;
-//! - a slice or a scope that does not run is not loaded: systemd reads its drop-ins when it loads it the next time, and
-//!   finds none;
-//! - a service that does not run may still be loaded, with values that no file has any more: that is remembered until the
-//!   end ([`Restored::is_stale`]);
+//! **Reloads.** A reload makes systemd write its values of *every* unit of the host, over those that container
+//! runtimes wrote to their scopes without it (swap limits, device rules, CPU sets). So there is none while the
+//! agent goes on ([`Extent::Part`]), and at most one in the end, if a loaded unit has lost a drop-in or a slice
+//! was stopped. Without it:
+//!
+//! - a unit that runs has its old values in systemd's memory and in its files, because they were set;
+//! - a slice or a scope that does not run is not loaded, and systemd will load it without the drop-ins;
+//! - a service that does not run may be loaded with values that no file has any more ([`Restored::is_stale`]);
 //! - a slice that was started is owed until the end, because its stop needs a reload.
 //!
-//! Each of these steps is asked for all units before the first answer is awaited: a thousand units take a few
-//! seconds, and not a few for every unit.
+//! **Special cases.**
 //!
-//! - *What has to wait*, and what systemd refused, stays in the journal; all else is forgotten: later
-//!   changes of it are not the agent's. A limit that has to wait keeps its drop-in as well:
-//!   systemd writes all that it knows of a unit whenever one thing of it is set, and would kill with the rest.
-//! - *A set of CPUs that is to be emptied* is first made all that can ever be there, those that are offline
-//!   included. The kernel empties none that processes live under, and systemd takes the controller away only where
-//!   no sibling wants it. What is left confines no process, and is logged.
-//! - *While a CPU is offline*, the set stays so, and is owed. Where nothing else wants the controller, systemd would
-//!   take it away, and Linux 6.2 and later would keep every process of the host off that CPU when it is back: the
-//!   affinity of a process that moves between sets with the same CPUs is left alone, and the set at the top does not
-//!   follow CPUs that come back.
-//! - *A unit that runs and is not loaded* is given back by `unit_write_back`.
-//! - *A unit that goes meanwhile* needs nothing but that its drop-ins go too.
-//! - *A unit that does not run* has no files, and to set it would make a cgroup for it. The drop-ins that were its
-//!   administrator's get back their text.
-//! - *What is someone else's by now* stays; a drop-in of ours for it, if it says what we set, is removed or gets back
-//!   the text that it had.
+//! - *Waiting or refused values* stay in the journal. A limit that waits keeps its drop-in: systemd writes all
+//!   values of a unit whenever one is set, and the limit would kill with the others.
+//! - *A CPU set to be emptied* is first set to all possible CPUs. The kernel does not empty it while there are
+//!   processes, and systemd disables the controller only if no sibling wants it. The remaining set confines no
+//!   process, and is logged.
+//! - *While a CPU is offline*, that set stays and is owed. Otherwise systemd might disable the controller, and
+//!   Linux 6.2 and later would keep every process of the host off that CPU when it returns: the affinity of a
+//!   process that moves between sets with the same CPUs is not updated, and the top set does not follow CPUs
+//!   that return.
+//! - *A unit that runs and is not loaded* is restored by `unit_write_back`.
+//! - *A unit that does not run* has no files, and setting it would make a cgroup. Its administrator's drop-ins
+//!   get back their text.
+//! - *A foreign value* stays; the agent's drop-in for it, if unchanged, is removed or gets back its old text.
 //! - *A transient unit that went* took its run-time settings along, and needs nothing.
 
 use tracing::warn;
@@ -52,7 +48,7 @@ use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernFs};
 use tenantd_host::systemd::{Order, Property, Reply, Setting, UnitError, UnitManager, UnitState};
 
-/// Undoes what `entries` (oldest first) say of units; what it could not is owed afterwards.
+/// Undoes the unit changes in `entries` (oldest first); failures are owed afterwards.
 ///
 /// `units` is the manager that the agent has used, so that no earlier order is carried out later.
 pub(crate) fn put_back(
@@ -94,8 +90,7 @@ pub(crate) fn put_back(
 }
 
 impl<K: KernFs> Session<'_, K> {
-    /// # Errors
-    /// The bus is away, or the deadline has passed. A failure of one unit is noted and stops nothing.
+    /// Fails if the bus is away, or the deadline has passed. A failure of one unit does not stop the others.
     fn put_back(
         &mut self,
         debts: &mut [Debt<'_>],
@@ -115,7 +110,7 @@ impl<K: KernFs> Session<'_, K> {
                 debts.iter_mut().for_each(pay);
                 let mut changed = self.changed(debts)?;
                 if !changed.is_empty() {
-                    // What is set then is what the configuration says: systemd need not read it again.
+                    // These values are those of the configuration, so systemd need not read it again.
                     self.round(&mut changed)?;
                     self.restored.is_stale = false;
                 }
@@ -124,7 +119,6 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// Sets the old values of units, waits for the files, and makes systemd forget that anything was set.
     fn round(&mut self, debts: &mut [Debt<'_>]) -> Result<(), UnitError> {
         let mut waiting = Vec::new();
         let outcome = self.set_all_back(debts, &mut waiting);
@@ -138,15 +132,14 @@ impl<K: KernFs> Session<'_, K> {
         outcome
     }
 
-    /// The values that systemd has for properties now, where they differ from the restored ones: an
-    /// administrator set them for good meanwhile, or changed the unit's file. The files have to agree with
-    /// that.
+    /// Values of systemd that differ from the restored ones: an administrator set them permanently meanwhile,
+    /// or changed the unit's file. The files must agree with them.
     fn changed<'a>(&mut self, debts: &[Debt<'a>]) -> Result<Vec<Debt<'a>>, UnitError> {
         let mut changed = Vec::new();
         let states = self.look(debts.iter().map(|debt| debt.unit));
         for (debt, outcome) in debts.iter().zip(states) {
             let Some(state) = self.note(outcome)? else { continue };
-            // For a unit that is not loaded systemd has no values.
+            // Systemd has no values of a unit that is not loaded.
             if debt.life != state.life || !state.is_active || !state.is_loaded {
                 continue;
             }
@@ -168,7 +161,7 @@ impl<K: KernFs> Session<'_, K> {
         let (mut all_asked, mut lost) = (Vec::new(), Ok(()));
         for (debt, state) in debts.iter_mut().rev().zip(states) {
             let outcome = match state.and_then(|state| self.make_ready(debt, &state)) {
-                // It went since it was recorded.
+                // The unit went since it was recorded.
                 Err(UnitError::NoSuchUnit(_)) => self.set_back_gone(debt).map(|()| None),
                 outcome => outcome,
             };
@@ -190,7 +183,6 @@ impl<K: KernFs> Session<'_, K> {
         lost
     }
 
-    /// Takes in what came of setting one unit.
     fn asked(
         &mut self,
         debt: &mut Debt<'_>,
@@ -207,14 +199,14 @@ impl<K: KernFs> Session<'_, K> {
         dir.into_iter().for_each(|dir| self.files.kernel.close_dir(dir));
         debt.advance(Stage::Set, Stage::Owed);
         let outcome = match error {
-            // It went since it was looked at.
+            // The unit went since the lookup.
             UnitError::NoSuchUnit(_) => self.set_back_gone(debt),
             error => Err(error),
         };
         self.note(outcome).map(drop)
     }
 
-    /// What one unit is to be set to: its old values, except those that have to wait.
+    /// Settings of one unit: its old values, except those that must wait.
     fn make_ready(
         &mut self,
         debt: &mut Debt<'_>,
@@ -229,7 +221,7 @@ impl<K: KernFs> Session<'_, K> {
         }
         if is_unloaded {
             return match self.files.open(state) {
-                // It has ended since.
+                // The unit has ended since.
                 Some(Err(error)) if error.is_gone() => self.set_back_idle(debt),
                 Some(Ok(dir)) => {
                     write_back(&mut self.files, debt, dir, self.restored);
@@ -260,7 +252,7 @@ impl<K: KernFs> Session<'_, K> {
         Ok(None)
     }
 
-    /// Leaves a set that was widened as it is while a CPU is offline, and owes the rest; returns whether it did.
+    /// Leaves a widened set while a CPU is offline, and owes the rest; returns true if it did.
     fn leave_wide(
         &mut self,
         debt: &mut Debt<'_>,
@@ -274,7 +266,7 @@ impl<K: KernFs> Session<'_, K> {
         let is_left = |setting: &Setting| {
             setting.property == property && state.held.iter().any(|held| held.setting == *setting)
         };
-        // It was left before, and that was said.
+        // An earlier restore left it and logged that.
         if settings.extract_if(.., |setting| is_left(setting)).count() == 0 {
             warn!(
                 unit = debt.unit,
@@ -287,7 +279,7 @@ impl<K: KernFs> Session<'_, K> {
         true
     }
 
-    /// A unit that is gone took along what was set of it, if it was transient; else a drop-in may be left.
+    /// A transient unit that is gone took its settings along; of another one a drop-in may be left.
     fn set_back_gone(&mut self, debt: &mut Debt<'_>) -> Result<(), UnitError> {
         if !debt.life.is_empty() {
             debt.advance(Stage::Owed, Stage::Paid);
@@ -304,15 +296,15 @@ impl<K: KernFs> Session<'_, K> {
         }
     }
 
-    /// A unit that does not run has no files. What its administrator had set at run time is to hold for its
-    /// next run again, and not what we wrote over it; the rest is forgotten with its drop-ins.
+    /// A unit that does not run has no files. Drop-ins that its administrator set at run time get back their
+    /// text for its next run; the agent's other drop-ins are forgotten.
     fn set_back_idle(&mut self, debt: &mut Debt<'_>) -> Result<(), UnitError> {
         debt.advance(Stage::Owed, Stage::Set);
         debt.may_be_loaded = stays_loaded(debt.unit);
         self.rewrite_drop_ins(debt).inspect_err(|_| debt.advance(Stage::Set, Stage::Owed))
     }
 
-    /// Restores the text of drop-ins: it is not always what systemd had loaded, which the unit is set to.
+    /// Restores the text of drop-ins, which may differ from the values that systemd had loaded.
     fn rewrite_drop_ins(&mut self, debt: &Debt<'_>) -> Result<(), UnitError> {
         let text = |due: &Due<'_>| Some((due.held.property, due.drop_in?.to_string()));
         let dues = debt.dues.iter().filter(|due| due.stage == Stage::Set);
@@ -324,7 +316,7 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// Empties the sets that were widened: in what systemd reports, and in the file where the kernel lets it.
+    /// Empties the sets that were widened: in systemd's report, and in the file if the kernel allows it.
     fn empty_sets(&mut self, waiting: &[Waiting]) -> Result<(), UnitError> {
         let property = Property::AllowedCpus;
         let set = |unit: &Waiting| Order::Set {
@@ -338,7 +330,7 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// Restores the drop-ins of what was set before the agent, and makes systemd forget the rest.
+    /// Restores drop-ins from before the agent, and makes systemd forget the others.
     fn forget(&mut self, debts: &mut [Debt<'_>]) -> Result<(), UnitError> {
         for debt in debts.iter_mut().rev() {
             let outcome = self.forget_new(debt).and_then(|()| self.rewrite_drop_ins(debt));
@@ -349,7 +341,7 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// Makes systemd forget what was set of one unit, where it was not set before.
+    /// Makes systemd forget the settings of one unit that did not exist before.
     fn forget_new(&mut self, debt: &Debt<'_>) -> Result<(), UnitError> {
         let is_new = |due: &Due<'_>| due.stage == Stage::Set && due.drop_in.is_none();
         let (unit, properties) = (debt.unit.to_string(), debt.properties(is_new));
@@ -360,7 +352,7 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// Removes a drop-in of the agent's for a property that another program has set since, or gives it back its text.
+    /// Removes the agent's drop-in for a property that another program has set since, or restores its text.
     fn forget_ours(&mut self, left: &Leftover<'_>) -> Result<(), UnitError> {
         let (unit, ours) = (left.unit.to_string(), left.ours.clone());
         let before = left.before.map(str::to_string);
@@ -369,8 +361,8 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// Systemd writes the files a moment after it has answered; the drop-ins are needed until then. What does not
-    /// arrive is said, and not owed: there is nothing more to be asked for.
+    /// Waits for the files: systemd writes them a moment after it has answered, and needs the drop-ins until
+    /// then. A value that does not arrive is logged, and not owed: nothing more could be done for it.
     fn await_files(&mut self, waiting: &mut [Waiting]) {
         let mut nr_in_vain = 0;
         while nr_in_vain < LOOKS && self.deadline.for_an_order().is_ok() {
@@ -394,7 +386,6 @@ impl<K: KernFs> Session<'_, K> {
     }
 }
 
-/// A unit that is about to be set.
 struct Asked {
     unit: String,
     dir: Option<DirId>,
@@ -402,13 +393,13 @@ struct Asked {
     is_widened: bool,
 }
 
-/// Systemd has forgotten what was set of a unit, or will not read it again.
+/// Marks dues as paid: systemd has forgotten the settings of the unit, or will not read it again.
 fn pay(debt: &mut Debt<'_>) {
     debt.advance(Stage::Set, Stage::Paid);
 }
 
-/// Whether a unit may be loaded while it does not run. Other units refer to services, sockets and mounts, which stay loaded
-/// for that; to a slice or a scope refers only what is in it.
+/// True if a unit may be loaded while it does not run. Services, sockets and mounts stay loaded while other
+/// units refer to them; slices and scopes are referred to only by units inside.
 fn stays_loaded(unit: &str) -> bool {
     !unit.ends_with(".slice") && !unit.ends_with(".scope")
 }
@@ -417,7 +408,6 @@ fn nr_settings(waiting: &[Waiting]) -> usize {
     waiting.iter().map(|unit| unit.settings.len()).sum()
 }
 
-/// Why a unit that is not loaded is not given back.
 fn out_of_sight(state: &UnitState, unit: &str) -> UnitError {
     let message = format!("it is not loaded, and its cgroup {} is not there", state.cgroup);
     UnitError::Refused { unit: unit.to_string(), message }

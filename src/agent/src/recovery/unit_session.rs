@@ -1,7 +1,7 @@
-//! Asking systemd about many units, while they are given back.
+//! Orders to systemd on many units, during a restoration.
 //!
-//! What is to be asked of all units is asked before the first answer is awaited. What it is for, [`super::unit_restore`]
-//! and [`super::unit_stop`] know.
+//! All orders of a step are sent before the first answer is awaited. The steps are in [`super::unit_restore`]
+//! and [`super::unit_stop`].
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use super::restore::{Extent, Restored};
 use super::unit_files::UnitFiles;
 use tenantd_host::systemd::{Order, Reply, UnitError, UnitManager, UnitState, carry_out_all};
 
-/// How often the files are read without a change for values that systemd has accepted, and the wait between two
+/// Most readings of the files without a change, for values that systemd has accepted, and the wait between two
 /// readings.
 pub(super) const LOOKS: u32 = 200;
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Giving back units: what it has in its hands.
 pub(super) struct Session<'a, K> {
     pub(super) files: UnitFiles<'a, K>,
     pub(super) units: &'a mut dyn UnitManager,
-    /// Whether the agent goes on, and systemd is not to reload its configuration.
+    /// [`Extent::Part`] if the agent goes on, and systemd must not reload its configuration.
     pub(super) extent: Extent,
     pub(super) deadline: Deadline<'a>,
     pub(super) restored: &'a mut Restored,
 }
 
 impl<K> Session<'_, K> {
-    /// What came of it; only a bus that is away stops everything. A unit that is gone has nothing to be given back.
+    /// Records a failure; returns only errors of the bus, which stop everything. A missing unit needs no
+    /// restoring.
     pub(super) fn note<T: Default>(
         &mut self,
         outcome: Result<T, UnitError>,
@@ -59,7 +59,6 @@ impl<K> Session<'_, K> {
         Ok(())
     }
 
-    /// What systemd knows of each of these units.
     pub(super) fn look<'u>(
         &mut self,
         units: impl Iterator<Item = &'u str>,

@@ -1,10 +1,10 @@
 //! Stopping slices that were started for tenants, if no unit needs them.
 //!
-//! A unit that needs a slice may have no cgroup, and every unit in it would be stopped with it.
+//! A unit that needs a slice may have no cgroup, and every unit in the slice would be stopped with it.
 //!
-//! Before version 258 systemd remembers where the file of a transient slice was. Once the slice is gone, and its file with
-//! it, no unit that names the slice can be started any more, until systemd reads its configuration again
-//! (github.com/systemd/systemd/issues/35190). So it is told to.
+//! Before version 258 systemd remembers the file of a transient slice. Once the slice and its file are gone, no
+//! unit that names the slice can be started until systemd reloads its configuration
+//! (github.com/systemd/systemd/issues/35190). So the agent orders a reload.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,6 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_host::systemd::{Order, UnitError, UnitState};
 
 impl<K: KernFs> Session<'_, K> {
-    /// Stops slices that were started, those without children first.
     pub(super) fn stop_all(&mut self, started: &mut [Started<'_>]) -> Result<(), UnitError> {
         let depth = |slice: &&mut Started<'_>| slice.unit.matches('-').count();
         let mut slices: Vec<&mut Started<'_>> = started.iter_mut().collect();
@@ -25,7 +24,6 @@ impl<K: KernFs> Session<'_, K> {
         slices.chunk_by_mut(|a, b| depth(a) == depth(b)).try_for_each(|level| self.stop(level))
     }
 
-    /// Stops those of these slices that nothing is in; none of them is in another.
     fn stop(&mut self, slices: &mut [&mut Started<'_>]) -> Result<(), UnitError> {
         let states = self.look(slices.iter().map(|slice| slice.unit));
         let mut empty: Vec<(&mut Started<'_>, PathBuf, UnitState)> = Vec::new();
@@ -72,9 +70,9 @@ impl<K: KernFs> Session<'_, K> {
         }
     }
 
-    /// For each of these units, whether another one runs, or is about to, that would stop with it; `None` where
-    /// that is not known. Not every unit has a cgroup: a socket that listens has none, nor has a service that
-    /// waits to be started again.
+    /// For each of these units, true if another unit that would stop with it runs or is about to; `None` if
+    /// unknown. Not every unit has a cgroup: a listening socket has none, nor has a service that waits for its
+    /// restart.
     fn needed<'s>(
         &mut self,
         states: impl Iterator<Item = &'s UnitState>,
@@ -97,7 +95,7 @@ impl<K: KernFs> Session<'_, K> {
     }
 }
 
-/// Nothing is left to be done for a slice; `stays` if something is in it.
+/// Settles a slice; `stays` if something is in it.
 fn settle(slice: &mut Started<'_>, stays: bool) {
     if stays {
         info!(unit = slice.unit, "the slice is populated: it stays, without our values");

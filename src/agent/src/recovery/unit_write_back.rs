@@ -1,7 +1,7 @@
-//! Giving back units that run and are not loaded: they were masked, or their file was removed.
+//! Restoring units that run and are not loaded: they were masked, or their file was removed.
 //!
-//! Systemd takes no settings of such a unit and writes none of its files until it is loaded again (seen on 252 and
-//! 257). So what it held is written into its files here, which nothing else writes then.
+//! Systemd accepts no settings for such a unit and writes none of its files until it is loaded again (seen on
+//! 252 and 257). So the old values are written to its files here, which nothing else writes then.
 
 use super::restore::Restored;
 use super::unit_debts::{Debt, Stage};
@@ -11,7 +11,7 @@ use tenantd_host::enforce::EnforceError;
 use tenantd_host::kernfs::{DirId, KernFs};
 use tenantd_host::systemd::Setting;
 
-/// Writes what a unit held into its files in `dir`, which it closes, and says what could not be written.
+/// Writes the old values of a unit to its files in `dir`, closes `dir`, and records failures.
 pub(super) fn write_back<K: KernFs>(
     files: &mut UnitFiles<'_, K>,
     debt: &mut Debt<'_>,
@@ -35,7 +35,6 @@ pub(super) fn write_back<K: KernFs>(
     files.kernel.close_dir(dir);
 }
 
-/// Writes one value into the files in `dir`, and looks whether it is there.
 fn write_setting<K: KernFs>(
     files: &mut UnitFiles<'_, K>,
     unit: &str,

@@ -1,17 +1,19 @@
 //! Emptying the CPU list of a cgroup with processes.
 //!
-//! An empty `cpuset.cpus` means "those of the parent". Once it is set the kernel does not empty it while
-//! processes are in the cgroup (ENOSPC, `validate_change` in `kernel/cgroup/cpuset.c`), so a cgroup that
-//! existed before the agent and was pinned by it could not be restored. The remedy depends on the hierarchy:
+//! **Problem.** An empty `cpuset.cpus` means "those of the parent". Once set, the kernel does not empty it
+//! while processes are in the cgroup (ENOSPC, `validate_change` in `kernel/cgroup/cpuset.c`). A cgroup that
+//! existed before the agent and was pinned by it could not be restored.
 //!
-//! - *unified*: its processes are moved to a sibling for the time of the write, and moved back. They keep
-//!   running, and their memory stays charged where it is. The sibling is named after the cgroup's inode
-//!   number, so that the next try finds the processes if an agent died in between;
-//! - *legacy*: no process can have been there before the agent, because an empty list accepts none. Those
-//!   that are there now were started there, and are moved to the cgroup above.
+//! **Algorithm.**
 //!
-//! A cgroup with populated children cannot be emptied so: moving a whole tree aside is more than giving back.
-//! Its list names all CPUs that can ever be there then, which confines no process, and the error tells.
+//! - *cgroup v2*: its processes move to a sibling for the time of the write, and back. They keep running, and
+//!   their memory stays charged. The sibling is named after the cgroup's inode number, so that the next try
+//!   finds the processes if an agent died in between.
+//! - *cgroup v1*: no process can have been there before the agent, because an empty list accepts none. Present
+//!   processes were started there, and move to the parent.
+//!
+//! A cgroup with populated children cannot be emptied in this way: moving a whole tree aside is more than
+//! restoring. Its list then names all possible CPUs, which confines no process, and the error reports it.
 
 use nix::errno::Errno;
 
@@ -20,16 +22,13 @@ use super::processes::{evacuate, move_all};
 use super::wait_budget::WaitBudget;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 
-/// How often processes are moved and the write is tried: they may fork meanwhile.
+/// Tries to move processes and write: they may fork meanwhile.
 const TRIES: usize = 16;
 
-/// Writes the empty list to `file` of the cgroup in `dir`, after a plain write failed with ENOSPC.
-///
-/// # Errors
-/// The kernel refused; every process is then where it was, if the kernel allowed it.
+/// Writes the empty list to `file` of the cgroup in `dir`, after a plain write failed with ENOSPC. On an error
+/// every process returns to its cgroup, if the kernel allows it.
 pub(crate) fn unpin(kernel: &mut impl KernFs, dir: DirId, file: &str) -> Result<(), KernError> {
     let Some(Aside { above, name }) = Aside::of(kernel, dir)? else {
-        // The legacy hierarchy.
         let path = kernel.dir_path(dir);
         evacuate(kernel, dir, path.parent().as_slice(), &mut |_, _, _| ())?;
         return kernel.write(dir, file, "\n");
@@ -43,9 +42,6 @@ pub(crate) fn unpin(kernel: &mut impl KernFs, dir: DirId, file: &str) -> Result<
 }
 
 /// Moves back the processes that were moved aside for the cgroup in `dir` when an agent died.
-///
-/// # Errors
-/// As [`unpin`].
 pub(crate) fn bring_back(kernel: &mut impl KernFs, dir: DirId) -> Result<(), KernError> {
     let Some(Aside { above, name }) = Aside::of(kernel, dir)? else { return Ok(()) };
     let path = kernel.dir_path(above).join(&name);
@@ -62,7 +58,7 @@ pub(crate) fn bring_back(kernel: &mut impl KernFs, dir: DirId) -> Result<(), Ker
     outcome
 }
 
-/// The sibling to which the processes of a cgroup of the unified hierarchy are moved.
+/// Sibling to which the processes of a v2 cgroup are moved.
 struct Aside {
     above: DirId,
     name: String,
@@ -70,7 +66,7 @@ struct Aside {
 
 impl Aside {
     fn of(kernel: &mut impl KernFs, dir: DirId) -> Result<Option<Aside>, KernError> {
-        // Only cgroups of the unified hierarchy have a type.
+        // Only v2 cgroups have a type.
         if kernel.read_once(dir, "cgroup.type").is_err() {
             return Ok(None);
         }
@@ -105,7 +101,6 @@ fn step_aside(
     outcome.and(back)
 }
 
-/// Moves the processes that were set aside back, and removes the cgroup that held them; a process may be about to end.
 fn return_all(
     kernel: &mut impl KernFs,
     aside: DirId,

@@ -1,16 +1,13 @@
-//! How long the end of processes is waited for while their cgroups are removed.
+//! Budget for waiting for the end of processes while their cgroups are removed.
 
 use std::time::Duration;
 
 use tenantd_host::kernfs::KernFs;
 
-/// How long processes that are about to end are waited for, in all.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// How long is waited between two looks, at first and at most.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// What is left of the time for which the end of processes is waited for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitBudget {
     left: Duration,
@@ -24,7 +21,7 @@ impl Default for WaitBudget {
 }
 
 impl WaitBudget {
-    /// Waits for a moment, longer each time; says whether there was any time left.
+    /// Waits for a moment, longer each time; returns false if no time is left.
     pub(super) fn wait(&mut self, kernel: &mut impl KernFs) -> bool {
         let pause = self.pause.min(self.left);
         if pause.is_zero() {

@@ -1,12 +1,13 @@
-//! Memory of moved processes that is charged to where they came from.
+//! Memory of moved processes that is charged to their cgroups of origin.
 //!
-//! **Problem.** A process that is moved leaves its memory behind: what it holds stays charged to the cgroup in which
-//! it was allocated (kernel document `admin-guide/cgroup-v2.rst`, "Memory Ownership"). There the tenant's limit does
-//! not bound it, and the tenant's protection does not keep it.
+//! **Problem.** A moved process leaves its memory behind: the pages stay charged to the cgroup that allocated
+//! them (kernel document `admin-guide/cgroup-v2.rst`, "Memory Ownership"). There the tenant's limit does not
+//! bound them, and the tenant's protection does not cover them.
 //!
-//! **Algorithm.** The private memory of the processes that were moved into a tenant, less what is charged to the tenant
-//! as anonymous, is charged elsewhere: at least that much, as others in the tenant may hold some of the latter. A few
-//! processes are read in each tick, of a tenant at most [`PROCESSES_MAX`], which keeps the figure a lower bound.
+//! **Algorithm.** Take the private memory of the processes that were moved into a tenant, and subtract the
+//! anonymous memory charged to the tenant. At least the remainder is charged elsewhere; more if other processes
+//! of the tenant hold some of the latter. Each tick reads a few processes, at most [`PROCESSES_MAX`] of a
+//! tenant, which keeps the figure a lower bound.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
@@ -21,29 +22,25 @@ use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process;
 
-/// Ticks from one look at all tenants to the next.
 const LOOK_TICKS: u64 = 30;
-/// Processes that are read in a tick, unless a single tenant has more.
+/// Processes read in a tick, unless a single tenant has more.
 const PROCESSES_A_TICK: usize = 64;
-/// Processes of one tenant that are read.
+/// Most processes read of one tenant.
 const PROCESSES_MAX: usize = 256;
-/// Less than this is not reported, nor less than a tenth of what the processes hold.
+/// Least amount reported; amounts below a tenth of the processes' memory are not reported either.
 const NOTABLE: Bytes = Bytes::mib(16);
 
-/// A process, and when it started.
+/// Pid and start time of a process.
 type Known = (u32, u64);
 
-/// What was found, by the number of the tenant.
 #[derive(Debug, Default)]
 pub(super) struct Charged {
     findings: BTreeMap<usize, Finding>,
-    /// The tenants that are still to be looked at.
     left: VecDeque<(usize, Vec<Known>)>,
     look_at: u64,
 }
 
 impl Charged {
-    /// Looks at the next few tenants into which processes were moved.
     pub(super) fn look<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -67,7 +64,6 @@ impl Charged {
         }
     }
 
-    /// The node `n` is `kept[n]` from now on.
     pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
         let left = std::mem::take(&mut self.left).into_iter();
         self.left = left.filter_map(|(number, all)| Some((kept[number]?, all))).collect();
@@ -80,7 +76,6 @@ impl Charged {
     }
 }
 
-/// The processes that the journal has as moved into tenants, by tenant.
 fn moved<K: KernFs>(
     host: &HostAccess<K>,
     backends: &Backends,
@@ -103,7 +98,6 @@ fn moved<K: KernFs>(
     all.into_iter().collect()
 }
 
-/// What is charged elsewhere, where that is much.
 fn judge<K: KernFs>(
     host: &mut HostAccess<K>,
     control: &ControlLoop,

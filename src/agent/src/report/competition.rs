@@ -1,13 +1,14 @@
-//! What the cgroups above and beside the tenants take away from the effect of the tenants' values.
+//! Cgroups above and beside the tenants that weaken the effect of the tenants' values.
 //!
-//! Tenants may be anywhere: below the agent's root, in a slice of their own, or wherever systemd has their
-//! unit. Protection counts only as far as everything above is protected, and weights only among siblings. Where the
-//! agent does not govern what is above the tenants, it reports both, with the remedy, and shows them with each value.
+//! Tenants may be below the agent's root, in a slice of their own, or in a unit anywhere. Protection is
+//! effective only if everything above is protected, and weights count only among siblings. If the agent does
+//! not govern the ancestors of the tenants, it reports both problems with the remedy, and shows them with each
+//! value.
 //!
-//! **Beside.** A sibling outside the policy competes with tenants by a weight that no policy knows. Most such
-//! siblings sleep, as the services of `system.slice` do, and what they use is subtracted before anything is
-//! divided; so only those are named that use more than [`FAIR_ERROR_MAX`] of the machine's CPUs while a
-//! tenant beside them lacks something.
+//! **Siblings.** A sibling outside the policy competes with tenants by a weight that no policy sets. Most such
+//! siblings sleep, like the services of `system.slice`, and their use is subtracted before resources are
+//! divided. So only those are named that use more than [`FAIR_ERROR_MAX`] of the machine's CPUs while a tenant
+//! beside them is short of a resource.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -24,10 +25,8 @@ use tenantd_control::tree::{Ancestor, Tree};
 use tenantd_host::cgroup::{Dialect, Facet};
 use tenantd_host::kernfs::KernFs;
 
-/// The last findings above and beside the tenants.
 #[derive(Debug, Default)]
 pub(super) struct Competition {
-    /// The topmost cgroups without protection, with the finding for each.
     unprotected: Vec<(PathBuf, Finding)>,
     /// Findings on tenants that do not compete, and on other cgroups that do.
     findings: Vec<Finding>,
@@ -37,46 +36,42 @@ pub(super) struct Competition {
     beside: HashMap<usize, Finding>,
 }
 
-/// The inputs of the check.
 #[derive(Debug)]
 pub(super) struct Scene<'a, K> {
     pub(super) host: &'a mut HostAccess<K>,
     pub(super) backends: &'a Backends,
     pub(super) tree: &'a Tree,
     pub(super) outsiders: &'a Outsiders,
-    /// For each number, whether a tenant in or below that node lacks something.
+    /// For each number, true if a tenant in or below that node is short of a resource.
     pub(super) lacking: &'a [bool],
     pub(super) nr_cpus: u32,
 }
 
 impl Competition {
-    /// All of it, as text.
     pub(super) fn findings(&self) -> impl Iterator<Item = Finding> + '_ {
         self.unprotected.iter().map(|(_, what)| what).chain(&self.findings).cloned()
     }
 
-    /// Why the weight of the node with this number is void, if it is.
+    /// Reason why the weight of this node is void, if it is.
     pub(super) fn void_weight(&self, number: usize) -> Option<&Finding> {
         self.apart(number).or_else(|| self.beside.get(&number))
     }
 
-    /// Why the weight of the node with this number does not count against those of others, if it does not.
+    /// Reason why the weight of this node does not compete with those of its siblings in the policy, if so.
     pub(super) fn apart(&self, number: usize) -> Option<&Finding> {
         self.apart.get(&number)
     }
 
-    /// Whether some protection is void.
     pub(super) fn leaves_unprotected(&self) -> bool {
         !self.unprotected.is_empty()
     }
 
-    /// Why protection of the cgroup `dir` is void, if it is.
+    /// Reason why protection of the cgroup `dir` is void, if it is.
     pub(super) fn void_protection(&self, dir: &Path) -> Option<&Finding> {
         let above = self.unprotected.iter().find(|(up, _)| dir.starts_with(up) && dir != up);
         above.map(|(_, what)| what)
     }
 
-    /// The node `n` is `kept[n]` from now on.
     pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
         for by_number in [&mut self.apart, &mut self.beside] {
             let old = std::mem::take(by_number).into_iter();
@@ -84,9 +79,8 @@ impl Competition {
         }
     }
 
-    /// Checks what is above and beside the tenants.
     pub(super) fn refresh<K: KernFs>(&mut self, scene: &mut Scene<'_, K>) {
-        // The legacy hierarchy asks nothing of the cgroups above.
+        // Cgroup v1 needs no protection of ancestors.
         let unprotected = match scene.host.layout.dialect {
             Dialect::Legacy => Vec::new(),
             Dialect::Unified => {
@@ -102,7 +96,6 @@ impl Competition {
         self.look_beside(scene, &homes);
     }
 
-    /// Finds the nodes of one level that have different parents.
     fn look_apart(&mut self, tree: &Tree, homes: &Parents) {
         let mut levels: BTreeMap<Option<usize>, Vec<(usize, &Path)>> = BTreeMap::new();
         for (number, node) in tree.nodes().iter().enumerate() {
@@ -114,7 +107,7 @@ impl Competition {
             effect::apart((tree.name(one.0), one.1), (tree.name(other.0), other.1))
         };
         for places in levels.values() {
-            // A node has a different parent than at least one of the first and the first that is elsewhere.
+            // Compare with the first node; the first compares with the first node elsewhere.
             let first = places[0];
             let Some(stray) = places.iter().find(|(_, place)| *place != first.1) else { continue };
             self.findings.push(apart(first, *stray));
@@ -137,7 +130,7 @@ impl Competition {
         for (place, nodes) in places {
             let busy = scene.outsiders.in_place(place, busy_cores);
             let mut busy: Vec<&Path> = busy.into_iter().map(|(path, _)| path).collect();
-            // The same words as long as they are the same.
+            // In a stable order, so that the text changes only with the set.
             busy.sort();
             let names: Vec<String> =
                 nodes.iter().map(|number| scene.tree.name(*number).to_string()).collect();
@@ -151,7 +144,6 @@ impl Competition {
     }
 }
 
-/// The cgroups above tenants that the agent protects.
 fn governed_above<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
     let layout = &scene.host.layout;
     let tree = layout.tree(Facet::Memory).map(|tree| &layout.trees[tree]);
@@ -159,23 +151,23 @@ fn governed_above<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
     scene.tree.ancestors().filter_map(dir).collect()
 }
 
-/// The parents of cgroups whose protection depends on cgroups that the agent does not own.
+/// Parents of cgroups whose protection depends on cgroups that the agent does not own.
 fn parents_to_protect<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
     let is_asked = |number| scene.backends.needs_protection_above(scene.tree, number);
     let parents = Parents::of(scene, Facet::Memory, is_asked);
     parents.places.iter().map(|place| place.to_path_buf()).collect()
 }
 
-/// The cgroups that others are in. Most are in few: those have their names once.
+/// Parents of cgroups. Most cgroups share few parents, so each path is stored once.
 #[derive(Debug, Default)]
 struct Parents {
     places: Vec<Rc<Path>>,
-    /// For each number its place.
+    /// For each number the index of its place.
     of: Vec<Option<usize>>,
 }
 
 impl Parents {
-    /// Those of the numbers for which `is_asked`, in the tree with the files of `facet`.
+    /// Parents of the numbers for which `is_asked`, in the tree with the files of `facet`.
     fn of<K>(scene: &Scene<'_, K>, facet: Facet, is_asked: impl Fn(usize) -> bool) -> Parents {
         let mut parents = Parents::default();
         let mut known: HashMap<Rc<Path>, usize> = HashMap::new();
@@ -198,7 +190,6 @@ impl Parents {
         parents
     }
 
-    /// The cgroup that the one with this number is in.
     fn parent(&self, number: usize) -> Option<&Path> {
         self.places.get((*self.of.get(number)?)?).map(Rc::as_ref)
     }

@@ -1,8 +1,8 @@
-//! Obstacles that keep written values from taking effect: of the kernel, of the cgroups above, and beside.
+//! Obstacles that keep written values from taking effect: in the kernel, in ancestors and beside.
 //!
-//! The kernel silently accepts a weight below a scheduler that ignores weights, and a protection below a
-//! parent that has none: the files hold the right values and nothing follows. So the agent looks for such
-//! obstacles, and reports each with its remedy.
+//! The kernel accepts a weight below a scheduler that ignores weights, and protection below a parent without
+//! any. The files then hold the right values without effect. The agent looks for such obstacles, and reports
+//! each with its remedy.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,8 @@ pub(super) fn standing<K: KernFs>(host: &mut HostAccess<K>, has_root: bool) -> V
     findings
 }
 
-/// That processes cannot be limited: of units nowhere on the host, of cgroups that the agent makes below its root.
+/// Finding if processes cannot be limited: of units nowhere on the host, or of cgroups that the agent makes
+/// below its root.
 fn void_pids<K: KernFs>(host: &mut HostAccess<K>, has_root: bool) -> Option<Finding> {
     let void = |why: String, remedy: &str| {
         let what = format!("limit.pids is ineffective: {why}");
@@ -66,7 +67,7 @@ fn void_pids<K: KernFs>(host: &mut HostAccess<K>, has_root: bool) -> Option<Find
     }
 }
 
-/// The controllers that the cgroup at `path` has for its children; `None` where that cannot be read.
+/// Controllers available to the children of the cgroup at `path`; `None` if unreadable.
 fn available(kernel: &mut impl KernFs, path: &Path) -> Option<Vec<String>> {
     let dir = kernel.open_dir(path).ok()?;
     let text = kernel.read_once(dir, "cgroup.controllers");
@@ -104,13 +105,13 @@ fn missing_controllers<K: KernFs>(host: &mut HostAccess<K>) -> Vec<Finding> {
     ["cpu", "memory"].iter().filter(is_missing).map(finding).collect()
 }
 
-/// The topmost cgroups at or above `dirs` whose missing protection makes `memory.low` below them void, each with
-/// a finding that names those below it which have none either.
+/// Topmost cgroups at or above `dirs` without protection, which makes `memory.low` below them void. Each has a
+/// finding that also names the cgroups below it without any.
 ///
-/// Those that are `governed` are left out: that a value could not be written there is reported by itself.
+/// The `governed` ones are left out: a failure to write them is reported separately.
 ///
-/// Protection is limited by that of every ancestor up to the top of the hierarchy, whose own root has none
-/// and needs none (kernel document `cgroup-v2.rst`, "memory.low").
+/// Protection is limited by that of every ancestor up to the top of the hierarchy, whose own root needs none
+/// (kernel document `cgroup-v2.rst`, "memory.low").
 pub(super) fn void_protection<K: KernFs>(
     host: &mut HostAccess<K>,
     dirs: &BTreeSet<PathBuf>,
@@ -133,7 +134,7 @@ pub(super) fn void_protection<K: KernFs>(
         let low = host.kernel.read_once(dir, "memory.low").ok().map(parse::limit);
         host.kernel.close_dir(dir);
         if let Some(Ok(Limit::Finite(0))) = low {
-            // In the order of paths a cgroup comes before those below it.
+            // In path order a cgroup comes before those below it.
             match void.iter_mut().find(|(top, _)| up.starts_with(top)) {
                 Some((_, below)) => below.push(up.clone()),
                 None => void.push((up.clone(), Vec::new())),
@@ -143,7 +144,6 @@ pub(super) fn void_protection<K: KernFs>(
     void.into_iter().map(|(top, below)| (top.clone(), unprotected(&top, &below))).collect()
 }
 
-/// Cgroups that are named in one finding; the rest is counted.
 const NAMED_MAX: usize = 4;
 
 fn unprotected(top: &Path, below: &[PathBuf]) -> Finding {
@@ -162,8 +162,8 @@ fn unprotected(top: &Path, below: &[PathBuf]) -> Finding {
     ))
 }
 
-/// Findings on tenants that the policy weighs against one another and the kernel does not, because they have
-/// different parents; each with the directory that its cgroup is in.
+/// Finding on two tenants with different parents: the policy weighs them against each other, the kernel does
+/// not. Each comes with the parent directory of its cgroup.
 pub(super) fn apart((one, dir): (&str, &Path), (other, elsewhere): (&str, &Path)) -> Finding {
     let what = format!(
         "cpu weights are ineffective between {one} and {other}: one is in {}, the other in {}, and the \
@@ -175,8 +175,8 @@ pub(super) fn apart((one, dir): (&str, &Path), (other, elsewhere): (&str, &Path)
         .with_remedy("what those two get of each other is for their own CPUWeight= to say")
 }
 
-/// Cgroups outside the policy that are `busy` beside the `waiting` tenants in `place`; `place` itself
-/// represents the processes directly in it.
+/// Finding on cgroups outside the policy that are `busy` beside the `waiting` tenants in `place`; `place`
+/// itself represents the processes directly in it.
 pub(super) fn beside(waiting: &[String], busy: &[&Path], place: &Path) -> Option<Finding> {
     let (tenant, first) = (waiting.first()?, busy.first()?);
     let more = match busy.len() {
@@ -195,7 +195,6 @@ pub(super) fn beside(waiting: &[String], busy: &[&Path], place: &Path) -> Option
     Some(Finding::of_host(Code::Ineffective, what).with_remedy(remedy))
 }
 
-/// The files that the cgroup of `tenant` should have and lacks.
 pub(super) fn missing_files(tenant: &str, missing: &[KernError]) -> Option<Finding> {
     let first = missing.first()?;
     let more = match missing.len() {
@@ -205,7 +204,6 @@ pub(super) fn missing_files(tenant: &str, missing: &[KernError]) -> Option<Findi
     Some(Finding::of(tenant, Code::KernelLacks, format!("{first}{more}")))
 }
 
-/// The legacy hierarchies that the cgroup of `tenant` is not in.
 pub(super) fn missing_trees(tenant: &str, missing: &[Facet]) -> Option<Finding> {
     if missing.is_empty() {
         return None;

@@ -1,10 +1,12 @@
-//! Findings in the log: when they begin and when they end, and not every second in between.
+//! Findings in the log, once when they begin and once when they end.
 //!
-//! A tick finds again what the tick before found, often with a different figure in it ("512 MiB cannot be
-//! reclaimed", then 511), and a broken host has a thousand findings at once. So findings of one tenant, or of
-//! the host, that differ only in their figures count as one; each is logged when it appears and when it ends;
-//! one that comes and goes is logged at most once a minute; and no tick logs more than a few new ones and a
-//! few ended ones: the rest is logged in later ticks, and new ones are counted until then.
+//! **Problem.** A tick repeats the findings of the last one, often with another figure ("512 MiB cannot be
+//! reclaimed", then "511 MiB"), and a broken host has a thousand findings at once.
+//!
+//! **Rules.** Findings of one tenant, or of the host, that differ only in their figures count as one. Each is
+//! logged when it appears and when it ends. A finding that comes and goes is logged at most once a minute. A
+//! tick logs only a few new and a few ended findings; later ticks log the others, and new ones are counted
+//! until then.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,41 +17,33 @@ use tenantd_control::finding::Finding;
 
 /// A finding that comes and goes is logged at most once in this time.
 const AGAIN: Duration = Duration::from_secs(60);
-/// The most lines of one tick.
 const LINES_MAX: usize = 20;
 
-/// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Line {
-    /// It is present now.
     Appeared { tenant: Option<String>, text: String },
-    /// It was logged, and has ended.
     Gone { tenant: Option<String>, text: String },
-    /// More than could be logged.
     Suppressed(usize),
 }
 
-/// The state of one finding.
 #[derive(Clone, Debug)]
 struct Known {
     text: String,
     logged: Option<Duration>,
-    /// Whether it was logged as present, and not as gone since.
+    /// True if it was logged as present, and not as gone since.
     told: bool,
     present: bool,
 }
 
-/// The identity of a finding: its tenant, and its text without figures.
+/// Identity of a finding: its tenant, and its text without figures.
 type Key = (Option<String>, String);
 
-/// The findings of the ticks so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FindingLog {
     known: BTreeMap<Key, Known>,
 }
 
 impl FindingLog {
-    /// Logs new and ended findings.
     pub(super) fn tell(&mut self, findings: &[Finding], now: Duration) {
         for line in self.step(findings, now) {
             match line {
@@ -105,7 +99,6 @@ impl FindingLog {
     }
 }
 
-/// A finding without its figures.
 fn key(finding: &Finding) -> Key {
     let is_text = |character: &char| !character.is_ascii_digit() && *character != '.';
     (finding.tenant.clone(), finding.message.chars().filter(is_text).collect())
@@ -141,7 +134,6 @@ mod tests {
         Line::Gone { tenant, text }
     }
 
-    /// One finding of each of `count` tenants.
     fn sick(count: usize) -> Vec<Finding> {
         (0..count).map(|index| finding(&format!("web{index}"), "is gone")).collect()
     }

@@ -1,15 +1,15 @@
-//! What a tick leaves for readers: the status, the trace that explains it, and the log.
+//! Output of a tick for readers: the status, the trace that explains it, and the log.
 //!
-//! | file | what it does |
+//! | file | contents |
 //! |---|---|
 //! | `status` | one tick as a [`Status`](tenantd_control::status::Status) |
 //! | `trace` | one tick as a [`Trace`](tenantd_control::trace::Trace) |
 //! | `effect` | obstacles that keep a value from taking effect |
-//! | `competition` | what the cgroups above and beside the tenants take away |
-//! | `charged` | memory of moved processes that stays where they came from |
-//! | `surroundings` | what is around tenants that lack something |
-//! | `outsiders`, `programs` | CPUs that work of no tenant uses, by cgroup; the program behind it |
-//! | `finding_log` | findings in the log: when they begin and when they are over |
+//! | `competition` | cgroups above and beside that weaken the tenants' values |
+//! | `charged` | memory of moved processes charged to their origin |
+//! | `surroundings` | other work and limits around tenants short of a resource |
+//! | `outsiders`, `programs` | CPU use outside all tenants by cgroup, and its main program |
+//! | `finding_log` | findings in the log, when they begin and end |
 //! | `reporter` | all of it after each tick |
 
 mod charged;

@@ -1,13 +1,13 @@
-//! CPUs that work of no tenant uses, by cgroup.
+//! CPU use outside all tenants, by cgroup.
 //!
-//! **Terms.** A *place* is a cgroup that contains the cgroups of tenants which lack something: their parent, and all
-//! above it up to the mount. An *outsider* is a cgroup in a place without a node of the policy, with all that
-//! is below it. On a legacy host, and at the top of any, the processes directly in a place compete with the cgroups
-//! there: they are an outsider as well, under the name of the place.
+//! **Terms.** A *place* is an ancestor (up to the mount) of a tenant's cgroup, if that tenant is short of a
+//! resource. An *outsider* is a cgroup in a place without a node of the policy, with everything below it. In
+//! cgroup v1, and at the top of any hierarchy, the processes directly in a place compete with its cgroups: they
+//! are an outsider as well, under the name of the place.
 //!
-//! **Cost.** A place is read as a whole, so that the sums are of one instant. After a place with n cgroups the next
-//! one waits for n / [`READS_PER_TICK`] ticks; in between only the largest outsiders are read again. Nothing is read
-//! while no tenant lacks anything.
+//! **Cost.** A place is read as a whole, so that the sums are of one instant. After a place with n cgroups the
+//! next one waits for n / [`READS_PER_TICK`] ticks; in between only the largest outsiders are read again.
+//! Nothing is read while no tenant is short of a resource.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -18,14 +18,12 @@ use tenantd_host::cgroup::{self, Dialect, Facet};
 use tenantd_host::enforce::AGENT_CGROUP;
 use tenantd_host::kernfs::KernFs;
 
-/// Most cgroups that are read in one place.
 const SIBLINGS_MAX: usize = 1024;
-/// Cgroups that are read per tick, in the mean.
+/// Cgroups read per tick, on average.
 const READS_PER_TICK: usize = 32;
-/// The largest outsiders, which are read in each tick.
+/// Number of the largest outsiders, which are read in each tick.
 const FOLLOWED_MAX: usize = 8;
 
-/// The CPU time of one outsider.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at: Duration,
@@ -34,21 +32,17 @@ struct Seen {
     cores: Option<f64>,
 }
 
-/// All outsiders that were found.
 #[derive(Debug, Default)]
 pub(super) struct Outsiders {
-    /// By place and by cgroup.
     seen: HashMap<PathBuf, HashMap<PathBuf, Seen>>,
-    /// The places that are still to be read in this round.
     round: Vec<PathBuf>,
-    /// The cgroups of all nodes, at the beginning of the round.
     homes: BTreeSet<PathBuf>,
     /// Ticks before the next place is read.
     rest: usize,
 }
 
 impl Outsiders {
-    /// Whether the next [`Outsiders::refresh`] begins a round, and needs the places and the homes.
+    /// True if the next [`Outsiders::refresh`] begins a round, and needs the places and the cgroups of nodes.
     pub(super) fn begins_round(&self) -> bool {
         self.rest == 0 && self.round.is_empty()
     }
@@ -60,7 +54,6 @@ impl Outsiders {
         self.homes = homes;
     }
 
-    /// Reads what is due in this tick.
     pub(super) fn refresh<K: KernFs>(&mut self, host: &mut HostAccess<K>, now: Duration) {
         let mut nr_read = 0;
         if let Some(rest) = self.rest.checked_sub(1) {
@@ -76,7 +69,7 @@ impl Outsiders {
         self.follow_largest(host, now);
     }
 
-    /// The outsiders in `place` that use at least `cores`, the largest first; each with its CPUs.
+    /// Outsiders in `place` that use at least `cores`, with their CPUs, largest first.
     pub(super) fn in_place(&self, place: &Path, cores: f64) -> Vec<(&Path, f64)> {
         let seen = self.seen.get(place).into_iter().flatten();
         let using = seen.filter_map(|(path, seen)| Some((path.as_path(), seen.cores?)));
@@ -85,7 +78,6 @@ impl Outsiders {
         large
     }
 
-    /// Reads all cgroups of a place; returns how many.
     fn read_place<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -126,10 +118,10 @@ impl Outsiders {
         nr_read
     }
 
-    /// Reads the largest outsiders again that this tick has not read yet.
+    /// Reads the largest outsiders that this tick has not read yet.
     fn follow_largest<K: KernFs>(&mut self, host: &mut HostAccess<K>, now: Duration) {
         let each = self.seen.iter_mut().flat_map(|(place, seen)| {
-            // What is directly in a place is a difference of many readings.
+            // The processes directly in a place are a difference of many readings.
             seen.iter_mut().filter(move |(path, _)| *path != place)
         });
         let mut all: Vec<(&PathBuf, &mut Seen)> = each.collect();
@@ -145,7 +137,7 @@ impl Outsiders {
     }
 
     fn is_lived_in(&self, path: &Path) -> bool {
-        // In the order of paths, a cgroup is followed by those below it.
+        // In path order, a cgroup is followed by those below it.
         self.homes.range(path.to_path_buf()..).next().is_some_and(|home| home.starts_with(path))
     }
 }
@@ -161,7 +153,6 @@ impl Seen {
     }
 }
 
-/// Whether processes can be directly in `place`, beside cgroups.
 fn has_processes<K>(host: &HostAccess<K>, place: &Path) -> bool {
     let tree = host.layout.tree(Facet::Cpu).map(|tree| &host.layout.trees[tree]);
     host.layout.dialect == Dialect::Legacy || tree.is_some_and(|tree| tree.mount == place)

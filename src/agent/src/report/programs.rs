@@ -1,8 +1,8 @@
-//! The program behind work of no tenant: of the processes in a cgroup the one that uses most CPU time.
+//! The main program of a cgroup outside all tenants: the process that uses most CPU time.
 //!
-//! Processes are many, so they are read for the few cgroups that are named, and for each of them twice: what the
-//! processes used in between tells which one it is. That is done again after [`AGAIN_AFTER`]. In one tick about
-//! [`PROCESSES_MAX`] are read at most.
+//! Reading processes is expensive, so it is done only for the few named cgroups, and twice for each: the
+//! difference shows the main program. It is repeated after [`AGAIN_AFTER`]. A tick reads at most about
+//! [`PROCESSES_MAX`] processes.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,32 +13,28 @@ use tenantd_core::kernel_text::proc_files::process_numbers;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process;
 
-/// Processes are read again after this time.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// Most cgroups, and most processes in them, that are looked at for one name.
 const CGROUPS_MAX: usize = 64;
 const PROCESSES_MAX: usize = 1024;
 
-/// The processes that were read in one cgroup.
 #[derive(Debug, Default)]
 struct Program {
     command: Option<String>,
     at: Duration,
-    /// CPU time of each process, in ticks, by its number and its start.
+    /// CPU time of each process, in ticks, by pid and start.
     used: HashMap<(u32, u64), u64>,
-    /// Whether the last reading had one before it.
+    /// True if the last reading had one before it.
     is_compared: bool,
 }
 
-/// The programs of the cgroups that were named lately.
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     known: HashMap<PathBuf, Program>,
 }
 
 impl Programs {
-    /// Reads the processes of those of the `cgroups` that are due; others are forgotten after a while. With each goes
-    /// whether only the processes directly in it count.
+    /// Reads the processes of those of the `cgroups` that are due; forgets others after a while. The flag of a
+    /// cgroup is true if only processes directly in it count.
     pub(super) fn refresh<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -65,7 +61,6 @@ impl Programs {
         }
     }
 
-    /// The program of a cgroup.
     pub(super) fn of(&self, cgroup: &Path) -> Option<&str> {
         self.known.get(cgroup)?.command.as_deref()
     }
@@ -79,7 +74,7 @@ impl Program {
         for &pid in pids {
             let Some(work) = process::work(&mut host.kernel, proc, pid) else { continue };
             let key = (pid, work.start_ticks);
-            // A process that came since has used all that it has used since.
+            // All time of a process that started in between counts.
             let used = work.cpu_ticks.saturating_sub(before.get(&key).copied().unwrap_or(0));
             self.used.insert(key, work.cpu_ticks);
             if used > 0 && largest.as_ref().is_none_or(|(most, _)| used > *most) {
@@ -93,7 +88,6 @@ impl Program {
     }
 }
 
-/// The processes in a cgroup, and below it unless `is_direct`.
 fn processes<K: KernFs>(host: &mut HostAccess<K>, cgroup: &Path, is_direct: bool) -> Vec<u32> {
     let (mut pids, mut nr_read) = (Vec::new(), 0);
     let mut left = vec![cgroup.to_path_buf()];

@@ -1,4 +1,4 @@
-//! What is reported after each tick: status, trace and log.
+//! Reports after each tick: status, trace and log.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,14 +26,12 @@ use tenantd_control::tree::Tree;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::{CpusPolicy, Mode};
 
-/// The state that readers see.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     status: Arc<Status>,
     trace: Arc<Trace>,
     spelling: Spelling,
     log: FindingLog,
-    /// A finding published with each tick until it is withdrawn.
     notice: Option<Finding>,
     /// Obstacles that affect every tenant alike.
     standing: Vec<Finding>,
@@ -42,16 +40,15 @@ pub(crate) struct Reporter {
     around: Neighbourhood,
     charged: Charged,
     nr_reloads: u64,
-    /// Ticks that never came or decided nothing.
+    /// Ticks that were missed or decided nothing.
     nr_skipped_ticks: u64,
-    /// What was written since the last tick, and what was found then; published with the next.
+    /// Actions and findings since the last tick, published with the next.
     late_actions: Vec<ActionStatus>,
     late_findings: Vec<Finding>,
-    /// The findings of the last tick that decided something, while later ones decide nothing.
+    /// Findings of the last tick with a decision, while later ticks decide nothing.
     decided: Option<Vec<Finding>>,
 }
 
-/// One finished tick.
 #[derive(Debug)]
 pub(crate) struct TickReport<'a, K> {
     pub(crate) now: Duration,
@@ -60,13 +57,12 @@ pub(crate) struct TickReport<'a, K> {
     pub(crate) backends: &'a Backends,
     pub(crate) control: &'a ControlLoop,
     pub(crate) decision: Decision,
-    /// The actions that were carried out, as they were before that.
+    /// The executed actions, spelled as before their execution.
     pub(crate) actions: Vec<ActionStatus>,
     pub(crate) findings: Vec<Finding>,
 }
 
 impl Reporter {
-    /// Nothing is reported yet.
     pub(crate) fn new<K>(host: &HostAccess<K>) -> Reporter {
         Reporter {
             status: Arc::default(),
@@ -87,46 +83,37 @@ impl Reporter {
         }
     }
 
-    /// The status of the last tick.
     pub(crate) fn status(&self) -> &Arc<Status> {
         &self.status
     }
 
-    /// The trace of the last tick.
     pub(crate) fn trace(&self) -> &Arc<Trace> {
         &self.trace
     }
 
-    /// Changes the published status between two ticks.
     pub(crate) fn amend(&mut self, change: impl FnOnce(&mut Status)) {
         change(Arc::make_mut(&mut self.status));
     }
 
-    /// Sets or clears the finding that is published with each tick.
     pub(crate) fn set_notice(&mut self, notice: Option<Finding>) {
         self.notice = notice;
     }
 
-    /// Counts ticks that never came or decided nothing.
     pub(crate) fn count_skipped(&mut self, nr: u64) {
         self.nr_skipped_ticks = self.nr_skipped_ticks.saturating_add(nr);
     }
 
-    /// All of them.
     pub(crate) fn nr_skipped_ticks(&self) -> u64 {
         self.nr_skipped_ticks
     }
 
-    /// Counts a policy that was taken up.
     pub(crate) fn count_reload(&mut self) {
-        // Other processes may be claimed now.
+        // The new policy may claim other processes.
         self.charged = Charged::default();
         self.nr_reloads += 1;
     }
 
-    // --- obstacles ---
-
-    /// Looks for obstacles that affect every tenant alike; they depend on whether anything is written.
+    /// Looks for obstacles that affect every tenant alike; they depend on the mode.
     pub(crate) fn find_obstacles<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -142,19 +129,17 @@ impl Reporter {
         self.late_actions.clear();
     }
 
-    /// The node `n` is `kept[n]` from now on.
     pub(crate) fn renumber(&mut self, kept: &[Option<usize>]) {
         self.competition.renumber(kept);
         self.around.renumber(kept);
         self.charged.renumber(kept);
     }
 
-    /// The same where the nodes stay and their members came or went: a node's own cgroup may be a member's now.
+    /// The same if only members came or went: a node's own cgroup may be a member's now.
     pub(crate) fn renumber_cgroups(&mut self, kept: &[Option<usize>]) {
         self.competition.renumber(kept);
     }
 
-    /// Looks around the tenants that lack something.
     pub(crate) fn look_around<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -173,12 +158,10 @@ impl Reporter {
         });
     }
 
-    /// What was found around a tenant.
     pub(crate) fn surroundings(&self, number: usize) -> Option<Box<Surroundings>> {
         self.around.of(number)
     }
 
-    /// Checks what is above and beside the tenants.
     pub(crate) fn find_competition<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -194,7 +177,6 @@ impl Reporter {
         self.competition.refresh(&mut scene);
     }
 
-    /// Looks for memory of moved processes that is charged elsewhere.
     pub(crate) fn look_for_charges<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
@@ -204,13 +186,12 @@ impl Reporter {
         self.charged.look(host, backends, control);
     }
 
-    /// The findings that every tick begins with.
+    /// Findings that every tick begins with.
     pub(crate) fn standing_findings(&mut self) -> Vec<Finding> {
         let standing = self.standing.iter().chain(&self.notice).cloned();
         standing.chain(self.late_findings.drain(..)).collect()
     }
 
-    /// Written values that cannot take effect.
     pub(crate) fn effect_findings<K>(
         &self,
         host: &HostAccess<K>,
@@ -219,7 +200,7 @@ impl Reporter {
     ) -> Vec<Finding> {
         let tree = control.tree();
         let missing = |number: usize| {
-            // Where a group is, its tenants are.
+            // Groups are located with their tenants, which are checked themselves.
             let knobs: &[Knob] = match tree.node(number).filter(|node| node.is_leaf) {
                 None => &[],
                 Some(node) if node.cpus == CpusPolicy::Shared => &[Knob::MemoryLow],
@@ -235,19 +216,15 @@ impl Reporter {
         effects.chain(missing).chain(charged).collect()
     }
 
-    // --- one tick ---
-
-    /// Notes what was written after the last tick.
     pub(crate) fn note_late<'a>(&mut self, tree: &Tree, actions: impl Iterator<Item = &'a Action>) {
         self.late_actions.extend(status::action_statuses(tree, &self.spelling, actions));
     }
 
-    /// Notes what was found after the last tick.
     pub(crate) fn note_late_findings(&mut self, findings: Vec<Finding>) {
         self.late_findings.extend(findings);
     }
 
-    /// What was carried out since the last tick, and of this decision, as text. In mode observe the whole decision.
+    /// Actions executed since the last tick and in this one, as text. In mode observe the whole decision.
     pub(crate) fn spell_actions<K>(
         &mut self,
         host: &HostAccess<K>,
@@ -265,7 +242,7 @@ impl Reporter {
             self.spelling = trace::spelling(&host.layout, homes);
         }
         let unwritten = backends.unwritten();
-        // What is still to be opened is written by a later tick, and planned again by then.
+        // A later tick opens, plans and writes the cgroups that are still to be opened.
         let actions = decision.actions.iter().filter(|action| {
             let has_file =
                 !backends.is_present(action.node) || backends.has(host, action.node, action.knob);
@@ -278,7 +255,6 @@ impl Reporter {
         all
     }
 
-    /// Logs foreign writes.
     pub(crate) fn log_drifts<K>(
         &self,
         host: &HostAccess<K>,
@@ -295,7 +271,7 @@ impl Reporter {
         }
     }
 
-    /// This tick decided nothing: the last decision stays in force, and what was found with it stays true.
+    /// Publishes a tick without a decision: the last decision and its findings stay in force.
     pub(crate) fn skip(&mut self, tick: u64, findings: &[Finding], now: Duration) {
         let decided = self.decided.get_or_insert_with(|| self.status.finding_records.clone());
         let mut all = decided.clone();
@@ -308,7 +284,6 @@ impl Reporter {
         status.actions.clear();
     }
 
-    /// Publishes a tick.
     pub(crate) fn publish<K>(&mut self, report: TickReport<'_, K>) {
         let TickReport { now, host_sample, host, backends, control, .. } = report;
         let TickReport { mut decision, actions, findings, .. } = report;
@@ -360,7 +335,7 @@ impl Reporter {
             nr_contested: control.nr_contested(),
             nr_ineffective: nr_ineffective(&self.trace),
             nr_moves: backends.nr_moves(),
-            // Told by the room of jobs.
+            // Filled in by the agent's jobs.
             jobs: None,
             nr_reloads: self.nr_reloads,
             agent: self.status.agent,
@@ -369,14 +344,11 @@ impl Reporter {
         });
     }
 
-    /// What the agent itself cost, published with the status of the last tick.
     pub(crate) fn note_cost(&mut self, cost: AgentStatus) {
         self.amend(|status| status.agent = cost);
     }
 }
 
-/// Values that were written, or would be, and cannot take effect: those that an explanation calls
-/// ineffective.
 fn nr_ineffective(trace: &Trace) -> u64 {
     let values = trace.values.iter();
     values.filter(|value| value.outcome == Outcome::Ineffective).count() as u64

@@ -1,4 +1,4 @@
-//! One tick as a status: values of the control loop in the terms of the wire.
+//! One tick as a status: values of the control loop in the types of the wire.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,6 @@ use tenantd_control::would_get::would_get;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_fair::measure;
 
-/// The machine in this tick.
 pub(super) fn host_status(
     name: String,
     hierarchy: &'static str,
@@ -37,7 +36,7 @@ pub(super) fn host_status(
     }
 }
 
-/// What each node would be allocated if it alone wanted everything.
+/// Share of each node if it alone wanted everything.
 pub(super) fn would_get_all(control: &ControlLoop, capacity: Capacity) -> PerResource<Vec<f64>> {
     let nodes = control.tree().nodes();
     PerResource::from_fn(|resource| {
@@ -48,7 +47,6 @@ pub(super) fn would_get_all(control: &ControlLoop, capacity: Capacity) -> PerRes
     })
 }
 
-/// The tenants in this tick.
 pub(super) fn tenant_statuses(
     control: &ControlLoop,
     would_get: &PerResource<Vec<f64>>,
@@ -65,7 +63,6 @@ pub(super) fn tenant_statuses(
     statuses
 }
 
-/// The groups in this tick.
 pub(super) fn group_statuses(
     control: &ControlLoop,
     would_get: &PerResource<Vec<f64>>,
@@ -111,7 +108,7 @@ fn group_status(
     }
 }
 
-/// Jain's index over what the tenants that want more got of what they are entitled to.
+/// Jain's index over the delivered part of the entitlement, of the tenants that want more.
 pub(super) fn jain_index(control: &ControlLoop) -> Option<f64> {
     let tenants = control.states().iter().take(control.tree().nodes().len());
     let measured = tenants.filter_map(NodeState::measured);
@@ -119,12 +116,10 @@ pub(super) fn jain_index(control: &ControlLoop) -> Option<f64> {
     (!deliveries.is_empty()).then(|| measure::jain_index(deliveries))
 }
 
-/// The largest share error of any tenant.
 pub(super) fn max_share_error(control: &ControlLoop) -> Option<f64> {
     control.states().iter().filter_map(|state| state.share_error).reduce(f64::max)
 }
 
-/// The actions, as text; those on ancestors under the names of their units.
 pub(super) fn action_statuses<'a>(
     tree: &Tree,
     spelling: &Spelling,
@@ -183,7 +178,6 @@ fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
     }
 }
 
-/// What it lacks of each resource; none where that is not known.
 fn missing(state: &NodeState) -> PerResource<Option<f64>> {
     let missing = state.shortfall.as_ref().map_or_else(PerResource::default, |it| it.missing);
     missing.map(|missing| state.share_error.map(|_| missing))
@@ -215,12 +209,10 @@ fn faults(state: &NodeState) -> FaultsStatus {
     }
 }
 
-/// A total of microseconds, in seconds.
 fn seconds(total: Tally) -> Option<f64> {
     Some(total.total()? as f64 / 1e6)
 }
 
-/// The CPU weight in the file.
 fn cpu_weight(state: &NodeState) -> Option<f64> {
     match state.observed(Knob::CpuWeight) {
         Some(Value::Weight(weight)) => Some(*weight),

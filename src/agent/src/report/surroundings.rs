@@ -1,8 +1,8 @@
-//! What is around tenants that lack something: the largest work of no tenant, limits of cgroups above, and why a
-//! weight has no effect.
+//! Surroundings of tenants short of a resource: the largest work outside all tenants, limits of ancestors, and
+//! reasons for ineffective weights.
 //!
-//! The control loop decides which tenants lack something at the end of a tick; this is read at the beginning of the next one,
-//! for those tenants alone, and goes into its input.
+//! The control loop decides at the end of a tick which tenants are short of a resource. The next tick reads the
+//! surroundings of those tenants first, as part of its input.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -24,17 +24,13 @@ use tenantd_core::resource::{CPU, Resource};
 use tenantd_host::cgroup::{self, Facet, Tree};
 use tenantd_host::kernfs::KernFs;
 
-/// Outsiders that are named for each tenant.
 const NAMED_MAX: usize = 3;
-/// Fewer CPUs than this are not worth a name.
 const NAMED_CORES: f64 = 0.01;
 
-/// What was found, for each node that lacks something.
 #[derive(Debug, Default)]
 pub(super) struct Neighbourhood {
     pub(super) outsiders: Outsiders,
     programs: Programs,
-    /// The limits that were found above tenants, by cgroup.
     limits: HashMap<(PathBuf, Resource), Limit>,
     by_node: HashMap<usize, Surroundings>,
 }
@@ -47,14 +43,12 @@ struct Limit {
     is_binding: bool,
 }
 
-/// An outsider without its program.
 struct Large {
     path: PathBuf,
     is_direct: bool,
     cores: f64,
 }
 
-/// Whose surroundings are looked at, and with what.
 #[derive(Debug)]
 pub(super) struct Scene<'a, K> {
     pub(super) host: &'a mut HostAccess<K>,
@@ -66,14 +60,12 @@ pub(super) struct Scene<'a, K> {
 }
 
 impl<K: KernFs> Scene<'_, K> {
-    /// The cgroups of all nodes and members in the tree of a facet.
     fn homes(&self, facet: Facet) -> BTreeSet<PathBuf> {
         let tree = self.control.tree();
         let dir = |number| self.backends.dir_of(self.host, tree, number, facet);
         (0..tree.first_ancestor()).filter_map(dir).collect()
     }
 
-    /// The cgroups of each tenant that lacks something, in the tree of a facet.
     fn lacking(&self, facet: Facet) -> Vec<(usize, PathBuf)> {
         let tree = self.control.tree();
         let dirs = |tenant: usize| {
@@ -89,18 +81,15 @@ impl<K: KernFs> Scene<'_, K> {
 }
 
 impl Neighbourhood {
-    /// What was found around this node.
     pub(super) fn of(&self, number: usize) -> Option<Box<Surroundings>> {
         self.by_node.get(&number).cloned().map(Box::new)
     }
 
-    /// The node `n` is `kept[n]` from now on.
     pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
         let old = std::mem::take(&mut self.by_node).into_iter();
         self.by_node = old.filter_map(|(number, what)| Some((kept[number]?, what))).collect();
     }
 
-    /// Looks around the tenants that lacked something in the last tick.
     pub(super) fn refresh<K: KernFs>(&mut self, scene: &mut Scene<'_, K>) {
         let lacking = scene.lacking(Facet::Cpu);
         let mount = scene.tree(Facet::Cpu).map(|tree| tree.mount.clone());
@@ -138,7 +127,6 @@ impl Neighbourhood {
         }
     }
 
-    /// The largest outsiders around the tenants in each parent.
     fn name_largest<K: KernFs>(
         &mut self,
         scene: &mut Scene<'_, K>,
@@ -166,7 +154,7 @@ impl Neighbourhood {
         largest.into_iter().map(outsiders).collect()
     }
 
-    /// The largest outsiders in a cgroup and in all above it.
+    /// The largest outsiders in a cgroup and in all its ancestors.
     fn largest(&self, parent: &Path, mount: &Path) -> Vec<Large> {
         let places = parent.ancestors().take_while(|up| up.starts_with(mount));
         let all = places.flat_map(|place| {
@@ -183,7 +171,7 @@ impl Neighbourhood {
         all
     }
 
-    /// Reads the limits of all cgroups above tenants that lack something, but for those of the policy.
+    /// Reads the limits of all ancestors of tenants short of a resource, except those set by the policy.
     fn read_limits<K: KernFs>(&mut self, scene: &mut Scene<'_, K>) {
         let before = std::mem::take(&mut self.limits);
         for resource in Resource::ALL {
@@ -203,7 +191,6 @@ impl Neighbourhood {
         }
     }
 
-    /// The limits that were found above each tenant that lacks something.
     fn limits_above<K: KernFs>(&self, scene: &Scene<'_, K>) -> Vec<(usize, LimitAbove)> {
         let mut found = Vec::new();
         if self.limits.is_empty() {
@@ -225,7 +212,6 @@ impl Neighbourhood {
     }
 }
 
-/// The largest of two lists.
 fn together(one: &Arc<[Outsider]>, other: &Arc<[Outsider]>) -> Arc<[Outsider]> {
     if one.is_empty() || one == other {
         return Arc::clone(other);
@@ -238,7 +224,6 @@ fn together(one: &Arc<[Outsider]>, other: &Arc<[Outsider]>) -> Arc<[Outsider]> {
     all.into()
 }
 
-/// The cgroups above tenants that lack something in which no node of the policy is, in the tree of a knob.
 fn unnamed_above<K: KernFs>(scene: &Scene<'_, K>, knob: Knob) -> BTreeSet<PathBuf> {
     let facet = scene.host.layout.dialect.facet(knob);
     let Some(tree) = scene.tree(facet) else { return BTreeSet::new() };
@@ -249,12 +234,10 @@ fn unnamed_above<K: KernFs>(scene: &Scene<'_, K>, knob: Knob) -> BTreeSet<PathBu
     unnamed.map(Path::to_path_buf).collect()
 }
 
-/// The cgroups above `dir`, up to the mount.
 fn above<'a>(dir: &'a Path, mount: &'a Path) -> impl Iterator<Item = &'a Path> {
     dir.ancestors().skip(1).take_while(move |up| up.starts_with(mount))
 }
 
-/// A cgroup as the kernel writes it.
 fn from_mount(path: &Path, mount: &Path) -> String {
     format!("/{}", text_of_path(path.strip_prefix(mount).unwrap_or(path)))
 }

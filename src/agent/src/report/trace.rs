@@ -17,7 +17,6 @@ use tenantd_core::kernel_text::text_of_path;
 use tenantd_core::units::Limit;
 use tenantd_host::cgroup::{Dialect, Facet, Layout, Tree};
 
-/// The inputs of an explanation.
 #[derive(Debug)]
 pub(super) struct Scene<'a, K> {
     pub(super) host: &'a HostAccess<K>,
@@ -25,12 +24,10 @@ pub(super) struct Scene<'a, K> {
     pub(super) control: &'a ControlLoop,
     pub(super) competition: &'a Competition,
     pub(super) foreign_scheduler: Option<&'a Finding>,
-    /// What was decided and is not written yet.
     pub(super) unwritten: BTreeSet<(usize, Knob)>,
 }
 
 impl<K> Scene<'_, K> {
-    /// Takes the records of all nodes of the tree into `trace`.
     pub(super) fn record(&self, decision: &mut Decision, trace: &mut Trace) {
         let mut planned: Vec<(usize, Knob)> =
             decision.actions.iter().map(|action| (action.node, action.knob)).collect();
@@ -65,7 +62,7 @@ impl<K> Scene<'_, K> {
         }
     }
 
-    /// The record of a value. Its reason is not kept: that follows from the rest.
+    /// Record of a value. Its reason is left out, because it follows from the rest.
     fn value(&self, value: Wanted, planned: &[(usize, Knob)]) -> ValueRecord {
         let Wanted { node, knob, held, value: wanted, is_settled, reason: _ } = value;
         let is_planned = planned.binary_search(&(node, knob)).is_ok();
@@ -78,7 +75,6 @@ impl<K> Scene<'_, K> {
         ValueRecord { knob, held, held_at, wanted, outcome, detail }
     }
 
-    /// What keeps a value from its file, or from its effect.
     fn obstacle(
         &self,
         number: usize,
@@ -151,7 +147,6 @@ fn is_populated(state: &NodeState) -> bool {
     state.sample.as_ref().is_some_and(|now| now.populated != Some(false))
 }
 
-/// The samples of one node in this tick, which go into `counters`.
 fn seen(state: &NodeState, counters: &mut Vec<Counters>) -> Option<Seen> {
     let now = without_threads(state.sample.as_ref()?);
     if !is_populated(state) {
@@ -163,8 +158,8 @@ fn seen(state: &NodeState, counters: &mut Vec<Counters>) -> Option<Seen> {
     Some(Seen::Counters(counters.len() - 1))
 }
 
-/// How files are named and values spelled on a host with `layout`, where `homes` are the cgroups of the nodes
-/// outside the root, from the mount, or the names of units that are not found.
+/// File names and spelling of values on a host with `layout`. `homes` are the cgroups, below the mount, of the
+/// nodes outside the root, or the names of units that are not found.
 pub(super) fn spelling(layout: &Layout, homes: HashMap<String, String>) -> Spelling {
     let dialect = layout.dialect;
     let trees: Vec<Option<Tree>> = Knob::ALL

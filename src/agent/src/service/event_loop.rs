@@ -1,13 +1,13 @@
-//! One thread that sleeps until the next tick, or until an event.
+//! One thread that sleeps until the next tick or event.
 //!
-//! Reads and writes of kernel files are synchronous in any runtime, so epoll is enough: a timer for the tick,
-//! socket pairs that signal handlers write to, the descriptor of the socket's thread, and the policy's
-//! directory. The tick's timer is monotonic and absolute, so ticks do not drift; ticks that were missed (a
-//! suspended machine) are not made up for.
+//! Kernel files are read and written synchronously in any runtime, so epoll is enough: a timer for the tick,
+//! socket pairs for signal handlers, the descriptor of the socket's thread, and the policy's directory. The
+//! timer of the tick is monotonic and absolute, so ticks do not drift. Missed ticks (a suspended machine) are
+//! not repeated.
 //!
-//! Urgent events come first: stop, then tick, then changes, so that a queue of changes delays a tick by at
-//! most one of each kind. Where ticks take longer than the interval, a tick is always due; so events that
-//! were deferred for one tick are handled before the next, once.
+//! Urgent events come first: stop, then tick, then changes. A queue of changes thus delays a tick by at most
+//! one change of each kind. If ticks take longer than the interval, a tick is always due; so events deferred
+//! for one tick are handled once before the next.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -21,31 +21,31 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// What woke the loop.
+/// Event that woke the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// SIGTERM or SIGINT came.
+    /// SIGTERM or SIGINT arrived.
     Stop,
     /// A tick is due.
     Tick {
-        /// The delay of the tick.
+        /// Delay of the tick.
         late: Duration,
     },
-    /// SIGHUP came.
+    /// SIGHUP arrived.
     Reload,
     /// A change was requested on the socket.
     Command,
-    /// Something happened in the policy's directory.
+    /// The policy's directory changed.
     Files,
     /// The policy's files have not changed for a while after an event.
     Settled,
-    /// The watchdog of the service manager is to be notified.
+    /// The watchdog of the service manager must be notified.
     Watchdog,
-    /// Jobs are to be looked at.
+    /// Jobs need attention.
     Jobs,
 }
 
-/// A source of events; the more urgent first.
+/// A source of events, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
 enum Token {
@@ -86,15 +86,13 @@ pub struct EventLoop {
     due: Instant,
 }
 
-/// The order in which events are handled.
 #[derive(Debug, Default)]
 struct Turns {
-    /// Events that were deferred for the last tick.
     owed: VecDeque<Token>,
 }
 
 impl Turns {
-    /// The next of those that are `ready`, the most urgent first; `None` where none is ready or deferred.
+    /// Returns the most urgent of the `ready` and the deferred events; `None` if there is none.
     fn next(&mut self, ready: &[Token]) -> Option<Token> {
         if ready.first() == Some(&Token::Stop) {
             return Some(Token::Stop);
@@ -111,10 +109,7 @@ impl Turns {
 }
 
 impl EventLoop {
-    /// A loop that wakes at once and then every `interval`.
-    ///
-    /// # Errors
-    /// The system has no descriptors or memory left.
+    /// Makes a loop that wakes at once and then every `interval`.
     pub fn new(interval: Duration) -> io::Result<EventLoop> {
         let stop = on_signals(&[SIGTERM, SIGINT])?;
         let reload = on_signals(&[SIGHUP])?;
@@ -134,9 +129,6 @@ impl EventLoop {
     }
 
     /// Ticks at once, and then every `interval`.
-    ///
-    /// # Errors
-    /// The system refused the timer.
     pub fn tick_every(&mut self, interval: Duration) -> io::Result<()> {
         set_interval(&self.tick, Duration::from_nanos(1), interval)?;
         self.interval = interval;
@@ -145,50 +137,32 @@ impl EventLoop {
     }
 
     /// Wakes with [`Wake::Watchdog`] every `interval`.
-    ///
-    /// # Errors
-    /// The system refused the timer.
     pub fn watch_every(&mut self, interval: Duration) -> io::Result<()> {
         set_interval(&self.watchdog, interval, interval)
     }
 
     /// Wakes with [`Wake::Settled`] once, `after` from now; replaces an earlier call.
-    ///
-    /// # Errors
-    /// The system refused the timer.
     pub fn settle(&mut self, after: Duration) -> io::Result<()> {
         let once = Expiration::OneShot(TimeSpec::from_duration(after));
         Ok(self.settled.set(once, TimerSetTimeFlags::empty())?)
     }
 
     /// Wakes with [`Wake::Command`] while `descriptor` is readable.
-    ///
-    /// # Errors
-    /// The system refused to watch it.
     pub fn add_commands(&self, descriptor: &impl AsFd) -> io::Result<()> {
         add(&self.epoll, descriptor, Token::Command)
     }
 
     /// Wakes with [`Wake::Jobs`] while `descriptor` is readable.
-    ///
-    /// # Errors
-    /// The system refused to watch it.
     pub fn add_jobs(&self, descriptor: &impl AsFd) -> io::Result<()> {
         add(&self.epoll, descriptor, Token::Jobs)
     }
 
-    /// Wakes with [`Wake::Files`] while `descriptor` is readable. It is forgotten when it is closed.
-    ///
-    /// # Errors
-    /// The system refused to watch it.
+    /// Wakes with [`Wake::Files`] while `descriptor` is readable. Closing the descriptor ends the watch.
     pub fn add_files(&self, descriptor: &impl AsFd) -> io::Result<()> {
         add(&self.epoll, descriptor, Token::Files)
     }
 
     /// Sleeps until an event, and returns the most urgent one.
-    ///
-    /// # Errors
-    /// The system refused to wait.
     pub fn wait(&mut self) -> io::Result<Wake> {
         loop {
             let timeout =
@@ -199,10 +173,7 @@ impl EventLoop {
         }
     }
 
-    /// The most urgent event that is pending; `None` where there is none.
-    ///
-    /// # Errors
-    /// The system refused to look.
+    /// Returns the most urgent pending event; `None` if there is none.
     pub fn poll(&mut self) -> io::Result<Option<Wake>> {
         self.next(EpollTimeout::ZERO)
     }
@@ -212,7 +183,6 @@ impl EventLoop {
         self.turns.next(&ready).map_or(Ok(None), |token| self.woken_by(token))
     }
 
-    /// The pending events, the most urgent first.
     fn ready(&self, timeout: EpollTimeout) -> io::Result<Vec<Token>> {
         let mut events = [EpollEvent::empty(); Token::ALL.len()];
         let count = match self.epoll.wait(&mut events, timeout) {
@@ -244,7 +214,7 @@ impl EventLoop {
         })
     }
 
-    /// The delay of the tick that begins now; sets the time of the next.
+    /// Returns the delay of the tick that begins now, and sets the time of the next.
     fn be_due(&mut self) -> Duration {
         let late = self.due.elapsed();
         let missed = late.as_nanos() / self.interval.as_nanos().max(1);
@@ -253,7 +223,7 @@ impl EventLoop {
     }
 }
 
-/// A stream that becomes readable when one of `signals` comes.
+/// Stream that becomes readable when one of `signals` arrives.
 fn on_signals(signals: &[i32]) -> io::Result<UnixStream> {
     let (reader, writer) = UnixStream::pair()?;
     reader.set_nonblocking(true)?;
@@ -277,13 +247,12 @@ fn add(epoll: &Epoll, descriptor: &impl AsFd, token: Token) -> io::Result<()> {
     Ok(epoll.add(descriptor, EpollEvent::new(EpollFlags::EPOLLIN, token as u64))?)
 }
 
-/// Only the fact that a signal came matters, not the number of signals.
+/// The number of signals does not matter.
 fn drain(stream: &mut UnixStream) {
     let mut bytes = [0; 64];
     while matches!(stream.read(&mut bytes), Ok(count) if count > 0) {}
 }
 
-/// Whether the timer expired; `false` if an earlier wake has read it.
 fn expired(timer: &TimerFd) -> io::Result<bool> {
     match timer.wait() {
         Ok(()) => Ok(true),

@@ -1,13 +1,13 @@
 //! Detecting changes of the policy on disk.
 //!
-//! An editor writes a new file and renames it over the old one, a package manager replaces several files. So
-//! the directory is watched, never the file, and an event only means that something may have changed. Events
-//! come in bursts: the policy is read after there were none for [`STILL`].
+//! An editor writes a new file and renames it over the old one; a package manager replaces several files. So
+//! the watch is on the directory, never on the file, and an event only means that something may have changed.
+//! Events come in bursts: the policy is read after [`STILL`] without events.
 //!
-//! The kernel watches a directory and not its name: a renamed directory takes the watch along, and a new one
-//! of the same name is not watched. So moving or removing the directory is an event as well, and the watch is
-//! renewed right before the policy is read, for the directory that has the name then. While there is none,
-//! the parent directory is watched until one appears.
+//! The kernel watches a directory and not its name: a renamed directory takes the watch along, and a new one of
+//! the same name is not watched. So moving or removing the directory is an event as well. The watch is renewed
+//! right before the policy is read, for the directory with that name then. While there is none, the parent
+//! directory is watched.
 
 use std::ffi::OsString;
 use std::io;
@@ -20,40 +20,30 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDe
 
 use tenantd_policy::is_policy_file;
 
-/// The time without events before the policy is read.
+/// Time without events before the policy is read.
 pub(super) const STILL: Duration = Duration::from_millis(200);
 
-/// A watch of the directory of a policy, or of a policy that is a directory.
 #[derive(Debug)]
 pub(super) struct PolicyWatch {
     inotify: Inotify,
     path: PathBuf,
-    /// What is watched now.
     watched: Option<Watched>,
 }
 
-/// A directory that is watched.
 #[derive(Debug)]
 struct Watched {
     descriptor: WatchDescriptor,
-    /// Which of its entries matter.
     matters: Matter,
 }
 
-/// The entries of a directory that matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Matter {
-    /// One name.
     Name(OsString),
-    /// All policy files.
     PolicyFiles,
 }
 
 impl PolicyWatch {
-    /// Watches the policy at `path`.
-    ///
-    /// # Errors
-    /// Neither its directory nor the parent exists, or the system has no watches left.
+    /// Watches the policy at `path`. Fails if neither its directory nor the parent exists.
     pub(super) fn new(path: &Path) -> io::Result<PolicyWatch> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let mut watch = PolicyWatch { inotify, path: path.to_path_buf(), watched: None };
@@ -61,10 +51,7 @@ impl PolicyWatch {
         Ok(watch)
     }
 
-    /// Watches the file or directory that has the policy's name now.
-    ///
-    /// # Errors
-    /// As [`PolicyWatch::new`]; nothing is watched then.
+    /// Watches the file or directory that has the policy's name now. On an error nothing is watched.
     pub(super) fn renew(&mut self) -> io::Result<()> {
         let (dir, matters) = match self.path.is_dir() {
             true => (self.path.clone(), Matter::PolicyFiles),
@@ -85,7 +72,7 @@ impl PolicyWatch {
         };
         let descriptor = |watched: &Option<Watched>| watched.as_ref().map(|w| w.descriptor);
         if let Some(old) = descriptor(&before).filter(|old| Some(*old) != descriptor(&watched)) {
-            // The kernel has ended the watch of a directory that is gone.
+            // The kernel has ended the watch of a removed directory.
             let _ = self.inotify.rm_watch(old);
         }
         self.watched = watched;
@@ -105,10 +92,7 @@ impl PolicyWatch {
         self.inotify.add_watch(dir, changes)
     }
 
-    /// Reads the events; returns whether any of them concerns the policy.
-    ///
-    /// # Errors
-    /// The system refused.
+    /// Reads the events; returns true if any of them concerns the policy.
     pub(super) fn concerns_policy(&self) -> io::Result<bool> {
         let mut concerns = false;
         loop {
@@ -138,7 +122,6 @@ impl PolicyWatch {
     }
 }
 
-/// The directory of `path`, and its name there.
 fn named(path: &Path) -> (PathBuf, Matter) {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let dir = parent.map_or_else(|| PathBuf::from("."), Path::to_path_buf);
@@ -195,7 +178,7 @@ mod tests {
             let path = if of_file { dir.join("web.yaml") } else { dir.clone() };
             fs::write(dir.join("web.yaml"), "").unwrap();
             let mut watch = PolicyWatch::new(&path).unwrap();
-            // It is replaced by another directory.
+            // Replaced by another directory.
             fs::rename(&dir, &old).unwrap();
             assert!(watch.concerns_policy().unwrap());
             fs::create_dir(&dir).unwrap();
@@ -205,7 +188,7 @@ mod tests {
             assert!(!watch.concerns_policy().unwrap());
             fs::write(dir.join("web.yaml"), "of the new one").unwrap();
             assert!(watch.concerns_policy().unwrap());
-            // It is removed, and created again later.
+            // Removed, and created again later.
             fs::remove_dir_all(&dir).unwrap();
             assert!(watch.concerns_policy().unwrap());
             watch.renew().unwrap();

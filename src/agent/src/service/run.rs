@@ -1,13 +1,13 @@
-//! The agent as a service: with its policy on disk, its socket, and its service manager.
+//! The agent as a service, with its policy on disk, its socket and its service manager.
 //!
-//! [`Service`] runs between two sleeps of the [`EventLoop`]: it ticks and publishes, makes the changes that
-//! were requested on the socket, reloads the policy, and notifies the service manager. It is one thread; the
-//! socket has another, and only [`tenantd_varlink::bridge`] connects them.
+//! [`Service`] runs between two sleeps of the [`EventLoop`]. It ticks and publishes, makes the changes
+//! requested on the socket, reloads the policy, and notifies the service manager. It is one thread; the socket
+//! has another, and only [`tenantd_varlink::bridge`] connects them.
 //!
-//! Work on behalf of clients has a budget: between two looks at the event loop, which reports stops, ticks and beats of the
-//! watchdog first, at most one change is made and one batch of calls for jobs is taken ([`super::jobs`]). Calls wait in an
-//! inbox that is bounded and gives users turns ([`tenantd_varlink::bridge`]). A client that requests a thousand reloads delays
-//! a tick by one of them.
+//! **Budget.** Between two looks at the event loop, which reports stops, ticks and watchdog beats first, the
+//! service makes at most one change and takes one batch of calls for jobs ([`super::jobs`]). Calls wait in a
+//! bounded inbox that gives users turns ([`tenantd_varlink::bridge`]). A client that requests a thousand
+//! reloads delays a tick by one of them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,20 +38,17 @@ use tenantd_varlink::interface::{AttachReply, DetachReply, ModeReply, ReloadRepl
 use tenantd_varlink::listen::Listener;
 use tenantd_varlink::server::{Limits, Server};
 
-/// Where the policy is loaded from, each time.
+/// Source of the policy at each load.
 #[derive(Clone, Debug)]
 pub struct PolicySource {
     /// A file, or a directory of files.
     pub path: PathBuf,
-    /// The machine that it has to fit; `None` for this one.
+    /// The machine that the policy must fit; `None` for this one.
     pub facts: Option<HostFacts>,
 }
 
 impl PolicySource {
-    /// The policy as it is on disk now.
-    ///
-    /// # Errors
-    /// Every finding, at least one of them an error.
+    /// Loads the policy from disk. The error has every finding.
     pub fn load(&self) -> Result<Loaded, Report> {
         let here = || HostFacts::of_this_machine().map(HostFacts::without_accounts);
         match self.facts.clone().map_or_else(here, Ok) {
@@ -62,7 +59,7 @@ impl PolicySource {
     }
 }
 
-/// Time for which a reload waits for the names that are new in the policy. Slower answers are taken up when they come.
+/// Longest wait of a reload for new names in the policy. Slower answers are applied when they arrive.
 const NAMES_AT_RELOAD: Duration = Duration::from_millis(50);
 
 /// An agent with everything around it.
@@ -75,12 +72,12 @@ pub struct Service<K> {
     pub(super) socket: Option<(AgentEnd, JoinHandle<()>)>,
     watch: Option<PolicyWatch>,
     longest_tick: Duration,
-    /// Whether the policy's files could not be watched: tried again with the next policy.
+    /// True if the policy's files could not be watched; tried again with the next policy.
     watch_refused: bool,
 }
 
 impl<K: KernFs> Service<K> {
-    /// A service of `agent`, whose policy came from `source`.
+    /// Makes a service of `agent`, whose policy came from `source`.
     pub fn new(mut agent: Agent<K>, source: PolicySource, notifier: Notifier) -> Service<K> {
         let notifier = Arc::new(notifier);
         agent.supervised_by(Arc::clone(&notifier));
@@ -107,10 +104,7 @@ impl<K: KernFs> Service<K> {
         &mut self.agent
     }
 
-    /// Starts serving the clients of `listener`, on a thread of its own.
-    ///
-    /// # Errors
-    /// The system has no descriptors or threads left.
+    /// Starts serving the clients of `listener`, on a separate thread.
     pub fn serve(&mut self, listener: Listener, limits: Limits) -> io::Result<()> {
         let (agent_end, socket_end) = bridge::bridge(self.publication())?;
         let server = Server::new(listener, socket_end, limits)?;
@@ -124,7 +118,7 @@ impl<K: KernFs> Service<K> {
         Ok(())
     }
 
-    /// One tick at `now`, with the delay `late`.
+    /// Runs one tick at `now`, which is `late`.
     pub fn tick(&mut self, now: Duration, late: Duration) {
         let begin = Instant::now();
         self.agent.note_delay(late);
@@ -159,7 +153,7 @@ impl<K: KernFs> Service<K> {
         Published::new(self.agent.shared_status(), trace, Arc::clone(&self.governance))
     }
 
-    /// Carries out calls from the socket: a batch of those that concern jobs, and one change.
+    /// Handles calls from the socket: a batch of those for jobs, and one change.
     pub fn serve_socket(&mut self) {
         let Some((bridge, _)) = &self.socket else { return };
         bridge.clear_wake();
@@ -170,7 +164,7 @@ impl<K: KernFs> Service<K> {
         }
     }
 
-    /// Makes the next change that was requested on the socket, if there is one.
+    /// Makes the next change requested on the socket; false if there is none.
     pub fn serve_command(&mut self) -> bool {
         let Some((bridge, _)) = &self.socket else { return false };
         let Some((ticket, command)) = bridge.next_command() else { return false };
@@ -189,7 +183,7 @@ impl<K: KernFs> Service<K> {
                 outcome.map_err(not_attached).map(|it| json(&DetachReply { failures: it.failures }))
             }
         };
-        // A client that has the answer and then requests the status sees the effect.
+        // A client that requests the status after its answer sees the effect.
         self.publish();
         if let Some((bridge, _)) = &self.socket {
             bridge.answer(ticket, answer);
@@ -197,10 +191,8 @@ impl<K: KernFs> Service<K> {
         true
     }
 
-    /// Loads the policy that is on disk now, completely, or leaves the running one in force.
-    ///
-    /// # Errors
-    /// [`CallError::BadPolicy`] and [`CallError::Failed`].
+    /// Loads the policy from disk completely, or leaves the running one in force. Fails with
+    /// [`CallError::BadPolicy`] or [`CallError::Failed`].
     pub fn reload(&mut self) -> Result<ReloadReply, CallError> {
         self.notifier.reloading();
         self.renew_watch();
@@ -256,25 +248,20 @@ impl<K: KernFs> Service<K> {
         }
     }
 
-    /// Publishes a mode change without waiting for the next tick.
     fn publish_mode(&mut self) {
         self.agent.publish_mode();
         self.notifier.status(&self.summary());
     }
 
-    /// One line for the status of the service.
     fn summary(&self) -> String {
         let tenants = self.agent.nodes().iter().filter(|node| node.is_leaf).count();
         format!("{tenants} tenants, mode {}", self.agent.mode().word())
     }
 
-    /// Ticks and serves until it is stopping: received a signal; with `once`, until something was decided and written.
+    /// Ticks and serves until a signal stops it; with `once`, until one decision is made and written.
     ///
     /// The socket is served and the service manager notified after the first tick, so that every answer comes
-    /// from a tick.
-    ///
-    /// # Errors
-    /// The system refused to wait, or the socket's thread has ended.
+    /// from a tick. Fails if the socket's thread has ended.
     pub fn run(
         &mut self,
         events: &mut EventLoop,
@@ -313,7 +300,7 @@ impl<K: KernFs> Service<K> {
                     if !std::mem::replace(&mut is_open, true) {
                         self.open(events, listener.take())?;
                     }
-                    // The first tick has only one sample: it takes a second one to decide anything.
+                    // A decision needs two samples, and the first tick has only one.
                     is_done |= once && was_complete && self.agent.status().tick >= 2;
                 }
                 Wake::Watchdog => {}
@@ -325,7 +312,7 @@ impl<K: KernFs> Service<K> {
                 }
                 Wake::Command => {
                     self.serve_socket();
-                    // Calls that never end must not keep tenants from being attached.
+                    // Tenants must be attached even if calls never end.
                     self.agent.continue_work();
                 }
                 Wake::Files => self.look_at_files(events)?,
@@ -349,7 +336,7 @@ impl<K: KernFs> Service<K> {
         }
     }
 
-    /// Fails where the socket's thread has ended: a service that answers no client is to be started again.
+    /// Fails if the socket's thread has ended: a service that answers no client must be restarted.
     fn check_socket(&self) -> io::Result<()> {
         match &self.socket {
             Some((_, thread)) if thread.is_finished() => {
@@ -359,7 +346,6 @@ impl<K: KernFs> Service<K> {
         }
     }
 
-    /// Serves the socket and reports readiness, after the first tick.
     fn open(&mut self, events: &EventLoop, listener: Option<Listener>) -> io::Result<()> {
         if let Some(listener) = listener {
             self.serve(listener, Limits::default())?;
@@ -372,7 +358,6 @@ impl<K: KernFs> Service<K> {
         Ok(())
     }
 
-    /// Starts or stops watching the policy's files, as the policy says.
     fn watch_policy(&mut self, events: &EventLoop) {
         self.watch = None;
         if !self.agent.policy().control.watch_policy {
@@ -431,7 +416,6 @@ pub fn stamp<K: KernFs>(agent: &mut Agent<K>) {
     agent.stamp(time, &host_name.to_string_lossy());
 }
 
-/// A description of the policy in force.
 fn governance<K: KernFs>(agent: &Agent<K>, path: &Path) -> Governance {
     let path = Some(path.display().to_string());
     Governance::new(path, agent.shared_policy(), agent.accounts().clone())
@@ -458,7 +442,7 @@ fn failed(error: ChangeError) -> CallError {
     CallError::Failed { reason: with_causes(&error) }
 }
 
-/// Why a policy was not loaded, in one line: the first of its errors, and the command that lists the others.
+/// Reason for not loading a policy, in one line: its first error, and the command that lists the others.
 fn why(error: &CallError, path: &Path) -> String {
     let CallError::BadPolicy { findings, .. } = error else { return error.to_string() };
     let mut errors = findings.iter().filter(|finding| finding.severity == Severity::Error);

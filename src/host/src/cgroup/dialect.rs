@@ -1,4 +1,4 @@
-//! How a knob is written in the files of each hierarchy.
+//! Spelling of each knob in the files of each hierarchy.
 //!
 //! | knob | cgroup v2 | cgroup v1 |
 //! |---|---|---|
@@ -11,10 +11,10 @@
 //! | limit of processes | `pids.max` | `pids.max` |
 //! | CPUs | `cpuset.cpus` | `cpuset.cpus` |
 //!
-//! The map from weight to shares is systemd's (`cgroup_weight_to_shares`, `src/core/cgroup.c`): unlike the
+//! The map from weight to shares is systemd's (`cgroup_weight_to_shares`, `src/core/cgroup.c`). Unlike the
 //! quadratic one of some container runtimes it keeps ratios among siblings, which is all that the agent
-//! promises. The soft limit of v1 is no protection but an order of reclaim: under pressure, a cgroup above
-//! its soft limit is reclaimed before one below it. v1 has nothing closer to protection.
+//! promises. The soft limit of v1 is no protection but an order of reclaim: under pressure, cgroups above their
+//! soft limit are reclaimed first. v1 has nothing closer to protection.
 
 use super::mount::{Dialect, Facet};
 use super::parse::{self, Malformed};
@@ -25,32 +25,32 @@ use tenantd_core::units::Limit;
 /// The CFS period that the agent sets with a quota: the kernel's default.
 const PERIOD_USEC: u64 = 100_000;
 
-/// The file of the legacy hierarchy that holds the period of a quota.
+/// The v1 file with the period of a quota.
 pub const LEGACY_PERIOD: &str = "cpu.cfs_period_us";
 
-/// What the legacy quota file holds where there is none.
+/// The v1 text for "no quota".
 pub const LEGACY_NO_QUOTA: &str = "-1";
 
 /// The smallest quota that the kernel takes (`min_cfs_quota_period`, `kernel/sched/core.c`).
 const QUOTA_MIN_USEC: u64 = 1_000;
 
-/// v1 rounds "no limit" down to whole pages, so anything this large means it.
+/// v1 rounds "no limit" down to whole pages, so values from here on mean it.
 const V1_MEMORY_MAX_BYTES: u64 = i64::MAX as u64 - 0xffff;
 
 /// Memory files count whole pages and round down.
 const PAGE_BYTES: u64 = 4096;
 
-/// One file and the text that it shall hold.
+/// One file with its desired text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spelling {
-    /// The file's name within the cgroup.
+    /// Name of the file within the cgroup.
     pub file: &'static str,
-    /// Its text, without a newline.
+    /// Text without a newline.
     pub text: String,
 }
 
 impl Dialect {
-    /// The tree that holds the files of `knob`.
+    /// Tree with the files of `knob`.
     pub fn facet(self, knob: Knob) -> Facet {
         match knob {
             Knob::CpuWeight | Knob::CpuMax => Facet::Cpu,
@@ -60,7 +60,7 @@ impl Dialect {
         }
     }
 
-    /// The file in the tree of the CPU controller that lists the threads of a cgroup.
+    /// File in the cpu tree that lists the threads of a cgroup.
     pub fn thread_list(self) -> &'static str {
         match self {
             Dialect::Unified => "cgroup.threads",
@@ -68,7 +68,7 @@ impl Dialect {
         }
     }
 
-    /// The file that holds the value of `knob`.
+    /// File with the value of `knob`.
     pub fn file(self, knob: Knob) -> &'static str {
         match (self, knob) {
             (Dialect::Unified, Knob::CpuWeight) => "cpu.weight",
@@ -79,7 +79,7 @@ impl Dialect {
             (Dialect::Legacy, Knob::CpuMax) => "cpu.cfs_quota_us",
             (Dialect::Legacy, Knob::MemoryLow) => "memory.soft_limit_in_bytes",
             (Dialect::Legacy, Knob::MemoryMax) => "memory.limit_in_bytes",
-            // The legacy hierarchy has no such files, and a plan for it has no such values.
+            // v1 has no such files, and a plan for it has no such values.
             (_, Knob::MemoryMin) => "memory.min",
             (_, Knob::MemoryHigh) => "memory.high",
             (_, Knob::PidsMax) => "pids.max",
@@ -93,10 +93,10 @@ impl Dialect {
         period.then_some(LEGACY_PERIOD).into_iter().chain([self.file(knob)])
     }
 
-    /// The writes that set `knob` to `value`, in order.
+    /// Writes that set `knob` to `value`, in order.
     ///
-    /// The value is clamped to the file's range, never refused: a weight below the kernel's smallest
-    /// becomes the smallest.
+    /// The value is clamped to the file's range, never refused: a weight below the kernel's smallest becomes
+    /// the smallest.
     pub fn spell(self, knob: Knob, value: &Value) -> Vec<Spelling> {
         let file = self.file(knob);
         let text = match (self, value) {
@@ -126,10 +126,7 @@ impl Dialect {
         vec![Spelling { file, text }]
     }
 
-    /// The value in the text of [`Dialect::file`].
-    ///
-    /// # Errors
-    /// A text that no kernel writes.
+    /// Parses the text of [`Dialect::file`].
     pub fn read(self, knob: Knob, text: &[u8]) -> Result<Value, Malformed> {
         match (self, knob) {
             (Dialect::Unified, Knob::CpuWeight) => {
@@ -164,10 +161,7 @@ impl Dialect {
         }
     }
 
-    /// The value of a legacy quota with this period; [`Dialect::read`] assumes the agent's own period.
-    ///
-    /// # Errors
-    /// A text that no kernel writes.
+    /// Converts a v1 quota with this period; [`Dialect::read`] assumes the agent's own period.
     pub fn with_period(self, value: Value, period: &[u8]) -> Result<Value, Malformed> {
         let period_usec: u64 = parse::single(period, "a period")?;
         Ok(match value {
@@ -178,7 +172,7 @@ impl Dialect {
         })
     }
 
-    /// The file with the CPUs on which a cgroup may effectively run.
+    /// File with the CPUs on which a cgroup may effectively run.
     pub fn effective_cpus(self) -> &'static str {
         match self {
             Dialect::Unified => "cpuset.cpus.effective",
@@ -196,7 +190,6 @@ fn cpus_of(quota_usec: u64, period_usec: u64) -> Value {
     Value::Amount(CPU, Limit::Finite(milli_cpus))
 }
 
-/// `cpu.max`: a quota or `max`, then the period.
 fn cpu_max(text: &[u8]) -> Result<Value, Malformed> {
     let line: String = parse::single(text, "a quota and a period")?;
     let malformed = || Malformed { line: 1, text: line.clone(), expected: "a quota and a period" };
@@ -264,7 +257,7 @@ mod tests {
         }
     }
 
-    /// A value that was written is never written again: the plan compares with what the file can hold.
+    /// A written value is never written again: the plan compares with the value after the file's rounding.
     #[test]
     fn what_a_file_holds_of_a_written_value_is_settled() {
         let weights = (1..=10_000).map(f64::from).chain((1..2000).map(|n| f64::from(n) / 7.0));

@@ -1,9 +1,9 @@
-//! One cgroup with its kept files, over all the trees of the machine.
+//! One cgroup with its kept files, in all trees of the machine.
 //!
-//! On a unified host a tenant is one directory; on a legacy host it is one directory in each tree, and each
-//! may be missing or vanish on its own. [`Cgroup`] hides that: it opens what is there, remembers what is
-//! missing, and returns typed samples and values. Kept descriptors distinguish a removed cgroup from a new
-//! one of the same name (ENODEV), so a [`Cgroup`] always means the same cgroup.
+//! In cgroup v2 a tenant is one directory; in cgroup v1 it is one directory in each tree, and each may be
+//! missing or vanish on its own. [`Cgroup`] hides that: it opens the existing files, records the missing ones,
+//! and returns typed samples and values. Kept descriptors distinguish a removed cgroup from a new one of the
+//! same name (ENODEV), so a [`Cgroup`] always means the same cgroup.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,6 @@ use tenantd_core::kernel_text::proc_files::process_numbers;
 /// Pages of 4 KiB, in which `memory.stat` counts events of pages.
 const PAGES_PER_MIB: u64 = 256;
 
-/// The files that a sample reads, in the order in which they are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     CpuUsage,
@@ -45,7 +44,7 @@ impl Source {
         Source::Populated,
     ];
 
-    /// The tree and name of this file; v2 has usage and throttling in one file, read once.
+    /// Tree and name of this file; v2 has usage and throttling in one file, which is read once.
     fn place(self, dialect: Dialect) -> Option<(Facet, &'static str)> {
         Some(match (dialect, self) {
             (Dialect::Unified, Source::CpuUsage) => (Facet::Cpuacct, "cpu.stat"),
@@ -64,13 +63,12 @@ impl Source {
     }
 }
 
-/// What the kernel says of whether a cgroup holds processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Population {
     Told(bool),
-    /// It has no file for that, or does not say which of the cgroups below hold them.
+    /// There is no file for it, or the cgroups below are not covered.
     Untold,
-    /// It says, and could not be read: a gap was told.
+    /// The file was unreadable, which is recorded as a gap.
     Unread,
 }
 
@@ -79,21 +77,18 @@ enum Population {
 pub struct Cgroup {
     dialect: Dialect,
     has_generations: bool,
-    /// One directory for each tree of the layout; absent where the cgroup is not in that tree.
+    /// One directory for each tree of the layout; `None` if the cgroup is not in that tree.
     dirs: Vec<Option<DirId>>,
-    /// The directory in the tree that divides the CPUs, where that is a legacy one.
+    /// Directory in the cpu tree, if that is a v1 one.
     legacy_cpu: Option<DirId>,
     files: [Option<FileId>; Source::ALL.len()],
-    /// Files that could not be opened, reported once.
     missing: Vec<KernError>,
     generation: u64,
 }
 
 impl Cgroup {
-    /// Opens the cgroup at `below` (relative to the root of each tree; empty for the root itself).
-    ///
-    /// # Errors
-    /// The cgroup is in no tree, or its directory in the CPU tree cannot be opened.
+    /// Opens the cgroup at `below` (relative to the root of each tree; empty for the root itself). Fails if it
+    /// is in no tree, or not in the cpu tree.
     pub fn open(
         kernel: &mut impl KernFs,
         layout: &Layout,
@@ -102,10 +97,7 @@ impl Cgroup {
         Self::open_each(kernel, layout, |tree| tree.root.join(below))
     }
 
-    /// Opens the cgroup at `path`, from the mount of each tree.
-    ///
-    /// # Errors
-    /// As [`Cgroup::open`].
+    /// Opens the cgroup at `path`, below the mount of each tree.
     pub fn open_from_mount(
         kernel: &mut impl KernFs,
         layout: &Layout,
@@ -123,7 +115,7 @@ impl Cgroup {
         for tree in &layout.trees {
             match kernel.open_dir(&path_in(tree)) {
                 Ok(dir) => dirs.push(Some(dir)),
-                // A legacy tree without this cgroup is a tree that is not used.
+                // A v1 tree without this cgroup is not used.
                 Err(error) if error.is_gone() && !tree.facets.contains(&Facet::Cpu) => {
                     dirs.push(None);
                 }
@@ -169,40 +161,37 @@ impl Cgroup {
         }
     }
 
-    /// The directory in the tree that serves `facet`.
+    /// Directory in the tree that serves `facet`.
     pub fn dir(&self, layout: &Layout, facet: Facet) -> Option<DirId> {
         layout.tree(facet).and_then(|index| self.dirs[index])
     }
 
-    /// The directories that this cgroup's processes live in, each with the index of its tree.
+    /// Directories with this cgroup's processes, each with the index of its tree.
     pub fn homes<'a>(&'a self, layout: &'a Layout) -> impl Iterator<Item = (usize, DirId)> + 'a {
         let joined = |(index, dir): (usize, &Option<DirId>)| Some((index, (*dir)?));
         let homes = self.dirs.iter().enumerate().filter_map(joined);
         homes.filter(|(index, _)| layout.trees[*index].is_for_all())
     }
 
-    /// Inode number in the CPU tree.
+    /// Inode number in the cpu tree.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Files that should be there and are not: a controller that is not enabled, most often.
+    /// Files that should exist and do not, most often because a controller is not enabled.
     pub fn missing(&self) -> &[KernError] {
         &self.missing
     }
 
-    /// Forgets all descriptors.
+    /// Closes all descriptors.
     pub fn close(self, kernel: &mut impl KernFs) {
         self.dirs.into_iter().flatten().for_each(|dir| kernel.close_dir(dir));
     }
 
-    /// Reads every counter; `gaps` takes what could not be read. Of an empty cgroup only the times are read,
-    /// and only where `times_of_empty` asks for them: what its last processes used while they ended. Whether it is
-    /// empty stays as it was `last` where that cannot be read, and so does the memory of a cgroup at rest
-    /// ([`super::last`]).
-    ///
-    /// # Errors
-    /// The cgroup is gone. Any other failed read leaves its field absent and goes to `gaps`.
+    /// Reads every counter; adds failed readings to `gaps`. Of an empty cgroup only the times are read, and
+    /// only with `times_of_empty`: they include the last use of its processes. Unreadable emptiness, and the
+    /// memory of a cgroup at rest, keep the values of `last` ([`super::last`]). Fails only if the cgroup is
+    /// gone.
     pub fn sample(
         &self,
         kernel: &mut impl KernFs,
@@ -215,8 +204,8 @@ impl Cgroup {
         let population = reader.population(&mut sample, last)?;
         if population == Population::Told(false) {
             sample.populated = Some(false);
-            // Its counters stand still, and a thousand idle tenants cost one read each. Kills for want of
-            // memory are read separately ([`Cgroup::oom_kills`]).
+            // Its counters do not change, and a thousand idle tenants cost one read each. OOM kills are read
+            // separately ([`Cgroup::oom_kills`]).
             if times_of_empty {
                 reader.times(&mut sample, last)?;
             }
@@ -232,11 +221,8 @@ impl Cgroup {
         Ok(sample)
     }
 
-    /// Processes killed for want of memory since the cgroup was made, also of an empty cgroup; what could not
-    /// be read goes to `gaps`.
-    ///
-    /// # Errors
-    /// The cgroup is gone.
+    /// OOM kills since the cgroup was made, also of an empty one; failed readings go to `gaps`. Fails if the
+    /// cgroup is gone.
     pub fn oom_kills(
         &self,
         kernel: &mut impl KernFs,
@@ -248,10 +234,8 @@ impl Cgroup {
         })
     }
 
-    /// Time in which some task waited for input or output, in µs; `None` where the kernel does not account it.
-    ///
-    /// # Errors
-    /// The cgroup is gone. What could not be read or understood goes to `gaps`.
+    /// Time in which some task waited for input or output, in µs; `None` if the kernel does not account it.
+    /// Fails only if the cgroup is gone; other failures go to `gaps`.
     pub fn io_some_usec(
         &self,
         kernel: &mut impl KernFs,
@@ -272,10 +256,7 @@ impl Cgroup {
         Ok(None)
     }
 
-    /// What `knob` holds.
-    ///
-    /// # Errors
-    /// The file cannot be read, or not understood.
+    /// Present value of `knob`.
     pub fn observe(
         &self,
         kernel: &mut impl KernFs,
@@ -286,32 +267,26 @@ impl Cgroup {
         observe_in(kernel, self.dialect, dir, knob)
     }
 
-    /// Whether this cgroup is in the tree that holds the files of `knob`.
+    /// True if this cgroup is in the tree with the files of `knob`.
     pub fn has(&self, layout: &Layout, knob: Knob) -> bool {
         self.dir(layout, self.dialect.facet(knob)).is_some()
     }
 
-    /// The directory that holds the files of `knob`.
-    ///
-    /// # Errors
-    /// The machine has no tree for it, or the cgroup is not in that tree.
+    /// Directory with the files of `knob`. Fails if the cgroup is not in that tree.
     pub fn knob_dir(&self, layout: &Layout, knob: Knob) -> Result<DirId, KernError> {
         self.dir(layout, self.dialect.facet(knob)).ok_or_else(|| {
             KernError::new(Operation::Open, self.dialect.file(knob), nix::errno::Errno::EOPNOTSUPP)
         })
     }
 
-    /// Whether it is still there, in every tree that it was opened in.
+    /// True if it still exists in every tree in which it was opened.
     pub fn is_there(&self, kernel: &mut impl KernFs, layout: &Layout) -> bool {
         let mut homes = self.homes(layout);
         homes.all(|(_, dir)| !kernel.read_once(dir, "cgroup.procs").is_err_and(|e| e.is_gone()))
     }
 
-    /// The threads in this cgroup and inside it, all of them where they are at most `nr_max`; `None` where they could not
-    /// be read, which goes to `gaps`.
-    ///
-    /// # Errors
-    /// The cgroup is gone.
+    /// Threads in this cgroup and below, complete up to `nr_max`; `None` for a failed reading, which goes to
+    /// `gaps`. Fails if the cgroup is gone.
     pub fn threads(
         &self,
         kernel: &mut impl KernFs,
@@ -322,7 +297,7 @@ impl Cgroup {
         let Some(dir) = self.dir(layout, Facet::Cpu) else { return Ok(None) };
         match threads::find(kernel, dir, self.dialect.thread_list(), nr_max) {
             Ok(found) => Ok(Some(found)),
-            // A cgroup of a threaded subtree returns EOPNOTSUPP here: its demand comes from PSI.
+            // A cgroup of a threaded subtree returns EOPNOTSUPP: its demand comes from PSI.
             Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
             Err(error) if error.is_gone() => Err(error),
             Err(error) => {
@@ -332,10 +307,7 @@ impl Cgroup {
         }
     }
 
-    /// The numbers of the processes in this cgroup.
-    ///
-    /// # Errors
-    /// The cgroup is gone.
+    /// Pids of the processes in this cgroup. Fails if the cgroup is gone.
     pub fn processes(
         &self,
         kernel: &mut impl KernFs,
@@ -348,7 +320,6 @@ impl Cgroup {
     }
 }
 
-/// Reads the kept files of one cgroup.
 struct Reader<'a, K> {
     cgroup: &'a Cgroup,
     kernel: &'a mut K,
@@ -356,7 +327,7 @@ struct Reader<'a, K> {
 }
 
 impl<K: KernFs> Reader<'_, K> {
-    /// Reads one file through `parse`; a gap where that fails, an error where the cgroup is gone.
+    /// Reads one file with `parse`; a failure is a gap, and a missing cgroup an error.
     fn take<T>(
         &mut self,
         source: Source,
@@ -378,10 +349,11 @@ impl<K: KernFs> Reader<'_, K> {
         Ok(None)
     }
 
-    /// Whether any process is in the cgroup or below it. On a hybrid host the unified mount says so, but the
-    /// tree that divides the CPUs decides: processes that were put only there count as well. Their list is opened
-    /// anew each time: while an open one is read at least once a second the legacy kernel says what it said at first
-    /// (`CGROUP_PIDLIST_DESTROY_DELAY`, `kernel/cgroup/cgroup-v1.c`). Most often the CPU time says enough.
+    /// Tells if any process is in the cgroup or below. On a hybrid host the unified mount reports it, but the
+    /// cpu tree decides: processes in that tree only count as well. Their list is opened again each time: an
+    /// open v1 list that is read at least once a second keeps its first contents
+    /// (`CGROUP_PIDLIST_DESTROY_DELAY`, `kernel/cgroup/cgroup-v1.c`). Most often the CPU time is enough to
+    /// decide.
     fn population(
         &mut self,
         sample: &mut TenantSample,
@@ -407,13 +379,12 @@ impl<K: KernFs> Reader<'_, K> {
         }
     }
 
-    /// The same of a cgroup that the unified mount knows no processes in, from its directory in the tree that divides
-    /// the CPUs.
+    /// The same for a cgroup without processes in the unified mount, from its directory in the cpu tree.
     fn population_in(&mut self, dir: DirId) -> Result<Population, KernError> {
         let listed =
             self.kernel.read_once(dir, "cgroup.procs").map(|text| text.trim_ascii().is_empty());
         let told = listed.and_then(|is_empty| match is_empty {
-            // Which of those below it hold processes is not known.
+            // Population of the cgroups below is unknown.
             true if self.kernel.nr_dirs(dir)? > 0 => Ok(Population::Untold),
             is_empty => Ok(Population::Told(!is_empty)),
         });
@@ -426,7 +397,6 @@ impl<K: KernFs> Reader<'_, K> {
         }
     }
 
-    /// The counters that grow with time: CPU time used, and time waited.
     fn times(&mut self, sample: &mut TenantSample, last: Last) -> Result<(), KernError> {
         self.cpu(sample, last)?;
         sample.cpu_some_usec = self.take(Source::CpuPressure, some_usec)?;
@@ -460,14 +430,13 @@ impl<K: KernFs> Reader<'_, K> {
         Ok(())
     }
 
-    /// CPU time used, in µs.
     fn legacy_usage(&mut self) -> Result<Option<u64>, KernError> {
         self.take(Source::CpuUsage, |text| {
             parse::single::<u64>(text, "nanoseconds").map(|nsec| Some(nsec / 1000))
         })
     }
 
-    /// All of the memory counters, or none: a working set without its cache would be a different figure.
+    /// Reads all memory counters or none: a working set without its cache would be a different figure.
     fn memory(
         &mut self,
         times: &TenantSample,
@@ -489,7 +458,7 @@ impl<K: KernFs> Reader<'_, K> {
         let Some((inactive_file_bytes, active_file_bytes)) = inactive.zip(active) else {
             return Ok(None);
         };
-        // Elsewhere active and inactive tell more, and history would keep it for nothing.
+        // Without generations, active and inactive tell more, and history would store it in vain.
         let stolen = stolen.filter(|_| self.cgroup.has_generations);
         let [nr_low_events, nr_high_events, nr_max_events, nr_oom_kills] =
             events.unwrap_or_default();

@@ -1,65 +1,65 @@
-//! What an earlier sample still says of a cgroup.
+//! Values of an earlier sample that are still valid.
 //!
-//! **Problem.** Most tenants of most hosts sleep. `memory.stat` is the dearest of the files that a sample reads: the kernel
-//! adds up counters of all CPUs and prints sixty lines, for a tenant in which nothing has happened since.
+//! **Problem.** Most tenants of most hosts sleep. `memory.stat` is the most expensive file of a sample: the
+//! kernel sums counters of all CPUs and prints sixty lines, for a tenant in which nothing has happened since.
 //!
-//! **Terms.** A cgroup is *at rest* while no task in it has run, none has waited for memory, and as much memory is charged
-//! to it as before. Those three are read in each sample.
+//! **Terms.** A cgroup is *at rest* while none of its tasks has run, none has waited for memory, and its
+//! charged memory is unchanged. Each sample reads those three.
 //!
-//! **Rule.** What else there is of the memory counters of a cgroup at rest stands as it was read. Pages come and go with a charge,
-//! refaults and failed allocations with a task that runs. One thing may pass unseen: that reclaim took cache of a tenant at rest
-//! for inactive without taking any of it. So all is read now and then whatever stands; when is for the caller to say.
+//! **Rule.** The other memory counters of a cgroup at rest keep their values: pages come and go with a charge,
+//! refaults and failed allocations with a running task. One change may be missed: reclaim may deactivate cache
+//! of a tenant at rest without taking any. So all files are read now and then; the caller decides when.
 //!
-//! The same holds of the list of processes of a cgroup of a legacy tree, which has to be opened anew for each look: an empty
-//! cgroup in which no CPU time was used since is empty, or holds a process that has not run since it came.
+//! The same applies to the process list of a v1 cgroup, which must be opened for each look. An empty cgroup
+//! without CPU use since is empty, or has a process that has not run since it came.
 //!
-//! **Properties** (`tests/agent/at_rest.rs`): a charge is seen in the next sample, at rest or not; a tenant at rest costs fewer
-//! reads.
+//! **Properties** (`tests/agent/at_rest.rs`): a charge is seen in the next sample, at rest or not; a tenant at
+//! rest costs fewer reads.
 
 use tenantd_control::sample::{MemorySample, TenantSample};
 
-/// What is known of a cgroup from before.
+/// Earlier values of a cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Last {
-    /// Whether it held processes.
+    /// Its population.
     pub population: Option<Known>,
     /// Its memory.
     pub rest: Option<Rest>,
-    /// Whether all is read, whatever seems to stand.
+    /// True if all files must be read.
     pub is_due: bool,
 }
 
 impl Last {
-    /// What may stand.
     pub(super) fn rest(&self) -> Option<Rest> {
         self.rest.filter(|_| !self.is_due)
     }
 
-    /// The CPU time that was used by when it was seen to be empty, in µs; `None` where that is to be seen again.
+    /// CPU time at which it was seen empty, in µs; `None` if that must be read again.
     pub(super) fn empty_at_usec(&self) -> Option<u64> {
         let empty = self.population.filter(|known| !known.populated && !self.is_due)?;
         empty.usage_usec
     }
 }
 
-/// What was read last of whether a cgroup holds processes.
+/// Last known population of a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// Whether it held any.
+    /// True if it had processes.
     pub populated: bool,
-    /// The CPU time that was used by then, in µs.
+    /// CPU time used by then, in µs.
     pub usage_usec: Option<u64>,
 }
 
 impl Known {
-    /// What stays of it where that cannot be read any more: all, unless CPU time was used in a cgroup that was empty.
+    /// Returns the population to assume if it is unreadable now; `None` if an empty cgroup has used CPU time
+    /// since.
     pub(super) fn kept(self, usage_usec: Option<u64>) -> Option<bool> {
         let has_used = usage_usec.zip(self.usage_usec).is_some_and(|(now, then)| now > then);
         (self.populated || !has_used).then_some(self.populated)
     }
 }
 
-/// The memory of a cgroup, and what shows that it stands.
+/// Memory of a cgroup, with the values that show that it is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
     usage_usec: u64,
@@ -69,7 +69,7 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// What a sample says of the next one; `None` where its memory or its CPU time could not be read.
+    /// Makes the record of a sample; `None` if its memory or CPU time was unreadable.
     pub fn of(sample: &TenantSample) -> Option<Rest> {
         Some(Rest {
             usage_usec: sample.usage_usec?,
@@ -79,12 +79,12 @@ impl Rest {
         })
     }
 
-    /// How often it was throttled, where no task ran: only one that runs uses up what there is for a period.
+    /// Returns the throttle count if no task ran: only a running task exhausts a quota.
     pub(super) fn nr_throttled(&self, usage_usec: Option<u64>) -> Option<u64> {
         self.nr_throttled.filter(|_| usage_usec == Some(self.usage_usec))
     }
 
-    /// The memory, where no task ran or waited until the times of `sample` and so much is charged now.
+    /// Returns the memory if no task ran or waited until `sample`, and the charge is unchanged.
     pub(super) fn memory(&self, sample: &TenantSample, current_bytes: u64) -> Option<MemorySample> {
         let stands = sample.usage_usec == Some(self.usage_usec)
             && sample.memory_some_usec == self.memory_some_usec

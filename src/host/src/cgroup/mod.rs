@@ -4,10 +4,10 @@
 //! |---|---|
 //! | [`mount`] | the hierarchy of the machine, and the agent's place in it |
 //! | [`parse`] | the text formats |
-//! | [`dialect`] | how a knob is written in each hierarchy |
+//! | [`dialect`] | spelling of knobs in each hierarchy |
 //! | [`readings`] | single readings of files that are not kept open |
-//! | [`threads`] | the threads of a cgroup and of those inside it |
-//! | [`last`] | what an earlier sample still says |
+//! | [`threads`] | threads of a cgroup and of those inside it |
+//! | [`last`] | values of an earlier sample that are still valid |
 //! | [`group`] | one cgroup with its kept files: sampling, observing, writing |
 
 pub mod dialect;

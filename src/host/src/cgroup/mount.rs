@@ -1,12 +1,16 @@
-//! The hierarchy of a machine, where it is mounted, and the agent's place in it.
+//! The hierarchy of a machine, its mounts, and the agent's place in it.
 //!
-//! Linux has three arrangements: *unified* (one cgroup2 mount with all controllers), *legacy* (each
-//! controller on a mount of its own, or a few together) and *hybrid* (legacy, with a cgroup2 mount beside it
-//! that has no controllers but does account pressure). Hybrid counts as legacy here, with one gain: the
-//! cgroup2 mount gives PSI for each tenant, so tenants get a cgroup there too.
+//! Linux has three arrangements:
+//!
+//! - *unified*: one cgroup2 mount with all controllers
+//! - *legacy*: each controller, or a few together, on a separate mount
+//! - *hybrid*: legacy, with a cgroup2 mount beside it that has no controllers but accounts pressure
+//!
+//! Hybrid counts as legacy here, with one gain: tenants get a cgroup in the cgroup2 mount too, which gives PSI
+//! for each.
 //!
 //! All paths come from `/proc/self/mountinfo` and `/proc/self/cgroup`; none is fixed. The agent takes its own
-//! cgroup, in each mount, as its root and never leaves it upwards.
+//! cgroup, in each mount, as its root and never goes above it.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -15,7 +19,7 @@ use tenantd_core::kernel_text::proc_files::{CgroupLine, cgroup_lines};
 use tenantd_core::kernel_text::{path_of, text_of_path};
 use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
-/// Which files enforce a decision.
+/// Kind of files that enforce a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// cgroup v2: `cpu.weight`, `memory.low`.
@@ -60,67 +64,68 @@ impl Facet {
 pub struct Tree {
     /// Its purposes.
     pub facets: Vec<Facet>,
-    /// Where it is mounted.
+    /// Mount point.
     pub mount: PathBuf,
-    /// The cgroup that is mounted there, from the root of the hierarchy: in a container it may be a part of it.
+    /// The mounted cgroup, from the root of the hierarchy: in a container it may be a part of it.
     pub part: PathBuf,
     /// The agent's own cgroup, as a path of the file system.
     pub own: PathBuf,
-    /// The cgroup under which tenants live, as a path of the file system.
+    /// The cgroup that contains the tenants, as a path of the file system.
     pub root: PathBuf,
 }
 
 impl Tree {
-    /// Whether every tenant gets a cgroup here. The legacy cpuset tree is joined only by tenants that are
-    /// pinned: a new cpuset holds no CPU at all, and accepts no process.
+    /// True if every tenant gets a cgroup here. Only pinned tenants join a v1 cpuset tree: a new cpuset has no
+    /// CPU and accepts no process.
     pub fn is_for_all(&self) -> bool {
         self.facets != [Facet::Cpuset]
     }
 
-    /// The directory of `cgroup`, which is the text of a path from the mount.
+    /// Directory of `cgroup`, which is the text of a path below the mount.
     pub fn dir_of(&self, cgroup: &str) -> PathBuf {
         below(&self.mount, &path_of(cgroup.trim_start_matches('/')))
     }
 
-    /// The text of a path from the mount for one from the root of the hierarchy; see [`mountinfo::from_mount`].
+    /// Converts a path from the root of the hierarchy to one below the mount; see [`mountinfo::from_mount`].
     pub fn from_mount(&self, cgroup: &str) -> Option<String> {
         mountinfo::from_mount(&self.part, cgroup)
     }
 
-    /// The text of the path from the mount of the cgroup at `dir`, which is below the mount.
+    /// Text of the path below the mount of the cgroup at `dir`.
     pub fn path_to(&self, dir: &Path) -> String {
         format!("/{}", text_of_path(dir.strip_prefix(&self.mount).unwrap_or(dir)))
     }
 }
 
-/// The hierarchies of a machine, as far as the agent needs them.
+/// The hierarchies of a machine that the agent needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Which files to write.
+    /// Kind of the files to write.
     pub dialect: Dialect,
-    /// The trees; one where unified.
+    /// The trees; a single one in cgroup v2.
     pub trees: Vec<Tree>,
-    /// Whether the kernel keeps pages in generations (`CONFIG_LRU_GEN`) and so does not tell which files are in use.
+    /// True if the kernel keeps pages in generations (`CONFIG_LRU_GEN`) and so does not report which cache is
+    /// in use.
     pub has_generations: bool,
 }
 
-/// Why no hierarchy can be used.
+/// Reason for having no usable hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// Neither kind is mounted, or not the one that the policy asks for.
     #[error("{wanted} is not mounted here: {help}")]
     NotMounted {
-        /// What was looked for.
+        /// The hierarchy looked for.
         wanted: &'static str,
-        /// What to do.
+        /// The remedy.
         help: &'static str,
     },
-    /// A file of `/proc/self` that could not be understood.
+    /// A malformed file of `/proc/self`.
     #[error("cannot understand {path}: {message}")]
     Malformed {
         /// The file.
         path: &'static str,
-        /// What was wrong.
+        /// The error.
         message: String,
     },
     /// A root that leads out of its hierarchy.
@@ -129,10 +134,7 @@ pub enum LayoutError {
 }
 
 impl Layout {
-    /// The layout of a machine from the texts of `/proc/self/mountinfo` and `/proc/self/cgroup`.
-    ///
-    /// # Errors
-    /// See [`LayoutError`].
+    /// Detects the layout of a machine from the texts of `/proc/self/mountinfo` and `/proc/self/cgroup`.
     pub fn detect(
         mountinfo: &[u8],
         own_cgroups: &[u8],
@@ -181,25 +183,26 @@ impl Layout {
         Ok(Layout { dialect, trees, has_generations: false })
     }
 
-    /// The index of the tree that serves `facet`, if any.
+    /// Index of the tree that serves `facet`, if any.
     pub fn tree(&self, facet: Facet) -> Option<usize> {
         self.trees.iter().position(|tree| tree.facets.contains(&facet))
     }
 
-    /// The same where `/sys/kernel/mm/lru_gen/enabled` is `text`: a set of bits, of which the first is the main switch.
+    /// Sets `has_generations` from `text`, the contents of `/sys/kernel/mm/lru_gen/enabled`: a set of bits, the
+    /// first of which is the main switch.
     pub fn with_generations(self, text: &[u8]) -> Layout {
         let digits = std::str::from_utf8(text).ok().and_then(|text| text.trim().strip_prefix("0x"));
         let bits = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
         Layout { has_generations: bits.is_some_and(|bits| bits & 1 == 1), ..self }
     }
 
-    /// Leaves out a tree that serves nothing but `facet`.
+    /// Leaves out a tree that serves only `facet`.
     pub fn without(mut self, facet: Facet) -> Layout {
         self.trees.retain(|tree| tree.facets != [facet]);
         self
     }
 
-    /// A name for this arrangement, for messages.
+    /// Name of this arrangement, for messages.
     pub fn describe(&self) -> &'static str {
         match (self.dialect, self.tree(Facet::Pressure)) {
             (Dialect::Unified, _) => "unified (cgroup v2)",
@@ -209,10 +212,10 @@ impl Layout {
     }
 }
 
-/// Where the agent's own cgroup is in this mount.
+/// Path of the agent's own cgroup in this mount.
 ///
-/// The kernel prints cgroup paths from the hierarchy's root, and a bind mount may contain only a part of
-/// it: the path outside that part is cut off, and a process outside of it counts as being at its top.
+/// The kernel prints cgroup paths from the hierarchy's root, and a bind mount may contain only a part of it:
+/// the path outside that part is cut off, and a process outside of it counts as being at its top.
 fn own_path(mount: &CgroupMount, own: &[CgroupLine]) -> PathBuf {
     let line = own.iter().find(|line| match mount.is_unified {
         true => line.hierarchy == 0,
@@ -238,7 +241,6 @@ fn facets(mount: &CgroupMount, dialect: Dialect) -> Vec<Facet> {
     }
 }
 
-/// The root that `choice` names, in the hierarchy mounted at `mount`.
 fn rooted(mount: &Path, own: &Path, choice: &RootChoice) -> Result<PathBuf, LayoutError> {
     let RootChoice::Path(path) = choice else { return Ok(own.to_path_buf()) };
     if path.components().any(|part| part == Component::ParentDir) {
@@ -251,7 +253,7 @@ fn rooted(mount: &Path, own: &Path, choice: &RootChoice) -> Result<PathBuf, Layo
     })
 }
 
-/// `path` below `dir`, without the slash that joining an empty path would add.
+/// Joins `path` to `dir`, without the slash that joining an empty path would add.
 fn below(dir: &Path, path: &Path) -> PathBuf {
     if path.as_os_str().is_empty() { dir.to_path_buf() } else { dir.join(path) }
 }

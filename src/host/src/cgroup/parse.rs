@@ -1,13 +1,13 @@
-//! The text formats of cgroup files (kernel document `admin-guide/cgroup-v2.rst`, "Interface Files").
+//! Text formats of cgroup files (kernel document `admin-guide/cgroup-v2.rst`, "Interface Files").
 //!
-//! Small on purpose: three formats cover everything that the agent reads. Pressure files have a separate
-//! parser, because kernels before 5.13 print no `full` line for CPU, which the common parsers require.
+//! Three formats cover all files that the agent reads. Pressure files have a separate parser, because kernels
+//! before 5.13 print no `full` line for CPU, which the common parsers require.
 
 use std::str::{FromStr, from_utf8};
 
 use tenantd_core::units::Limit;
 
-/// Why a text could not be parsed: the line, and what was expected there.
+/// A parse error: the line, and the text expected there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is `{text}`, expected {expected}")]
 pub struct Malformed {
@@ -15,7 +15,7 @@ pub struct Malformed {
     pub line: usize,
     /// The line as found, shortened.
     pub text: String,
-    /// What should have been there.
+    /// Description of the expected text.
     pub expected: &'static str,
 }
 
@@ -33,29 +33,20 @@ fn utf8(text: &[u8]) -> Result<&str, Malformed> {
     from_utf8(text).map_err(|_| Malformed::new(1, "(binary)", "text"))
 }
 
-/// A file that holds a single value: `memory.current`, `cpu.weight`.
-///
-/// # Errors
-/// Not a single value of type `T`.
+/// Parses a file with a single value: `memory.current`, `cpu.weight`.
 pub fn single<T: FromStr>(text: &[u8], expected: &'static str) -> Result<T, Malformed> {
     let text = utf8(text)?.trim_end();
     text.parse().map_err(|_| Malformed::new(1, text, expected))
 }
 
-/// A file that holds a number or `max`: `memory.max`, `memory.low`.
-///
-/// # Errors
-/// Neither of the two.
+/// Parses a file with a number or `max`: `memory.max`, `memory.low`.
 pub fn limit(text: &[u8]) -> Result<Limit<u64>, Malformed> {
     let text = utf8(text)?.trim_end();
     text.parse().map_err(|_| Malformed::new(1, text, "a number or `max`"))
 }
 
-/// The numbers of `keys` in a flat keyed file (`cpu.stat`, `memory.stat`, `memory.events`); absent where it
-/// has no such line. Lines of other keys are skipped unparsed: there are dozens of them in every sample.
-///
-/// # Errors
-/// A wanted key without a number.
+/// Numbers of `keys` in a flat keyed file (`cpu.stat`, `memory.stat`, `memory.events`); `None` for a missing
+/// line. Lines of other keys are skipped unparsed: there are dozens of them in every sample.
 pub fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) -> Result<[Option<u64>; N], Malformed> {
     let mut found = [None; N];
     let mut missing = N;
@@ -77,7 +68,7 @@ pub fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) -> Result<[Option<u64
     Ok(found)
 }
 
-/// The lines of a text, without their ends; the last one may have none.
+/// Lines of a text, without their ends; the last one may have none.
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut start = 0;
     let last = if text.ends_with(b"\n") { None } else { Some(text.len()) };
@@ -102,10 +93,7 @@ pub struct Pressure {
     pub full_usec: Option<u64>,
 }
 
-/// A pressure file: `cpu.pressure`, `/proc/pressure/memory`.
-///
-/// # Errors
-/// No `some` line, or a line without `total`.
+/// Parses a pressure file: `cpu.pressure`, `/proc/pressure/memory`.
 pub fn pressure(text: &[u8]) -> Result<Pressure, Malformed> {
     let expected = "`some` or `full` with `total=`";
     let (mut some_usec, mut full_usec) = (None, None);

@@ -9,36 +9,33 @@ use crate::kernfs::{DirId, KernError, KernFs};
 use tenantd_control::plan::{Knob, Value};
 use tenantd_control::sample::{MemorySample, PidsSample, ThreadSample};
 
-/// Bits of a nanosecond count of a thread that are not kept.
+/// Dropped bits of a thread's nanosecond count.
 const FINER_NSEC: u64 = 0xfff;
 
-/// Why a kernel file gave no value.
+/// Reason for a failed reading of a kernel file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The kernel refused.
     #[error(transparent)]
     Kernel(#[from] KernError),
-    /// The text is not what the kernel documents.
+    /// The text differs from the kernel's documentation.
     #[error("cannot understand {path}: {source}")]
     Malformed {
         /// The file.
         path: String,
-        /// What was wrong with its text.
+        /// The parse error.
         source: Malformed,
     },
 }
 
 impl ReadError {
-    /// Whether the cgroup is gone.
+    /// True if the cgroup is gone.
     pub fn is_gone(&self) -> bool {
         matches!(self, ReadError::Kernel(error) if error.is_gone())
     }
 }
 
-/// What `knob` holds in the cgroup that is open as `dir`, in the tree of its files.
-///
-/// # Errors
-/// A file cannot be read, or not understood.
+/// Value of `knob` in the cgroup that is open as `dir`, in the tree of its files.
 pub fn observe_in(
     kernel: &mut impl KernFs,
     dialect: Dialect,
@@ -49,7 +46,7 @@ pub fn observe_in(
     let value = dialect.read(knob, kernel.read_once(dir, name)?);
     let value = value.map_err(|source| malformed(kernel, dir, name, source))?;
     match (dialect, knob) {
-        // A quota alone means nothing: its value depends on the period.
+        // The value of a quota depends on its period.
         (Dialect::Legacy, Knob::CpuMax) => {
             let period = kernel.read_once(dir, LEGACY_PERIOD)?;
             let value = dialect.with_period(value, period);
@@ -59,12 +56,13 @@ pub fn observe_in(
     }
 }
 
-/// Run and wait times of `tids` from `/proc/TID/schedstat`; a thread that ended is left out.
+/// Run and wait times of `tids` from `/proc/TID/schedstat`, without threads that ended.
 ///
-/// `proc` is a kept directory of `/proc`. The file counts in ns: time on a CPU, time waiting for one, and
-/// the number of times it ran (kernel document `scheduler/sched-stats.rst`).
+/// `proc` is a kept directory of `/proc`. The file counts time on a CPU and time waiting for one, in ns, and
+/// the number of runs (kernel document `scheduler/sched-stats.rst`).
 ///
-/// To 4 µs: the two are read a little apart in any case, and what is finer would be half of what a recording takes.
+/// Rounded to 4 µs: the two are read at slightly different times, and finer digits would be half of a
+/// recording.
 pub fn thread_samples(kernel: &mut impl KernFs, proc: DirId, tids: &[u32]) -> Vec<ThreadSample> {
     let mut samples = Vec::with_capacity(tids.len());
     for &tid in tids {
@@ -79,8 +77,8 @@ pub fn thread_samples(kernel: &mut impl KernFs, proc: DirId, tids: &[u32]) -> Ve
     samples
 }
 
-/// The CPU time that the cgroup at `path`, in the tree of the CPU weights, has used since it was made, in µs;
-/// `None` where it is gone, or its counter cannot be read or understood.
+/// CPU time of the cgroup at `path`, in the cpu tree, since it was made, in µs; `None` if it is gone, or its
+/// counter is unreadable or malformed.
 pub fn usage_usec(kernel: &mut impl KernFs, layout: &Layout, path: &Path) -> Option<u64> {
     let name = match layout.dialect {
         Dialect::Unified => "cpu.stat",
@@ -96,19 +94,19 @@ pub fn usage_usec(kernel: &mut impl KernFs, layout: &Layout, path: &Path) -> Opt
     usage_usec
 }
 
-/// The directory that counts the CPU time of the cgroup at `path`: on a legacy host it may be in a tree of its own.
+/// Directory that counts the CPU time of the cgroup at `path`: in cgroup v1 it may be in another tree.
 fn accounted(layout: &Layout, path: &Path) -> Option<PathBuf> {
     let tree = |facet: Facet| layout.tree(facet).map(|index| &layout.trees[index]);
     let (weights, counters) = (tree(Facet::Cpu)?, tree(Facet::Cpuacct)?);
     let of_root = path.strip_prefix(&weights.root).ok().map(|below| counters.root.join(below));
-    // What is above the agent's root has the same name in both.
+    // Cgroups above the agent's root have the same name in both.
     let of_mount =
         || path.strip_prefix(&weights.mount).ok().map(|below| counters.mount.join(below));
     of_root.or_else(of_mount)
 }
 
-/// How often a quota has held the cgroup at `path` back, in the tree of the CPU weights; `None` where it is gone, or
-/// its counter cannot be read or understood.
+/// Number of periods in which a quota throttled the cgroup at `path`, in the cpu tree; `None` if it is gone, or
+/// its counter is unreadable or malformed.
 pub fn nr_throttled(kernel: &mut impl KernFs, path: &Path) -> Option<u64> {
     let dir = kernel.open_dir(path).ok()?;
     let text = kernel.read_once(dir, "cpu.stat").ok();
@@ -117,11 +115,8 @@ pub fn nr_throttled(kernel: &mut impl KernFs, path: &Path) -> Option<u64> {
     found?[0]
 }
 
-/// The memory counters of the cgroup in `dir` right now, from files opened for this; events are left out. Cache
-/// that the kernel does not list separately counts as zero.
-///
-/// # Errors
-/// A file cannot be read or understood.
+/// Memory counters of the cgroup in `dir` right now, from files opened for this, without events. Cache that the
+/// kernel does not list separately counts as zero.
 pub fn memory_sample(
     kernel: &mut impl KernFs,
     dir: DirId,
@@ -141,10 +136,7 @@ pub fn memory_sample(
     Ok(MemorySample { current_bytes, inactive_file_bytes, active_file_bytes, ..Default::default() })
 }
 
-/// The processes of the cgroup `generation` in `dir`; `None` where the controller is not enabled there.
-///
-/// # Errors
-/// A file cannot be read or understood.
+/// Process counters of the cgroup `generation` in `dir`; `None` if the controller is not enabled there.
 pub fn pids_sample(
     kernel: &mut impl KernFs,
     dir: DirId,
@@ -166,7 +158,6 @@ pub fn pids_sample(
     Ok(Some(PidsSample { generation, nr_current, nr_refused }))
 }
 
-/// The keys of file cache in `memory.stat`: inactive, and active.
 fn cache_keys(dialect: Dialect) -> [&'static str; 2] {
     match dialect {
         Dialect::Unified => ["inactive_file", "active_file"],
@@ -174,13 +165,13 @@ fn cache_keys(dialect: Dialect) -> [&'static str; 2] {
     }
 }
 
-/// The keys of `memory.stat` that a sample has: file cache, inactive and active; refaults, of anonymous memory and of files;
-/// anonymous and shared memory; reclaimable slab; and what reclaim took.
+/// Keys of `memory.stat` in a sample: inactive and active file cache; refaults of anonymous memory and of
+/// files; anonymous and shared memory; reclaimable slab; reclaimed pages.
 pub(super) fn memory_keys(dialect: Dialect) -> [&'static str; 8] {
     let [inactive, active] = cache_keys(dialect);
     let [refault_anon, refault_file, anon, shmem] = match dialect {
         Dialect::Unified => ["workingset_refault_anon", "workingset_refault_file", "anon", "shmem"],
-        // Without `total_` the legacy file leaves out what happens in nested cgroups.
+        // Without `total_` the v1 counters exclude nested cgroups.
         Dialect::Legacy => [
             "total_workingset_refault_anon",
             "total_workingset_refault_file",
@@ -188,7 +179,7 @@ pub(super) fn memory_keys(dialect: Dialect) -> [&'static str; 8] {
             "total_shmem",
         ],
     };
-    // The legacy file has no slab: its part of the charge counts as not reclaimable. Nor does it have what was taken.
+    // The v1 file has no slab, so that part of the charge counts as not reclaimable, and no reclaimed pages.
     [inactive, active, refault_anon, refault_file, anon, shmem, "slab_reclaimable", "pgsteal"]
 }
 

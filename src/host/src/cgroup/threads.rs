@@ -1,39 +1,35 @@
-//! The threads of a cgroup and of those inside it.
+//! Threads of a cgroup and of those inside it.
 //!
-//! **Problem.** The counters of a cgroup are those of everything inside it, but its list of threads has its own alone:
-//! that of a slice of systemd is empty, because its work is in the services and scopes in it. A tenant may have such a
-//! slice, and it may make ten thousand cgroups of its own.
+//! **Problem.** The counters of a cgroup cover everything inside it, but its thread list only its own threads.
+//! The list of a systemd slice is empty, because its work is in services and scopes. A tenant may have such a
+//! slice, and may make ten thousand cgroups.
 //!
-//! **Algorithm.** Depth first, of no more than [`VISITS`] cgroups inside, and until there are more threads than anybody
-//! asked for. Where that ends the search it is said, because some of the threads tell nothing of all. A directory is
-//! listed only where its links say that there are others in it, and no more than can be visited.
+//! **Algorithm.** A depth-first search of at most [`VISITS`] cgroups inside, until there are more threads than
+//! requested. The result tells if the search ended early, because a part of the threads tells nothing about
+//! all. A directory is listed only if its link count shows subdirectories, and not more than can be visited.
 //!
-//! **Properties** (`tests/agent/threads.rs`). The threads of all that is inside are found. A tenant with many cgroups costs
-//! no more than this.
+//! **Properties** (`tests/agent/threads.rs`): all threads inside are found; a tenant with many cgroups costs no
+//! more than [`VISITS`].
 
 use std::path::{Path, PathBuf};
 
 use crate::kernfs::{DirId, KernError, KernFs};
 use tenantd_core::kernel_text::proc_files::process_numbers;
 
-/// Cgroups inside one that are visited at most: a visit takes as long as the times of three threads.
+/// Most cgroups visited inside one: a visit takes as long as reading the times of three threads.
 const VISITS: usize = 16;
 
 /// Threads of a cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Threads {
-    /// Their numbers, in order.
+    /// Thread ids, in order.
     pub tids: Vec<u32>,
-    /// Whether these are all.
+    /// True if these are all.
     pub is_whole: bool,
 }
 
-/// The threads in the cgroup `dir`, whose files of the name `list` name them, and in those inside it: all of them where
-/// they are at most `nr_max`.
-///
-/// # Errors
-/// The cgroup is gone, or a file in it or inside it cannot be read. EOPNOTSUPP where some of them are threads of a
-/// process that is elsewhere.
+/// Finds the threads in the cgroup `dir` and below, from files named `list`; all of them if there are at most
+/// `nr_max`. Fails with EOPNOTSUPP if some threads belong to a process elsewhere.
 pub(super) fn find(
     kernel: &mut impl KernFs,
     dir: DirId,
@@ -48,27 +44,23 @@ pub(super) fn find(
         }
         let Some(path) = search.left.pop() else { break };
         match search.visit(&path) {
-            // It ended since it was listed, and its threads with it.
+            // The cgroup ended since it was listed, and its threads with it.
             Err(error) if error.is_gone() => {}
             visited => visited?,
         }
     }
     let Search { left, mut tids, is_whole, .. } = search;
     tids.sort_unstable();
-    // One that was moved meanwhile is in two lists.
+    // A thread that was moved meanwhile is in two lists.
     tids.dedup();
     Ok(Threads { tids, is_whole: is_whole && left.is_empty() })
 }
 
-/// A search under way.
 struct Search<'a, K> {
     kernel: &'a mut K,
-    /// The name of the lists of threads.
     list: &'a str,
-    /// Cgroups that are not visited yet.
     left: Vec<PathBuf>,
     tids: Vec<u32>,
-    /// Whether no cgroup was left out.
     is_whole: bool,
 }
 
@@ -80,7 +72,7 @@ impl<K: KernFs> Search<'_, K> {
         looked
     }
 
-    /// Takes the threads of the cgroup `dir`; those inside it are left to be visited.
+    /// Adds the threads of the cgroup `dir`, and queues the cgroups inside.
     fn look(&mut self, dir: DirId) -> Result<(), KernError> {
         self.tids.extend(process_numbers(self.kernel.read_once(dir, self.list)?));
         match self.kernel.nr_dirs(dir)? {

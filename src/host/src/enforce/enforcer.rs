@@ -1,7 +1,7 @@
-//! What may change the host, and the cgroups that it makes and gives controllers.
+//! Access to change the host, and the making of cgroups with their controllers.
 //!
-//! The values in the files of a cgroup are not known here, except the lists of the legacy cpuset tree, without which
-//! a cgroup takes no process.
+//! Values of cgroup files are not written here, except the lists of a v1 cpuset tree, without which a cgroup
+//! takes no process.
 
 use std::path::{Path, PathBuf};
 
@@ -13,37 +13,34 @@ use crate::journal::{Entry, Journal};
 use crate::kernfs::{DirId, KernError, KernFs};
 use tenantd_core::kernel_text::text_of_name;
 
-/// The child that the agent moves itself into where its own cgroup is the root: a unified cgroup with
-/// controllers for its children must not hold processes itself.
+/// Child that the agent moves itself into if its own cgroup is the root: a v2 cgroup with controllers for its
+/// children must not contain processes.
 pub const AGENT_CGROUP: &str = "tenantd.agent";
 
-/// The file that tells which controllers children have.
+/// File with the controllers of the children.
 pub const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
-/// The controllers that the agent enables for children, and so the only ones that it disables again; the last one
-/// where tenants are pinned.
+/// Controllers that the agent enables for children, and so the only ones that it disables again. The last one
+/// only if tenants are pinned.
 pub const CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "cpuset"];
 
-/// The kernel and the journal, which every change of the host needs.
+/// Kernel and journal, which every change of the host needs.
 #[derive(Debug)]
 pub struct Enforcer<'a, K> {
     /// The kernel.
     pub kernel: &'a mut K,
-    /// What it takes to undo everything.
+    /// Records needed to undo everything.
     pub journal: &'a mut Journal,
-    /// Where the trees are.
+    /// Mounts and roots of the trees.
     pub layout: &'a Layout,
-    /// Whether any tenant is pinned to CPUs; cpusets are left alone otherwise.
+    /// True if any tenant is pinned to CPUs; otherwise cpusets stay untouched.
     pub pins: bool,
-    /// Whether a value that another writer set since it was read is left alone.
+    /// True if a value that another writer set since it was read is left alone.
     pub leaves_drift: bool,
 }
 
 impl<K: KernFs> Enforcer<'_, K> {
-    /// Makes the cgroup at `path` unless it is there; says whether it was made.
-    ///
-    /// # Errors
-    /// The journal or the kernel refused.
+    /// Makes the cgroup at `path` if it is missing; returns true if it was made.
     pub fn make(&mut self, path: &Path) -> Result<bool, EnforceError> {
         match self.kernel.open_dir(path) {
             Ok(dir) => {
@@ -72,7 +69,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         }
         match self.kernel.make_dir(parent, name) {
             Ok(()) => {}
-            // Another program made it first, so it is not the agent's to remove.
+            // Another program made it first, so the agent must not remove it.
             Err(error) if error.errno == Errno::EEXIST => {
                 self.journal.record(Entry::NotMade { path: path.to_path_buf() })?;
                 return Ok(false);
@@ -82,15 +79,14 @@ impl<K: KernFs> Enforcer<'_, K> {
         match self.confirm(path) {
             Ok(()) => Ok(true),
             Err(error) => {
-                // It must not fill with processes while no record says that the agent made it. Where even
-                // this fails, the announcement still lets a restore remove it while it is empty.
+                // It must not get processes while no record shows that the agent made it. If even the removal
+                // fails, the announcement lets a restore remove it while it is empty.
                 let _ = self.kernel.remove_dir(parent, name);
                 Err(error)
             }
         }
     }
 
-    /// Records the inode number of the cgroup that was just made.
     fn confirm(&mut self, path: &Path) -> Result<(), EnforceError> {
         let dir = self.kernel.open_dir(path)?;
         let inode = self.kernel.inode(dir);
@@ -98,10 +94,8 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(self.journal.record(Entry::Made { path: path.to_path_buf(), inode: inode? })?)
     }
 
-    /// Makes the node at `below` in every tree that tenants live in, parents and controllers included.
-    ///
-    /// # Errors
-    /// As [`Enforcer::make`]; the first failure ends it.
+    /// Makes the node at `below` in every tree of tenants, with parents and controllers. The first failure ends
+    /// it.
     pub fn make_node(&mut self, below: &str) -> Result<(), EnforceError> {
         for tree in &self.layout.trees {
             if !self.uses(tree) {
@@ -113,8 +107,8 @@ impl<K: KernFs> Enforcer<'_, K> {
             }
             let path = tree.root.join(below);
             if self.make(&path)? && tree.facets.contains(&Facet::Cpuset) {
-                // Claimed processes join this tree at once; a cpuset tree of its own is joined later, and
-                // what was refused now is tried again then.
+                // Claimed processes join this tree at once. A separate cpuset tree is joined later, and a
+                // refusal is tried again then.
                 let filled = self.fill_legacy(tree, &path);
                 if tree.is_for_all() {
                     filled?;
@@ -124,10 +118,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(())
     }
 
-    /// Makes the root of `tree` and what is missing above it; returns what was, the deepest first.
-    ///
-    /// # Errors
-    /// As [`Enforcer::make`].
+    /// Makes the root of `tree` and its missing ancestors; returns the missing ones, deepest first.
     pub fn make_missing(&mut self, tree: &Tree) -> Result<Vec<PathBuf>, EnforceError> {
         match self.uses(tree) {
             true => self.make_all(&tree.mount, &tree.root),
@@ -135,11 +126,8 @@ impl<K: KernFs> Enforcer<'_, K> {
         }
     }
 
-    /// Makes the cgroup at `path` and what is missing above it below `mount`; returns what was missing, the
-    /// deepest first.
-    ///
-    /// # Errors
-    /// As [`Enforcer::make`].
+    /// Makes the cgroup at `path` and its missing ancestors below `mount`; returns the missing ones, deepest
+    /// first.
     pub fn make_all(&mut self, mount: &Path, path: &Path) -> Result<Vec<PathBuf>, EnforceError> {
         let mut missing: Vec<PathBuf> = Vec::new();
         for up in path.ancestors().take_while(|up| up.starts_with(mount)) {
@@ -156,11 +144,8 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(missing)
     }
 
-    /// Gives the root of `tree` controllers, where those above it are ours to ask for them: below the agent's
-    /// own cgroup all is delegated to it; elsewhere only what it made (`missing`) is.
-    ///
-    /// # Errors
-    /// As [`Enforcer::enable`].
+    /// Enables controllers for the root of `tree` in the ancestors that are the agent's: below the agent's own
+    /// cgroup all are delegated to it; elsewhere only those that it made (`missing`).
     pub fn enable_above(&mut self, tree: &Tree, missing: &[PathBuf]) -> Result<(), EnforceError> {
         if self.layout.dialect == Dialect::Legacy {
             return Ok(());
@@ -171,17 +156,15 @@ impl<K: KernFs> Enforcer<'_, K> {
         ours.collect::<Vec<_>>().into_iter().rev().try_for_each(|up| self.enable(up))
     }
 
-    /// Whether tenants live in `tree`: a cpuset tree of its own is joined only where a tenant is pinned.
+    /// True if tenants are in `tree`: a separate cpuset tree is joined only if a tenant is pinned.
     pub fn uses(&self, tree: &Tree) -> bool {
         self.pins || tree.is_for_all()
     }
 
-    /// Gives the cgroup at `path` of the legacy cpuset tree its parent's CPUs and memory nodes where it has
-    /// none, because no process can join it then; likewise what is above it below the root. What the agent made
-    /// above it gets all that its parent has, also after CPUs came back, which the kernel does not pass on.
-    ///
-    /// # Errors
-    /// The journal or the kernel refused.
+    /// Gives the cgroup at `path` of a v1 cpuset tree its parent's CPUs and memory nodes if it has none,
+    /// because no process can join it otherwise; likewise its ancestors below the root. Ancestors that the
+    /// agent made always get all that their parent has, because the kernel does not pass on CPUs that come
+    /// back.
     pub fn fill_legacy(&mut self, tree: &Tree, path: &Path) -> Result<(), EnforceError> {
         if self.layout.dialect != Dialect::Legacy {
             return Ok(());
@@ -204,7 +187,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(())
     }
 
-    /// Gives `child` the lists of `parent`: where it has none, or also where it has others and `follows`.
+    /// Copies the lists of `parent` to `child` if it has none, or, with `follows`, if they differ.
     fn give(&mut self, parent: DirId, child: DirId, follows: bool) -> Result<(), EnforceError> {
         for file in ["cpuset.cpus", "cpuset.mems"] {
             let list = |kernel: &mut K, dir| -> Result<String, KernError> {
@@ -220,11 +203,8 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(())
     }
 
-    /// Enables the cpu, memory and pids controllers, and cpuset where it is needed, for the children of `path`,
-    /// as far as they are available.
-    ///
-    /// # Errors
-    /// The journal or the kernel refused; [`EnforceError::RootInUse`] where processes are in the root cgroup.
+    /// Enables the available ones of cpu, memory, pids and (if needed) cpuset for the children of `path`. Fails
+    /// with [`EnforceError::RootInUse`] if processes are in the root cgroup.
     pub fn enable(&mut self, path: &Path) -> Result<(), EnforceError> {
         let dir = self.kernel.open_dir(path)?;
         let outcome = self.enable_in(dir, path);
@@ -255,11 +235,11 @@ impl<K: KernFs> Enforcer<'_, K> {
 
     /// Ensures that no process is in `dir` itself, unless it is the top of the hierarchy.
     ///
-    /// The kernel refuses domain controllers (memory) to the children of a cgroup with processes, but not
-    /// threaded ones (cpu, cpuset): those it enables, and then no process can join the children (kernel
-    /// document `cgroup-v2.rst`, "Threads"). So this is not left to its answer.
+    /// The kernel refuses domain controllers (memory) to the children of a cgroup with processes. It accepts
+    /// threaded ones (cpu, cpuset), but then no process can join the children (kernel document `cgroup-v2.rst`,
+    /// "Threads"). So the kernel's answer is not a sufficient check.
     fn vacate(&mut self, dir: DirId, path: &Path) -> Result<(), EnforceError> {
-        // Only the top has no type, and may hold processes beside children.
+        // Only the top has no type, and may contain processes beside children.
         if self.kernel.read_once(dir, "cgroup.type").is_err() {
             return Ok(());
         }
@@ -276,7 +256,6 @@ impl<K: KernFs> Enforcer<'_, K> {
         self.layout.trees.iter().any(|tree| tree.own == path)
     }
 
-    /// Moves the agent itself out of `root`, into a child of it.
     fn step_aside(&mut self, root: &Path) -> Result<(), EnforceError> {
         let child = root.join(AGENT_CGROUP);
         self.make(&child)?;
@@ -287,7 +266,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(moved?)
     }
 
-    /// Records what `file` in `dir` held before the agent, unless it is recorded already.
+    /// Records the value of `file` in `dir` before the agent, unless it is recorded already.
     pub(super) fn record_held(
         &mut self,
         dir: DirId,

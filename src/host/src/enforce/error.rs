@@ -1,4 +1,4 @@
-//! Why a change to the host was not made, and what the control loop is told of it.
+//! Reasons for failed changes of the host, and their form for the control loop.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -10,52 +10,52 @@ use crate::systemd::UnitError;
 use tenantd_control::plan::Value;
 use tenantd_control::state::Refusal;
 
-/// Why a change was not made.
+/// Reason for a failed change.
 #[derive(Debug, thiserror::Error)]
 pub enum EnforceError {
     /// The kernel refused.
     #[error(transparent)]
     Kernel(#[from] KernError),
-    /// The kernel refused because of what another file holds.
+    /// The kernel refused because of the contents of another file.
     #[error("{error}: {remedy}")]
     Invalid {
-        /// What the kernel said.
+        /// Error of the kernel.
         error: KernError,
-        /// Why, and what helps.
+        /// Cause and remedy.
         remedy: String,
     },
-    /// A file could not be read before or after.
+    /// A file was unreadable before or after.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// It could not be recorded, so it was not done.
+    /// The change could not be journaled, so it was not made.
     #[error("nothing was written, because it could not be recorded first: {}", with_causes(error))]
     Journal {
-        /// What the journal said.
+        /// Error of the journal.
         error: JournalError,
     },
-    /// It would do harm now.
+    /// The change would do harm now.
     #[error("{0}")]
     Deferred(String),
-    /// The kernel took the value and holds another.
+    /// The kernel took the value, and the file has another one.
     #[error("{path} holds `{found}` after `{written}` was written")]
     NotTaken {
         /// The file.
         path: String,
-        /// What was written.
+        /// The written value.
         written: String,
-        /// What it holds.
+        /// The value in the file.
         found: String,
     },
-    /// Something was written, and it is not known what the file holds now.
+    /// A value was written, and the present one is unknown.
     #[error(transparent)]
     Unverified(Box<EnforceError>),
-    /// Another writer has changed it since it was read last, and the policy leaves such values alone.
+    /// Another writer has changed it since the last reading, and the policy leaves such values alone.
     #[error("someone else wrote there since it was read: it holds {0}")]
     Overtaken(Value),
-    /// Systemd did not do it.
+    /// Systemd failed.
     #[error(transparent)]
     Unit(#[from] UnitError),
-    /// Systemd says that it did it, and the file holds another value.
+    /// Systemd reported success, and the file has another value.
     #[error(
         "systemd took {property}={written} for {unit}, and its {file} holds {found}: look with \
          `systemctl cat {unit}` for a drop-in that says otherwise, and whether the controller is enabled there"
@@ -65,14 +65,14 @@ pub enum EnforceError {
         unit: String,
         /// The property.
         property: &'static str,
-        /// What was asked for.
+        /// The ordered value.
         written: String,
         /// The file.
         file: &'static str,
-        /// What it holds.
+        /// The value in the file.
         found: String,
     },
-    /// The root holds processes of others.
+    /// Processes of others are in the root.
     #[error(
         "{} holds processes of others, so its children cannot be given controllers: \
          start tenantd in a cgroup of its own (Delegate=yes), or name an empty one with --root", .0.display()
@@ -86,7 +86,7 @@ impl From<JournalError> for EnforceError {
     }
 }
 
-/// An error with its causes, in one line; a cause that it tells already is not told again.
+/// An error with its causes, in one line; skips a cause that its error already contains.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -101,7 +101,7 @@ pub fn with_causes(error: &dyn Error) -> String {
 }
 
 impl EnforceError {
-    /// What the control loop is told of it. A file that is not there was found when the cgroup was opened.
+    /// Form for the control loop. A missing file was found when the cgroup was opened, so it has no message.
     pub fn refusal(&self) -> Refusal {
         Refusal {
             message: (!self.is_gone()).then(|| self.to_string()),
@@ -112,7 +112,7 @@ impl EnforceError {
         }
     }
 
-    /// Whether the cgroup was gone.
+    /// True if the cgroup was gone.
     pub fn is_gone(&self) -> bool {
         match self {
             EnforceError::Kernel(error) => error.is_gone(),

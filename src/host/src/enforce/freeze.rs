@@ -1,7 +1,7 @@
 //! Freezing all processes of a cgroup for a while, and thawing them.
 //!
-//! What it takes to thaw them is in the journal before they are frozen: a stop, the start after a kill and a restore
-//! thaw what is still frozen, as they give back any other value.
+//! The journal has the record to thaw them before they are frozen. A stop, the start after a kill and a restore
+//! thaw frozen cgroups, in the same way as they restore other values.
 
 use std::path::Path;
 
@@ -10,16 +10,14 @@ use super::error::EnforceError;
 use crate::journal::{Entry, JournalError};
 use crate::kernfs::{DirId, KernFs};
 
-/// The file, of the unified hierarchy: in a hybrid one it is in the tree that accounts pressure.
+/// A cgroup v2 file: on a hybrid host it is in the tree that accounts pressure.
 const FREEZE: &str = "cgroup.freeze";
 const THAWED: &str = "0";
 const FROZEN: &str = "1";
 
 impl<K: KernFs> Enforcer<'_, K> {
-    /// Freezes the processes of the cgroup `dir`. Returns whether it did: a cgroup that was frozen before is not thawed later.
-    ///
-    /// # Errors
-    /// The journal or the kernel refused, or the kernel has no such file.
+    /// Freezes the processes of the cgroup `dir`. Returns false if it was frozen before; it is then not thawed
+    /// later. Fails if the kernel has no such file.
     pub fn freeze(&mut self, dir: DirId) -> Result<bool, EnforceError> {
         if self.kernel.read_once(dir, FREEZE)?.trim_ascii() != THAWED.as_bytes() {
             return Ok(false);
@@ -29,10 +27,8 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(true)
     }
 
-    /// Thaws the processes of the cgroup `dir`, which were frozen here.
-    ///
-    /// # Errors
-    /// The kernel refused; the record stays then. Or the disk refused to drop the record: thawing again does no harm.
+    /// Thaws the processes of the cgroup `dir` that the agent froze. On an error the record stays: thawing
+    /// again is harmless.
     pub fn thaw(&mut self, dir: DirId) -> Result<(), EnforceError> {
         let path = self.kernel.dir_path(dir);
         self.kernel.write(dir, FREEZE, THAWED)?;
@@ -40,9 +36,6 @@ impl<K: KernFs> Enforcer<'_, K> {
     }
 
     /// Drops the record of a frozen cgroup at `path`, which is thawed or gone.
-    ///
-    /// # Errors
-    /// The disk refused.
     pub fn forget_frozen(&mut self, path: &Path) -> Result<(), JournalError> {
         self.journal.retain(|entry| match entry {
             Entry::Held { path: held, file, .. } => held != path || **file != *FREEZE,

@@ -1,13 +1,13 @@
-//! Everything that changes the host: made, enabled, moved, written. The journal comes first, always.
+//! All changes of the host: making, enabling, moving, writing. The journal always comes first.
 //!
-//! Each function here records what it is about to do, does it, and checks that it was done. A record that
-//! fails stops the act, so that nothing is ever changed that could not be put back.
+//! Each function records its change, makes it, and checks the result. A failed record stops the change, so that
+//! every change can be undone.
 //!
-//! | file | what it does |
+//! | file | contents |
 //! |---|---|
-//! | `error` | why a change was not made |
-//! | `enforcer` | what may change the host; making cgroups and enabling their controllers |
-//! | `remedy` | what helps where another file of the cgroup makes a value invalid |
+//! | `error` | reasons for failed changes |
+//! | `enforcer` | access to change the host; making cgroups and enabling their controllers |
+//! | `remedy` | remedies if another file of the cgroup makes a value invalid |
 //! | `write` | writing values, with the checks before and after |
 //! | `freeze` | freezing the processes of a cgroup, and thawing them |
 //! | `moves` | moving processes, and forgetting those that have ended |

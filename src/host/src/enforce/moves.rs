@@ -1,4 +1,4 @@
-//! Moving processes: into the cgroups of tenants, and out of the journal once they have ended.
+//! Moving processes into the cgroups of tenants, and dropping them from the journal once they have ended.
 
 use std::path::PathBuf;
 
@@ -12,12 +12,9 @@ use crate::kernfs::{DirId, KernFs};
 use crate::process::Claim;
 
 impl<K: KernFs> Enforcer<'_, K> {
-    /// Moves a claimed process into the tenant's cgroup, in every tree that it has. One that is in it in some of the
-    /// trees, and was not claimed, is a child of one that was: it is moved in the others, unless it is in the cgroup
-    /// of another tenant.
-    ///
-    /// # Errors
-    /// The journal or the kernel refused. A process that ended meanwhile is no error.
+    /// Moves a claimed process into the tenant's cgroup, in every tree of it. A process that is in only some of
+    /// the trees, and was not claimed, is a child of a claimed one: it is moved in the others, unless it is in
+    /// the cgroup of another tenant. A process that ended meanwhile is no error.
     pub fn claim(&mut self, claim: &Claim, cgroup: &Cgroup) -> Result<(), EnforceError> {
         let layout = self.layout;
         let mut homes: Vec<(usize, DirId)> = cgroup.homes(layout).collect();
@@ -43,7 +40,7 @@ impl<K: KernFs> Enforcer<'_, K> {
             from: homes.iter().map(|(tree, _)| claim.from[*tree].clone()).collect(),
             to: homes.iter().map(|(_, dir)| self.kernel.dir_path(*dir)).collect(),
         };
-        // One that was claimed before, and is outside again, was put there since: it goes back there.
+        // The process was claimed before and put outside since: that is its new origin.
         if !homes.iter().any(|(tree, _)| is_inside(tree)) {
             self.journal.supersede(&entry)?;
         }
@@ -51,10 +48,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         homes.into_iter().try_for_each(|(_, dir)| self.move_into(dir, claim.pid))
     }
 
-    /// Moves a process from one directory into another of the same tree: one that its tenant joined later.
-    ///
-    /// # Errors
-    /// As [`Enforcer::claim`].
+    /// Moves a process to another directory of the same tree, which its tenant joined later.
     pub fn join(
         &mut self,
         pid: u32,
@@ -67,7 +61,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         self.move_into(dir, pid)
     }
 
-    /// A process that ended meanwhile needs no moving.
+    /// Moves a process; ignores one that ended meanwhile.
     pub fn move_into(&mut self, dir: DirId, pid: u32) -> Result<(), EnforceError> {
         match self.kernel.move_process(dir, pid) {
             Err(error) if error.errno == Errno::ESRCH => Ok(()),
@@ -76,13 +70,10 @@ impl<K: KernFs> Enforcer<'_, K> {
     }
 
     /// Drops records of processes that have ended, so that the journal does not grow with every login. `alive`
-    /// are the numbers of all processes, in ascending order, listed after the last of them was recorded.
+    /// are the pids of all processes, in ascending order, listed after the last record was made.
     ///
-    /// No process is looked at: a record whose number another process has now stays, and is void when it is
-    /// restored.
-    ///
-    /// # Errors
-    /// The journal could not be rewritten; it is then as it was.
+    /// A record whose pid was reused stays, and is void when it is restored. On an error the journal is
+    /// unchanged.
     pub fn forget_ended(&mut self, alive: &[u32]) -> Result<(), EnforceError> {
         let is_alive = |entry: &Entry| match entry {
             Entry::Moved { pid, .. } => alive.binary_search(pid).is_ok(),

@@ -1,5 +1,5 @@
-//! What helps where the kernel takes a value for invalid (EINVAL) because of what another file of the cgroup holds: its
-//! answer does not name that file.
+//! Remedies if the kernel refuses a value (EINVAL) because of another file of the cgroup, which its answer does
+//! not name.
 
 use nix::errno::Errno;
 
@@ -8,13 +8,13 @@ use crate::kernfs::{DirId, KernError, KernFs};
 use tenantd_control::plan::Knob;
 use tenantd_core::units::Bytes;
 
-/// Of a cgroup that runs only where a CPU would idle (`sched_group_set_shares` in `kernel/sched/fair.c`).
+/// Marks a cgroup that runs only on otherwise idle CPUs (`sched_group_set_shares` in `kernel/sched/fair.c`).
 const IDLE: &str = "cpu.idle";
-/// The legacy limit of memory and swap together (`mem_cgroup_resize_max` in `mm/memcontrol-v1.c`).
+/// The v1 limit of memory and swap together (`mem_cgroup_resize_max` in `mm/memcontrol-v1.c`).
 const BOTH: &str = "memory.memsw.limit_in_bytes";
 
-/// Why `file` of the cgroup in `dir` does not take `text`, which the kernel answered with `error`, and what helps; `None`
-/// where that is not known.
+/// Cause and remedy of `error`, with which the kernel refused `text` for `file` of the cgroup in `dir`; `None`
+/// if unknown.
 pub fn remedy(
     kernel: &mut impl KernFs,
     dir: DirId,

@@ -1,4 +1,4 @@
-//! Writing values: the checks before, the write, and whether the kernel took it.
+//! Writing values, with checks before and after.
 
 use nix::errno::Errno;
 
@@ -15,10 +15,8 @@ use tenantd_core::units::{Bytes, Limit};
 use tenantd_dop::CpuSet;
 
 impl<K: KernFs> Enforcer<'_, K> {
-    /// Writes one action's value, checks that the file holds it, and returns what it holds.
-    ///
-    /// # Errors
-    /// See [`EnforceError`]; the file then holds what it held, or what the message says.
+    /// Writes one action's value, checks the file, and returns the resulting value. On an error the file has
+    /// its old value, or the one in the message.
     pub fn apply(&mut self, action: &Action, cgroup: &Cgroup) -> Result<Value, EnforceError> {
         let dir = cgroup.knob_dir(self.layout, action.knob)?;
         if let Some(from) = action.from.as_ref().filter(|_| self.leaves_drift) {
@@ -42,7 +40,8 @@ impl<K: KernFs> Enforcer<'_, K> {
         })
     }
 
-    /// Writes what differs, and reads it back; `is_written` says after an error whether something was written.
+    /// Writes different values, and reads them back. After an error `is_written` is true if a value was
+    /// written.
     fn write_and_verify(
         &mut self,
         action: &Action,
@@ -91,8 +90,8 @@ impl<K: KernFs> Enforcer<'_, K> {
         })
     }
 
-    /// Writes a bound of memory. A lower one lets the kernel reclaim before the write returns, which may take long: that
-    /// is waited for elsewhere, and the file is read again in a later tick.
+    /// Writes a memory bound. A lower one lets the kernel reclaim before the write returns, which may take
+    /// long: another thread waits for it, and a later tick reads the file again.
     fn bound(&mut self, action: &Action, dir: DirId) -> Result<Value, EnforceError> {
         for spelling in self.layout.dialect.spell(action.knob, &action.to) {
             if !self.record_other(dir, &spelling)? {
@@ -115,7 +114,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(action.to.clone())
     }
 
-    /// Records what a file holds where that is something else than it shall hold; returns whether it is.
+    /// Records the present value of a file if it differs from the wanted one; returns true if it does.
     fn record_other(&mut self, dir: DirId, wanted: &Spelling) -> Result<bool, EnforceError> {
         let held = self.kernel.read_once(dir, wanted.file)?.trim_ascii_end().to_vec();
         let is_other = held != wanted.text.as_bytes();
@@ -125,11 +124,9 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(is_other)
     }
 
-    /// Records what the files of `actions` hold, in one write to disk, as far as it is certain that they will be
-    /// written: a memory limit may be put off, and a value that another program set meanwhile may be left alone.
-    ///
-    /// # Errors
-    /// The journal or the kernel refused; then nothing is recorded.
+    /// Records the present values of the files of `actions`, in one write to disk, except those that may not be
+    /// written: a memory limit may be postponed, and a value that another program set meanwhile may be left
+    /// alone. On an error nothing is recorded.
     pub fn record<'a>(
         &mut self,
         actions: impl Iterator<Item = (&'a Action, &'a Cgroup)>,
@@ -156,8 +153,8 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(self.journal.record_all(entries)?)
     }
 
-    /// Writes a lower protection of memory into a file of systemd's, which is asked for the same value. The unit's
-    /// own value is in the journal.
+    /// Writes lower memory protection to a file of systemd's, which gets an order for the same value. The
+    /// journal has the unit's own value.
     pub fn write_relief(&mut self, action: &Action, cgroup: &Cgroup) -> Result<(), EnforceError> {
         let dir = cgroup.knob_dir(self.layout, action.knob)?;
         for spelling in self.layout.dialect.spell(action.knob, &action.to) {
@@ -166,9 +163,9 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(())
     }
 
-    /// Lifts a legacy quota for the moment in which its period changes: the old one with the new period, or the new
-    /// one with the old, may be more than a parent or less than a child allows, which the kernel refuses. Returns
-    /// whether there was one.
+    /// Lifts a v1 quota while its period changes. Otherwise the old quota with the new period, or the reverse,
+    /// may be more than a parent or less than a child allows, which the kernel refuses. Returns true if there
+    /// was one.
     fn lift_quota(&mut self, dir: DirId, file: &'static str) -> Result<bool, EnforceError> {
         let held = self.kernel.read_once(dir, file)?.trim_ascii_end().to_vec();
         let is_limited = held != LEGACY_NO_QUOTA.as_bytes();
@@ -179,7 +176,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(is_limited)
     }
 
-    /// A set of CPUs that the kernel took may still be cut down to what the cgroups above allow.
+    /// Checks that ancestors do not restrict a set of CPUs that the kernel took.
     pub fn check_effective(
         &mut self,
         action: &Action,
@@ -200,9 +197,9 @@ impl<K: KernFs> Enforcer<'_, K> {
         }
     }
 
-    /// A limit below what cannot be reclaimed does not shrink a tenant, it kills it (on v1 it is refused).
+    /// Fails if a limit is below the memory that cannot be reclaimed: it would kill the tenant (v1 refuses it).
     ///
-    /// Looked at anew for each write: a sample may be an interval old, and groups are not sampled at all.
+    /// Read again for each write: a sample may be an interval old, and groups are not sampled.
     pub fn check_limit_is_safe(
         &mut self,
         dir: DirId,
@@ -221,7 +218,7 @@ impl<K: KernFs> Enforcer<'_, K> {
     }
 }
 
-/// The set of CPUs that `file` in `dir` lists; `None` where it lists none that can be understood.
+/// Set of CPUs that `file` in `dir` lists; `None` if malformed.
 pub fn cpus_of(
     kernel: &mut impl KernFs,
     dir: DirId,
@@ -231,11 +228,11 @@ pub fn cpus_of(
     Ok(std::str::from_utf8(text).ok().and_then(|text| text.trim_end().parse().ok()))
 }
 
-/// Whether a file that was told `written` and holds `found` took it: weights and pages are rounded.
+/// True if `found` is the result of writing `written`: weights and pages are rounded.
 pub fn taken(found: &Value, written: &Value) -> bool {
     match (found, written) {
         (Value::Weight(found), Value::Weight(written)) => {
-            // A whole unit of cpu.weight, or of cpu.shares, whichever is coarser at this size.
+            // One unit of cpu.weight or cpu.shares, the coarser of the two at this size.
             (found - written.clamp(1.0, 10_000.0)).abs() <= 1.0
         }
         (

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::systemd::{Property, Setting};
 use tenantd_core::kernel_text::{path_text, path_texts};
 
-/// One change of the host, with what is needed to undo it.
+/// One change of the host, with the data to undo it.
 ///
 /// There are thousands of the small kinds and a few of the large ones, which are boxed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub enum Entry {
         #[serde(with = "path_text")]
         path: PathBuf,
     },
-    /// It was made.
+    /// The cgroup was made.
     Made {
         /// Its directory.
         #[serde(with = "path_text")]
@@ -28,7 +28,7 @@ pub enum Entry {
         /// Its inode number: a later cgroup of this name must not be removed.
         inode: u64,
     },
-    /// It was not made after all: another program was faster, and owns it.
+    /// The cgroup was not made: another program was faster, and owns it.
     NotMade {
         /// Its directory.
         #[serde(with = "path_text")]
@@ -43,21 +43,20 @@ pub enum Entry {
         inode: u64,
         /// The file's name.
         file: Box<str>,
-        /// What it held, without the newline.
+        /// Its old value, without the newline.
         value: Box<str>,
     },
     /// A process is about to be moved.
     Moved {
-        /// Process number.
+        /// Pid.
         pid: u32,
-        /// When it started, in clock ticks since boot: distinguishes it from a later process of the same
-        /// number.
+        /// Start time, in clock ticks since boot: distinguishes it from a later process with this pid.
         start_ticks: u64,
-        /// The cgroup directories it was in, one for each tree it is moved in.
+        /// Its old cgroup directories, one for each tree it is moved in.
         #[serde(with = "path_texts")]
         from: Vec<PathBuf>,
-        /// The tenant's cgroup directories, in the same order: children that are started there are moved back
-        /// like their parent.
+        /// The tenant's cgroup directories, in the same order: children started there are moved back like their
+        /// parent.
         #[serde(with = "path_texts")]
         to: Vec<PathBuf>,
     },
@@ -78,52 +77,52 @@ pub enum Entry {
         /// The file's name.
         file: Box<str>,
     },
-    /// The same of a property of a unit.
+    /// Another program set a property of a unit since; the old value is void.
     UnitTheirs {
         /// The unit.
         unit: String,
         /// The property.
         property: Property,
-        /// The value that the agent set last: a drop-in with this value is still the agent's.
+        /// The agent's last value: a drop-in with this value is still the agent's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ours: Option<Box<Setting>>,
     },
-    /// The agent stopped, and the policy told it to leave everything in force (`control.on_exit: keep`). True
-    /// only as long as nothing follows.
+    /// The agent stopped, and the policy made it leave everything in force (`control.on_exit: keep`). Valid
+    /// only as the last entry.
     Kept,
 }
 
 /// A property of one life of a unit: the names of both, as in [`UnitHeld`].
 pub type UnitProperty = (String, String, Property);
 
-/// A property of a unit, as it was.
+/// The old value of a property of a unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitHeld {
     /// The unit.
     pub unit: String,
-    /// The life of a unit that is removed when it is stopped, with its run-time settings: a later unit of the
-    /// same name never had this value. Empty for a unit that has a file.
+    /// Life of a transient unit, which is removed with its run-time settings when it is stopped: a later unit
+    /// of the same name never had this value. Empty for a unit with a file.
     pub life: String,
-    /// What it held.
+    /// The old value.
     pub held: Setting,
-    /// The text of its drop-in, where it had been set at run time.
+    /// Text of its drop-in, if it was set at run time.
     pub drop_in: Option<String>,
 }
 
-/// The identity of a cgroup, file, process, slice or property.
+/// Identity of a cgroup, file, process, slice or property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Key<'a> {
     Made(&'a Path),
     File(&'a Path, u64, &'a str),
-    /// ... and where to: a process may be moved in one tree after the other.
+    /// With its destinations: a process may be moved in one tree after the other.
     Process(u32, u64, &'a [PathBuf]),
     Slice(&'a str),
-    /// ... of this life of the unit.
+    /// With the life of the unit.
     Property(&'a str, &'a str, Property),
 }
 
 impl Entry {
-    /// Updates `announced`, the cgroups whose last record says that they are about to be made.
+    /// Updates `announced`, the cgroups whose last record is [`Entry::Making`].
     pub(super) fn announce(&self, announced: &mut HashSet<PathBuf>) {
         match self {
             Entry::Making { path } => drop(announced.insert(path.clone())),
@@ -132,7 +131,6 @@ impl Entry {
         }
     }
 
-    /// The key by which an entry is found.
     pub(super) fn index_key(&self) -> Option<Key<'_>> {
         match self {
             Entry::Made { path, .. } => Some(Key::Made(path)),
@@ -140,7 +138,7 @@ impl Entry {
         }
     }
 
-    /// The key of an entry of which only the first record is valid.
+    /// Key of an entry of which only the first record is valid.
     pub(super) fn key(&self) -> Option<Key<'_>> {
         match self {
             Entry::Held { path, inode, file, .. } => Some(Key::File(path, *inode, file)),

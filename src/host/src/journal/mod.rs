@@ -1,23 +1,20 @@
-//! The values from before the agent, on disk before anything is written.
+//! The values from before the agent, on disk before any write.
 //!
-//! **Problem.** The agent promises to leave no trace, also after `kill -9`, a full disk or a crash between
-//! two writes. Memory does not survive that; so the old value goes to a file first, and only then the new
-//! one to the kernel.
+//! **Problem.** The agent promises to leave no trace, even after `kill -9`, a full disk or a crash between two
+//! writes. So the old value goes to a file first, and only then the new one to the kernel.
 //!
-//! **Shape.** One JSON object per line, appended and synced: a header with the boot, then every change, in
-//! order. To restore is to read it backwards (`tenantd::recovery::restore`). A line that was cut off by a
-//! crash is the record of a write that did not happen yet, so it is dropped; kernel values do not survive a
-//! reboot, so the journal of another boot is dropped as a whole. A journal that is not empty is read and
-//! appended to at a start, not written anew, so that a disk that filled up meanwhile does not prevent a
+//! **Format.** One JSON object per line, appended and synced: a header with the boot, then every change in
+//! order. A restore reads it backwards (`recovery::restore` of the agent). A line that a crash cut off is the
+//! record of a write that did not happen, so it is dropped, and so is the whole journal of another boot. A
+//! journal with entries is appended to at a start, not rewritten, so that a full disk does not prevent a
 //! restore.
 //!
 //! **Compaction.** A path has one cgroup at a time, so a record of a later cgroup proves that the earlier one
-//! is gone. When enough has been recorded, such records are dropped and the file is replaced as a whole.
+//! is gone. After enough growth such records are dropped and the file is replaced as a whole.
 //!
-//! **Properties.** Each file and each process is recorded once, with its first value, however many agents
-//! come and go until it is restored (`a_value_is_recorded_once`). A record that cannot be written leaves the
-//! journal as it was, a full disk prevents no restore, and a damaged line costs that line alone
-//! (`tests/journal.rs`). Two agents never share a state directory
+//! **Properties.** Each file and each process is recorded once, with its first value, even over several agents
+//! (`a_value_is_recorded_once`). A failed record leaves the journal unchanged, a full disk prevents no restore,
+//! and a damaged line loses only itself (`tests/journal.rs`). Two agents never share a state directory
 //! (`two_agents_never_share_a_state_directory`).
 
 mod entry;
@@ -38,60 +35,55 @@ use super::systemd::{Property, Setting};
 pub struct Journal {
     store: Option<Store>,
     entries: Vec<Entry>,
-    /// The index of the first entry with each key, by the hash of the key. The keys themselves would take half of the
-    /// memory of a journal.
+    /// Index of the first entry with each key, by the hash of the key. The keys would take half of the memory
+    /// of a journal.
     recorded: HashMap<u32, u32>,
     hasher: RandomState,
-    /// Cgroups that are about to be made: one, or those that could not be.
     announced: HashSet<PathBuf>,
-    /// The number of entries at which void ones are dropped.
     compact_at: usize,
     nr_moved: usize,
 }
 
-/// A journal is not compacted before it has grown by this many entries.
+/// Entries of growth before the journal is compacted.
 const COMPACT_MIN: usize = 1024;
 
 /// A place in a journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark(usize);
 
-/// What an earlier agent left: its entries, and a warning for each line that could not be read.
+/// Leftovers of an earlier agent: its entries, and a warning for each unreadable line.
 #[derive(Debug, Default)]
 pub struct Leftover {
-    /// Everything that is still to be restored, oldest first.
+    /// Entries still to be restored, oldest first.
     pub entries: Vec<Entry>,
     /// Messages about lines that were dropped.
     pub warnings: Vec<String>,
 }
 
 impl Leftover {
-    /// Whether the agent left it on purpose.
+    /// True if the agent left it on purpose.
     pub fn is_kept(&self) -> bool {
         self.entries.last() == Some(&Entry::Kept)
     }
 }
 
 impl Journal {
-    /// A journal that is kept in memory only, for the simulated kernel.
+    /// Makes a journal in memory, for the simulated kernel.
     pub fn in_memory() -> Journal {
         Journal::of(None, Vec::new())
     }
 
-    /// Locks the state directory (created if missing) and reads what an earlier agent left there.
+    /// Locks the state directory (created if missing) and reads the leftovers of an earlier agent.
     ///
-    /// The leftover entries stay in the journal until [`Journal::clear`], so that a crash while they are
-    /// restored loses nothing.
-    ///
-    /// # Errors
-    /// The directory is locked, cannot be made or read, or holds something else.
+    /// They stay in the journal until [`Journal::clear`], so that a crash during their restoration loses
+    /// nothing. Fails if the directory is locked, or contains something else.
     pub fn open(state_dir: &Path, boot_id: &str) -> Result<(Journal, Leftover), JournalError> {
         let (store, found) = Store::open(state_dir, boot_id)?;
         let journal = Journal::of(Some(store), found.entries.clone());
         Ok((journal, Leftover { entries: found.entries, warnings: found.warnings }))
     }
 
-    /// The values in `entries` are also those from before the next agent.
+    /// Old entries count for the next agent too: their values are from before both.
     fn of(store: Option<Store>, entries: Vec<Entry>) -> Journal {
         let (recorded, hasher) = (HashMap::new(), RandomState::new());
         let (announced, compact_at) = (HashSet::new(), entries.len() + COMPACT_MIN);
@@ -102,7 +94,6 @@ impl Journal {
         journal
     }
 
-    /// Indexes all entries anew.
     fn index(&mut self) {
         self.recorded.clear();
         self.announced.clear();
@@ -121,7 +112,7 @@ impl Journal {
         self.nr_moved += usize::from(matches!(entry, Entry::Moved { .. }));
     }
 
-    /// Half of a hash is enough: keys that share one are searched for.
+    /// Half of a hash is enough: entries with equal hashes are searched.
     fn hash(&self, key: Key<'_>) -> u32 {
         self.hasher.hash_one(key) as u32
     }
@@ -130,7 +121,6 @@ impl Journal {
         self.find(key).is_some()
     }
 
-    /// The first entry with this key.
     fn find(&self, key: Key<'_>) -> Option<&Entry> {
         let first = &self.entries[*self.recorded.get(&self.hash(key))? as usize];
         let is_it = |entry: &&Entry| entry.index_key() == Some(key);
@@ -138,32 +128,32 @@ impl Journal {
         Some(first).filter(is_it).or_else(|| self.entries.iter().find(is_it))
     }
 
-    /// Whether it outlives this process.
+    /// True if the journal outlives this process.
     pub fn is_on_disk(&self) -> bool {
         self.store.is_some()
     }
 
-    /// Everything recorded so far, oldest first.
+    /// All entries, oldest first.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// How many moved processes are recorded.
+    /// Number of recorded moves of processes.
     pub fn nr_moved(&self) -> usize {
         self.nr_moved
     }
 
-    /// Whether the agent made the cgroup at `path`.
+    /// True if the agent made the cgroup at `path`.
     pub fn made(&self, path: &Path) -> bool {
         self.has(Key::Made(path))
     }
 
-    /// Whether the value of this file was recorded before.
+    /// True if a value of this file is recorded.
     pub fn knows(&self, path: &Path, inode: u64, file: &str) -> bool {
         self.has(Key::File(path, inode, file))
     }
 
-    /// What this file held before it was first written.
+    /// Value of this file before it was first written.
     pub fn held_file(&self, path: &Path, inode: u64, file: &str) -> Option<&str> {
         match self.find(Key::File(path, inode, file))? {
             Entry::Held { value, .. } => Some(value),
@@ -171,12 +161,12 @@ impl Journal {
         }
     }
 
-    /// Whether the value of this property was recorded before, for this life of the unit.
+    /// True if a value of this property is recorded for this life of the unit.
     pub fn knows_property(&self, unit: &str, life: &str, property: Property) -> bool {
         self.has(Key::Property(unit, life, property))
     }
 
-    /// What this property held before it was first set, for this life of the unit.
+    /// Value of this property before it was first set in this life of the unit.
     pub fn held_property(&self, unit: &str, life: &str, property: Property) -> Option<&Setting> {
         self.entries.iter().find_map(|entry| match entry {
             Entry::UnitHeld(was)
@@ -188,11 +178,8 @@ impl Journal {
         })
     }
 
-    /// Drops the records of properties that systemd refused to set: they hold what they held, and are others' to change
-    /// until they are set.
-    ///
-    /// # Errors
-    /// The disk refused; nothing is forgotten then.
+    /// Drops the records of properties that systemd refused to set. They have their old values, and others may
+    /// change them until they are set. On an error nothing is forgotten.
     pub fn forget_unset(&mut self, unset: &HashSet<UnitProperty>) -> Result<(), JournalError> {
         let is_unset = |was: &UnitHeld| {
             unset.contains(&(was.unit.clone(), was.life.clone(), was.held.property))
@@ -203,23 +190,18 @@ impl Journal {
         }
     }
 
-    /// Whether the last record of the cgroup at `path` says that it is about to be made.
+    /// True if the last record of the cgroup at `path` is [`Entry::Making`].
     pub fn announces(&self, path: &Path) -> bool {
         self.announced.contains(path)
     }
 
-    /// Records `entry`; when this returns, it is on disk.
-    ///
-    /// # Errors
-    /// The disk refused. The journal is then as it was before, and the caller must not do what it asked for.
+    /// Records `entry`, which is on disk when this returns. On an error the journal is unchanged, and the
+    /// caller must not make the change.
     pub fn record(&mut self, entry: Entry) -> Result<(), JournalError> {
         self.record_all(vec![entry])
     }
 
-    /// Records a few `entries`, in one write.
-    ///
-    /// # Errors
-    /// As [`Journal::record`]; then none of them is recorded.
+    /// Records a few `entries`, in one write. On an error none of them is recorded.
     pub fn record_all(&mut self, mut entries: Vec<Entry>) -> Result<(), JournalError> {
         entries.retain(|entry| !entry.key().is_some_and(|key| self.has(key)));
         let mut new: Vec<Entry> = Vec::with_capacity(entries.len());
@@ -237,9 +219,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes in an entry that is on disk.
     fn take_in(&mut self, entry: Entry) {
-        // The record that it was made replaces its announcement; on disk both stay until the next rewrite.
+        // The `Made` record replaces its announcement; on disk both stay until the next rewrite.
         if let (Entry::Made { path, .. }, Some(Entry::Making { path: announced })) =
             (&entry, self.entries.last())
             && path == announced
@@ -247,17 +228,15 @@ impl Journal {
             self.entries.pop();
         }
         if self.entries.len() == self.entries.capacity() {
-            // It exists as long as the agent: grow by an eighth, not to twice the size.
+            // The list lives as long as the agent: grow by an eighth instead of doubling.
             self.entries.reserve_exact(self.entries.len() / 8 + 64);
         }
         self.entries.push(entry);
         self.index_entry(self.entries.len() - 1);
     }
 
-    /// Drops the record with the key of `entry`, if it says something else: it is no longer true.
-    ///
-    /// # Errors
-    /// The disk refused; nothing is forgotten then.
+    /// Drops the record with the key of `entry` if it differs, because it is no longer true. On an error
+    /// nothing is forgotten.
     pub fn supersede(&mut self, entry: &Entry) -> Result<(), JournalError> {
         let is_known = entry.key().is_some_and(|key| self.has(key));
         match is_known && !self.entries.contains(entry) {
@@ -266,10 +245,8 @@ impl Journal {
         }
     }
 
-    /// Drops entries for which `keep` returns false, and rewrites the file without them.
-    ///
-    /// # Errors
-    /// The disk refused; nothing is forgotten then.
+    /// Drops entries for which `keep` returns false, and rewrites the file without them. On an error nothing is
+    /// forgotten.
     pub fn retain(&mut self, keep: impl Fn(&Entry) -> bool) -> Result<(), JournalError> {
         let all = self.entries.clone();
         self.entries.retain(keep);
@@ -278,12 +255,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Drops entries of cgroups and units that are gone for good, if enough has been recorded since the last
-    /// time: a path has one cgroup at a time, so that a record of a later one proves that the earlier one is
-    /// gone.
-    ///
-    /// # Errors
-    /// The disk refused; nothing is dropped then.
+    /// Drops entries of cgroups and units that are permanently gone, after enough growth since the last time: a
+    /// path has one cgroup at a time, so a record of a later one proves that the earlier one is gone. On an
+    /// error nothing is dropped.
     pub fn compact(&mut self) -> Result<(), JournalError> {
         if self.entries.len() < self.compact_at {
             return Ok(());
@@ -334,22 +308,20 @@ impl Journal {
 
     /// The present end, for [`Journal::since`] and [`Journal::forget_since`].
     pub fn mark(&self) -> Mark {
-        // An announcement is replaced by its result, and so belongs to it.
+        // An announcement is replaced by its result, so it belongs after the mark.
         Mark(
             self.entries.len()
                 - usize::from(matches!(self.entries.last(), Some(Entry::Making { .. }))),
         )
     }
 
-    /// What was recorded since `mark`, oldest first.
+    /// Entries recorded since `mark`, oldest first.
     pub fn since(&self, mark: Mark) -> &[Entry] {
         self.entries.get(mark.0..).unwrap_or_default()
     }
 
-    /// Drops what was recorded since `mark`: all of it was restored.
-    ///
-    /// # Errors
-    /// The disk refused; nothing is forgotten then.
+    /// Drops the entries recorded since `mark`, after all of them were restored. On an error nothing is
+    /// forgotten.
     pub fn forget_since(&mut self, mark: Mark) -> Result<(), JournalError> {
         let since = self.since(mark).to_vec();
         self.entries.truncate(mark.0);
@@ -358,18 +330,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Drops everything: all of it was restored.
-    ///
-    /// # Errors
-    /// The disk refused; nothing is forgotten then.
+    /// Drops all entries, after all of them were restored. On an error nothing is forgotten.
     pub fn clear(&mut self) -> Result<(), JournalError> {
         self.retain(|_| false)
     }
 
-    /// Clears the journal and removes its file: nothing is left behind.
-    ///
-    /// # Errors
-    /// The file cannot be removed.
+    /// Removes the journal with its file.
     pub fn remove(self) -> Result<(), JournalError> {
         self.store.map_or(Ok(()), Store::remove)
     }
@@ -438,7 +404,6 @@ mod tests {
         assert!(matches!(error, JournalError::Foreign(_)), "{error}");
     }
 
-    /// A cgroup that is made, and written, and made anew.
     fn recreate(journal: &mut Journal, inodes: std::ops::Range<u64>) {
         for inode in inodes {
             let path = || PathBuf::from("/root/web");

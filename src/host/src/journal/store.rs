@@ -12,20 +12,20 @@ use serde::{Deserialize, Serialize};
 use super::entry::Entry;
 use crate::private;
 
-/// Why the journal cannot be used.
+/// Reason why the journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Another agent holds the state directory.
+    /// Another agent has locked the state directory.
     #[error("{} is in use by another tenantd: stop it first, or give this one a --state-dir of its own", .0.display())]
     Locked(PathBuf),
     /// A file operation failed.
     #[error("cannot {operation} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
@@ -34,17 +34,14 @@ pub enum JournalError {
     Foreign(PathBuf),
 }
 
-/// The first line of a journal.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     tenantd_journal: u32,
     boot_id: String,
 }
 
-/// The version of the format.
 const VERSION: u32 = 1;
 
-/// The file of a journal, in a state directory that is locked.
 #[derive(Debug)]
 pub(super) struct Store {
     path: PathBuf,
@@ -55,7 +52,6 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Locks the state directory (created if missing), and continues the file or creates it.
     pub(super) fn open(state_dir: &Path, boot_id: &str) -> Result<(Store, Found), JournalError> {
         private::make_dir(state_dir).map_err(|e| failed("make directory", state_dir, e))?;
         private::check_dir(state_dir).map_err(|e| failed("use state directory", state_dir, e))?;
@@ -89,7 +85,6 @@ impl Store {
         Ok(())
     }
 
-    /// Appends `entries`; when this returns, they are on disk.
     pub(super) fn append(&mut self, entries: &[Entry]) -> Result<(), JournalError> {
         let mut lines = String::new();
         for entry in entries {
@@ -117,7 +112,6 @@ impl Store {
         }
     }
 
-    /// Writes only `entries` to a new file that replaces the old one.
     pub(super) fn replace(&mut self, entries: &[Entry]) -> Result<(), JournalError> {
         let header = Header { tenantd_journal: VERSION, boot_id: self.boot_id.clone() };
         let mut text = to_line(&header, &self.path)?;
@@ -146,7 +140,6 @@ impl Store {
         }
     }
 
-    /// Removes the file: nothing is left behind.
     pub(super) fn remove(self) -> Result<(), JournalError> {
         fs::remove_file(&self.path).map_err(|e| failed("remove", &self.path, e))
     }
@@ -172,18 +165,17 @@ fn to_line(value: &impl Serialize, path: &Path) -> Result<String, JournalError> 
     Ok(line)
 }
 
-/// The content of a journal.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) entries: Vec<Entry>,
     /// One for each line that was dropped.
     pub(super) warnings: Vec<String>,
-    /// The length up to which it is valid; 0 if it has to be created anew.
+    /// Length of the valid part; 0 if the file must be created anew.
     length_bytes: u64,
 }
 
 fn read_lines(bytes: &[u8], path: &Path, boot_id: &str) -> Result<Found, JournalError> {
-    // A byte that is not text invalidates its own line only.
+    // A byte that is not text invalidates only its own line.
     let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate();
     let Some((_, first)) = lines.next() else { return Ok(Found::default()) };
     let header: Header = match serde_json::from_slice(first) {

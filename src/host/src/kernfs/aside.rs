@@ -1,11 +1,12 @@
-//! Writes that may take long, each on a thread of its own.
+//! Writes that may take long, each on a separate thread.
 //!
-//! **Problem.** The write of a lower `memory.high` returns when so much was reclaimed, or a number of attempts failed
-//! (`memory_high_write`, `mm/memcontrol.c`). On a host without swap, or with a slow disk, that may take seconds, and
-//! no tick may wait for it. Linux 6.16 takes `O_NONBLOCK` for that; older kernels do not.
+//! **Problem.** Writing a lower `memory.high` returns only after reclaim to the new value, or after a number of
+//! failed attempts (`memory_high_write`, `mm/memcontrol.c`). On a host without swap, or with a slow disk, that
+//! may take seconds, and no tick may wait for it. Linux 6.16 supports `O_NONBLOCK` for that; older kernels do
+//! not.
 //!
-//! **Rule.** One write to a file at a time, and no more than [`MOST`] in all: a write while another is under way is
-//! refused with EAGAIN, and tried again in a later tick. A write that fails is seen when the file is read.
+//! **Rule.** There is one write to a file at a time, and at most [`MOST`] in total. Further writes are refused
+//! with EAGAIN and tried again in a later tick. A failed write is detected when the file is read.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,20 +20,16 @@ use tracing::debug;
 
 use super::seam::{KernError, Operation};
 
-/// Writes that are under way at once.
 const MOST: usize = 8;
 
-/// The writes that are under way, by their files.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
     under_way: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl Aside {
-    /// Writes `value` to the file at `path`, open for writing, on another thread.
-    ///
-    /// # Errors
-    /// EAGAIN where the last write to that file, or too many others, are under way, or no thread can be made.
+    /// Writes `value` to the file at `path`, open for writing, on another thread. Fails with EAGAIN while the
+    /// last write to that file, or too many others, are under way, or if no thread can be made.
     pub(super) fn write(
         &self,
         mut file: File,

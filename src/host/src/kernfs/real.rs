@@ -1,7 +1,7 @@
 //! The real kernel: kept descriptors, `pread` into one buffer, one `write` per value.
 //!
-//! A kept descriptor costs 5–11 times less than open, read and close on small kernel files, and includes a
-//! generation check: once the cgroup is removed it returns ENODEV, whatever was made in its place.
+//! On small kernel files a kept descriptor costs 5 to 11 times less than open, read and close, and includes a
+//! generation check: once the cgroup is removed it returns ENODEV, even if another one was made in its place.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, TryLockError};
@@ -22,7 +22,7 @@ use super::aside::Aside;
 use super::seam::{DirId, FileId, KernError, KernFs, Operation};
 use crate::systemd::{self, UnitManager};
 
-/// The first size of the read buffer; `memory.stat` of a 6.18 kernel needs about 2 KiB.
+/// Initial size of the read buffer; `memory.stat` of a 6.18 kernel needs about 2 KiB.
 const BUFFER_BYTES: usize = 16 * 1024;
 
 /// The kernel of the running machine.
@@ -34,7 +34,7 @@ pub struct RealKernFs {
     free_dirs: Vec<u32>,
     free_files: Vec<u32>,
     buffer: Vec<u8>,
-    /// The names of kept files: a dozen, for thousands of files.
+    /// Names of kept files: a dozen, for thousands of files.
     names: Vec<Box<str>>,
     aside: Aside,
 }
@@ -50,7 +50,6 @@ struct KeptDir {
 struct KeptFile {
     handle: File,
     dir: DirId,
-    /// Its index among the names.
     name: u16,
 }
 
@@ -61,7 +60,7 @@ impl Default for RealKernFs {
 }
 
 impl RealKernFs {
-    /// No descriptor is open yet.
+    /// Makes an interface without open descriptors.
     pub fn new() -> Self {
         RealKernFs {
             opened: Instant::now(),
@@ -86,7 +85,7 @@ impl RealKernFs {
         kept.handle.metadata().map_err(failed)
     }
 
-    /// The index of `name` among the names; the last one is for all that do not fit.
+    /// Index of `name` among the names; all that do not fit share the last one.
     fn intern(&mut self, name: &str) -> u16 {
         let known = self.names.iter().position(|known| **known == *name);
         let place = known.unwrap_or_else(|| {
@@ -132,7 +131,7 @@ impl KernFs for RealKernFs {
     }
 
     fn nr_dirs(&mut self, dir: DirId) -> Result<u64, KernError> {
-        // `..` of each directory in it is a link to it, as well as its own `.` and its name.
+        // The link count is 2 (name and `.`) plus the `..` of each subdirectory.
         Ok(self.metadata(dir)?.nlink().saturating_sub(2))
     }
 
@@ -176,7 +175,7 @@ impl KernFs for RealKernFs {
             value: Some(value.to_string()),
             errno,
         };
-        // Never O_CREAT: creating a file is not possible in kernfs, and elsewhere would be a mistake.
+        // Never O_CREAT: kernfs cannot create files, and elsewhere it would be a mistake.
         let handle = self
             .open_in(dir, name, OFlag::O_WRONLY)
             .map_err(|error| failed(error.errno, error.path))?;
@@ -231,7 +230,7 @@ impl KernFs for RealKernFs {
         let kept = self.dir(dir)?;
         let failed = |errno| KernError::new(Operation::List, &kept.path, errno);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        // Opened anew: the position of a directory stream belongs to its descriptor.
+        // A new descriptor, because the position of a directory stream belongs to its descriptor.
         let mut stream = Dir::openat(&kept.handle, ".", flags, Mode::empty()).map_err(failed)?;
         let mut names = Vec::new();
         for entry in stream.iter() {
@@ -245,7 +244,6 @@ impl KernFs for RealKernFs {
     }
 }
 
-/// Puts `item` into a free slot, or a new one, and returns its index.
 fn place<T>(slots: &mut Vec<Option<T>>, free: &mut Vec<u32>, item: T) -> u32 {
     match free.pop() {
         Some(index) => {
@@ -262,11 +260,10 @@ fn place<T>(slots: &mut Vec<Option<T>>, free: &mut Vec<u32>, item: T) -> u32 {
 /// A read this short that ends with a whole line has reached the end of its file.
 ///
 /// The kernel's sequence files (`fs/seq_file.c`) return whole records until the next one does not fit into
-/// their page. No record of a file that is read here is half a page long, so a short read means that there
-/// was no next one; reading again would double the system calls of a tick.
+/// their page. No record of these files is half a page long, so a short read means that there was no next one.
+/// Reading again would double the system calls of a tick.
 const SHORT_BYTES: usize = 2048;
 
-/// Reads a kernel file from its start into `buffer`, growing it as needed; returns the length.
 fn read_whole(handle: &File, buffer: &mut Vec<u8>) -> Result<usize, Errno> {
     let mut length = 0;
     loop {
@@ -287,7 +284,7 @@ fn read_whole(handle: &File, buffer: &mut Vec<u8>) -> Result<usize, Errno> {
     }
 }
 
-/// Fails for a file that is in no hierarchy of cgroups: whatever a journal says, nothing else is written.
+/// Fails for a file that is not in a cgroup hierarchy, so that no journal can cause other writes.
 fn check_kind(handle: &File) -> Result<(), Errno> {
     match fstatfs(handle)?.filesystem_type() {
         CGROUP_SUPER_MAGIC | CGROUP2_SUPER_MAGIC => Ok(()),

@@ -20,99 +20,70 @@ pub struct FileId(pub u32);
 
 /// Reads and writes kernel files.
 ///
-/// Implementations are single-threaded and keep one buffer that every read reuses: the slice that a read
-/// returns is valid until the next call.
+/// Implementations are single-threaded and reuse one buffer for every read: the returned slice is valid until
+/// the next call.
 pub trait KernFs {
-    /// Opens the directory at an absolute `path` and keeps it.
-    ///
-    /// # Errors
-    /// ENOENT where nothing is there, ENOTDIR, EACCES.
+    /// Opens the directory at an absolute `path` and keeps it. Fails with ENOENT if it is missing, ENOTDIR or
+    /// EACCES.
     fn open_dir(&mut self, path: &Path) -> Result<DirId, KernError>;
 
-    /// Forgets a directory and every file opened in it.
+    /// Closes a directory and every file opened in it.
     fn close_dir(&mut self, dir: DirId);
 
-    /// The path `dir` was opened at, for messages.
+    /// Path at which `dir` was opened, for messages.
     fn dir_path(&self, dir: DirId) -> PathBuf;
 
-    /// The inode number of `dir`: distinguishes cgroups of the same name.
-    ///
-    /// # Errors
-    /// EBADF for a dead handle.
+    /// Inode number of `dir`: distinguishes cgroups of the same name.
     fn inode(&mut self, dir: DirId) -> Result<u64, KernError>;
 
-    /// How many directories are in `dir`, without listing them.
-    ///
-    /// # Errors
-    /// EBADF for a dead handle.
+    /// Number of directories in `dir`, without listing them.
     fn nr_dirs(&mut self, dir: DirId) -> Result<u64, KernError>;
 
-    /// Opens `name` (relative to `dir`, may contain `/`) for reading and keeps it.
-    ///
-    /// # Errors
-    /// ENOENT where the file is not there, ENODEV or ENOENT where the cgroup is gone, EACCES.
+    /// Opens `name` (relative to `dir`, may contain `/`) for reading and keeps it. Fails with ENOENT if the
+    /// file is missing, ENODEV or ENOENT if the cgroup is gone, or EACCES.
     fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError>;
 
-    /// The whole text of a kept file, read from its beginning.
-    ///
-    /// # Errors
-    /// ENODEV where the cgroup is gone, EOPNOTSUPP where the kernel has the feature switched off.
+    /// Reads the whole text of a kept file. Fails with ENODEV if the cgroup is gone, or EOPNOTSUPP if the
+    /// kernel has the feature switched off.
     fn read(&mut self, file: FileId) -> Result<&[u8], KernError>;
 
-    /// The whole text of a file that is not kept: for files read once, or rarely.
-    ///
-    /// # Errors
-    /// As [`KernFs::open_file`] and [`KernFs::read`].
+    /// Reads the whole text of a file that is not kept: for files read once, or rarely.
     fn read_once(&mut self, dir: DirId, name: &str) -> Result<&[u8], KernError>;
 
-    /// Writes `value` to the existing file `name` in one write.
-    ///
-    /// # Errors
-    /// The errno of the kernel, with the value in the message. A short write is EIO.
+    /// Writes `value` to the existing file `name` in one write. The error has the errno of the kernel and the
+    /// value. A short write is EIO.
     fn write(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError>;
 
-    /// The same without waiting for the kernel: a lower `memory.high` returns only when memory was reclaimed. Whether
-    /// it was written is seen when the file is read.
-    ///
-    /// # Errors
-    /// EAGAIN while the last such write to `dir` is under way, or too many others are; and as [`KernFs::open_file`].
+    /// Writes without waiting for the kernel: a lower `memory.high` returns only after reclaim. A later read of
+    /// the file shows the result. Fails with EAGAIN while the last such write to `dir`, or too many others, are
+    /// under way.
     fn write_aside(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError> {
         self.write(dir, name, value)
     }
 
-    /// Makes the cgroup `name` below `dir`.
-    ///
-    /// # Errors
-    /// EEXIST, EACCES, EROFS, and EAGAIN at `cgroup.max.descendants`.
+    /// Makes the cgroup `name` below `dir`. Fails with EEXIST, EACCES, EROFS, or EAGAIN at
+    /// `cgroup.max.descendants`.
     fn make_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError>;
 
-    /// Removes the cgroup `name` below `dir`.
-    ///
-    /// # Errors
-    /// EBUSY while it holds a process or a child, ENOENT.
+    /// Removes the cgroup `name` below `dir`. Fails with EBUSY while it has a process or a child, or ENOENT.
     fn remove_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError>;
 
-    /// The names of the directories below `dir`, in no particular order: any bytes.
-    ///
-    /// # Errors
-    /// ENODEV or ENOENT where it is gone.
+    /// Names of the directories below `dir`, unordered; names may be any bytes. Fails with ENODEV or ENOENT if
+    /// it is gone.
     fn list_dirs(&mut self, dir: DirId) -> Result<Vec<OsString>, KernError>;
 
-    /// Locks `dir` for this agent, until it is closed or the agent ends.
-    ///
-    /// # Errors
-    /// EAGAIN where another agent has it. A kernel that no other agent can reach never refuses.
+    /// Locks `dir` for this agent, until it is closed or the agent ends. Fails with EAGAIN if another agent has
+    /// locked it. A kernel that no other agent can reach never refuses.
     fn lock_dir(&mut self, _dir: DirId) -> Result<(), KernError> {
         Ok(())
     }
 
-    /// The manager of the units of this kernel's host; `None` without one. Nothing is connected or started
-    /// before the first order.
+    /// Manager of the units of this kernel's host; `None` without one. It connects with the first order.
     fn unit_manager(&self) -> Option<Box<dyn UnitManager>> {
         None
     }
 
-    /// The time since any fixed instant, on a clock that nobody sets.
+    /// Time since any fixed instant, on a clock that is never set.
     fn clock(&self) -> Duration;
 
     /// Lets time pass on this host.
@@ -120,16 +91,14 @@ pub trait KernFs {
         std::thread::sleep(time);
     }
 
-    /// Moves a process, with all its threads, into the cgroup `dir`.
-    ///
-    /// # Errors
-    /// ESRCH where the process ended, EBUSY for an internal node of the unified hierarchy, EACCES.
+    /// Moves a process, with all its threads, into the cgroup `dir`. Fails with ESRCH if the process ended,
+    /// EBUSY for an internal node of cgroup v2, or EACCES.
     fn move_process(&mut self, dir: DirId, pid: u32) -> Result<(), KernError> {
         self.write(dir, "cgroup.procs", &pid.to_string())
     }
 }
 
-/// The operation.
+/// An operation on kernel files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Opening a directory or file.
@@ -162,28 +131,28 @@ impl fmt::Display for Operation {
     }
 }
 
-/// What a caller can do about a [`KernError`].
+/// Kind of a [`KernError`], by the caller's remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The cgroup or process is not there any more: forget the handle, look again.
+    /// The cgroup or process is gone: forget the handle, look again.
     Gone,
-    /// The kernel lacks the feature or has it switched off: continue without it, and report that.
+    /// The kernel lacks the feature or switched it off: continue without it, and report that.
     Unsupported,
-    /// Not permitted, or mounted read-only: nothing to retry.
+    /// Not permitted, or mounted read-only: do not retry.
     Denied,
     /// The kernel refused this value or this moment (EBUSY, ENOSPC, EINVAL, ERANGE): retry later.
     Rejected,
-    /// Anything else.
+    /// Any other error.
     Io,
 }
 
-/// A kernel file operation that failed: what was tried, where, with which value, and the errno.
+/// A failed operation on a kernel file: operation, path, value and errno.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {operation} {}{}: {} ({errno:?})", text_of_path(path), shown(value), errno.desc())]
 pub struct KernError {
-    /// What was tried.
+    /// The operation.
     pub operation: Operation,
-    /// On which file or directory.
+    /// The file or directory.
     pub path: PathBuf,
     /// The value of a write.
     pub value: Option<String>,
@@ -196,12 +165,12 @@ fn shown(value: &Option<String>) -> String {
 }
 
 impl KernError {
-    /// An error without a value.
+    /// Makes an error without a value.
     pub fn new(operation: Operation, path: impl Into<PathBuf>, errno: Errno) -> Self {
         KernError { operation, path: path.into(), value: None, errno }
     }
 
-    /// What the caller can do about it.
+    /// Kind of the error.
     pub fn kind(&self) -> ErrorKind {
         match self.errno {
             Errno::ENODEV | Errno::ENOENT | Errno::ESRCH => ErrorKind::Gone,
@@ -214,7 +183,7 @@ impl KernError {
         }
     }
 
-    /// Whether the cgroup, file or process is gone.
+    /// True if the cgroup, file or process is gone.
     pub fn is_gone(&self) -> bool {
         self.kind() == ErrorKind::Gone
     }

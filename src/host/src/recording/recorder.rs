@@ -1,4 +1,4 @@
-//! From events to chunks, on the thread of the tick: as little as possible, and never a wait.
+//! Conversion of events to chunks on the thread of the tick, with little work and without waiting.
 
 use std::fmt;
 use std::io;
@@ -12,11 +12,10 @@ use tenantd_control::control_loop::ControlLoop;
 use tenantd_control::event::{self, Event, Memory, Witness};
 use tenantd_core::codec::Out;
 
-/// A kill loses what is not in a chunk yet.
+/// Age of a chunk at which it is written; a kill loses the events after it.
 const CHUNK_TIME: Duration = Duration::from_secs(10);
-/// A chunk is handed on sooner where there is so much: reloads of a thousand tenants, ticks without a pause.
+/// Size at which a chunk is written earlier: reloads of a thousand tenants, ticks without a pause.
 const CHUNK_BYTES: usize = 1 << 20;
-/// After a failure nothing is written for so long.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Records the events of one control loop.
@@ -24,17 +23,13 @@ pub struct Recorder {
     writer: Writer,
     bounds: Bounds,
     host: String,
-    /// The time on the wall, since 1970.
     wall: Box<dyn FnMut() -> Duration + Send>,
     segment: Option<Open>,
-    /// The time of the last step.
     clock: Clock,
-    /// Nothing is recorded before this time.
     paused_until: Option<Duration>,
     trouble: Option<String>,
 }
 
-/// A segment that is written.
 struct Open {
     memory: Memory,
     begun: Duration,
@@ -49,10 +44,7 @@ impl fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// Records to `dir`; `wall` is the clock on the wall.
-    ///
-    /// # Errors
-    /// The directory cannot be made or listed.
+    /// Starts recording to `dir`; `wall` is the wall clock.
     pub fn start(
         dir: &Path,
         bounds: Bounds,
@@ -65,7 +57,7 @@ impl Recorder {
         Ok(Recorder { writer, bounds, host, wall, segment, clock, paused_until, trouble })
     }
 
-    /// Other bounds from now on.
+    /// Sets other bounds.
     pub fn bound(&mut self, bounds: Bounds) {
         self.bounds = bounds;
         self.writer.bound(bounds);
@@ -75,7 +67,6 @@ impl Recorder {
         }
     }
 
-    /// A segment that begins with `control` as it is.
     fn begin(&mut self, control: &ControlLoop) {
         let head = Head { format: event::format(), begin: (self.wall)() };
         let first = Beginning::parts(env!("CARGO_PKG_VERSION"), &self.host, control);
@@ -90,7 +81,6 @@ impl Recorder {
         });
     }
 
-    /// Hands the chunk on where it is old or large enough, or in any case.
     fn hand_on(&mut self, in_any_case: bool) {
         let Some(open) = &mut self.segment else { return };
         let size = open.out.len();
@@ -114,7 +104,7 @@ impl Recorder {
         self.trouble = Some(why);
     }
 
-    /// Writes what there is, and waits for it for a bounded time.
+    /// Writes the remaining events, and waits for a bounded time.
     pub fn finish(&mut self) {
         self.hand_on(true);
         self.writer.finish();
@@ -126,7 +116,7 @@ impl Witness for Recorder {
         if let Event::Step(input) = event {
             self.clock = Clock { wall: (self.wall)(), now: input.now };
         }
-        // Between two ticks: what is one tick stays together.
+        // Only between two ticks, so that the events of one tick stay together.
         if let Event::Begin = event {
             if let Some(why) = self.writer.take_trouble() {
                 self.fail(why);

@@ -1,4 +1,4 @@
-//! The directory of a recording: which segments there are, and which go.
+//! The directory of a recording, and the removal of old segments.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -9,43 +9,39 @@ use std::time::{Duration, SystemTime};
 use super::segment::{self, HEAD_BYTES, Head, Parts};
 use tenantd_policy::model::HistoryPolicy;
 
-/// The end of the name of a segment.
 const EXTENSION: &str = "rec";
-/// Parts of the ring that a segment may have: so much of it goes at once.
+/// Segments in a full ring; one of them is dropped at once.
 const PARTS: u64 = 16;
-/// A segment is replayed from its beginning, so a short one answers soon.
+/// Longest segment: it is replayed from its beginning, so a short one answers soon.
 const SEGMENT_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 
 /// The bounds of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes of all segments together; 0 where nothing is recorded.
+    /// Bytes of all segments together; 0 disables recording.
     pub max_bytes: u64,
-    /// What is older goes.
+    /// Age at which segments are dropped.
     pub max_age: Duration,
 }
 
 impl Bounds {
-    /// Those of a policy.
+    /// Bounds of a policy.
     pub fn of(history: &HistoryPolicy) -> Bounds {
         Bounds { max_bytes: history.max_size, max_age: history.max_age }
     }
 
-    /// The most that is written to one segment.
+    /// Most bytes of one segment.
     pub fn segment_bytes(&self) -> u64 {
         self.max_bytes / PARTS
     }
 
-    /// The longest time of one segment.
+    /// Longest time of one segment.
     pub fn segment_time(&self) -> Duration {
         SEGMENT_TIME_MAX.min(self.max_age / PARTS as u32)
     }
 }
 
-/// The segments in `dir`, the oldest first, each with its number.
-///
-/// # Errors
-/// The directory cannot be listed.
+/// Segments in `dir` with their numbers, oldest first.
 pub fn segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -60,7 +56,7 @@ pub fn segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// A directory that is recorded to, by one process.
+/// A directory that one process records to.
 #[derive(Debug)]
 pub struct Ring {
     dir: PathBuf,
@@ -70,12 +66,9 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Takes up a directory, which is made where it is not there. The torn tail of the last segment is cut.
+    /// Opens a directory, makes it if it is missing, and removes the torn tail of the last segment.
     ///
     /// Its group may read it, as the group of the socket may read the status.
-    ///
-    /// # Errors
-    /// It cannot be made or listed.
     pub fn open(dir: &Path, bounds: Bounds) -> io::Result<Ring> {
         fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
         let last = segments(dir)?.pop();
@@ -86,30 +79,27 @@ impl Ring {
         Ok(Ring { dir: dir.to_path_buf(), bounds, open: None, last })
     }
 
-    /// Other bounds from the next chunk on.
+    /// Sets other bounds from the next chunk on.
     pub fn bound(&mut self, bounds: Bounds) {
         self.bounds = bounds;
     }
 
-    /// Bytes of the segment that is written.
+    /// Bytes of the present segment.
     pub fn segment_bytes(&self) -> u64 {
         self.open.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |meta| meta.len())
     }
 
-    /// Begins a segment with this chunk.
-    ///
-    /// # Errors
-    /// It cannot be written; then there is none.
+    /// Begins a segment with this chunk. On an error the segment does not exist.
     pub fn begin(&mut self, head: Head, first: &Parts) -> io::Result<()> {
         self.open = None;
         self.last += 1;
         let path = self.dir.join(format!("{:08}.{EXTENSION}", self.last));
         let mut file = OpenOptions::new().append(true).create_new(true).mode(0o640).open(&path)?;
-        // Whatever the mask of the process is.
+        // Independent of the umask of the process.
         file.set_permissions(fs::Permissions::from_mode(0o640))?;
         let bytes = [&head.bytes()[..], &segment::chunk(first)].concat();
         if let Err(error) = file.write_all(&bytes) {
-            // Without its beginning it would only take up space.
+            // A segment without its beginning is useless.
             let _ = fs::remove_file(&path);
             return Err(error);
         }
@@ -117,10 +107,7 @@ impl Ring {
         self.drop_old()
     }
 
-    /// Appends a chunk to the segment, where there is one.
-    ///
-    /// # Errors
-    /// It cannot be written; then the segment ends before it.
+    /// Appends a chunk to the present segment, if any. On an error the segment ends before the chunk.
     pub fn append(&mut self, parts: &Parts) -> io::Result<()> {
         let Some(file) = &mut self.open else { return Ok(()) };
         if let Err(error) = file.write_all(&segment::chunk(parts)) {
@@ -130,7 +117,6 @@ impl Ring {
         self.drop_old()
     }
 
-    /// Removes what is beyond the bounds, never the segment that is written.
     fn drop_old(&self) -> io::Result<()> {
         let mut segments = segments(&self.dir)?;
         segments.retain(|(number, _)| *number != self.last);
@@ -141,7 +127,7 @@ impl Ring {
             let changed = fs::metadata(path).and_then(|meta| meta.modified()).ok();
             changed.zip(oldest).is_some_and(|(changed, oldest)| changed < oldest)
         };
-        // What is older than one that goes, goes as well.
+        // Segments older than a dropped one are dropped as well.
         let mut goes = false;
         for (_, path) in segments.iter().rev() {
             bytes += size(path);
@@ -154,7 +140,6 @@ impl Ring {
     }
 }
 
-/// Cuts what follows the last whole chunk.
 fn cut(path: &Path) -> io::Result<()> {
     let bytes = fs::read(path)?;
     let whole = segment::whole_bytes(&bytes);

@@ -1,13 +1,17 @@
 //! One file of a recording: a head, then chunks.
 //!
-//! **Head**, 32 bytes: [`MAGIC`]; the fingerprint of what is recorded ([`tenantd_control::event::format`]); when it begins,
-//! in milliseconds since 1970. **Chunk**: two parts, tokens and bits ([`tenantd_core::codec::Out`]), each with the
-//! number of its bytes in the file and when inflated, four bytes each, the lowest first; then these bytes, in the
-//! format of zlib with its checksum.
+//! | head | bytes |
+//! |---|---|
+//! | [`MAGIC`] | 16 |
+//! | fingerprint of the recorded types ([`tenantd_control::event::format`]) | 8 |
+//! | begin, in milliseconds since 1970 | 8 |
 //!
-//! The first chunk is the *beginning* ([`Beginning`]): the version of tenantd, the name of the host, and the control loop.
-//! Every other has the time of the clock on the wall in milliseconds and the agent's own time of the same instant, and
-//! events until it ends.
+//! A **chunk** has two parts, tokens and bits ([`tenantd_core::codec::Out`]). Each part has its compressed and
+//! its inflated size, four bytes each (little endian), and then the data in zlib format with its checksum.
+//!
+//! The first chunk is the *beginning* ([`Beginning`]): the version of tenantd, the name of the host, and the
+//! control loop. Every other chunk has the wall clock in milliseconds, the agent's own time of the same
+//! instant, and events.
 
 use std::time::Duration;
 
@@ -18,28 +22,27 @@ use tenantd_control::control_loop::ControlLoop;
 use tenantd_control::event::{Event, Memory};
 use tenantd_core::codec::{Coded, In, Out, Torn};
 
-/// What every file begins with.
+/// First bytes of every file.
 pub const MAGIC: &[u8; 16] = b"tenantd record \n";
 /// Bytes of the head.
 pub const HEAD_BYTES: usize = 32;
-/// The most that a part of a chunk is when inflated: the control loop of ten thousand tenants takes a quarter of that.
+/// Most inflated bytes of a part: the control loop of ten thousand tenants takes a quarter of that.
 const PART_BYTES_MAX: usize = 64 << 20;
-/// Bytes of a clock.
 const CLOCK_BYTES: usize = 20;
-/// Of zlib's levels: a higher one makes next to nothing smaller, for twice the time.
+/// Compression level of zlib: higher ones take twice the time for almost the same size.
 const LEVEL: u8 = 6;
 
 /// The head of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The fingerprint of what is recorded.
+    /// Fingerprint of the recorded types.
     pub format: u64,
-    /// When it begins, since 1970.
+    /// Begin of the segment, since 1970.
     pub begin: Duration,
 }
 
 impl Head {
-    /// As it is in the file.
+    /// Bytes in the file.
     pub fn bytes(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         bytes[..16].copy_from_slice(MAGIC);
@@ -48,7 +51,7 @@ impl Head {
         bytes
     }
 
-    /// The head of a file with these bytes; `None` where that is no recording.
+    /// Parses the head of a file; `None` if it is not a recording.
     pub fn of(bytes: &[u8]) -> Option<Head> {
         let rest = bytes.strip_prefix(MAGIC)?;
         let number = |at: usize| Some(u64::from_le_bytes(rest.get(at..at + 8)?.try_into().ok()?));
@@ -56,10 +59,10 @@ impl Head {
     }
 }
 
-/// What is in a chunk: tokens, which compress well, and bits, which hardly do.
+/// Contents of a chunk: tokens, which compress well, and bits, which hardly do.
 pub type Parts = (Vec<u8>, Vec<u8>);
 
-/// A chunk as it is in the file.
+/// Compresses a chunk for the file.
 pub fn chunk((tokens, bits): &Parts) -> Vec<u8> {
     let mut chunk = Vec::new();
     for part in [tokens, bits] {
@@ -71,7 +74,6 @@ pub fn chunk((tokens, bits): &Parts) -> Vec<u8> {
     chunk
 }
 
-/// One part of a chunk at `at`, and where it ends.
 fn part(file: &[u8], at: usize) -> Option<(Vec<u8>, usize)> {
     let number = |at: usize| {
         let bytes = file.get(at..at.checked_add(4)?)?.try_into().ok()?;
@@ -84,14 +86,14 @@ fn part(file: &[u8], at: usize) -> Option<(Vec<u8>, usize)> {
     (bytes.len() == inflated).then_some((bytes, end))
 }
 
-/// The chunk of `file` at `at`, and where it ends; `None` where the tail is torn.
+/// Inflates the chunk of `file` at `at`, and returns its end; `None` if the tail is torn.
 pub fn inflate(file: &[u8], at: usize) -> Option<(Parts, usize)> {
     let (tokens, at) = part(file, at)?;
     let (bits, end) = part(file, at)?;
     Some(((tokens, bits), end))
 }
 
-/// How many bytes of `file` are whole.
+/// Number of bytes of `file` up to the end of the last whole chunk.
 pub fn whole_bytes(file: &[u8]) -> usize {
     if Head::of(file).is_none() {
         return 0;
@@ -103,19 +105,19 @@ pub fn whole_bytes(file: &[u8]) -> usize {
     at
 }
 
-/// What a segment begins with.
+/// First chunk of a segment.
 #[derive(Clone, Debug)]
 pub struct Beginning {
-    /// The tenantd that recorded it.
+    /// Version of the recording tenantd.
     pub version: String,
-    /// The host.
+    /// Name of the host.
     pub host: String,
     /// The control loop before the first event.
     pub control: ControlLoop,
 }
 
 impl Beginning {
-    /// Its chunk, before it is compressed.
+    /// Contents of its chunk.
     pub fn parts(version: &str, host: &str, control: &ControlLoop) -> Parts {
         let mut out = Out::default();
         version.to_string().put(&mut String::new(), &mut out);
@@ -124,18 +126,12 @@ impl Beginning {
         out.split()
     }
 
-    /// The version alone, which every tenantd can read.
-    ///
-    /// # Errors
-    /// The chunk is none.
+    /// Reads only the version, which every tenantd can read.
     pub fn version((tokens, bits): &Parts) -> Result<String, Torn> {
         String::take(&mut String::new(), &mut In::new(tokens, bits))
     }
 
-    /// The beginning of this chunk.
-    ///
-    /// # Errors
-    /// The chunk is none.
+    /// Reads the beginning in this chunk.
     pub fn of((tokens, bits): &Parts) -> Result<Beginning, Torn> {
         let mut from = In::new(tokens, bits);
         let version = String::take(&mut String::new(), &mut from)?;
@@ -146,7 +142,7 @@ impl Beginning {
     }
 }
 
-/// The same instant on the wall and in the agent's own time.
+/// The same instant on the wall clock and in the agent's own time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
     /// Since 1970, in whole milliseconds.
@@ -156,12 +152,11 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The time on the wall when the agent's is `now`.
+    /// Wall-clock time at the agent's time `now`.
     pub fn wall_at(&self, now: Duration) -> Duration {
         (self.wall + now).saturating_sub(self.now)
     }
 
-    /// As it is at the beginning of a chunk's tokens.
     fn bytes(&self) -> [u8; CLOCK_BYTES] {
         let mut bytes = [0; CLOCK_BYTES];
         bytes[..8].copy_from_slice(&(self.wall.as_millis() as u64).to_le_bytes());
@@ -182,16 +177,13 @@ impl Clock {
     }
 }
 
-/// A chunk of these events.
+/// Makes a chunk of these events.
 pub fn of_events(clock: Clock, out: &mut Out) -> Parts {
     let (tokens, bits) = out.split();
     ([&clock.bytes()[..], &tokens].concat(), bits)
 }
 
-/// The events of a chunk.
-///
-/// # Errors
-/// The chunk has none.
+/// Reads the events of a chunk.
 pub fn events((tokens, bits): &Parts, memory: &mut Memory) -> Result<(Clock, Vec<Event>), Torn> {
     let mut from = In::new(tokens, bits);
     let clock = Clock::take(&mut from)?;

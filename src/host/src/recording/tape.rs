@@ -1,4 +1,4 @@
-//! Reading a recording: segments, and their events with the time on the wall.
+//! Reading a recording: segments, and their events with wall-clock times.
 
 use std::fs;
 use std::io;
@@ -11,41 +11,38 @@ use tenantd_control::control_loop::ControlLoop;
 use tenantd_control::event::{self, Event, Memory};
 use tenantd_control::step::Decision;
 
-/// Why nothing can be read.
+/// Reason for a failed reading.
 #[derive(Debug, thiserror::Error)]
 pub enum TapeError {
-    /// A file or directory cannot be read.
+    /// A file or directory is unreadable.
     #[error("cannot read {path}")]
     Unreadable {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It is no recording.
+    /// The file is not a recording.
     #[error("{0}: not a recording of tenantd")]
     NotARecording(PathBuf),
-    /// It holds other values than this tenantd has.
+    /// The recording has other fields than this tenantd.
     #[error(
         "{path}: recorded by tenantd {version}, whose control loop is not that of this version; replay it with that one"
     )]
     OtherVersion {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Which tenantd.
+        /// Version of the recording tenantd.
         version: String,
     },
-    /// It is damaged from its beginning on.
+    /// The file is damaged from its beginning on.
     #[error("{0}: cut off or damaged in its first chunk")]
     Torn(PathBuf),
 }
 
-/// The segments of a file or directory, the oldest first; each with the time at which it begins.
+/// Segments of a file or directory with their begin, oldest first.
 ///
-/// What is no recording is left out of a directory, where other files may be.
-///
-/// # Errors
-/// It cannot be read, or is a file and no recording.
+/// Other files in a directory are skipped.
 pub fn segments(path: &Path) -> Result<Vec<(Duration, PathBuf)>, TapeError> {
     let unreadable = |source| TapeError::Unreadable { path: path.to_path_buf(), source };
     if !fs::metadata(path).map_err(unreadable)?.is_dir() {
@@ -66,10 +63,7 @@ pub fn segments(path: &Path) -> Result<Vec<(Duration, PathBuf)>, TapeError> {
     Ok(found)
 }
 
-/// Whether this version can replay the segment at `path`, without reading all of it where it can.
-///
-/// # Errors
-/// It cannot; see [`Tape::open`].
+/// Checks that this version can replay the segment at `path`, reading only the head if possible.
 pub fn check(path: &Path) -> Result<(), TapeError> {
     match head(path)? {
         Some(head) if head.format == event::format() => Ok(()),
@@ -86,19 +80,19 @@ fn head(path: &Path) -> Result<Option<Head>, TapeError> {
     Ok(Head::of(&bytes))
 }
 
-/// A segment that is replayed.
+/// A segment during its replay.
 #[derive(Debug)]
 pub struct Tape {
-    /// The tenantd that recorded it.
+    /// Version of the recording tenantd.
     pub version: String,
-    /// The host.
+    /// Name of the host.
     pub host: String,
-    /// The loop as it is before the next event.
+    /// The control loop before the next event.
     pub control: ControlLoop,
     memory: Memory,
     file: Vec<u8>,
     at: usize,
-    /// The rest of a chunk, and the time of its clock.
+    /// Remaining events of a chunk, and the time of its clock.
     events: std::vec::IntoIter<Event>,
     clock: segment::Clock,
     is_torn: bool,
@@ -107,19 +101,17 @@ pub struct Tape {
 /// One tick of a replay.
 #[derive(Debug)]
 pub struct Played {
-    /// When, since 1970.
+    /// Wall-clock time, since 1970.
     pub wall: Duration,
-    /// Since the agent's fixed instant.
+    /// Time since the agent's fixed instant.
     pub now: Duration,
-    /// What was decided.
+    /// The decision.
     pub decision: Decision,
 }
 
 impl Tape {
-    /// The segment at `path`.
-    ///
-    /// # Errors
-    /// It cannot be read, is damaged at its beginning, or was recorded by another version.
+    /// Opens the segment at `path`. Fails if the file is unreadable, damaged at its beginning, or of another
+    /// version.
     pub fn open(path: &Path) -> Result<Tape, TapeError> {
         let file = fs::read(path)
             .map_err(|source| TapeError::Unreadable { path: path.to_path_buf(), source })?;
@@ -136,12 +128,12 @@ impl Tape {
         Ok(Tape { version, host, control, memory, file, at, events, clock, is_torn: false })
     }
 
-    /// Whether the segment ended in a torn tail.
+    /// True if the segment ended in a torn tail.
     pub fn is_torn(&self) -> bool {
         self.is_torn
     }
 
-    /// The next event; it has not happened to the loop yet. `None` at the end of what is whole.
+    /// Returns the next event without applying it to the loop; `None` at the end of the whole chunks.
     pub fn next_event(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.events.next() {
@@ -173,12 +165,12 @@ impl Tape {
         self.events = Vec::new().into_iter();
     }
 
-    /// The time on the wall when the agent's own is `now`.
+    /// Wall-clock time at the agent's time `now`.
     pub fn wall_at(&self, now: Duration) -> Duration {
         self.clock.wall_at(now)
     }
 
-    /// Goes on to the end of the next tick; the loop is then as it was after that tick. `None` at the end.
+    /// Plays to the end of the next tick, which leaves the loop as after that tick; `None` at the end.
     pub fn play(&mut self) -> Option<Played> {
         loop {
             let event = self.next_event()?;

@@ -11,12 +11,10 @@ use std::time::Duration;
 use super::ring::{Bounds, Ring};
 use super::segment::{Head, Parts};
 
-/// Chunks that may wait: half a minute of a disk that stands still.
+/// Most waiting chunks: half a minute of a stalled disk.
 const WAITING_MAX: usize = 8;
-/// How long an end waits for the disk.
 const END_TIME: Duration = Duration::from_secs(2);
 
-/// What the thread is to do.
 #[derive(Debug)]
 enum Order {
     Begin(Head, Parts),
@@ -34,10 +32,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts to write to `dir`.
-    ///
-    /// # Errors
-    /// The directory cannot be made or listed, or there are no threads left.
+    /// Starts a thread that writes to `dir`.
     pub fn start(dir: &Path, bounds: Bounds) -> io::Result<Writer> {
         let ring = Ring::open(dir, bounds)?;
         let (orders, received) = mpsc::sync_channel(WAITING_MAX);
@@ -50,32 +45,32 @@ impl Writer {
         Ok(Writer { orders, trouble, segment_bytes })
     }
 
-    /// Begins a segment; whether that is taken up.
+    /// Begins a segment; returns false if the queue is full.
     pub fn begin(&self, head: Head, first: Parts) -> bool {
         self.send(Order::Begin(head, first))
     }
 
-    /// Appends a chunk; whether that is taken up. A chunk that is not ends the segment: no other may follow it.
+    /// Appends a chunk; returns false if the queue is full. That ends the segment: no other chunk may follow.
     pub fn append(&self, chunk: Parts) -> bool {
         self.send(Order::Append(chunk))
     }
 
-    /// Other bounds.
+    /// Sets other bounds; returns false if the queue is full.
     pub fn bound(&self, bounds: Bounds) -> bool {
         self.send(Order::Bound(bounds))
     }
 
-    /// What failed since this was asked last.
+    /// Takes the last failure.
     pub fn take_trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Bytes of the segment that is written.
+    /// Bytes of the present segment.
     pub fn segment_bytes(&self) -> u64 {
         self.segment_bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits until all of this is written, for a bounded time.
+    /// Waits for a bounded time until everything is written.
     pub fn finish(&self) {
         let (told, done) = mpsc::sync_channel(1);
         if self.send(Order::Tell(told)) {
@@ -91,7 +86,7 @@ impl Writer {
     }
 }
 
-/// What the thread tells: what failed, and how large the segment is.
+/// Shared results of the thread: the last failure, and the size of the segment.
 type Told = (Arc<Mutex<Option<String>>>, Arc<AtomicU64>);
 
 fn work(mut ring: Ring, orders: &Receiver<Order>, (trouble, size): &Told, dir: &str) {

@@ -1,16 +1,15 @@
 //! Systemd on the system bus: with its faults the only place that names cgroups-rs and zbus.
 //!
-//! All calls go over one connection, made when it is needed and again after the bus went away. Calls of
-//! different orders do not wait for each other: they are sent together, and the answers awaited together.
-//! Systemd handles the messages of one sender in their order, so later orders still find what earlier ones
-//! did. Orders on files, and a reload, wait for all calls before them.
+//! All calls use one connection, made when needed and again after the bus went away. Calls of different orders
+//! do not wait for each other: they are sent together, and the answers awaited together. Systemd handles the
+//! messages of one sender in order, so later orders see the effect of earlier ones. Orders on files, and a
+//! reload, wait for all calls before them.
 //!
-//! A look is one call: the object of a unit is at a path that follows from its name, systemd loads the unit
-//! when that is asked for, and for an empty interface it returns the properties of all.
+//! A look is one call. The path of a unit's object follows from its name, systemd loads the unit when the
+//! object is requested, and an empty interface returns the properties of all interfaces.
 //!
-//! The client of cgroups-rs cannot share a connection (it makes two for each unit that is set), returns Ok
-//! for a unit that is not loaded and for a bus that is away, and has no deadline. So only its vocabulary is
-//! used.
+//! The client of cgroups-rs cannot share a connection (it makes two for each unit that is set), returns Ok for
+//! a unit that is not loaded and for a bus that is away, and has no deadline. So only its constants are used.
 
 mod fault;
 mod scope;
@@ -48,43 +47,39 @@ const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 /// Fail rather than replace a job that another client waits for.
 const MODE: &str = "fail";
 
-/// Where systemd keeps what was set at run time: for units with a file, and for transient ones.
+/// Directories of settings made at run time: for units with a file, and for transient ones.
 const DROP_INS: [&str; 2] = ["system.control", "transient"];
 
-/// The states of units that run, or are on their way from or to it.
 const RUNNING: [&str; 4] = ["active", "activating", "reloading", "deactivating"];
 
-/// What `ListUnitsByPatterns` says of a unit: its name, description, load state, active state, sub-state, the unit that
-/// it follows, its object, and its job with type and object (org.freedesktop.systemd1(5)).
+/// Fields of a unit in `ListUnitsByPatterns`: name, description, load state, active state, sub-state, the unit
+/// that it follows, its object, and its job with type and object (org.freedesktop.systemd1(5)).
 type ListedUnit =
     (String, String, String, String, String, String, OwnedObjectPath, u32, String, OwnedObjectPath);
 
-/// Signals that are kept until they are taken; with more, systemd's messages wait in the bus.
+/// Most signals kept until they are taken; further ones wait in the bus.
 const SIGNALS_MAX: usize = 1024;
 
 /// Systemd, over the system bus.
 #[derive(Debug)]
 pub struct Bus {
     connection: Option<Connection>,
-    /// Changes of the services and scopes of the host, while they are watched.
     signals: Vec<MessageStream>,
-    /// What the signals said since they were last asked for.
     results: Vec<RunResult>,
     /// `/run/systemd`.
     run: PathBuf,
-    /// How long one call may take.
     timeout: Duration,
 }
 
 impl Bus {
-    /// Connects with the first order. `run` is where systemd keeps its run-time files.
+    /// Makes a client that connects with the first order. `run` is the directory of systemd's run-time files.
     pub fn new(run: impl Into<PathBuf>, timeout: Duration) -> Bus {
         let (signals, results) = (Vec::new(), Vec::new());
         Bus { connection: None, signals, results, run: run.into(), timeout }
     }
 
-    /// Executes orders, and waits until systemd has answered all of them. The outcomes are in the order of the
-    /// orders: what systemd said.
+    /// Executes orders, and waits until systemd has answered all of them. Returns the outcomes in the order of
+    /// the orders.
     pub fn carry_out(&mut self, orders: &[Order]) -> Vec<Result<Reply, UnitError>> {
         let are_calls = |order: &Order, next: &Order| is_pipelined(order) && is_pipelined(next);
         let mut outcomes = Vec::with_capacity(orders.len());
@@ -104,7 +99,6 @@ impl Bus {
         outcomes
     }
 
-    /// Orders that are one of files, or all calls.
     fn carry_out_together(&mut self, orders: &[Order]) -> Vec<Result<Reply, Fault>> {
         let outcome = match &orders[0] {
             Order::Rewrite { unit, drop_ins } => self.rewrite(unit, drop_ins),
@@ -142,7 +136,7 @@ impl Bus {
         Ok(())
     }
 
-    /// What became of services since the last such order.
+    /// Results of services since the last such order.
     fn watch(&mut self) -> Result<Reply, Fault> {
         self.connect()?;
         let Some(connection) = &self.connection else { return Ok(Reply::Done) };
@@ -158,7 +152,7 @@ impl Bus {
         }
     }
 
-    /// Systemd has no call for this: the files are removed, and forgotten with the next reload.
+    /// Removes the files, which the next reload forgets; systemd has no call for this.
     fn forget(&self, unit: &str, properties: &[Property]) -> Result<Reply, Fault> {
         for file in properties.iter().flat_map(|property| self.drop_ins(unit, *property)) {
             remove(fs::remove_file(&file), &file)?;
@@ -166,7 +160,7 @@ impl Bus {
         self.remove_empty(unit)
     }
 
-    /// Systemd writes a drop-in anew whenever the property is set, so its text identifies the writer.
+    /// Systemd writes a new drop-in whenever the property is set, so its text identifies the writer.
     fn forget_ours(
         &self,
         unit: &str,
@@ -185,11 +179,9 @@ impl Bus {
         self.remove_empty(unit)
     }
 
-    /// Removes the directories of a unit's drop-ins where nothing is left in them.
     fn remove_empty(&self, unit: &str) -> Result<Reply, Fault> {
         for dir in DROP_INS.map(|dir| self.run.join(dir).join(format!("{unit}.d"))) {
             match fs::remove_dir(&dir) {
-                // Drop-ins of others stay.
                 Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
                 outcome => remove(outcome, &dir)?,
             }
@@ -197,7 +189,8 @@ impl Bus {
         Ok(Reply::Done)
     }
 
-    /// To set a property of a unit that does not run would make a cgroup for it (seen on 257).
+    /// Writes the files: setting a property of a unit that does not run would make a cgroup for it (seen on
+    /// 257).
     fn rewrite(&self, unit: &str, drop_ins: &[(Property, String)]) -> Result<Reply, Fault> {
         for (property, text) in drop_ins {
             for file in self.drop_ins(unit, *property).filter(|file| file.exists()) {
@@ -217,9 +210,7 @@ fn drop_ins(run: &Path, unit: &str, property: Property) -> impl Iterator<Item = 
     DROP_INS.into_iter().map(move |dir| run.join(dir).join(&file))
 }
 
-// === calls ===
-
-/// Whether an order is a call that need not wait for the one before it.
+/// True if an order is a call that need not wait for the one before it.
 fn is_pipelined(order: &Order) -> bool {
     matches!(
         order,
@@ -232,7 +223,6 @@ fn is_pipelined(order: &Order) -> bool {
     )
 }
 
-/// Polls all `futures` until each is done, and `also` in between.
 async fn all_of<F: Future>(
     futures: impl Iterator<Item = F>,
     mut also: impl FnMut(&mut Context<'_>) -> bool,
@@ -255,7 +245,6 @@ async fn all_of<F: Future>(
     outputs.into_iter().flatten().collect()
 }
 
-/// Asks for the changes of services and scopes.
 async fn subscribe(connection: &Connection) -> Result<Vec<MessageStream>, Fault> {
     let mut signals = Vec::new();
     for kind in ["org.freedesktop.systemd1.Service", "org.freedesktop.systemd1.Scope"] {
@@ -273,7 +262,6 @@ async fn subscribe(connection: &Connection) -> Result<Vec<MessageStream>, Fault>
     Ok(signals)
 }
 
-/// Takes what has come of `signals`; returns whether one of them has ended.
 fn take_results(
     signals: &mut [MessageStream],
     context: &mut Context<'_>,
@@ -290,7 +278,6 @@ fn take_results(
     false
 }
 
-/// What a signal says of the result of a unit.
 fn run_result(message: &Message) -> Option<RunResult> {
     type Changed = (String, HashMap<String, OwnedValue>, Vec<String>);
     let unit = unit_at(message.header().path()?.as_str())?;
@@ -299,10 +286,9 @@ fn run_result(message: &Message) -> Option<RunResult> {
     Some(RunResult { unit, is_oom_kill: result == OOM_KILL })
 }
 
-/// The result of a run that ended because a process of it was killed for want of memory.
+/// Result of a run that ended by an OOM kill.
 const OOM_KILL: &str = "oom-kill";
 
-/// Calls to systemd over one connection.
 struct Calls<'a> {
     connection: &'a Connection,
     run: &'a Path,
@@ -326,7 +312,6 @@ impl Calls<'_> {
                 .call::<_, OwnedObjectPath>(MANAGER_PATH, MANAGER, "StopUnit", &(unit, MODE))
                 .await
                 .map(done),
-            // Orders on files are no calls.
             _ => Ok(Reply::Done),
         }
     }
@@ -381,7 +366,7 @@ impl Calls<'_> {
     async fn start_slice(&self, unit: &str, description: &str) -> Result<Reply, Fault> {
         let properties = [("Description", Value::from(description))];
         match self.start_transient(unit, &properties).await {
-            // There is a file for it, or it is loaded already.
+            // The unit has a file, or is loaded already.
             Err(fault) if fault.name == "org.freedesktop.systemd1.UnitExists" => self
                 .call::<_, OwnedObjectPath>(MANAGER_PATH, MANAGER, "StartUnit", &(unit, MODE))
                 .await
@@ -418,7 +403,6 @@ impl Calls<'_> {
     }
 }
 
-/// The properties of a unit.
 struct Properties(HashMap<String, OwnedValue>);
 
 impl Properties {
@@ -450,7 +434,7 @@ fn remove(outcome: io::Result<()>, path: &Path) -> Result<(), Fault> {
     }
 }
 
-/// The file of a transient unit is made with the unit, and removed when it is unloaded: its identity
+/// Identity of a transient unit's file, which is made with the unit and removed when it is unloaded: it
 /// distinguishes one life of the unit from the next.
 fn life(fragment: &str) -> String {
     let identity =
@@ -458,7 +442,7 @@ fn life(fragment: &str) -> String {
     fs::metadata(fragment).map(identity).unwrap_or_default()
 }
 
-/// Whether `unit` is of a kind whose cgroup a policy may name.
+/// True if `unit` is of a kind whose cgroup a policy may name.
 fn has_cgroup(unit: &str) -> bool {
     [".service", ".slice", ".scope"].iter().any(|kind| unit.ends_with(kind))
 }
@@ -527,7 +511,7 @@ mod tests {
         let mut bus = Bus::new(run.path(), Duration::ZERO);
         let properties = vec![Property::CpuQuotaPerSecUsec, Property::MemoryLow];
         let order = Order::Forget { unit: "web.service".into(), properties };
-        // What is gone already counts as removed.
+        // A missing file counts as removed.
         for _ in 0..2 {
             assert_eq!(bus.carry_out(std::slice::from_ref(&order)), [Ok(Reply::Done)]);
         }

@@ -1,4 +1,4 @@
-//! The systemd of this host, where one runs it.
+//! The systemd of this host, if it runs the host.
 
 use std::path::Path;
 
@@ -6,14 +6,14 @@ use super::bus::Bus;
 use super::messenger::{self, Messenger};
 use super::order::{Order, UnitManager};
 
-/// The systemd that runs this host, if one does; it is connected to with the first order.
+/// Manager of the systemd that runs this host, if any; it connects with the first order.
 pub fn of_this_host() -> Option<Box<dyn UnitManager>> {
     const RUN: &str = "/run/systemd";
     let recruit = || {
         let mut bus = Bus::new(RUN, messenger::DEADLINE);
         move |orders: &[Order]| bus.carry_out(orders)
     };
-    // As sd_booted(3) tells.
+    // The test of sd_booted(3).
     let is_booted = Path::new(RUN).join("system").is_dir();
     is_booted.then(|| Box::new(Messenger::new(recruit, messenger::DEADLINE)) as _)
 }

@@ -1,11 +1,11 @@
 //! A thread that waits for systemd, so that the tick does not have to.
 //!
-//! A call over D-Bus has no deadline of its own: systemd may be reading its configuration, or hang. So orders
-//! go to one thread, which takes what has come in, a few at a time, and answers are picked up when they are
-//! there.
-//! An order that is not answered in time is given up, with those behind it, and its thread is left to wait.
-//! No new thread is started until it has returned, so that a systemd that hangs for a day costs one thread
-//! and not a thousand.
+//! **Problem.** A call over D-Bus has no deadline: systemd may be reading its configuration, or hang.
+//!
+//! **Algorithm.** Orders go to one thread, which executes a few at a time; answers are collected when they are
+//! ready. An order without an answer in time is given up, with those behind it, and its thread is left waiting.
+//! A new thread starts only after the old one has returned, so that a systemd that hangs for a day costs one
+//! thread instead of a thousand.
 //!
 //! The thread starts with the first order: if no tenant is a unit, there is none.
 
@@ -17,14 +17,13 @@ use std::time::{Duration, Instant};
 
 use super::order::{Answer, Order, Reply, UnitError, UnitManager};
 
-/// How long an order may take. It may come during a daemon-reload, which took 34 s on an emulated host with a
+/// Longest duration of an order. It may come during a daemon-reload, which took 34 s on an emulated host with a
 /// thousand units.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Orders that are executed at once; the bus allows one client 128 calls without an answer.
+/// Orders executed at once; the bus allows one client 128 calls without an answer.
 pub const ORDERS_AT_ONCE: usize = 32;
 
-/// Executes orders, and returns what came of each.
 type CarryOut = dyn FnMut(&[Order]) -> Vec<Result<Reply, UnitError>>;
 
 /// Creates the executor of orders, in its thread; a new one for each thread.
@@ -35,11 +34,9 @@ pub struct Messenger {
     recruit: std::sync::Arc<Recruit>,
     deadline: Duration,
     thread: Option<Thread>,
-    /// Orders that are not answered yet, oldest first.
     waiting: VecDeque<Order>,
-    /// When the oldest of them became the oldest.
+    /// Time at which the oldest of them became the oldest.
     since: Instant,
-    /// A thread that was given up.
     lost: Option<JoinHandle<()>>,
 }
 
@@ -56,7 +53,7 @@ impl fmt::Debug for Messenger {
 }
 
 impl Messenger {
-    /// Orders are executed by what `recruit` creates, each within `deadline`.
+    /// Makes a messenger whose orders are executed by the result of `recruit`, each within `deadline`.
     pub fn new<C>(recruit: impl Fn() -> C + Send + Sync + 'static, deadline: Duration) -> Messenger
     where
         C: FnMut(&[Order]) -> Vec<Result<Reply, UnitError>> + 'static,
@@ -71,7 +68,7 @@ impl Messenger {
         }
     }
 
-    /// Whether the thread can accept an order; starts it where there is none.
+    /// True if the thread can accept an order; starts it if there is none.
     fn is_manned(&mut self) -> bool {
         if self.lost.as_ref().is_some_and(|lost| !lost.is_finished()) {
             return false;
@@ -83,12 +80,11 @@ impl Messenger {
         self.thread.is_some()
     }
 
-    /// Gives up the thread: it ends by itself when its call returns.
+    /// Gives up the thread, which ends by itself when its call returns.
     fn give_up(&mut self) {
         self.lost = self.thread.take().map(|thread| thread.handle);
     }
 
-    /// The answer to the oldest order.
     fn answered(&mut self, outcome: Result<Reply, UnitError>) -> Option<Answer> {
         self.since = Instant::now();
         self.waiting.pop_front().map(|order| Answer { order, outcome })

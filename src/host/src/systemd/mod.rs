@@ -1,35 +1,36 @@
 //! Cgroups that systemd owns, changed through systemd.
 //!
-//! **Problem.** On a systemd host every cgroup of a unit has one writer, systemd: a value that another
-//! program writes into a unit's files is overwritten whenever systemd has a reason to write there (its
-//! document `CGROUP_DELEGATION.md`). Values set through `SetUnitProperties` stay, also over `daemon-reload`
-//! and `daemon-reexec`. But D-Bus does not behave like a kernel file: a call can take seconds, the bus can be
-//! away, a call can succeed and the file not follow.
+//! **Problem.** On a systemd host every cgroup of a unit has one writer, systemd, which overwrites foreign
+//! values (its document `CGROUP_DELEGATION.md`). Values set through `SetUnitProperties` stay, even over
+//! `daemon-reload` and `daemon-reexec`. But D-Bus differs from a kernel file: a call can take seconds, the bus
+//! can be away, and a call can succeed while the file does not follow.
 //!
-//! **Terms.** A *property* is systemd's name for a knob, a *setting* a property with its value. Properties
-//! that are set at run time (`runtime = true`) are stored as *drop-ins*, small files below `/run`. An *order*
-//! is one request to systemd, an *answer* its result.
+//! **Terms.** A *property* is systemd's name for a knob, a *setting* a property with its value. Properties set
+//! at run time are stored as *drop-ins*, small files below `/run`. An *order* is one request to systemd, an
+//! *answer* its result.
 //!
-//! **Shape.** [`UnitManager`] is the interface: orders go in, answers come out, in the same order, and
-//! neither waits unless told to. It has two implementations: [`Messenger`], whose thread carries the orders
-//! to the real bus, and `tenantd_sim::SimUnits`, a systemd in memory on top of any kernel. The state of the
-//! units of tenants, and what is journalled before a change, are in `tenantd::backend::systemd`.
+//! **Interface.** [`UnitManager`] takes orders and returns answers in the same order, without waiting. It has
+//! two implementations: [`Messenger`], whose thread executes the orders on the real bus, and
+//! `tenantd_sim::SimUnits`, a systemd in memory. The state of the tenants' units is in the agent's
+//! `backend::systemd`.
 //!
-//! **How a unit is given back.** Found by experiment on systemd 252 and 257: there is no call that unsets one
-//! property. Removing a drop-in leaves the cgroup's files as they are, after `daemon-reload` too; `systemctl
-//! revert` also removes the administrator's drop-ins. So each property is set to its old value, which brings
-//! the files back; then the drop-ins that were not there before are removed; then systemd reloads its
-//! configuration, once for all units, and forgets the drop-ins. A unit that does not run gets a cgroup when
-//! it is set, so the drop-ins that it had are written back instead. A unit that was masked, or lost its file,
-//! while it runs is not loaded any more: `SetUnitProperties` refuses it, `SetProperties` of the unit itself
-//! accepts the value and writes no file, and neither changes when it is loaded again. Systemd writes no file
-//! of it then, so the old values are written directly.
+//! **Restoring a unit** (by experiment on systemd 252 and 257). No call unsets one property. Removing a drop-in
+//! does not change the cgroup's files, even after `daemon-reload`; `systemctl revert` also removes the
+//! administrator's drop-ins. So:
+//!
+//! 1. Set each property to its old value, which restores the files.
+//! 2. Remove the drop-ins that were not there before.
+//! 3. Reload systemd's configuration, once for all units, which forgets the drop-ins.
+//!
+//! Setting a unit that does not run makes a cgroup for it, so its old drop-ins are written instead. A unit that
+//! was masked or lost its file while it runs is not loaded any more, and systemd refuses its settings or writes
+//! no file. So its old values are written directly.
 //!
 //! | file | contents |
 //! |---|---|
 //! | [`property`] | the property of each knob, and its value on the bus |
 //! | [`slice_name`] | the slice of a tenant |
-//! | `order` | what is asked, and what comes of it |
+//! | `order` | orders to systemd and their answers |
 //! | `connect` | the systemd of this host |
 //! | [`messenger`] | a thread that waits, so that the tick need not |
 //! | `object_path` | the path on the bus of a unit |

@@ -3,10 +3,8 @@
 //! It follows from the unit's name: every byte other than a letter or a digit, and a leading digit, is written
 //! as `_` and two hexadecimal digits (`bus_label_escape` in systemd's `src/basic/bus-label.c`).
 
-/// Where the objects of all units are.
 pub(super) const UNITS_PATH: &str = "/org/freedesktop/systemd1/unit";
 
-/// The path of the object of `unit`.
 pub(super) fn object_path(unit: &str) -> String {
     let mut path = format!("{UNITS_PATH}/");
     for (at, byte) in unit.bytes().enumerate() {
@@ -19,7 +17,6 @@ pub(super) fn object_path(unit: &str) -> String {
     path
 }
 
-/// The unit whose object is at `path`; `None` for any other path.
 pub(super) fn unit_at(path: &str) -> Option<String> {
     let label = path.strip_prefix(UNITS_PATH)?.strip_prefix('/')?;
     let mut unit = Vec::with_capacity(label.len());

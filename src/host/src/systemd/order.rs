@@ -1,14 +1,14 @@
-//! What is asked of systemd, and what comes of it.
+//! Orders to systemd, and their answers.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::property::{Property, Setting};
 
-/// One thing asked of systemd.
+/// A request to systemd.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
-    /// What does systemd know of this unit? It is loaded where it can be; answered by [`Reply::Unit`].
+    /// Requests the state of a unit, which is loaded if possible; answered by [`Reply::Unit`].
     Look {
         /// The unit.
         unit: String,
@@ -17,17 +17,17 @@ pub enum Order {
     StartSlice {
         /// The slice.
         unit: String,
-        /// What `systemctl status` calls it.
+        /// Description in `systemctl status`.
         description: String,
     },
-    /// Starts a transient scope with processes that are there, which systemd moves into it. That it was accepted does not
-    /// say that they are there yet.
+    /// Starts a transient scope with existing processes, which systemd moves into it. They may arrive after the
+    /// answer.
     StartScope {
         /// The scope.
         unit: String,
-        /// The slice that it is in, which is started where it does not run.
+        /// The slice that contains it, which is started if it does not run.
         slice: String,
-        /// What `systemctl status` calls it.
+        /// Description in `systemctl status`.
         description: String,
         /// The processes.
         pids: Vec<u32>,
@@ -41,8 +41,7 @@ pub enum Order {
         /// The properties and their values.
         settings: Vec<Setting>,
     },
-    /// Gives drop-ins of a unit that does not run, where there are any, the text that they had; see
-    /// [`Order::Reload`].
+    /// Restores the text of existing drop-ins of a unit that does not run; see [`Order::Reload`].
     Rewrite {
         /// The unit.
         unit: String,
@@ -56,8 +55,8 @@ pub enum Order {
         /// The properties.
         properties: Vec<Property>,
     },
-    /// Gives the drop-in that says exactly this setting the text that it had before, or removes it where there was
-    /// none; leaves one that says something else. See [`Order::Reload`].
+    /// Restores the text of a drop-in with exactly this setting, or removes it if there was none before; leaves
+    /// one with another setting. See [`Order::Reload`].
     ForgetOurs {
         /// The unit.
         unit: String,
@@ -68,14 +67,14 @@ pub enum Order {
     },
     /// Makes systemd read its configuration again.
     Reload,
-    /// Which units run whose names fit any of these patterns? Answered by [`Reply::Running`].
+    /// Lists running units whose names match any of these patterns; answered by [`Reply::Running`].
     List {
-        /// With `*` and `?`.
+        /// Patterns with `*` and `?`.
         patterns: Vec<String>,
     },
-    /// What became of the services of the host since the last such order? Answered by [`Reply::Results`].
+    /// Requests the results of the host's services since the last such order; answered by [`Reply::Results`].
     Watch,
-    /// Stops a unit, and with it everything that requires it; refused where one of them is about to start.
+    /// Stops a unit, and with it everything that requires it; refused if one of them is about to start.
     Stop {
         /// The unit.
         unit: String,
@@ -99,78 +98,77 @@ impl Order {
     }
 }
 
-/// What a successful order gives.
+/// Result of a successful order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// It was done, as far as systemd says; whether a value arrived, the file tells.
+    /// Systemd reported success; only the file shows that a value has arrived.
     Done,
-    /// What systemd knows of a unit.
+    /// State of a unit.
     Unit(UnitState),
-    /// The results of services and scopes that changed, oldest first.
+    /// Results of services and scopes that changed, oldest first.
     Results(Vec<RunResult>),
-    /// The names of units that run, or are on their way from or to it.
+    /// Names of units that run, start or stop.
     Running(Vec<String>),
 }
 
-/// What systemd says of the last run of a unit, or of the present one.
+/// Result of the last or present run of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunResult {
     /// The unit.
     pub unit: String,
-    /// Whether it ended because one of its processes was killed for want of memory (`Result` is `oom-kill`);
-    /// until it is started again.
+    /// True if the run ended by an OOM kill (`Result` is `oom-kill`), until the next start.
     pub is_oom_kill: bool,
 }
 
-/// What systemd knows of a unit.
+/// State of a unit in systemd.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UnitState {
-    /// The name that systemd calls it by; it may have others, and its drop-ins are found under this one alone.
+    /// Systemd's name of the unit. It may have others; its drop-ins are found under this one only.
     pub id: String,
-    /// Whether there is such a unit (`LoadState` is `loaded`).
+    /// True if there is such a unit (`LoadState` is `loaded`).
     pub is_loaded: bool,
-    /// Whether it runs (`ActiveState` is `active`, or on its way from or to it).
+    /// True if it runs, starts or stops (`ActiveState`).
     pub is_active: bool,
-    /// Whether it exists only until it is stopped.
+    /// True if it exists only until it is stopped.
     pub is_transient: bool,
-    /// Tells one life of a transient unit from the next of the same name, and not one run from the next: what was
-    /// set of it outlasts a restart, and goes when it is unloaded. Empty for a unit that has a file.
+    /// Identity of one life of a transient unit, to distinguish it from the next of the same name. Settings
+    /// outlast a restart, and end when the unit is unloaded. Empty for a unit with a file.
     pub life: String,
-    /// Its cgroup from the mount, beginning with `/`; empty where it has none.
+    /// Cgroup below the mount, beginning with `/`; empty if it has none.
     pub cgroup: String,
     /// As [`RunResult::is_oom_kill`].
     pub is_oom_kill: bool,
-    /// The units that stop when it stops: those in a slice are among them.
+    /// Units that stop when it stops; those in a slice are among them.
     pub required_by: Vec<String>,
-    /// What its properties hold; of a unit that does not run nothing is told.
+    /// Values of its properties; empty for a unit that does not run.
     pub held: Vec<Held>,
 }
 
-/// What one property of a unit holds.
+/// Value of one property of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The property and its value.
     pub setting: Setting,
-    /// The text of its drop-in, where it was set at run time.
+    /// Text of its drop-in, if it was set at run time.
     pub drop_in: Option<String>,
 }
 
-/// An order, and what came of it.
+/// An order with its outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The order.
     pub order: Order,
-    /// What systemd said.
+    /// The outcome.
     pub outcome: Result<Reply, UnitError>,
 }
 
-/// Why systemd did not do it.
+/// Reason for a failed order.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// The bus cannot be reached, or went away: try again later.
     #[error("systemd cannot be reached over D-Bus: {0}")]
     Away(String),
-    /// The bus is there and nothing came back in time: whether it was done is not known.
+    /// The bus is there and no answer came in time; the outcome is unknown.
     #[error("systemd has not answered for {} s", .0.as_secs())]
     Late(Duration),
     /// There is no such unit, or it was unloaded meanwhile.
@@ -181,7 +179,7 @@ pub enum UnitError {
     Denied {
         /// The unit.
         unit: String,
-        /// What systemd said.
+        /// Systemd's message.
         message: String,
     },
     /// Systemd refused it for another reason.
@@ -189,47 +187,47 @@ pub enum UnitError {
     Refused {
         /// The unit.
         unit: String,
-        /// What systemd said.
+        /// Systemd's message.
         message: String,
     },
 }
 
 impl UnitError {
-    /// Whether it is about the bus and not about a unit: every other order would fail as well.
+    /// True if the error is about the bus and not about a unit: every other order would fail as well.
     pub fn is_about_the_bus(&self) -> bool {
         matches!(self, UnitError::Away(_) | UnitError::Late(_))
     }
 }
 
-/// While an answer is awaited, `timeout` is asked again this often: that tells the service manager that the work
-/// goes on.
+/// Interval of asking `timeout` again during a wait, which tells the service manager that the work goes on.
 const PART: Duration = Duration::from_secs(5);
 
 /// Executes orders: systemd, or a simulation of it.
 ///
 /// Answers come in the order of the orders, one for each.
 pub trait UnitManager: fmt::Debug {
-    /// Hands in an order. Never waits.
+    /// Submits an order. Never waits.
     fn submit(&mut self, order: Order);
 
-    /// How many orders were handed in whose answers were not taken yet.
+    /// Number of submitted orders whose answers were not taken yet.
     fn nr_unanswered(&self) -> usize;
 
-    /// The next answer, if it comes within `timeout`; with none it never waits.
+    /// Returns the next answer if it comes within `timeout`; never waits if no order is outstanding.
     fn answer(&mut self, timeout: Duration) -> Option<Answer>;
 }
 
-/// Hands in `orders` and waits for their answers, for each at most as long as `timeout` returns, which is asked again
-/// every few seconds. Answers to earlier orders are dropped, and each of them is waited for as long: a thousand may
-/// still be on their way. They are told by their number: an earlier order may be the same as one of these, and what
-/// came of it is not what comes of this one. The outcomes are in the order of the orders; once one is late, so are
-/// those behind it.
+/// Submits `orders` and waits for their answers, for each at most as long as `timeout` returns, which is asked
+/// again every few seconds. Outcomes are in the order of the orders; once one is late, so are those behind it.
+///
+/// Answers to earlier orders are dropped, after an equal wait for each: a thousand may still be outstanding.
+/// They are identified by their number, because an earlier order may equal one of these and have another
+/// outcome.
 pub fn carry_out_all(
     units: &mut dyn UnitManager,
     orders: Vec<Order>,
     mut timeout: impl FnMut() -> Result<Duration, UnitError>,
 ) -> Vec<Result<Reply, UnitError>> {
-    // What there is no time for is not begun.
+    // Without time left, nothing is begun.
     if let Err(error) = timeout() {
         return orders.iter().map(|_| Err(error.clone())).collect();
     }
@@ -248,8 +246,6 @@ pub fn carry_out_all(
     (0..nr_earlier + nr_orders).map(outcome).collect::<Vec<_>>().split_off(nr_earlier)
 }
 
-/// # Errors
-/// [`UnitError::Late`].
 fn await_answer(
     units: &mut dyn UnitManager,
     timeout: &mut impl FnMut() -> Result<Duration, UnitError>,
@@ -272,7 +268,7 @@ fn await_answer(
 mod tests {
     use super::*;
 
-    /// Answers every order or none, the first ones with a failure, and notes how long it was waited for.
+    /// Answers every order or none, the first ones with a failure, and records the waits.
     #[derive(Debug, Default)]
     struct Slow {
         hangs: bool,
@@ -314,7 +310,7 @@ mod tests {
         assert_eq!(units.waits, [timeout; 1002]);
     }
 
-    /// What systemd said of a unit before says nothing of it now.
+    /// An earlier answer of systemd may be outdated.
     #[test]
     fn the_answer_to_an_earlier_order_that_is_the_same_is_dropped() {
         let look = || Order::Look { unit: "web".into() };
@@ -325,7 +321,7 @@ mod tests {
         assert_eq!(units.nr_unanswered(), 0);
     }
 
-    /// The service manager takes an agent that says nothing for long for one that hangs.
+    /// The service manager treats an agent that is silent for long as hanging.
     #[test]
     fn a_long_wait_is_one_of_many_parts() {
         let mut units = Slow { hangs: true, ..Slow::default() };
@@ -337,7 +333,7 @@ mod tests {
         let outcomes = carry_out_all(&mut units, vec![Order::Reload, Order::Reload], timeout);
         assert_eq!(outcomes, vec![Err(UnitError::Late(most)); 2]);
         assert_eq!(units.waits, [PART, PART, PART / 2]);
-        // Once before anything is begun, and once before each part.
+        // Once before the begin, and once before each part.
         assert_eq!(nr_signs, 4);
     }
 }

@@ -11,9 +11,9 @@
 //! | limit of processes | `TasksMax` | `t`, a number |
 //! | CPUs | `AllowedCPUs` | `ay`, bit *i* of byte *j* is CPU 8·*j* + *i* |
 //!
-//! The largest number means "not set" or "infinity"; an empty set of CPUs means all of the parent's. The
-//! byte order is that of systemd's `cpu_set_from_dbus` (`src/shared/cpu-set-util.c`). A quota is
-//! `CPUQuota=` in files and `CPUQuotaPerSecUSec` on the bus (systemd issue 5939).
+//! The largest number means "not set" or "infinity"; an empty set of CPUs means all of the parent's. The byte
+//! order is that of systemd's `cpu_set_from_dbus` (`src/shared/cpu-set-util.c`). A quota is `CPUQuota=` in
+//! files and `CPUQuotaPerSecUSec` on the bus (systemd issue 5939).
 
 use serde::{Deserialize, Serialize};
 
@@ -63,11 +63,10 @@ pub struct Setting {
     pub value: PropertyValue,
 }
 
-/// The number for "not set" and "infinity".
 const NONE: u64 = u64::MAX;
 
 impl Property {
-    /// All of them, in the order of [`Knob::ALL`].
+    /// All properties, in the order of [`Knob::ALL`].
     pub const ALL: [Property; 8] = [
         Property::CpuWeight,
         Property::CpuQuotaPerSecUsec,
@@ -107,7 +106,7 @@ impl Property {
         }
     }
 
-    /// Its name on the bus.
+    /// Name on the bus.
     pub fn name(self) -> &'static str {
         match self {
             Property::CpuWeight => "CPUWeight",
@@ -121,7 +120,7 @@ impl Property {
         }
     }
 
-    /// The drop-in that systemd makes for it, in the directory of the unit's drop-ins.
+    /// Drop-in that systemd makes for it, in the directory of the unit's drop-ins.
     pub fn drop_in(self) -> &'static str {
         match self {
             Property::CpuWeight => "50-CPUWeight.conf",
@@ -135,7 +134,6 @@ impl Property {
         }
     }
 
-    /// Its name in files.
     fn key(self) -> &'static str {
         match self {
             Property::CpuQuotaPerSecUsec => "CPUQuota",
@@ -143,7 +141,7 @@ impl Property {
         }
     }
 
-    /// Its value if it was never set.
+    /// Value if it was never set.
     pub fn unset(self) -> PropertyValue {
         match self {
             Property::AllowedCpus => PropertyValue::Mask(Vec::new()),
@@ -154,7 +152,7 @@ impl Property {
 }
 
 impl Setting {
-    /// The setting for `value` of `knob`. A weight is clamped to systemd's range, never refused.
+    /// Setting for `value` of `knob`. A weight is clamped to systemd's range, never refused.
     pub fn of(knob: Knob, value: &Value) -> Setting {
         let value = match value {
             Value::Weight(weight) => {
@@ -172,8 +170,7 @@ impl Setting {
         Setting { property: Property::of(knob), value }
     }
 
-    /// The value in the file of its knob once this setting has arrived there; `None` for a value of the wrong
-    /// kind.
+    /// Value in the file of its knob once this setting has arrived; `None` for a value of the wrong kind.
     pub fn expected(&self) -> Option<Value> {
         /// The kernel's default weight.
         const WEIGHT_DEFAULT: f64 = 100.0;
@@ -199,8 +196,8 @@ impl Setting {
 }
 
 impl Setting {
-    /// Whether the text of a drop-in has exactly this, as systemd writes it for a property that is set
-    /// (`bus_cgroup_set_property` in `src/core/dbus-cgroup.c`).
+    /// True if the text of a drop-in has exactly this setting, in systemd's spelling (`bus_cgroup_set_property`
+    /// in `src/core/dbus-cgroup.c`).
     pub fn is_said_by(&self, text: &str) -> bool {
         let is_empty = |line: &&str| line.is_empty() || line.starts_with(['#', '[']);
         let lines = text.lines().map(str::trim).filter(|line| !is_empty(line));
@@ -209,7 +206,7 @@ impl Setting {
         let Some(said) = values.as_deref().and_then(<[&str]>::last) else { return false };
         match (&self.value, self.property) {
             (PropertyValue::Number(NONE), _) => said.is_empty() || *said == "infinity",
-            // Systemd rounds a quota down to whole percent in the file, and not in memory.
+            // Systemd rounds a quota down to whole percent in the file, but not in memory.
             (PropertyValue::Number(quota), Property::CpuQuotaPerSecUsec) => {
                 said.strip_suffix('%').and_then(|percent| percent.parse().ok())
                     == Some(quota / 10_000)

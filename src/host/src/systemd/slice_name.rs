@@ -1,9 +1,8 @@
 //! The slice of a tenant: `tenants-NAME.slice`, and `tenants-GROUP-NAME.slice` below a group.
 //!
-//! A dash in the name of a slice means "below": `a-b.slice` is in `a.slice`, whatever else is requested
-//! (systemd.slice(5); `slice_verify` in `src/core/slice.c` refuses any other place). So the tree of groups
-//! is the tree of slices, all of it is in `tenants.slice`, and a dash in a tenant's own name is written
-//! `\x2d`, as systemd-escape(1) does.
+//! A dash in the name of a slice means "below": `a-b.slice` is in `a.slice` (systemd.slice(5); `slice_verify`
+//! in `src/core/slice.c` refuses any other place). So the tree of groups is the tree of slices, all of it is in
+//! `tenants.slice`, and a dash in a tenant's own name is written `\x2d`, as by systemd-escape(1).
 
 /// The slice that contains all slices of tenants.
 pub const TOP: &str = "tenants.slice";
@@ -11,8 +10,7 @@ pub const TOP: &str = "tenants.slice";
 /// The longest name of a unit, in bytes (`UNIT_NAME_MAX`, less the terminating zero).
 pub const BYTES_MAX: usize = 255;
 
-/// The slice of the tenant at `path` (names joined by `/`); `None` where it would be longer than a unit's
-/// name can be.
+/// Slice of the tenant at `path` (names joined by `/`); `None` if the name would be too long for a unit.
 pub fn slice_name(path: &str) -> Option<String> {
     let mut name = TOP.trim_end_matches(".slice").to_string();
     for part in path.split('/') {

@@ -1,31 +1,32 @@
 //! The job server of one job: a build gets wider and narrower while it runs.
 //!
 //! # Problem
-//! make, cargo, ninja and others take a token from the job server of GNU make for each command that they run beside
-//! the first one, and put it back when that command has ended (GNU make manual, "Integrating GNU make", "POSIX
-//! Jobserver Interaction"). The job server is a pipe with a byte for each token. What is in the pipe is free; what is
-//! missing is held by some client, and nothing tells by which. Clients are killed with tokens in their hands, and so may
-//! be the process that hands tokens out.
+//! make, cargo, ninja and others take a token from the job server of GNU make for each command beside the first
+//! one, and put it back when that command has ended (GNU make manual, "Integrating GNU make", "POSIX Jobserver
+//! Interaction"). The job server is a pipe with a byte for each free token. Missing tokens are in use, but the
+//! pipe does not show by which client. Clients may be killed while they have tokens, and so may the process
+//! that hands tokens out.
 //!
 //! # Terms
-//! *Target*: the tokens that there shall be, one less than the degree of parallelism, because every client runs one
-//! command without a token. *Total*: the tokens that there are, free and held. *Debt*: total less target.
+//! *Target*: the wanted number of tokens, one less than the degree of parallelism, because every client runs
+//! one command without a token. *Total*: the existing tokens, free and in use. *Debt*: total less target.
 //!
 //! # Algorithm
-//! The pipe is a FIFO of the job's user, so that clients find it by name or by descriptor. Widening writes tokens.
-//! Narrowing takes the free ones at once, and the others as they come back: clients take back what they have just
-//! returned, so that a reader that polls finds nothing; a thread waits in the kernel instead, as the clients
-//! do, until the debt is paid. Free tokens are counted in the pipe and never remembered.
+//! The pipe is a FIFO of the job's user, so that clients find it by name or by descriptor. Widening writes
+//! tokens. Narrowing takes the free ones at once, and the others as they are returned. Clients immediately take
+//! tokens that they have just returned, so a reader that polls would find none; instead a thread waits in the
+//! kernel, as the clients do, until the debt is zero. Free tokens are always counted in the pipe.
 //!
-//! The total is recorded beside the FIFO: before tokens are written, and after they are taken. The record is valid
-//! after a kill, except for the step that the kill interrupted: it then counts tokens that do not exist.
-//! [`Valve::audit`] corrects that, and what killed clients took with them: a token in use belongs to some thread of
-//! the job, so that the threads bound the tokens that are held.
+//! The total is recorded beside the FIFO: before tokens are written, and after they are taken. After a kill the
+//! record is valid except for the interrupted step: it then counts tokens that do not exist. [`Valve::audit`]
+//! corrects that, and the loss of tokens with killed clients: each token in use belongs to a thread of the job,
+//! so the number of threads bounds the tokens in use.
 //!
 //! # Properties
-//! Total and target agree, through kills of clients and of the holder, as soon as tokens come back
-//! (`tests/valve.rs`); make, ninja and cargo follow both ways (`tests/valve/tools.rs`), with two limits: ninja before 1.14
-//! notices new tokens when one of its commands ends, and cargo returns a token only when no crate is ready for it.
+//! Total and target agree as soon as tokens are returned, through kills of clients and of the holder
+//! (`tests/valve.rs`). make, ninja and cargo follow in both directions (`tests/valve/tools.rs`), with two
+//! limits: ninja before 1.14 notices new tokens only when one of its commands ends, and cargo returns a token
+//! only when no crate is ready for it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -43,28 +44,27 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
-/// The FIFO, in the directory of the valve.
 const FIFO: &str = "jobserver";
 /// The recorded total, beside it: a decimal number of [`RECORD_DIGITS`] digits and a newline.
 const RECORD: &str = "tokens";
-/// Digits of the record, so that each write replaces all of the one before.
+/// Digits of the record, so that each write replaces all of the previous one.
 const RECORD_DIGITS: usize = 10;
-/// The tokens of a valve at most. They all fit into an empty pipe, whose capacity is 64 KiB.
+/// Most tokens of a valve. They all fit into an empty pipe, whose capacity is 64 KiB.
 pub const TOKENS_MAX: u32 = 32 << 10;
-/// A token. Clients return any byte for it.
+/// A token. Clients may return any byte for it.
 const TOKEN: u8 = b'+';
-/// The stack of the thread that waits for tokens: it calls three functions.
+/// Stack of the thread that waits for tokens: it calls three functions.
 const STACK_BYTES: usize = 64 << 10;
 
-/// Why a valve did not do what it should.
+/// A failed operation of a valve.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation} {}", path.display())]
 pub struct ValveError {
-    /// What was done.
+    /// The operation.
     pub operation: &'static str,
-    /// To which file.
+    /// The file.
     pub path: PathBuf,
-    /// The kernel's answer.
+    /// Error of the kernel.
     #[source]
     pub source: io::Error,
 }
@@ -74,11 +74,9 @@ pub struct ValveError {
 pub struct Valve {
     dir: PathBuf,
     shared: Arc<Shared>,
-    /// What the last audit missed.
     missing: u32,
 }
 
-/// What the thread that waits for tokens has of the valve.
 #[derive(Debug)]
 struct Shared {
     fifo: File,
@@ -91,7 +89,6 @@ struct Shared {
 struct Tokens {
     total: u32,
     target: u32,
-    /// Whether a thread waits for tokens.
     collecting: bool,
 }
 
@@ -102,11 +99,8 @@ impl Tokens {
 }
 
 impl Valve {
-    /// Makes the directory `dir`, which is the valve's alone, and in it a job server of `tokens` tokens for processes of
-    /// the user `uid`. What an earlier valve left there is replaced.
-    ///
-    /// # Errors
-    /// A file could not be made; what was made is removed.
+    /// Makes the directory `dir`, which belongs to the valve only, with a job server of `tokens` tokens for
+    /// processes of the user `uid`. Replaces an earlier valve. On an error the other files are removed.
     pub fn create(dir: &Path, uid: u32, tokens: u32) -> Result<Valve, ValveError> {
         remove(dir)?;
         let made = Valve::make(dir, uid, tokens);
@@ -120,7 +114,7 @@ impl Valve {
     fn make(dir: &Path, uid: u32, tokens: u32) -> Result<Valve, ValveError> {
         let failed = |operation| error(operation, dir);
         DirBuilder::new().mode(0o755).create(dir).map_err(failed("make the directory"))?;
-        // Whatever the umask of the process is, the user has to get through to the FIFO.
+        // Independent of the umask: the user must reach the FIFO.
         let open = Permissions::from_mode(0o755);
         fs::set_permissions(dir, open).map_err(failed("set the mode of"))?;
         let path = dir.join(FIFO);
@@ -137,10 +131,7 @@ impl Valve {
         Ok(valve)
     }
 
-    /// Opens the valve in `dir` that another process made and left. Its target is what it had.
-    ///
-    /// # Errors
-    /// There is none, or its record is damaged.
+    /// Opens the valve in `dir` that another process left. Its target is the recorded total.
     pub fn open(dir: &Path) -> Result<Valve, ValveError> {
         let fifo = open_fifo(&dir.join(FIFO))?;
         let path = dir.join(RECORD);
@@ -167,20 +158,17 @@ impl Valve {
         self.dir.join(FIFO)
     }
 
-    /// The tokens that there shall be.
+    /// The wanted number of tokens.
     pub fn target(&self) -> u32 {
         self.shared.lock().target
     }
 
-    /// The tokens that clients hold and have to return before the target is reached.
+    /// Tokens that clients must return before the target is reached.
     pub fn debt(&self) -> u32 {
         self.shared.lock().debt()
     }
 
-    /// The tokens that no client holds.
-    ///
-    /// # Errors
-    /// The kernel does not tell.
+    /// Tokens that no client uses.
     pub fn free(&self) -> Result<u32, ValveError> {
         let free = rustix::io::ioctl_fionread(&self.shared.fifo).map_err(io::Error::from);
         let free = free.map_err(error("count the tokens in", &self.fifo()))?;
@@ -188,11 +176,8 @@ impl Valve {
         Ok(u32::try_from(free).unwrap_or(u32::MAX))
     }
 
-    /// Sets the tokens that there shall be, at most [`TOKENS_MAX`]. More are there at once; fewer as soon as clients
-    /// return theirs.
-    ///
-    /// # Errors
-    /// Tokens could not be written, or no thread could be started; the next call tries again.
+    /// Sets the target, at most [`TOKENS_MAX`]. More tokens are there at once; fewer as soon as clients return
+    /// theirs. After an error the next call tries again.
     pub fn set(&mut self, target: u32) -> Result<(), ValveError> {
         let mut tokens = self.shared.lock();
         tokens.target = target.min(TOKENS_MAX);
@@ -208,17 +193,14 @@ impl Valve {
         Ok(())
     }
 
-    /// Compares the tokens with what is to be seen of them, where the job has so many threads (`pids.current`): replaces
-    /// those that were lost and takes out those that are too many. To be called once in a while; between taking a token
-    /// and starting a command a client seems to have lost it, so that two audits have to agree.
-    ///
-    /// # Errors
-    /// As [`Valve::set`].
+    /// Compares the total with the free tokens and the number of threads of the job (`pids.current`): replaces
+    /// lost tokens and removes surplus ones. To be called now and then. Between taking a token and starting a
+    /// command a client seems to have lost it, so two audits must agree.
     pub fn audit(&mut self, threads: u32) -> Result<(), ValveError> {
         let free = self.free()?;
         let target = {
             let mut tokens = self.shared.lock();
-            // The first thread needs no token, and each of the others holds one at most.
+            // The first thread needs no token, and each of the others uses at most one.
             let seen = free.saturating_add(threads.saturating_sub(1));
             let missing = tokens.total.saturating_sub(seen);
             tokens.total -= missing.min(self.missing);
@@ -229,10 +211,7 @@ impl Valve {
         self.set(target)
     }
 
-    /// Removes the valve and its files. Clients that still run keep what they have.
-    ///
-    /// # Errors
-    /// A file could not be removed.
+    /// Removes the valve and its files. Clients that still run keep their tokens.
     pub fn remove(self) -> Result<(), ValveError> {
         remove(&self.dir)
     }
@@ -247,23 +226,21 @@ impl Drop for Valve {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Tokens> {
-        // The numbers are right after every step, and no step panics.
+        // The numbers are consistent after every step, and no step panics.
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the tokens that are short of the target.
     fn widen(&self, tokens: &mut Tokens) -> io::Result<()> {
         let short = tokens.target.saturating_sub(tokens.total);
         if short == 0 {
             return Ok(());
         }
         self.record(tokens.target)?;
-        // A pipe takes only a part where it is almost full, which nothing but bytes of the job's own can make it.
+        // A pipe takes only a part if it is almost full, which only bytes written by the job itself can cause.
         tokens.total += (&self.fifo).write(&vec![TOKEN; short as usize])? as u32;
         Ok(())
     }
 
-    /// Takes out free tokens until the target is reached or none is free.
     fn take(&self, tokens: &mut Tokens) -> io::Result<()> {
         while tokens.debt() > 0 {
             let mut bytes = vec![0; tokens.debt() as usize];
@@ -302,7 +279,7 @@ impl Shared {
     }
 }
 
-/// Opens a FIFO to read and to write, so that neither end is ever missing, without waiting for either.
+/// Opens a FIFO for reading and writing, so that neither end is ever missing, without waiting.
 fn open_fifo(path: &Path) -> Result<File, ValveError> {
     let flags = (OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW).bits();
     let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);

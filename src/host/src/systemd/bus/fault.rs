@@ -1,11 +1,11 @@
-//! What can go wrong on the way to systemd and back.
+//! Faults on the way to systemd and back.
 
 use cgroups_rs::systemd::NO_SUCH_UNIT;
 use zbus::Error as BusError;
 
 use crate::systemd::order::UnitError;
 
-/// An error of the bus: its name on it, empty where it has none, and its text.
+/// An error of the bus, with its name there (empty if it has none) and its text.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
     pub(super) name: String,
@@ -14,7 +14,6 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// The bus cannot be reached now.
     pub(super) fn away(text: String) -> Fault {
         Fault { is_away: true, ..Fault::new(text) }
     }
@@ -47,7 +46,7 @@ const AWAY: [&str; 6] = [
     "org.freedesktop.DBus.Error.TimedOut",
 ];
 
-/// Whatever prevents a connection, systemd cannot be reached now.
+/// Any failure to connect means that systemd cannot be reached now.
 pub(super) fn away(error: BusError) -> Fault {
     Fault { is_away: true, ..of_bus(error) }
 }

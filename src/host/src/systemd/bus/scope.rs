@@ -1,15 +1,15 @@
-//! What a transient scope is started with (`StartTransientUnit` in org.freedesktop.systemd1(5)).
+//! Properties of a transient scope (`StartTransientUnit` in org.freedesktop.systemd1(5)).
 
 use zbus::zvariant::Value;
 
 use crate::systemd::property::{PropertyValue, Setting};
 
-/// The properties of a scope in `slice` that takes these processes over.
+/// Properties of a scope in `slice` that takes these processes over.
 ///
-/// It is unloaded as soon as it is empty, also where its start failed, so that its name is free again (`CollectMode`).
-/// `Delegate` says that cgroups inside of it belong to what runs there. Of a unit that delegates, systemd neither stops
-/// the rest when one process is killed for want of memory (`OOMPolicy`, which scopes know since version 253 only), nor
-/// removes cgroups inside.
+/// The scope is unloaded as soon as it is empty, even after a failed start, so that its name is free again
+/// (`CollectMode`). With `Delegate`, cgroups inside belong to its programs. Systemd then neither stops the
+/// other processes after an OOM kill (`OOMPolicy`, which scopes support only since version 253), nor removes
+/// cgroups inside.
 pub(super) fn properties<'a>(
     slice: &'a str,
     description: &'a str,
@@ -27,7 +27,6 @@ pub(super) fn properties<'a>(
     properties
 }
 
-/// A setting, as it is said on the bus.
 pub(super) fn property<'a>(setting: &Setting) -> (&'static str, Value<'a>) {
     let value = match &setting.value {
         PropertyValue::Number(number) => Value::from(*number),
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
     use tenantd_control::plan::{Knob, Value as KnobValue};
 
-    /// The types are those of the bus: systemd refuses a unit with a property of another type.
+    /// Systemd refuses a unit with a property of another type.
     #[test]
     fn the_properties_of_a_scope_have_the_types_of_the_bus() {
         let cpus = Setting::of(Knob::Cpus, &KnobValue::CpuList([0, 9].into_iter().collect()));
