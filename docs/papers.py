@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the pictures of docs/papers.md and docs/seeds-queue.md, and prints the figures of their tables.
+"""Makes the pictures of docs/papers.md and docs/seeds.md and prints the figures of their tables.
 
 Usage: docs/papers.py [TENANTCTL], by default target/release/tenantctl. The standard library only.
+With --outputs as the first argument it makes only the outputs of the commands in docs/seeds.md again.
 """
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -37,6 +39,36 @@ def simulate(tenantctl, text):
         cut = svg.index(">") + 1
         pictures[KINDS[heading]] = f"{svg[:cut]}<style>{css}</style><rect width='100%' height='100%' fill='var(--paper)'/>{svg[cut:]}\n"
     return json.loads(done.stdout), pictures
+
+
+def remake_outputs(tenantctl, page):
+    """Runs each command of the fenced blocks of a page and writes its output below it."""
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "tenantctl").symlink_to(pathlib.Path(tenantctl).resolve())
+        environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "COLUMNS": "80", "TZ": "UTC"}
+
+        def output(command):
+            done = subprocess.run(["sh", "-c", command], cwd=HERE.parent, env=environment, capture_output=True, text=True)
+            if done.stderr:
+                sys.exit(f"{command}: {done.stderr}")
+            return f"$ {command}\n" + "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+
+        def block(found):
+            commands = re.findall(r"^\$ (.*)$", found.group(), re.M)
+            return "```console\n" + "\n".join(map(output, commands)) + "```\n"
+
+        page.write_text(re.sub(r"^```console\n.*?^```\n", block, page.read_text(), flags=re.M | re.S))
+
+
+def slots(tenantctl):
+    """Tasks under slots, beside DRF."""
+    text = (SEEDS / "001-slots-3.yaml").read_text()
+    for number in [3, 4, 5, 6]:
+        done = subprocess.run([tenantctl, "solve", "-", "--json"], input=text.replace("slots: 3", f"slots: {number}"),
+                              capture_output=True, text=True, check=True)
+        answer = json.loads(done.stdout)
+        total = {key: sum(tenant[key] for tenant in answer["tenants"].values()) for key in ["fraction", "useful"]}
+        print("slots", number, total, answer["utilization"], "overcommitted", answer["overcommitted_nodes"])
 
 
 def decay(tenantctl, alpha):
@@ -84,7 +116,11 @@ def without_backlog(tenantctl):
 
 
 def main():
-    tenantctl = sys.argv[1] if len(sys.argv) > 1 else HERE.parent / "target" / "release" / "tenantctl"
+    arguments = [argument for argument in sys.argv[1:] if argument != "--outputs"]
+    tenantctl = arguments[0] if arguments else HERE.parent / "target" / "release" / "tenantctl"
+    remake_outputs(tenantctl, HERE / "seeds.md")
+    if "--outputs" in sys.argv:
+        return
     PICTURES.mkdir(exist_ok=True)
     for name in ["2dfq-figure-1a", "2dfq-figure-1b", "2dfq-figure-5c", "2dfq-figure-5d", "2dfq-figure-6b",
                  "bennett-zhang-wfq", "bennett-zhang-wf2q"]:
@@ -103,10 +139,10 @@ def main():
             answer, _ = simulate(tenantctl, text.replace("seed: 1", f"seed: {seed}"))
             small = answer["tenants"]["t1"]
             print("seed", seed, discipline, {key: small[key] for key in ["latency_p50", "latency_p99"]})
+    slots(tenantctl)
     unknown_costs(tenantctl, unpredictable)
     without_backlog(tenantctl)
-    for name, kind in [("002-costs", "costs"), ("002-no-backlog", "schedule"), ("002-reserve", "schedule"),
-                       ("002-fq-order", "schedule"), ("002-sfq-order", "schedule"), ("004-ten-levels", "schedule")]:
+    for name, kind in [("002-costs", "costs"), ("004-ten-levels", "schedule")]:
         _, pictures = simulate(tenantctl, (SEEDS / f"{name}.yaml").read_text())
         (PICTURES / f"{name}-{kind}.svg").write_text(pictures[kind])
     answer, _ = simulate(tenantctl, (SCENARIOS / "multilevel-shares.yaml").read_text())

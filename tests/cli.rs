@@ -6,6 +6,7 @@ pub(crate) mod deadline;
 mod init;
 mod run;
 pub(crate) mod seeds;
+mod seeds_page;
 mod simulate;
 
 use std::os::unix::fs::PermissionsExt;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::util;
 
 /// Suites, each with the command whose vectors are run.
-const SUITES: &[(&str, &str)] = &[
+pub(super) const SUITES: &[(&str, &str)] = &[
     ("seeds_audit", "solve"),
     ("seeds_basics", "solve"),
     ("seeds_deadline", "solve"),

@@ -22,8 +22,15 @@ const DOCUMENTS: [&str; 6] = [
 ];
 
 /// Where links are checked, and nothing else.
-const OTHERS: [&str; 5] =
-    ["CONTRIBUTING.md", "ARCHITECTURE.md", "SPECIFICATION.md", "BENCHMARKS.md", "docs/compare.md"];
+const OTHERS: [&str; 7] = [
+    "CONTRIBUTING.md",
+    "ARCHITECTURE.md",
+    "SPECIFICATION.md",
+    "BENCHMARKS.md",
+    "docs/compare.md",
+    "docs/papers.md",
+    "docs/seeds.md",
+];
 
 fn text(document: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap()

@@ -1,12 +1,10 @@
 //! What comes before the queue and beside it, through the command: rates, bounds, sets of requests, reserved workers,
 //! capacities, kills and charges.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use super::command::{refused, scenario, simulated};
-use super::vectors::{number, suite};
+use super::vectors::number;
 use crate::util;
 
 /// All dispatches as `A1@0:W0`.
@@ -20,27 +18,6 @@ fn schedule(answer: &Value) -> Vec<String> {
 
 fn of(answer: &Value, tenant: &str, key: &str) -> f64 {
     number(&answer["tenants"][tenant][key])
-}
-
-/// Every scenario of the sources is the input of a vector, so that what it shows is held.
-#[test]
-fn scenarios_of_the_sources_are_vectors() {
-    let inputs: Vec<Value> =
-        suite("seeds_queue").iter().map(|vector| vector["input"].clone()).collect();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/seeds");
-    let mut nr_scenarios = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let text = std::fs::read_to_string(&path).unwrap();
-        if !text.contains("\ndiscipline:") {
-            continue;
-        }
-        assert!(text.starts_with("# "), "{} does not say what it shows", path.display());
-        let input: Value = serde_yaml::from_str(&text).unwrap();
-        assert!(inputs.contains(&input), "{} is not a vector", path.display());
-        nr_scenarios += 1;
-    }
-    assert_eq!(nr_scenarios, 28);
 }
 
 #[test]
