@@ -1,10 +1,10 @@
-//! Whose threads are read in the next tick.
+//! Choice of the tenants whose threads are read in the next tick.
 
 use super::ControlLoop;
 use crate::thread_budget::{self, Look, Pressed};
 
 impl ControlLoop {
-    /// What to read of the threads of the node with this number.
+    /// Mode of reading the threads of this node.
     pub(super) fn threads_to_read(&self, number: usize) -> Look {
         let state = &self.states[number];
         match state.nr_readable_threads {
@@ -15,7 +15,7 @@ impl ControlLoop {
         }
     }
 
-    /// Divides the budget of threads among the tenants that are pressed.
+    /// Divides the thread budget among the pressed tenants.
     pub(super) fn spend_threads(&mut self) {
         let (tree, states) = (&self.tree, &mut self.states);
         let mut pressed = Vec::new();
