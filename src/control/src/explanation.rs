@@ -159,7 +159,7 @@ pub struct AllocationStep {
     pub level: f64,
     /// Constraint that ended the filling.
     pub bound: AllocationBound,
-    /// The same in words.
+    /// Reason in words.
     pub reason: String,
 }
 

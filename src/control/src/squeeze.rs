@@ -6,7 +6,7 @@
 //! more than its allocation must release the rest, and only `memory.high` does so without a kill.
 //!
 //! **Terms**, in bytes.
-//! - A cgroup *lacks* memory if it refaults while it holds less than its entitlement (as far as it fits).
+//! - A cgroup *lacks* memory if it refaults while it holds less than its entitlement (the part that fits).
 //! - *Spare* memory is free memory above the kernel's watermarks; no cgroup needs to release it.
 //! - The *floor* of a cgroup is the largest of its entitlement, its weight-fair share, and its
 //!   unreclaimable memory with a margin.

@@ -286,7 +286,7 @@ impl Tree {
         }
     }
 
-    /// The same, for lists of the policy's nodes.
+    /// Number of the policy's node as a [`NodeNumber`], for lists of these nodes.
     pub fn owner_of(&self, number: usize) -> Option<NodeNumber> {
         self.node_number(number).map(NodeNumber)
     }
