@@ -1,9 +1,10 @@
-//! What users may see and use by name, looked up once in a while.
+//! Rights of users by name, cached for a short time.
 //!
-//! **Problem.** Names of users and groups are asked of an account database, which may be slow, and a policy may have a
-//! thousand lists of them; all clients wait for the thread that asks. **Rule.** What a user may see and submit to is looked
-//! up when it is needed and kept for [`KEPT`], with the policy that it belongs to. What a user may *change* is not kept: a
-//! dismissed administrator loses that permission at once ([`super::peers`]). **Bounds.** [`PEERS_MAX`] peers.
+//! **Problem.** Names of users and groups are looked up in an account database, which may be slow, and a
+//! policy may have a thousand lists of them; all clients wait for the asking thread. **Rule.** A user's
+//! view and permission to submit are looked up when needed and kept for [`KEPT`], with their policy. The
+//! permission to *change* is not kept: a dismissed administrator loses it at once ([`super::peers`]).
+//! **Bounds.** [`PEERS_MAX`] peers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +16,10 @@ use tenantd_policy::model::{Policy, Tenant};
 
 /// Time for which an answer is kept.
 const KEPT: Duration = Duration::from_secs(5);
-/// Peers whose answers are kept.
+/// Most peers with kept answers.
 const PEERS_MAX: usize = 256;
 
-/// The answers of one policy, by user and group.
+/// Answers of one policy, by user and group.
 #[derive(Debug, Default)]
 pub(super) struct Access {
     known: Mutex<HashMap<(u32, u32), (Instant, Rights)>>,
@@ -27,14 +28,14 @@ pub(super) struct Access {
 /// The rights of one peer.
 #[derive(Clone, Debug)]
 pub(super) struct Rights {
-    /// Root, or an administrator.
+    /// True for root and administrators.
     pub(super) sees_all: bool,
-    /// The tenants and groups that name the peer in `allow`; what is in these groups is not listed.
+    /// Tenants and groups that name the peer in `allow`; tenants in these groups are not listed.
     pub(super) allowed: Arc<[String]>,
 }
 
 impl Access {
-    /// The rights of `peer` by `policy`; `None` while an account is being looked up.
+    /// Rights of `peer` by `policy`; `None` while an account is being looked up.
     pub(super) fn of(&self, peer: &Peer, policy: &Policy, accounts: &Accounts) -> Option<Rights> {
         let (key, now) = ((peer.uid, peer.gid), Instant::now());
         let is_fresh = |made: Instant| now.saturating_duration_since(made) < KEPT;
