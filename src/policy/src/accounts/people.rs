@@ -73,7 +73,7 @@ impl People {
         People { uid_min, subordinate: subordinate.collect() }
     }
 
-    /// True for a person's UID; `has_account` is true if an account has it.
+    /// True for a person's UID; `has_account` is true if an account with it exists.
     pub fn includes(&self, uid: u32, has_account: bool) -> bool {
         let is_shared = || {
             OF_CONTAINERS.contains(&uid)
