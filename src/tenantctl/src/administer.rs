@@ -1,7 +1,7 @@
-//! `tenantctl diff`, `reload`, `mode` and `restore`: the commands that change the agent, or show the change.
+//! `tenantctl diff`, `reload`, `mode` and `restore`: commands that change the agent, or show the change.
 //!
-//! With `--json` each prints one object, also when it fails after a partial success. A restore without a daemon
-//! works from the journal of a state directory. A socket does not say which directory that is, so `restore` with
+//! With `--json` each prints one object, even after a partial success. A restore without a daemon works
+//! from the journal of a state directory. A socket does not identify that directory, so `restore` with
 //! `--socket` and without a daemon refuses instead of taking the journal of another agent.
 
 use std::io::{self, Write};
@@ -28,7 +28,6 @@ use tenantd_varlink::interface::{
     ModeReply, Nothing, ReloadReply, RestoreReply, SetModeParameters, method,
 };
 
-/// The JSON of `diff`.
 #[derive(Serialize)]
 struct Difference {
     equal: bool,
@@ -116,19 +115,18 @@ pub(super) fn mode(daemon: &Endpoint, args: &ModeArgs) -> anyhow::Result<Exit> {
     Ok(print_failures(NOT_RESTORED, &failures, args.json))
 }
 
-/// The JSON of `restore`.
 #[derive(Serialize)]
 struct Restored {
     #[serde(flatten)]
     reply: RestoreReply,
-    /// Whether a running daemon did it, which observes from now on.
+    /// True if a running daemon did it, which observes from now on.
     by_daemon: bool,
 }
 
 /// Runs `restore`: by the daemon, or without one from the journal.
 ///
 /// # Errors
-/// As [`diff`]; the journal cannot be read; or it is not known which one it is.
+/// As [`diff`]; the journal cannot be read; or the right journal is unknown.
 pub(super) fn restore(daemon: &Endpoint, args: &RestoreArgs) -> anyhow::Result<Exit> {
     let restored = match daemon.connect() {
         Ok(mut client) => {
@@ -163,14 +161,14 @@ pub(super) fn restore(daemon: &Endpoint, args: &RestoreArgs) -> anyhow::Result<E
     Ok(print_failures(NOT_RESTORED, &reply.failures, args.json))
 }
 
-/// The state directory to restore from: the one that was named, or the default one beside the default socket.
+/// State directory to restore from: the named one, or the default one beside the default socket.
 fn state_dir(daemon: &Endpoint, args: &RestoreArgs) -> Option<PathBuf> {
     let default = (daemon.path == Path::new(SOCKET)).then(|| PathBuf::from(STATE_DIR));
     args.state_dir.clone().or(default)
 }
 
 fn unknown_journal(socket: &Path) -> String {
-    // tenantd creates its socket in its state directory unless told otherwise.
+    // tenantd creates its socket in its state directory by default.
     let usual = socket.parent().filter(|dir| !dir.as_os_str().is_empty());
     let usual = usual.unwrap_or(Path::new(".")).display();
     format!(
@@ -193,10 +191,10 @@ fn restore_from_journal(state_dir: &Path) -> anyhow::Result<RestoreReply> {
     })
 }
 
-/// What is said before each value that could not be restored.
+/// Prefix of each value that could not be restored.
 pub(super) const NOT_RESTORED: &str = "not restored: ";
 
-/// Prints what could not be done, unless the JSON has it.
+/// Prints failures, unless the JSON contains them.
 pub(super) fn print_failures(what: &str, failures: &[String], is_json: bool) -> Exit {
     for failure in failures.iter().filter(|_| !is_json) {
         eprintln!("{}", wrapped(what, failure));
@@ -204,7 +202,7 @@ pub(super) fn print_failures(what: &str, failures: &[String], is_json: bool) -> 
     if failures.is_empty() { Exit::Ok } else { Exit::Failed }
 }
 
-/// A line for each difference: `+` added, `-` removed, `~` changed.
+/// Prints a line for each difference: `+` added, `-` removed, `~` changed.
 fn print_changes(out: &mut impl Write, changes: &[Change], colour: bool) -> io::Result<()> {
     for change in changes {
         let (mark, code) = match (change.kind, &change.key) {

@@ -1,4 +1,4 @@
-//! `tenantctl attach` and `detach`: running work is handed to a tenant, and taken back.
+//! `tenantctl attach` and `detach`: hands running work to a tenant, and takes it back.
 
 use std::io::{self, Write};
 

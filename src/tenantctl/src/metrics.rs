@@ -1,10 +1,10 @@
 //! `tenantctl metrics`: the last tick as metrics.
 //!
-//! For node_exporter's textfile collector (docs/metrics.md), and behind `/metrics` of `tenantctl serve`. The
-//! agent itself opens no port and has no exposition format: scrapers ask a reader of its socket.
+//! For node_exporter's textfile collector (docs/metrics.md), and behind `/metrics` of `tenantctl serve`.
+//! The agent itself opens no port and has no exposition format: scrapers ask a reader of its socket.
 //!
-//! A daemon that does not answer is a measurement too: `tenantd_up 0` and no other metric, so that no old value
-//! outlives it.
+//! A daemon that does not answer is a measurement too: `tenantd_up 0` and no other metric, so that no old
+//! value outlives it.
 
 mod exposition;
 mod metric;
