@@ -20,7 +20,7 @@
 //! weight of the slice above it.
 //!
 //! **Algorithm** for memory: the working set.
-//! - *Refaults.* Resident pages fit only because others were evicted, so demand is the resident memory plus
+//! - *Refaults.* Held pages fit only because others were evicted, so demand is the held memory plus
 //!   refaults, at least the last demand, and a fifth more if tasks stall. Otherwise a tenant would lose its
 //!   claim to the memory it is squeezed out of. A tenant refaults if at least a hundredth of its missing
 //!   memory came back in the interval, or if tasks stall. A few pages of a file that is read again after
@@ -133,9 +133,9 @@ pub enum MemoryBasis {
     WorkingSet,
     /// Working set during a probe, without refaults.
     Probed,
-    /// Resident memory plus refaults.
+    /// Held memory plus refaults.
     Refaulting,
-    /// A fifth above resident memory: evicted pages refault, and tasks stall.
+    /// A fifth above held memory: evicted pages refault, and tasks stall.
     Waiting,
     /// Falling from an earlier demand.
     Decaying,

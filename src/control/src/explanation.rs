@@ -155,7 +155,7 @@ pub struct AllocationStep {
     pub dominant_resource: Option<Cow<'static, str>>,
     /// Allocated part of the capacity of the dominant resource, not weighted.
     pub dominant_share: f64,
-    /// That part over its weight when filling stopped.
+    /// Ratio of that part to its weight when filling stopped.
     pub level: f64,
     /// Constraint that ended the filling.
     pub bound: AllocationBound,

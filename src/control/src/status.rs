@@ -239,7 +239,8 @@ pub struct TenantStatus {
     pub dominant_resource: Option<Cow<'static, str>>,
     /// Allocated part of the capacity of that resource, not weighted.
     pub dominant_share: f64,
-    /// That part over its weight when filling stopped: equal for all siblings limited by one resource.
+    /// Ratio of that part to its weight when filling stopped: equal for all siblings limited by one
+    /// resource.
     pub level: f64,
     /// True if its allocation meets its demand.
     pub satisfied: bool,
@@ -411,7 +412,7 @@ pub struct MoveStatus {
 pub struct AgentStatus {
     /// CPU time since it started.
     pub cpu_seconds: f64,
-    /// Resident memory; absent if unreadable.
+    /// Memory of the agent; absent if unreadable.
     pub resident_bytes: Option<u64>,
     /// Duration of the last tick.
     pub tick_seconds: f64,

@@ -88,7 +88,8 @@ pub struct Target {
     pub dominant: Option<Resource>,
     /// Its part of the capacity of that resource, not weighted.
     pub dominant_share: f64,
-    /// That part over its weight when filling stopped: equal for all siblings limited by one resource.
+    /// Ratio of that part to its weight when filling stopped: equal for all siblings limited by one
+    /// resource.
     pub level: f64,
     /// True if its allocation meets its CPU demand.
     pub satisfied: bool,

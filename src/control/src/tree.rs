@@ -24,7 +24,8 @@ use tenantd_policy::model::{Amount, CpusPolicy, DopPolicy, Limits, Policy, Tenan
 /// One node of the tree: a tenant or a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TreeNode {
-    /// Names from the top, joined by `/`; also the path of its cgroup below the root. Every status has it.
+    /// Names from the top, joined by `/`; also the path of its cgroup below the root. Every status contains
+    /// this path.
     pub path: SmolStr,
     /// Index of the parent node.
     pub parent: Option<usize>,

@@ -187,7 +187,7 @@ impl<T> PerResource<T> {
 }
 
 impl<T: Clone> PerResource<T> {
-    /// The same value for each resource.
+    /// Creates the same value for each resource.
     pub fn all(value: T) -> PerResource<T> {
         PerResource::from_fn(|_| value.clone())
     }

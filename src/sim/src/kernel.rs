@@ -238,11 +238,11 @@ impl SimKernel {
         self.steady_until_nsec = now_nsec.saturating_add(steady_nsec);
     }
 
-    /// Starts a process in the cgroup `path` (`/` is the root) of every hierarchy that has it, and in the
-    /// root of the others. Returns its pid.
+    /// Starts a process in the cgroup `path` (`/` is the root) of every hierarchy with such a cgroup, and
+    /// in the root of the others. Returns its pid.
     ///
     /// # Errors
-    /// ENOENT if no hierarchy has it, EBUSY for an internal node, EAGAIN at `pids.max`.
+    /// ENOENT if no hierarchy has such a cgroup, EBUSY for an internal node, EAGAIN at `pids.max`.
     pub fn spawn(&mut self, path: &str, workload: impl Into<Workload>) -> Result<u32, Errno> {
         let found: Vec<Option<CgroupId>> =
             self.tree.hierarchies.iter().map(|h| self.find(h.root, path)).collect();

@@ -300,8 +300,8 @@ impl SimKernel {
         }
     }
 
-    /// Removes the cgroup at `path` below the root of every hierarchy that has it, as another administrator
-    /// would.
+    /// Removes the cgroup at `path` below the root of every hierarchy with such a cgroup, as another
+    /// administrator would.
     ///
     /// # Errors
     /// ENOENT, EBUSY.

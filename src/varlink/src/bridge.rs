@@ -84,7 +84,7 @@ pub enum Viewer {
 }
 
 impl PublishedJobs {
-    /// User of the job with this number, if the list has it.
+    /// User of the job with this number; `None` if it is not in the list.
     pub fn owner(&self, id: u64) -> Option<u32> {
         let owners = || self.list.jobs.iter().map(|job| (job.id, job.uid)).collect();
         self.owners.get_or_init(owners).get(&id).copied()

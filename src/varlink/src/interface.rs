@@ -40,7 +40,7 @@ methods! {
         MANAGER.GetStatus(Nothing) -> StatusReply;
         /// Every tick, with `more`.
         MANAGER.Watch(Nothing) -> WatchReply;
-        /// How the values of one tenant came about.
+        /// Explanation of the values of one tenant.
         MANAGER.Explain(ExplainParameters) -> ExplainReply;
         /// The actions of the last tick.
         MANAGER.GetPlan(Nothing) -> PlanReply;
@@ -48,7 +48,7 @@ methods! {
         MANAGER.GetPolicy(Nothing) -> PolicyReply;
         /// The jobs that run and wait.
         JOBS.List(Nothing) -> ListReply;
-        /// The same at each change, with `more`.
+        /// Running and waiting jobs at each change, with `more`.
         JOBS.WatchJobs(Nothing) -> ListReply;
     }
     change {
