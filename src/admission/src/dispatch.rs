@@ -123,7 +123,6 @@ impl Admission {
         }
     }
 
-    /// Divides the slots; returns the starting jobs and the changed widths.
     fn divide(&mut self, started: &[JobId]) -> Dispatch {
         let widths = self.widths();
         let mut dispatch = Dispatch::default();

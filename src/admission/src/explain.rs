@@ -101,7 +101,6 @@ impl Admission {
         }
     }
 
-    /// Waiting jobs, in the order in which they would start if none lacked anything.
     fn order(&self, now: f64) -> Vec<JobId> {
         let (mut queue, mut order) = (self.queue.clone(), self.seniors.clone());
         while let Some(tenant) = queue.next(0, now) {

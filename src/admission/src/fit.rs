@@ -15,28 +15,20 @@ pub(super) struct Need {
     pub(super) class: u32,
     /// Slots without which it does not start.
     pub(super) floor: u64,
-    /// Most slots that it can use.
     pub(super) ceiling: u64,
-    /// Declared memory.
     pub(super) memory_bytes: u64,
-    /// Units of each counted resource.
     pub(super) units: Vec<u32>,
 }
 
 /// Something that a job lacks, in the order of the tests: the first one is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// Its tenant runs the allowed number of jobs.
     TenantRunning,
-    /// Its user runs the allowed number of jobs in this tenant.
     UserRunning,
-    /// Memory of its tenant's limit.
     TenantMemory,
     /// A counted resource, by its index.
     Units(usize),
-    /// Memory.
     Memory,
-    /// Slots for its floor.
     Slots,
 }
 
@@ -59,13 +51,11 @@ impl Lack {
         !matches!(self, Lack::Memory | Lack::Slots)
     }
 
-    /// Index of the counted resource with too few units.
     pub(super) fn units(self) -> Option<usize> {
         if let Lack::Units(at) = self { Some(at) } else { None }
     }
 }
 
-/// Free resources.
 #[derive(Clone, Debug)]
 pub(super) struct Free {
     pub(super) slots: u64,
@@ -106,19 +96,16 @@ impl Free {
         }
     }
 
-    /// Withholds slots for other tenants.
     pub(super) fn withholding(self, withheld: &Withheld) -> Free {
         Free { withheld: withheld.clone(), ..self }
     }
 
-    /// Free slots for a job of this tenant.
     pub(super) fn slots_for(&self, tenant: TenantId) -> u64 {
         // The free slots already exclude those held by the claims' own jobs.
         let held = self.held.iter().map(|(tenant, held)| (*tenant, held.slots));
         self.slots.saturating_sub(self.withheld.left_by(tenant, held)).min(self.widest)
     }
 
-    /// Takes the resources of a running job with this reserved memory.
     pub(super) fn take(&mut self, need: &Need, reserved_bytes: u64) {
         self.slots = self.slots.saturating_sub(need.floor);
         self.memory_bytes = self.memory_bytes.map(|bytes| bytes.saturating_sub(reserved_bytes));
@@ -132,7 +119,6 @@ impl Free {
         *held.of_users.entry(need.user).or_default() += 1;
     }
 
-    /// Memory reserved for the jobs of a tenant.
     pub(super) fn reserved_of(&self, tenant: TenantId) -> u64 {
         self.held.get(&tenant).map_or(0, |held| held.memory_bytes)
     }

@@ -14,13 +14,11 @@ use serde::{Deserialize, Serialize};
 
 /// Most gone tenants that keep their numbers.
 const GONE_MAX: usize = 256;
-/// Most classes of one tenant.
 const CLASSES_MAX: usize = 64;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct TenantNumbers {
     numbers: BTreeMap<String, u32>,
-    /// Gone tenants, in the order of their removal.
     #[serde(skip)]
     gone: VecDeque<String>,
     #[serde(default)]
@@ -79,7 +77,6 @@ impl TenantNumbers {
     }
 }
 
-/// Numbers of classes, by the number of their tenant.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ClassNumbers {
     /// The last used class comes last.
@@ -98,7 +95,6 @@ impl ClassNumbers {
         known.next().map_or(self.nr_classes.wrapping_add(1).max(1), |(_, number)| *number)
     }
 
-    /// Records the admission of a job of a class.
     pub(super) fn note(&mut self, tenant: u32, class: Option<&str>) {
         let number = self.get(tenant, class);
         let Some(class) = class else { return };
@@ -113,7 +109,6 @@ impl ClassNumbers {
         }
     }
 
-    /// Forgets the classes of a gone tenant.
     pub(super) fn forget(&mut self, tenant: u32) {
         self.classes_of_tenants.remove(&tenant);
     }

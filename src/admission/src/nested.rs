@@ -22,7 +22,6 @@ pub fn is_in_group(path: &str, group: &str) -> bool {
 }
 
 impl Forest {
-    /// Creates a forest of these claims.
     pub(super) fn new<'a>(paths: impl Iterator<Item = &'a str>) -> Forest {
         let mut paths: Vec<String> = paths.map(str::to_string).collect();
         // A path precedes those that it begins.
@@ -41,7 +40,6 @@ impl Forest {
         &self.paths
     }
 
-    /// Innermost claim around a tenant.
     pub(super) fn level(&self, tenant: &str) -> Option<usize> {
         // Of several claims around a tenant, the longer path comes later.
         self.paths.iter().rposition(|path| is_in_group(tenant, path))
@@ -89,17 +87,14 @@ impl Forest {
     }
 }
 
-/// Slots that jobs of others leave to claims.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Withheld {
     pub(super) forest: Forest,
     slots: Vec<f64>,
-    /// Level of every tenant that is in a claim.
     levels: BTreeMap<TenantId, usize>,
 }
 
 impl Withheld {
-    /// Withholds slots for each tenant or group; `tenants` are all with a number.
     pub(super) fn new(slots: &BTreeMap<String, u32>, tenants: &BTreeMap<String, u32>) -> Withheld {
         let forest = Forest::new(slots.keys().map(String::as_str));
         let slots = forest.paths().iter().map(|path| f64::from(slots[path])).collect();
@@ -118,12 +113,10 @@ impl Withheld {
         (&self.forest, &self.slots) == (&other.forest, &other.slots)
     }
 
-    /// Innermost claim around a tenant.
     pub(super) fn level(&self, tenant: TenantId) -> Option<usize> {
         self.levels.get(&tenant).copied()
     }
 
-    /// Total slots left to each claim.
     pub(super) fn due(&self) -> Vec<u64> {
         let due = self.forest.summed(&self.slots);
         due.into_iter().map(|slots| slots as u64).collect()

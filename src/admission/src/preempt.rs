@@ -89,7 +89,6 @@ pub struct Preemption {
 
 #[derive(Clone, Copy, Debug)]
 struct Due {
-    /// Begin of its continuous lack.
     lacking_since: Option<f64>,
     lacked_at: f64,
     /// Begin of narrowing jobs of others for it.

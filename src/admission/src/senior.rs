@@ -10,7 +10,6 @@ impl Admission {
         Free::new((self.slots(), self.widest()), &self.capacity, 0)
     }
 
-    /// Free resources without jobs.
     pub(super) fn free_without_jobs(&self) -> Free {
         Free::new((self.slots(), self.widest()), &self.capacity, self.measured.outside_bytes)
             .withholding(&self.withheld)
@@ -36,7 +35,6 @@ impl Admission {
         terms.map(|terms| free.lacks(terms, need)).into_iter().flatten()
     }
 
-    /// First lack of a job; `None` if it fits.
     pub(super) fn lack(&self, need: &Need, free: &Free) -> Option<Lack> {
         self.lacks(need, free).next()
     }
@@ -69,7 +67,6 @@ impl Admission {
         self.seniors.iter().take_while(|senior| **senior != id).find(blocks).copied()
     }
 
-    /// Records the units that seniors lack at the end of a dispatch.
     pub(super) fn note_lacked_units(&mut self, free: &Free) {
         for senior in self.seniors.clone() {
             let Some(job) = self.jobs.get(&senior) else { continue };

@@ -49,7 +49,6 @@ pub struct Admission {
     pub(super) jobs: BTreeMap<JobId, Job>,
     /// Jobs that do not wait.
     pub(super) active: BTreeSet<JobId>,
-    /// Number of waiting jobs of each user.
     waiting_of_users: BTreeMap<u32, u32>,
     pub(super) free_workers: BTreeSet<u32>,
     /// Jobs that were overtaken as often as allowed, in the order in which they became seniors.
@@ -59,7 +58,6 @@ pub struct Admission {
     pub(super) next_job: u64,
     /// Mean duration of jobs, in seconds; `None` before any has ended.
     pub(super) pace_seconds: Option<f64>,
-    /// Counter of changes of this state.
     #[serde(skip)]
     pub(super) nr_changes: u64,
 }
@@ -71,7 +69,6 @@ pub(super) struct Job {
     pub(super) submitted: f64,
     pub(super) state: State,
     pub(super) cpu_seconds: f64,
-    /// Charged CPU time.
     #[serde(default)]
     pub(super) paid_seconds: f64,
     pub(super) used_bytes: Option<u64>,
@@ -87,7 +84,6 @@ pub(super) enum State {
     Lingering { since: f64 },
 }
 
-/// A job with a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Run {
     pub(super) ticket: Ticket,
@@ -122,7 +118,6 @@ impl Job {
         matches!(self.state, State::Waiting { .. })
     }
 
-    /// Memory reserved for it while it runs.
     pub(super) fn reserved_bytes(&self) -> u64 {
         self.need.memory_bytes.max(self.used_bytes.unwrap_or(0))
     }
@@ -307,7 +302,6 @@ impl Admission {
         true
     }
 
-    /// Ends the wait of a job.
     pub(super) fn waits_no_more(&mut self, id: JobId) {
         self.nr_changes += 1;
         let user = self.jobs[&id].request.user;
@@ -426,7 +420,6 @@ impl Admission {
         }
     }
 
-    /// Needs of a request on this machine.
     fn need(&self, tenant: TenantId, class: u32, request: &Request) -> Need {
         let most = u64::from(self.widest());
         let dop_max = self.terms(tenant).and_then(|terms| terms.dop_max);

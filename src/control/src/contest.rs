@@ -46,7 +46,6 @@ pub struct Contest {
     pub pause_ticks: u64,
     /// Ticks of the rounds lost within the window.
     lost: Vec<u64>,
-    /// Tick at which the pause ends or ended.
     until: u64,
 }
 

@@ -56,7 +56,6 @@ const VERIFY_TICKS: u64 = 10;
 /// Ticks between two readings of the limits above the tenants.
 const BOUNDS_TICKS: u64 = 4;
 
-/// File contents of one node.
 struct Read {
     observed: Option<Vec<Observation>>,
     arrivals: Vec<Outcome>,
@@ -75,7 +74,6 @@ pub struct ControlLoop {
     nr_drift: u64,
     nr_yields: u64,
     alarm: Alarm,
-    /// Elapsed part of the current trim window.
     trim_window: Duration,
 }
 
@@ -275,7 +273,6 @@ impl ControlLoop {
         read
     }
 
-    /// Estimates every tenant's demand; a tenant without rates keeps its last.
     fn estimate(&mut self, host: HostSample, elapsed: Option<Duration>) {
         self.states.iter_mut().for_each(|state| state.context = None);
         let Some(elapsed) = elapsed else { return };
@@ -291,7 +288,6 @@ impl ControlLoop {
         members::sum_up_demands(tree, &mut self.states, machine, elapsed);
     }
 
-    /// Adds the number of usable CPUs to the limits above the tenants.
     fn with_usable_cpus(&self, above: AncestorBounds) -> AncestorBounds {
         let nr_cpus = self.topology.as_ref().map(|topology| topology.usable().len() as u32);
         above.and(AncestorBounds { nr_cpus, ..AncestorBounds::default() })
@@ -366,7 +362,6 @@ impl ControlLoop {
         tenant::slots(allocatable, self.settings.oversubscription)
     }
 
-    /// Steps the widths of all tenants, and places pinned tenants.
     fn widen(&mut self, slots: u32, now: Duration) -> Vec<Finding> {
         let fair = target::bursts(self.tree.nodes(), f64::from(slots));
         let mut widths: Vec<WidthState> = Vec::with_capacity(self.states.len());
@@ -433,7 +428,6 @@ impl ControlLoop {
         drifts
     }
 
-    /// Desired and observed values, and the actions between them.
     fn plan(&self) -> (Vec<Wanted>, Vec<Action>) {
         let wanted = desired::wanted(&self.tree, &self.states);
         let online = self.topology.as_ref().map(Topology::online);

@@ -63,7 +63,6 @@ const GROWTH_MARGIN: f64 = 1.1;
 const EXPLORATION: f64 = 1.2;
 /// Part of the allocation from which a tenant is at its allocation.
 const AT_ALLOCATION_RATIO: f64 = 0.8;
-/// PSI `some` for memory above which refaults count.
 const MEMORY_PRESSED_RATIO: f64 = 0.01;
 
 /// Part of the missing memory that must refault in an interval for a tenant to count as refaulting.
@@ -76,9 +75,7 @@ const PROBED_DECAY_RATIO: f64 = 0.05;
 
 /// Half-life of a demand after an OOM kill, long enough for a restarted process to grow back.
 const KILLED_HALF_LIFE: Duration = Duration::from_secs(120);
-/// Demand after an OOM kill, as a factor of the observed peak.
 const KILLED_RATIO: f64 = 1.2;
-/// Least increase of the demand after an OOM kill.
 const KILLED_LEAST: Bytes = Bytes::mib(100);
 
 /// Demand of a tenant.
@@ -163,7 +160,6 @@ pub struct Context {
 }
 
 impl Context {
-    /// Memory demand raised by an OOM kill.
     fn raised_bytes(&self) -> Option<f64> {
         self.killed_peak_bytes.map(after_kill).map(|bytes| bytes.min(self.max[MEMORY]))
     }
@@ -331,7 +327,6 @@ pub(super) fn is_refaulting(usage: &Usage, waits: bool, missing: f64) -> bool {
     came_back > 0.0 && (waits || came_back >= REFAULTING_RATIO * missing)
 }
 
-/// Smooths: up at once, down by half in `half_life`.
 fn smooth(fresh: f64, last: f64, elapsed: Duration, half_life: Duration) -> f64 {
     let keep = 0.5_f64.powf(elapsed.as_secs_f64() / half_life.as_secs_f64());
     fresh.max(keep * last + (1.0 - keep) * fresh)

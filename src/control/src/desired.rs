@@ -22,7 +22,6 @@ use tenantd_core::units::Limit;
 /// A knob, its desired value and the reason; the reason is empty if [`reason`] derives it.
 type Desired = (Knob, Value, String);
 
-/// Desired values, node after node.
 pub(super) fn wanted(tree: &Tree, states: &[NodeState]) -> Vec<Wanted> {
     let protections = target::protections(tree, |number| &states[number].target);
     let promised = tree.any_below(|number| target::is_promised(tree, number));
@@ -50,10 +49,8 @@ pub(super) fn wanted(tree: &Tree, states: &[NodeState]) -> Vec<Wanted> {
     all
 }
 
-/// Number of values of a tenant without limits.
 const VALUES_EACH: usize = 2;
 
-/// Allowed distance between observed and desired weight.
 fn weight_band(state: &NodeState) -> WeightBand {
     match &state.trim {
         Some(trim) if trim.is_exact => WeightBand::Exact,
@@ -94,7 +91,6 @@ fn limit_above(tree: &Tree, node: usize) -> Option<Value> {
     least.map(|cores| Value::amount(CPU, cores))
 }
 
-/// Protection of an ancestor cgroup.
 fn above(
     tree: &Tree,
     number: usize,
@@ -114,13 +110,11 @@ fn bound(state: &NodeState) -> Option<(Knob, Value)> {
     Some((Knob::MemoryHigh, Value::Amount(MEMORY, limit)))
 }
 
-/// CPUs of a placed node.
 fn cpus(state: &NodeState) -> Option<Desired> {
     let cpus = state.width.cpus()?.clone();
     Some((Knob::Cpus, Value::CpuList(cpus), String::new()))
 }
 
-/// Reason for `action`, if it follows from the target of its node.
 pub(super) fn reason(action: &Action, tree: &Tree, states: &[NodeState]) -> Option<String> {
     let (node, state) = (tree.node(action.node)?, &states[action.node]);
     Some(match action.knob {
@@ -148,7 +142,6 @@ fn protection(state: &NodeState, knob: Knob, below_bytes: f64) -> Desired {
     }
 }
 
-/// Weight of an ancestor, if it has one.
 fn weight(state: &NodeState) -> Option<Desired> {
     let reason = || value_reason::reason_above(Knob::CpuWeight, &state.target);
     let weight = Value::Weight(state.target.cpu_weight);

@@ -27,7 +27,6 @@ use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 const PART_RATIO: f64 = 0.25;
 /// PSI `some` from which a tenant stalls.
 const STALL_RATIO: f64 = 0.1;
-/// Largest number of tenants, and of values, in a reason.
 const NAMED_MAX: usize = 3;
 
 /// Data of a tick beside the nodes.
@@ -40,23 +39,18 @@ pub(super) struct Scene<'a> {
     pub(super) actions: &'a [Action],
 }
 
-/// Shortfall of one tenant.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lack {
-    /// Missing amount, where known.
     pub(super) missing: PerResource<f64>,
     /// True if the quota of its own cgroup throttled it.
     pub(super) is_throttled: bool,
     /// Node whose policy limit holds the tenant back: itself or a group above it.
     pub(super) limiting: PerResource<Option<usize>>,
-    /// True if reclaim took protected memory.
     pub(super) is_reclaimed: bool,
-    /// True if it stalls on memory and met a memory limit.
     pub(super) met_limit: bool,
 }
 
 impl Lack {
-    /// True for each resource with a shortfall.
     pub(super) fn of(&self) -> PerResource<bool> {
         let is_held_back = PerResource([self.is_throttled, self.is_reclaimed || self.met_limit]);
         PerResource::from_fn(|r| {
@@ -86,7 +80,6 @@ struct Balance {
     /// Excess of leaves over their due amount, largest first, and the sum.
     excess: PerResource<(Vec<(f64, usize)>, f64)>,
     idle_cores: f64,
-    /// Values that are raised in this tick.
     raised: BTreeSet<(usize, Knob)>,
 }
 
@@ -150,7 +143,6 @@ impl Case<'_> {
         all
     }
 
-    /// Limits that hold the tenant back.
     fn limits(&self, resource: Resource) -> Vec<Reason> {
         let nodes = self.tree.nodes();
         let mut reasons = Vec::new();
@@ -179,7 +171,6 @@ impl Case<'_> {
         reasons
     }
 
-    /// Values of the tenant and its ancestors that are not in force.
     fn not_written(&self, resource: Resource) -> Vec<Reason> {
         let mut reasons = Vec::new();
         for number in self.upwards() {
@@ -219,7 +210,6 @@ impl Case<'_> {
         all
     }
 
-    /// Obstacles to the effect of its weight.
     fn weight(&self) -> impl Iterator<Item = Reason> {
         let weights = self.cgroups().iter().map(|state| &state.target);
         let weights = weights.map(|target| (target.cpu_weight, target.exact_cpu_weight));
@@ -230,7 +220,6 @@ impl Case<'_> {
         inexact.into_iter().chain(void.map(KernelLimit::VoidWeight)).map(Reason::Kernel)
     }
 
-    /// Causes inside the tenant.
     fn inside(&self) -> impl Iterator<Item = Reason> {
         let state = self.state();
         let nr_cpus = state.width.cpus().map(|cpus| cpus.len());
@@ -243,7 +232,6 @@ impl Case<'_> {
         cpus.into_iter().chain(memory).chain(io).map(Reason::Inside)
     }
 
-    /// Reasons for reclaim of its protected memory.
     fn reclaim(&self) -> impl Iterator<Item = Reason> {
         let is_bounded = self.state().target.bounded_protection_bytes.is_some();
         let bounded = is_bounded.then_some(KernelLimit::Protection);
@@ -288,7 +276,6 @@ impl Case<'_> {
         (amount, Reason::Outside { resource, amount, largest })
     }
 
-    /// Amount that a limit above all tenants takes away.
     fn bound(&self, resource: Resource) -> Option<(f64, Reason)> {
         let AncestorBounds { limit, nr_cpus } = self.scene.above;
         let most = self.scene.above.most()[resource];

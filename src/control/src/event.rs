@@ -113,7 +113,6 @@ impl Memory {
         }
     }
 
-    /// Renumbers the remembered nodes.
     fn renumber(&mut self, kept: &[Option<usize>], nr_nodes: usize) {
         let mut nodes: Vec<NodeInput> = Vec::new();
         nodes.resize_with(nr_nodes, Coded::blank);

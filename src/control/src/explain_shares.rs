@@ -12,7 +12,6 @@ use super::value_reason;
 use super::width;
 use tenantd_core::resource::{CPU, PerResource};
 
-/// Weights among siblings in the tree of cgroups.
 pub(super) struct Shares<'a> {
     trace: &'a Trace,
     sums: BTreeMap<CgroupParent, f64>,
@@ -27,7 +26,6 @@ impl<'a> Shares<'a> {
         Shares { trace, sums }
     }
 
-    /// The number itself, and the governed cgroups above it.
     fn path(&self, number: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(number), |number| match self.trace.tree.parents().get(*number) {
             Some(CgroupParent::Governed(above)) => Some(*above),
@@ -35,7 +33,6 @@ impl<'a> Shares<'a> {
         })
     }
 
-    /// Weight as a part of the governed siblings' sum.
     fn among_siblings(&self, number: usize) -> f64 {
         let parent = self.trace.tree.parents().get(number);
         let sum = parent.and_then(|parent| self.sums.get(parent)).copied().unwrap_or(0.0);
@@ -68,7 +65,6 @@ impl<'a> Shares<'a> {
         self.trace.values(of).iter().map(step).collect()
     }
 
-    /// Ancestors of the cgroup with this number, nearest first.
     pub(super) fn above(&self, number: usize) -> Vec<AboveStep> {
         let tree = &self.trace.tree;
         let step = |number: usize| {
@@ -83,7 +79,6 @@ impl<'a> Shares<'a> {
         self.path(number).filter(|number| tree.is_ancestor(*number)).filter_map(step).collect()
     }
 
-    /// Members of a tenant.
     pub(super) fn members(&self, tenant: usize) -> Vec<MemberStep> {
         let tree = &self.trace.tree;
         let step = |(number, member): (usize, &Member)| {

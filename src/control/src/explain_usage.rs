@@ -76,7 +76,6 @@ pub(super) fn usage_step(trace: &Trace, usage: &Usage, record: &Record) -> Usage
     }
 }
 
-/// Reason of an unknown demand.
 const NOT_MEASURED: &str = "not measured yet";
 
 pub(super) fn demand_step(trace: &Trace, node: &TreeNode, record: &Record) -> DemandStep {

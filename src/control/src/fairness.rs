@@ -18,7 +18,6 @@ use tenantd_core::codec::coded;
 /// Largest share error that counts as fair.
 pub const FAIR_ERROR_MAX: f64 = 0.05;
 
-/// Part of the fair share below which a tenant counts as starved.
 const STARVED_RATIO: f64 = 0.5;
 
 /// Measurements of one tenant in one interval.

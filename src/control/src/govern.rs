@@ -33,9 +33,7 @@ use super::tree::{CgroupParent, Tree};
 use super::weight::{self, Entitlement, Weights};
 use tenantd_core::resource::CPU;
 
-/// Largest ratio of siblings' weights beside foreign cgroups.
 const RATIO_MAX: f64 = 100.0;
-/// Default of `cpu.weight`.
 const DEFAULT_WEIGHT: f64 = 100.0;
 
 /// Weight input of an ancestor beside the tenants below it.

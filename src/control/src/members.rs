@@ -146,7 +146,6 @@ fn tenants(tree: &Tree) -> impl Iterator<Item = usize> {
     (0..tree.nodes().len()).filter(|number| tree.has_members(*number))
 }
 
-/// Sum of the members' demands, at most `max`; `None` if none is known.
 fn demand(members: &[NodeState], max: &PerResource<f64>) -> Option<Demand> {
     let demands = || members.iter().filter_map(|state| state.demand);
     let largest = |r| {
@@ -174,7 +173,6 @@ pub fn divide(tree: &Tree, states: &[NodeState], targets: &mut Vec<Target>) {
     }
 }
 
-/// Parts of one tenant's target for these members.
 fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
     let demands = members.iter().map(|state| state.demand.unwrap_or(Demand::UNKNOWN).amount);
     let demands: Vec<PerResource<f64>> = demands.collect();
@@ -241,7 +239,6 @@ fn may_stay(before: &[f64], fresh: &[f64], demand: impl Fn(usize) -> f64) -> boo
     (sum(before) - sum(fresh)).abs() <= sum(fresh) * 1e-6 && !gains(before, fresh, demand)
 }
 
-/// True if a member in need would gain much.
 fn gains(before: &[f64], fresh: &[f64], demand: impl Fn(usize) -> f64) -> bool {
     let gains = |(index, (before, fresh)): (usize, (&f64, &f64))| {
         demand(index) > *before && *fresh > *before * GAIN_RATIO

@@ -14,7 +14,6 @@ use super::usage::Tally;
 use tenantd_core::codec::coded;
 use tenantd_core::units::Limit;
 
-/// Time for which a refused fork is reported.
 const REPORTED_TIME: Duration = Duration::from_secs(60);
 
 /// Processes of one node.
@@ -24,7 +23,6 @@ pub struct PidsState {
     pub last: Option<PidsSample>,
     /// Refused forks since the agent started.
     pub refused: Tally,
-    /// Time since the last refused fork was noticed.
     refused_ago: Option<Duration>,
 }
 
@@ -57,13 +55,11 @@ impl PidsState {
         PidsState { last, refused, refused_ago: ago }
     }
 
-    /// Adds the sum of a tenant's members.
     pub(super) fn follow(&mut self, members: PidsState) {
         self.refused.follow(members.refused.total().unwrap_or(0));
         (self.last, self.refused_ago) = (members.last, members.refused_ago);
     }
 
-    /// The state after the cgroup went away: only counts stay.
     pub(super) fn without_sample(self) -> PidsState {
         PidsState { last: None, ..self }
     }

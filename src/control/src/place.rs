@@ -91,7 +91,6 @@ pub fn place(
     refused.map(|(leaf, reason)| refusal(leaf.node, reason)).collect()
 }
 
-/// Refusal reason of each of `count` requests.
 fn reasons(placement: &Placement, count: usize) -> Vec<Option<Reason>> {
     let mut reasons = vec![None; count];
     for refusal in &placement.refusals {
@@ -104,7 +103,6 @@ fn is_exclusive(leaf: &Leaf<'_>) -> bool {
     leaf.node.cpus == CpusPolicy::Exclusive
 }
 
-/// True if a sleeper has no CPU to wake up on.
 fn lacks_cpus(state: &WidthState, topology: &Topology) -> bool {
     state.placed.as_ref().is_none_or(|cpus| !cpus.is_subset(topology.usable()))
 }
@@ -144,7 +142,6 @@ fn request(leaf: &Leaf<'_>, state: &WidthState, held: bool) -> Request {
     }
 }
 
-/// Current and next CPUs of one leaf.
 struct Spot {
     present: Option<CpuSet>,
     held: bool,

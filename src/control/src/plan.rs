@@ -47,7 +47,6 @@ pub const BOUND_DEAD_BAND_RATIO: f64 = 0.01;
 /// Least dead band of a memory bound.
 pub const BOUND_DEAD_BAND_BYTES: u64 = 1 << 20;
 
-/// Smallest CPU quota that a file holds.
 const QUOTA_MIN_MILLI_CPUS: f64 = 10.0;
 
 /// A setting of a tenant's cgroup.
@@ -158,7 +157,6 @@ impl Value {
         }
     }
 
-    /// True if the observed `self` is close enough to `desired` to stay.
     fn settles(&self, desired: &Value, knob: Knob, weight_band: WeightBand) -> bool {
         if let (Value::CpuList(now), Value::CpuList(then)) = (self, desired) {
             return now == then;

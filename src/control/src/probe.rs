@@ -37,9 +37,7 @@ const MARGIN: Bytes = Bytes::mib(100);
 const BELOW_HELD_RATIO: f64 = 0.02;
 /// Ratio to the held memory above which a raised bound binds nothing.
 const FREE_RATIO: f64 = 1.1;
-/// First pause after a harmful probe.
 const LEFT_FIRST: Duration = Duration::from_secs(60);
-/// Longest pause after a harmful probe.
 const LEFT_MOST: Duration = Duration::from_secs(3600);
 
 /// Constants of the law.
@@ -104,11 +102,9 @@ impl Probed {
 pub struct Probe {
     /// Bound in bytes; `None` while it is not squeezed.
     pub bound_bytes: Option<f64>,
-    /// Stall time since the bound was moved.
     waited: Duration,
     /// Time since the bound was moved; without a bound, calm time.
     since: Duration,
-    /// Remaining pause.
     left_alone: Duration,
     next_left_alone: Duration,
 }

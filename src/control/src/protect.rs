@@ -40,9 +40,7 @@ use std::fmt;
 
 use tenantd_core::units::Bytes;
 
-/// Part of the machine that is neither protected nor inelastic.
 const MARGIN_RATIO: f64 = 1.0 / 16.0;
-/// Smallest margin.
 const MARGIN_LEAST: Bytes = Bytes::mib(64);
 /// Largest margin: memory that a process can take in a second.
 const MARGIN_MOST: Bytes = Bytes::gib(1);
@@ -90,7 +88,6 @@ impl Need {
         self.guarantee_bytes.min(self.wanted_bytes)
     }
 
-    /// Wanted memory within its guarantee or share.
     fn own_bytes(&self) -> f64 {
         self.wanted_bytes.min(self.guarantee_bytes.max(self.fair_bytes))
     }
@@ -204,7 +201,6 @@ fn swappable_ratio(memory: &Memory, needs: &[Need]) -> f64 {
     if anon > 0.0 { (memory.swap_free_bytes / anon).min(1.0) } else { 0.0 }
 }
 
-/// Inelastic memory of each tenant when the next values take effect.
 fn inelastic(memory: &Memory, needs: &[Need]) -> Vec<f64> {
     let swappable = swappable_ratio(memory, needs);
     let of = |need: &Need| {

@@ -11,7 +11,6 @@ use super::plan::Knob;
 use tenantd_core::codec::coded;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 
-/// Longest path in a text, in characters.
 const PATH_CHARS_MAX: usize = 48;
 
 /// Kind of a reason; stable, so that programs can match it.

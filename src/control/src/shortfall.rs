@@ -142,7 +142,6 @@ fn due_cores(nodes: &[TreeNode], states: &[NodeState], scene: &Scene<'_>) -> Vec
     due
 }
 
-/// Memory that a tenant is due, in bytes.
 fn due_bytes(node: &TreeNode, state: &NodeState, scene: &Scene<'_>) -> f64 {
     let Capacity { divided, promised, .. } = scene.capacity;
     let ratio = promised[MEMORY] / divided[MEMORY].max(f64::MIN_POSITIVE);
@@ -150,7 +149,6 @@ fn due_bytes(node: &TreeNode, state: &NodeState, scene: &Scene<'_>) -> f64 {
     state.demand.map_or(0.0, |demand| demand.amount[MEMORY]).min(due)
 }
 
-/// Usage of each node and all below it.
 fn used_below(nodes: &[TreeNode], states: &[NodeState]) -> Vec<PerResource<f64>> {
     let own = |state: &NodeState| {
         PerResource::from_fn(|r| state.usage.and_then(|usage| usage.used(r)).unwrap_or(0.0))
@@ -205,7 +203,6 @@ fn missing_bytes(usage: &Usage, due: f64) -> f64 {
     }
 }
 
-/// The node from `number` upwards with the least policy limit.
 fn least_limit(nodes: &[TreeNode], number: usize, resource: Resource) -> Option<usize> {
     let limit = |node: &usize| nodes[*node].limit[resource].unwrap_or(f64::INFINITY);
     let limited = upwards(nodes, number).filter(|node| limit(node).is_finite());

@@ -5,21 +5,16 @@
 
 use super::weight::Entitlement;
 
-/// Claim of one sibling.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Share {
-    /// CPUs that it is entitled to now.
     pub(super) allocation_cores: f64,
     /// CPUs that it gets when all are hungry.
     pub(super) burst_cores: f64,
-    /// CPUs that other tenants' guarantees cannot take.
     pub(super) floor_cores: f64,
-    /// True if its allocation meets its demand.
     pub(super) satisfied: bool,
 }
 
 impl Share {
-    /// Entitlement by the policy alone.
     pub(super) fn standing_cores(&self) -> f64 {
         self.burst_cores.max(self.floor_cores)
     }
@@ -41,7 +36,6 @@ pub(super) fn entitlements(shares: &[Share], whole: f64) -> Vec<Entitlement> {
     shares.iter().map(entitlement).collect()
 }
 
-/// Siblings whose weights depend on each other.
 #[derive(Clone, Debug, Default)]
 struct Siblings {
     /// Allocation and burst of siblings with unmet demand.

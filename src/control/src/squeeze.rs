@@ -45,11 +45,8 @@ use std::time::Duration;
 use tenantd_core::codec::coded;
 use tenantd_core::units::{Bytes, Limit};
 
-/// Fall of a bound per second, as a part of the held memory.
 const FALL_RATIO: f64 = 0.05;
-/// Rise of a bound per second, as a part of itself.
 const RISE_RATIO: f64 = 0.02;
-/// Margin above unreclaimable memory.
 const MARGIN: Bytes = Bytes::mib(16);
 /// Largest page size: memory files count whole pages.
 const PAGE_BYTES: u64 = 64 << 10;
@@ -58,17 +55,11 @@ const FREE_RATIO: f64 = 1.1;
 /// Ratio of floor to bound from which the cgroup grows: a bound that followed would hold it up in every
 /// tick.
 const OUTGROWN_RATIO: f64 = 1.05;
-/// First standing time of bounds when nothing is lacking.
 const STAND_FIRST: Duration = Duration::from_secs(10);
-/// Longest standing time.
 const STAND_MOST: Duration = Duration::from_secs(320);
-/// Stall ratio above which a bound is futile.
 const FUTILE_RATIO: f64 = 0.5;
-/// Time for which the stall must last.
 const FUTILE_AFTER: Duration = Duration::from_secs(5);
-/// First pause after a futile bound.
 const LEFT_FIRST: Duration = Duration::from_secs(60);
-/// Longest pause after a futile bound.
 const LEFT_MOST: Duration = Duration::from_secs(3600);
 
 /// Memory of one cgroup, in bytes.
@@ -96,7 +87,6 @@ impl Holding {
         self.entitled_bytes.max(self.fair_bytes).max(inelastic)
     }
 
-    /// Most bytes to take in one step.
     fn step_bytes(&self, elapsed: Duration) -> f64 {
         FALL_RATIO * elapsed.as_secs_f64().min(1.0) * self.charged_bytes
     }
@@ -115,14 +105,11 @@ pub struct Squeeze {
     pub bound_bytes: Option<f64>,
     /// Bound of its probe ([`super::probe`]), in bytes.
     pub probed_bytes: Option<f64>,
-    /// Time without a lack.
     quiet: Duration,
-    /// Standing time of bounds.
     stand: Duration,
     /// True if the bound rises or has risen.
     has_risen: bool,
     stalled: Duration,
-    /// Remaining pause.
     left_alone: Duration,
     next_left_alone: Duration,
     /// Recently desired values, newest first, in bytes: a reading may return one of these.
@@ -256,7 +243,6 @@ pub struct Cgroup<'a> {
 }
 
 impl Cgroup<'_> {
-    /// Memory that it can release; 0 if none.
     fn gift_bytes(&self) -> f64 {
         self.holding.filter(gives).map_or(0.0, |holding| holding.excess_bytes())
     }
@@ -310,7 +296,6 @@ pub fn is_as_told(told: Limit<u64>, found: Limit<u64>) -> bool {
     }
 }
 
-/// True if it has an excess and lacks nothing.
 fn gives(holding: &Holding) -> bool {
     holding.lacking_bytes == 0.0 && holding.excess_bytes() > 0.0
 }

@@ -130,7 +130,6 @@ impl NodeState {
         self.usage.as_ref().is_some_and(|usage| demand::is_pressed(usage, allocation_cores))
     }
 
-    /// Estimates its demand from its usage, if known.
     pub(super) fn estimate(
         &mut self,
         guarantee_cores: Option<f64>,
@@ -161,12 +160,10 @@ impl NodeState {
         held.chain(last.map(|last| last.amount[MEMORY])).fold(0.0, f64::max)
     }
 
-    /// True if its governed cgroup exists.
     pub(super) fn is_steered(&self) -> bool {
         self.is_governed && self.is_present
     }
 
-    /// True if its memory is bounded by a probe.
     pub(super) fn is_probed(&self) -> bool {
         self.squeeze.as_ref().is_some_and(|squeeze| squeeze.probed_bytes.is_some())
     }
@@ -188,7 +185,6 @@ impl NodeState {
         self.observed.iter().find(|(known, _)| *known == knob).map(|(_, value)| value)
     }
 
-    /// Value of `knob` before the agent.
     pub(super) fn held_before(&self, knob: Knob) -> Option<&Value> {
         self.held_before.iter().find(|(known, _)| *known == knob).map(|(_, value)| value)
     }
@@ -254,7 +250,6 @@ impl NodeState {
         *self = NodeState { faults, oom_kills, pids, totals, ..NodeState::default() };
     }
 
-    /// True if a failed write of `knob` still waits in `tick`.
     pub(super) fn waits(&self, knob: Knob, tick: u64) -> bool {
         self.retries.iter().any(|retry| retry.knob == knob && retry.at_tick > tick)
     }
@@ -302,7 +297,6 @@ impl NodeState {
         false
     }
 
-    /// Forgets the observed value of `knob` and its failures.
     pub(super) fn forget(&mut self, knob: Knob) {
         self.unsettle(knob);
         self.contests.forget(knob);

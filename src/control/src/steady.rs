@@ -15,13 +15,11 @@ use tenantd_core::codec::coded;
 
 /// Relative change within which a weight counts as unchanged.
 const SAME_RATIO: f64 = 0.01;
-/// Time after which an unchanged weight is steady.
 const STEADY_AFTER: Duration = Duration::from_secs(10);
 
 /// Age of a desired weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Steady {
-    /// Weight at its last move.
     weight: f64,
     lasted: Duration,
 }

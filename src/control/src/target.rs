@@ -52,7 +52,6 @@ use tenantd_policy::model::Allocation;
 /// Unmet part of the demand below which a tenant counts as satisfied.
 const SATISFIED_RATIO: f64 = 1e-6;
 
-/// Number of steps in which an unkeepable guarantee is reduced.
 const PROMISE_STEPS: f64 = 16.0;
 
 /// Most tenants reported by name for unwritable weights; more are counted.
@@ -118,7 +117,6 @@ impl Target {
         (protection_bytes / step).floor() * step
     }
 
-    /// Weight input of the node.
     pub(super) fn share(&self) -> Share {
         Share {
             allocation_cores: self.allocation[CPU],
@@ -275,7 +273,6 @@ pub(crate) fn meets(allocation: f64, demand: f64) -> bool {
     allocation >= demand * (1.0 - SATISFIED_RATIO)
 }
 
-/// Amount of each resource, for the allocation core.
 type Row = [f64; Resource::ALL.len()];
 
 /// Converts a node for the allocation core, with the kept part of its guarantees.
@@ -337,7 +334,6 @@ pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value)>> 
     each.map(|(target, it)| knobs_of(target, it.low_bytes).collect()).collect()
 }
 
-/// Knobs of one target with this protection.
 pub(super) fn knobs_of(
     target: &Target,
     protection_bytes: f64,
@@ -414,12 +410,9 @@ fn need(node: &TreeNode, target: &Target, usage: Option<&Usage>) -> Need {
     }
 }
 
-/// Protected memory of a cgroup for the tenants in and below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Protection {
-    /// Guaranteed memory, if something reclaimable remains.
     pub(super) min_bytes: f64,
-    /// All protected memory.
     pub(super) low_bytes: f64,
 }
 

@@ -20,7 +20,6 @@ pub const PER_TICK: usize = 2048;
 pub const PER_TENANT: usize = 256;
 /// Least allowance: below it a tenant's first threads would change it too often.
 const LEAST: usize = 16;
-/// Ticks for which the same tenants of equal size come first.
 const TURN_TICKS: u64 = 4;
 
 /// Mode of reading a tenant's threads.

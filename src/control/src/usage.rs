@@ -146,11 +146,9 @@ impl Tally {
 /// So the larger of the two counts for each cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kills {
-    /// Kills in earlier cgroups.
     before: u64,
     /// Last cgroup and its count.
     last: Option<(u64, u64)>,
-    /// Kills read from this cgroup.
     nr_read: u64,
     /// Runs reported since this cgroup was first read.
     nr_told: u64,

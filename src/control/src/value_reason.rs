@@ -31,10 +31,8 @@ pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> S
     }
 }
 
-/// Reason for a bound while no tenant lacks memory.
 const PROBED: &str =
     "probed: some is taken, as long as tasks hardly wait for memory, to see what it needs";
-/// Reason for the absence of a bound.
 const NO_BOUND: &str = "no tenant lacks memory that it could give";
 
 /// Reason for an ancestor's value.

@@ -29,11 +29,8 @@ const SMALLEST: f64 = 20.0;
 /// Weights below this are written as whole numbers on every hierarchy, so that a file shows the desired
 /// value.
 const WHOLE_BELOW: f64 = 10.0;
-/// Range of weights in the kernel.
 pub(super) const RANGE: std::ops::RangeInclusive<f64> = 1.0..=10_000.0;
-/// `cpu.shares` per unit of weight.
 const SHARES_PER_WEIGHT: f64 = 10.24;
-/// Fewest shares in the kernel.
 const SHARES_MIN: f64 = 2.0;
 /// Relative error from which a weight is reported: two smaller ones make less than a twentieth of a ratio.
 const REPORTED_RATIO: f64 = 0.025;

@@ -32,9 +32,7 @@ use tenantd_policy::model::{CpusPolicy, DopPolicy};
 
 /// Usage below which a tenant counts as asleep: a waiting shell, a timer, an idle service.
 const ASLEEP_CORES: f64 = 0.1;
-/// Ticks below that usage after which a tenant counts as asleep.
 const ASLEEP_TICKS: u32 = 3;
-/// Waiting ratio from which a tenant with almost no usage is starved.
 const STARVED_RATIO: f64 = 0.5;
 /// Ticks after which the usage of a woken tenant shows its demand.
 const WAKING_TICKS: u32 = 3;
@@ -43,11 +41,8 @@ const WAKING_TICKS: u32 = 3;
 pub struct WidthState {
     band: Option<Band>,
     quiet_ticks: u32,
-    /// Ticks since it woke up, or since it was first seen.
     awake_ticks: u32,
-    /// CPUs it is placed on; `None` if it is not pinned.
     pub(super) placed: Option<CpuSet>,
-    /// Time of its first or last placement change.
     pub(super) moved: Option<Duration>,
     /// Reason why its last placement lacked CPUs.
     pub(super) refused: Option<Reason>,
@@ -100,7 +95,6 @@ impl WidthState {
         matches!(self.refused, Some(Reason::Narrowed { granted: 0, .. }))
     }
 
-    /// True if it has been nearly idle for a while.
     pub(super) fn is_asleep(&self) -> bool {
         self.quiet_ticks >= ASLEEP_TICKS
     }
@@ -221,7 +215,6 @@ fn first_width(leaf: &Leaf<'_>, state: &WidthState) -> Option<u32> {
     }
 }
 
-/// Widths if all tenants were awake with unlimited demand, within the policy's bounds.
 fn fair_widths(leaves: &[Leaf<'_>], slots: u32) -> Vec<u32> {
     let claims: Vec<Claim> = leaves
         .iter()
@@ -244,7 +237,6 @@ fn fair_widths(leaves: &[Leaf<'_>], slots: u32) -> Vec<u32> {
     widths.iter().zip(claims).map(|(width, claim)| (*width).max(claim.floor) as u32).collect()
 }
 
-/// CPU limit of the tenant or of a group above it.
 fn limit_cpus(leaf: &Leaf<'_>) -> Option<f64> {
     let listed = match &leaf.node.cpus {
         CpusPolicy::Fixed(cpus) => Some(cpus.len() as f64),

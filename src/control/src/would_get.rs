@@ -22,7 +22,6 @@
 use super::tree::TreeNode;
 use tenantd_core::resource::Resource;
 
-/// Bounds of a node, in cores or bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bounds {
     low: f64,
@@ -95,7 +94,6 @@ pub fn would_get(
     result
 }
 
-/// Sum of the siblings' amounts, by the water level.
 #[derive(Clone, Debug)]
 struct Curve {
     /// Levels at which the slope changes, ascending from 0; the sum there; and the slope from there on.

@@ -92,7 +92,6 @@ pub fn cleaned_lines(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// True if a name in UTF-8 is its own text.
 fn is_own_text(name: &str) -> bool {
     if !name.chars().all(is_plain) {
         return false;
@@ -122,7 +121,6 @@ fn escape(name: &[u8], text: &mut String) {
     }
 }
 
-/// Undoes each escape of [`escape`] in a name.
 fn decoded(mut name: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(name.len());
     while let Some((first, rest)) = name.split_first() {

@@ -134,7 +134,6 @@ impl FromStr for Bytes {
     }
 }
 
-/// Correction of an invalid number of CPUs, from its own number if it has one.
 fn cpus_help(text: &str) -> String {
     const FORMS: &str = "write CPUs as `2`, `1.5` or `500m`";
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -153,7 +152,6 @@ fn cpus_help(text: &str) -> String {
     }
 }
 
-/// Probable correction of an unknown memory suffix.
 fn suffix_help(text: &str) -> String {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (digits, suffix) = text.split_at(split);

@@ -17,7 +17,6 @@ static AMOUNTS: PerResource<(Rule, &str, &str)> = PerResource([
     (rules::BAD_MEMORY, "integer", "^[0-9]+(\\.[0-9]+)? ?([KMGT]iB?)?$"),
 ]);
 
-/// Smallest limit of each resource, and its reason.
 static LEAST_LIMITS: PerResource<(u64, &str)> = PerResource([
     (10, "10m, the kernel's smallest quota"),
     (1 << 20, "1MiB: no process fits into less"),
@@ -70,7 +69,6 @@ impl Form<Option<u64>> for Absolute {
     }
 }
 
-/// An amount of a resource, or a percentage of the machine's.
 pub(super) struct AmountOf(pub(super) Resource);
 
 impl AmountOf {
@@ -135,7 +133,6 @@ impl Form<Option<Amount>> for UpTo {
     }
 }
 
-/// A number of processes and threads, or `max`.
 pub(super) struct Processes;
 
 impl Processes {

@@ -27,7 +27,6 @@ use tenantd_dop::CpuSet;
 /// Most places in one finding; more would bury the first.
 const MOST_PLACES: usize = 4;
 
-/// Tries every rule; those about the machine only if it is known.
 pub(super) fn check(draft: &Draft, host: Option<&HostFacts>, report: &mut Report) {
     let nodes = nodes(draft, host);
     let known = Known::of(draft, &nodes, host);
@@ -237,7 +236,6 @@ fn reserve_beyond_capacity(
     }
 }
 
-/// Amount of a resource for the tenants: the machine less the reserve.
 fn allocatable(draft: &Draft, host: &HostFacts, resource: Resource) -> u64 {
     let capacity = host.capacity(resource);
     let reserve = draft.policy.host.reserve[resource].on(Some(capacity));

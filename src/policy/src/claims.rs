@@ -21,7 +21,6 @@ use super::values::shown;
 /// minutes. A thousand patterns that begin alike and end differently are within it.
 const MOST_WORK: usize = 16_000_000;
 
-/// A claim of a tenant, with its place.
 #[derive(Clone, Copy)]
 pub(super) struct Claim<'d> {
     pub(super) tenant: &'d str,
@@ -29,7 +28,6 @@ pub(super) struct Claim<'d> {
     pub(super) place: &'d Place,
 }
 
-/// Items of one of a tenant's lists as claims.
 pub(super) fn claims<'d>(
     node: &Node<'d>,
     key: &str,
@@ -40,7 +38,6 @@ pub(super) fn claims<'d>(
     names.iter().zip(places).map(move |(name, place)| Claim { tenant, name, place })
 }
 
-/// Checks each tenant's owner and cgroup.
 pub(super) fn owners(nodes: &[Node<'_>], report: &mut Report) {
     // Owner in force below each node, with the place that names it.
     let mut named: Vec<Option<(OwnerChoice, &Place)>> = Vec::with_capacity(nodes.len());
@@ -133,7 +130,6 @@ pub(super) fn agents_own(root: &RootChoice, leaves: &[Node<'_>], report: &mut Re
     }
 }
 
-/// Claims that would move processes.
 fn moved<'d>(node: &Node<'d>) -> impl Iterator<Item = Claim<'d>> {
     let matches = &node.tenant.matches;
     let of_cgroups =

@@ -37,7 +37,6 @@ use crate::accounts::people::People;
 /// Longest name of a found tenant, in characters. It may be a part of a file name.
 const LONGEST_FOUND: usize = 200;
 
-/// The unit of the agent.
 const AGENT_UNIT: &str = "tenantd.service";
 
 /// Found things on a host, for the templates of a policy.
@@ -118,7 +117,6 @@ impl Numbers {
     }
 }
 
-/// Calls `visit` for each match, including those of templates.
 fn walk(tenants: &[Tenant], visit: &mut impl FnMut(&Matches)) {
     for tenant in tenants {
         visit(&tenant.matches);
@@ -171,7 +169,6 @@ fn count(tenants: &[Tenant]) -> usize {
     tenants.iter().map(|tenant| 1 + count(&tenant.tenants)).sum()
 }
 
-/// Claims by name.
 #[derive(Debug, Default)]
 struct Named {
     users: HashSet<u32>,
@@ -179,7 +176,6 @@ struct Named {
     units: HashSet<String>,
     unit_patterns: Vec<String>,
     cgroups: Vec<String>,
-    /// Slices that contain a named unit.
     holders: HashSet<String>,
     /// Cgroups in place, to look for those inside another cgroup.
     in_place: BTreeSet<String>,
@@ -294,7 +290,6 @@ impl Expansion<'_> {
         }
     }
 
-    /// Tenants for the things found by a template.
     fn of_template(&mut self, template: &Tenant, named: &[Tenant], group: &str) -> Vec<Tenant> {
         let names: HashSet<&str> = named.iter().map(|tenant| tenant.name.as_str()).collect();
         let all = self.matches(&template.matches);
@@ -431,7 +426,6 @@ fn free_name(original: &str, taken: &HashSet<&str>) -> Option<String> {
     short.find(|name| safe_characters(name).is_ok() && !taken.contains(name.as_str()))
 }
 
-/// Escapes the first bytes of a text, and all that a name cannot have.
 fn escaped(text: &str, nr_escaped: usize) -> String {
     let bytes = text.as_bytes();
     let mut name = String::with_capacity(text.len());

@@ -140,7 +140,6 @@ fn units() -> Vec<UnitFacts> {
     accounts.into_iter().map(facts).collect()
 }
 
-/// Owner and cgroups of each readable process.
 fn processes() -> impl Iterator<Item = (Owner, Vec<CgroupLine>)> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let dirs = entries.filter(|entry| number(entry.file_name().as_bytes()).is_some());

@@ -41,7 +41,6 @@ impl<M: PartialEq + Default> Form<M> for Keys<M> {
     }
 }
 
-/// A map with the keys of a table, or a word that stands for one of its values.
 pub(super) struct KeysOr<M: 'static>(
     pub(super) &'static [Key<M>],
     pub(super) &'static str,
@@ -266,7 +265,6 @@ impl<T: Words> Form<Option<T>> for Word {
     }
 }
 
-/// The version of the format: the number 1.
 pub(super) struct VersionNumber;
 
 impl Form<Version> for VersionNumber {

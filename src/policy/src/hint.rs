@@ -31,7 +31,6 @@ pub fn near_paths<'a>(
     near.into_iter().take(max).map(|(_, path)| path).collect()
 }
 
-/// Most letters compared.
 const COMPARED: usize = 64;
 
 /// An unknown name, and its largest distance to an intended one.

@@ -8,7 +8,6 @@ use super::pattern;
 use tenantd_core::kernel_text::mountinfo::cgroup_mounts;
 use tenantd_core::kernel_text::{path_of, text_of_name};
 
-/// Unit directories of the system (systemd.unit(5), table 1).
 const UNIT_DIRS: [&str; 12] = [
     "/etc/systemd/system.control",
     "/run/systemd/system.control",
@@ -28,7 +27,6 @@ const UNIT_DIRS: [&str; 12] = [
 /// file of another name.
 pub type Services = BTreeMap<String, String>;
 
-/// Services of this machine; `None` without systemd.
 pub(super) fn services() -> Option<Services> {
     // The test of sd_booted(3).
     let is_booted = Path::new("/run/systemd/system").is_dir();
@@ -51,7 +49,6 @@ fn services_in<'p>(dirs: impl Iterator<Item = &'p Path>) -> Services {
     services
 }
 
-/// Real name of a unit; `None` for a missing service.
 pub(super) fn real_name<'n>(services: &'n Services, unit: &'n str) -> Option<&'n str> {
     let Some(stem) = unit.strip_suffix(".service") else { return Some(unit) };
     let template = || {

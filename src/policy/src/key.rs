@@ -191,7 +191,6 @@ impl Row {
         words.filter_map(|word| word.as_str().map(str::to_string)).collect()
     }
 
-    /// Whole schema of the key.
     fn described(&self) -> Value {
         let mut schema = self.schema.clone();
         schema["description"] = self.doc.into();

@@ -24,7 +24,6 @@ use super::report::{Diagnostic, Report, Source};
 use super::rules::{self, Rule};
 use super::tree::{Node, Place};
 
-/// Most files of one directory.
 const MOST_FILES: usize = 1000;
 
 /// A policy without errors, and its other findings.
@@ -156,7 +155,6 @@ fn check_presence(draft: &Draft, source: &Arc<Source>, tree: &Node, report: &mut
     }
 }
 
-/// Files of a path, in the order of reading.
 fn files_of(path: &Path, report: &mut Report) -> Vec<PathBuf> {
     // Any other path is reported when it is opened.
     if !path.is_dir() {

@@ -7,13 +7,11 @@ use super::read::{Draft, Located, Places};
 use super::tree::Place;
 use tenantd_core::resource::PerResource;
 
-/// A tenant or group with the places of its keys.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'d> {
     pub(super) tenant: &'d Tenant,
     /// Path of names; a template has its group's and `*`.
     pub(super) path: &'d str,
-    /// Place of a template.
     pub(super) each_at: Option<&'d Place>,
     pub(super) parent: Option<usize>,
     pub(super) given: &'d Places,

@@ -99,7 +99,6 @@ pub fn tree(text: &str, budget: Budget) -> Result<Node, Unparsed> {
 struct Open {
     node: Node,
     anchor: usize,
-    /// Key that waits for its value.
     key: Option<(Box<str>, Range<usize>)>,
 }
 
@@ -168,7 +167,6 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Adds a complete value to the open collection.
     fn complete(&mut self, node: Node, anchor: usize) -> Result<(), Unparsed> {
         if matches!(node.kind, Kind::Null | Kind::Scalar { .. }) {
             self.count(1, node.span())?;

@@ -24,10 +24,8 @@ use super::tree::Place;
 use super::values::{ALL_USERS, shown};
 use crate::accounts::{Answer, digits, explicit, meaning};
 
-/// Most directory entries read for all patterns together.
 const MOST_ENTRIES: usize = 100_000;
 
-/// Meanings of a policy's names.
 #[derive(Debug, Default)]
 pub(super) struct Known<'d> {
     users: HashMap<&'d str, Answer<u32>>,
@@ -38,7 +36,6 @@ pub(super) struct Known<'d> {
 type Names<'d> = Vec<(&'d str, &'d Place)>;
 
 impl<'d> Known<'d> {
-    /// Looks up every name of the policy, if the machine is known.
     pub(super) fn of(draft: &'d Draft, nodes: &[Node<'d>], host: Option<&HostFacts>) -> Known<'d> {
         let Some(host) = host else { return Known::default() };
         let find = |names: Names<'d>, find: fn(&str) -> Answer<u32>| {
@@ -56,7 +53,6 @@ impl<'d> Known<'d> {
         }
     }
 
-    /// Numbers of all known accounts.
     pub(super) fn numbers(&self) -> Numbers {
         let known = |accounts: &HashMap<&str, Answer<u32>>| {
             let number =
@@ -156,7 +152,6 @@ pub(super) fn check(
     unknown_cgroups(nodes, host, report);
 }
 
-/// Finding about one name with this account.
 fn about(
     (what, number): (&str, &str),
     name: &str,

@@ -17,7 +17,6 @@ use super::tree::{Entry, Kind, Node, Place};
 use super::values::safe_name;
 use tenantd_core::resource::Resource;
 
-/// Deepest nesting of groups.
 const DEEPEST: usize = 16;
 /// Most tenants, including groups.
 pub const MOST_TENANTS: usize = 10_000;
@@ -62,31 +61,23 @@ fn is_misplaced(entry: &Entry) -> bool {
 pub(super) struct Draft {
     /// Model; wrong values have their defaults.
     pub(super) policy: Policy,
-    /// Places of the top-level keys.
     pub(super) given: Places,
-    /// Place data of each tenant, in pre-order.
     pub(super) located: Vec<Located>,
     /// Top-level keys that are the probable correction of misspelt ones.
     pub(super) misspelt: Vec<&'static str>,
-    /// Place of each top-level tenant in any file.
     names: HashMap<String, Place>,
     nr_tenants: usize,
 }
 
-/// Places of the keys of a section or a tenant.
 #[derive(Debug, Default)]
 pub(super) struct Places(Vec<Given>);
 
-/// Place data of one tenant.
 #[derive(Debug)]
 pub(super) struct Located {
     /// Names from the top, joined by `/`.
     pub(super) path: String,
-    /// Index of its group.
     pub(super) parent: Option<usize>,
-    /// Places of its keys.
     pub(super) given: Places,
-    /// Place of a template.
     pub(super) each_at: Option<Place>,
 }
 
@@ -142,7 +133,6 @@ impl Draft {
         self.misspelt.append(&mut reader.misspelt);
     }
 
-    /// Tenants below one `tenants` key.
     fn tenants(
         &mut self,
         reader: &mut Reader<'_>,
@@ -261,7 +251,6 @@ impl Draft {
         Some(tenant)
     }
 
-    /// Template of the group with this number.
     fn template(&mut self, reader: &mut Reader<'_>, each: &Entry, group: usize) -> Option<Tenant> {
         reader.scope = "each";
         let mut fields = reader.fields(TENANT, &each.value)?;

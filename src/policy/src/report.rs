@@ -22,7 +22,6 @@ use serde::{Deserialize, Serialize};
 /// Longest quoted line; a longer one is named by line and column.
 pub const LONGEST_QUOTED_LINE_BYTES: usize = 1000;
 
-/// Most characters of an offending text in [`Finding::text`].
 const LONGEST_QUOTED_TEXT: usize = 80;
 
 /// A text with its name as the user gave it.
@@ -63,7 +62,6 @@ impl Source {
         (line, self.text[start..byte].chars().count() + 1)
     }
 
-    /// Bytes of line `line` (from 1), without its end.
     fn line_range(&self, line: usize) -> Range<usize> {
         let start = self.line_starts[line - 1];
         let next = self.line_starts.get(line).copied().unwrap_or(self.text.len());
@@ -312,7 +310,6 @@ struct Mark<'a> {
     text: &'a str,
 }
 
-/// Lines of one source that are shown together.
 struct Window<'a> {
     source: &'a Arc<Source>,
     lines: Range<usize>,
@@ -356,7 +353,6 @@ impl<'a> Window<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     findings: Vec<Diagnostic>,
-    /// Findings after the report was full.
     left_out: usize,
 }
 

@@ -12,7 +12,6 @@ use super::rules;
 use super::tree::Node;
 use tenantd_core::resource::MEMORY;
 
-/// Smallest size of a ring of segments.
 const SIZE_MIN: u64 = 1 << 20;
 
 pub(super) struct Size;

@@ -15,7 +15,6 @@ use super::types::OwnerChoice;
 use super::values::shown;
 use crate::accounts::digits;
 
-/// Most units in one finding; the rest is counted.
 const UNITS_MAX: usize = 3;
 
 /// Warns of each account with processes in services or sessions that are not the tenant itself.

@@ -10,7 +10,6 @@
 
 use std::ops::Range;
 
-/// Kind of the scanner's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
     /// A `:` where no key can be.
@@ -21,11 +20,9 @@ pub(super) enum Trouble {
     Indentation,
     /// A bracket, or what is between brackets.
     Bracket,
-    /// Anything else.
     Other,
 }
 
-/// A mistake: its description, its place, and its remedy.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
     pub(super) message: String,
@@ -69,10 +66,8 @@ pub(super) fn mistake(text: &str, at: usize, trouble: Trouble) -> Option<Mistake
     }
 }
 
-/// A line without its indentation and its end.
 #[derive(Debug)]
 struct Line<'t> {
-    /// First byte of its content.
     start: usize,
     indent: usize,
     content: &'t str,

@@ -95,7 +95,6 @@ fn refused_values(template: &Node<'_>, report: &mut Report) {
     }
 }
 
-/// Refuses overlapping templates.
 fn overlaps(templates: &[&Node<'_>], known: &Known<'_>, report: &mut Report) {
     let of = |key: &'static str| {
         templates.iter().flat_map(move |node| {
@@ -125,10 +124,8 @@ fn overlaps(templates: &[&Node<'_>], known: &Known<'_>, report: &mut Report) {
     }
 }
 
-/// Most names in one note; the rest is counted.
 const NAMES_MAX: usize = 4;
 
-/// Notes the things that each template finds now, and the rest.
 pub(super) fn found_now(
     draft: &Draft,
     nodes: &[Node<'_>],

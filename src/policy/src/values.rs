@@ -4,10 +4,8 @@ use super::hint::nearest;
 use super::pattern::{ANY_DEPTH, has_wildcard, literal_prefix};
 use crate::accounts::{digits, explicit};
 
-/// A kind of name: its noun in messages, and its syntax.
 #[derive(Debug)]
 pub(super) struct NameKind {
-    /// Noun with its article.
     pub(super) what: &'static str,
     /// Checks the syntax; the error is the remedy.
     pub(super) check: fn(&str) -> Result<(), String>,
@@ -19,7 +17,6 @@ pub(super) static UNITS: NameKind =
     NameKind { what: "a systemd unit", check: unit_name, has_numbers: false };
 pub(super) static USERS: NameKind =
     NameKind { what: "a user", check: account_name, has_numbers: true };
-/// Users matched by a tenant or a template.
 pub(super) static MATCHED_USERS: NameKind = NameKind {
     what: "a user",
     check: |name| if name == ALL_USERS { Ok(()) } else { account_name(name) },
@@ -47,7 +44,6 @@ pub(super) fn notation(name: &str) -> String {
 
 /// A template's name for all regular users.
 pub const ALL_USERS: &str = "*";
-/// Longest name of a tenant, in characters.
 pub(super) const LONGEST_NAME: usize = 64;
 /// Characters that [`safe_name`] accepts, as a pattern.
 pub(super) const NAME_PATTERN: &str = "^[A-Za-z0-9_][A-Za-z0-9_.-]*$";
@@ -152,9 +148,7 @@ pub(super) fn unit_name(name: &str) -> Result<(), String> {
     Err(help.to_string())
 }
 
-/// Remedy for a text that may be several names.
 pub(super) const SEVERAL: &str = "give one name or number; several make a list: `[ana, bob]`";
-/// Remedy for a text that may be one name as well.
 pub(super) const ONE_OR_SEVERAL: &str =
     "several names make a list: `[ana, bob]`; one with a space has quotes: `\"domain users\"`";
 
@@ -171,12 +165,9 @@ pub(super) fn account_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// Reason for refusing a path of a cgroup.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PathRefusal {
-    /// The path leaves the hierarchy.
     Escapes(&'static str),
-    /// No cgroup can have this path.
     Malformed(&'static str),
 }
 

@@ -41,7 +41,6 @@ impl Pages {
         self.of(Kind::Anon) + self.of(Kind::Locked) + self.of(Kind::Swapped)
     }
 
-    /// Pages in memory.
     pub(super) fn resident(&self) -> u64 {
         self.0.iter().sum::<u64>() - self.of(Kind::Swapped)
     }
@@ -94,10 +93,8 @@ pub(super) struct MemoryAccount {
     pub(super) peak: u64,
     /// Pages in swap, here and below: `memory.swap.current`.
     pub(super) swapped: u64,
-    /// Events here and below.
     pub(super) events: MemoryEvents,
     pub(super) local_events: MemoryEvents,
-    /// Counts here and below, including removed cgroups.
     pub(super) counters: MemoryCounters,
     pub(super) local_counters: MemoryCounters,
     /// Charges that the legacy limit refused.

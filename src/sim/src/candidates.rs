@@ -2,7 +2,6 @@
 
 use super::tree::CgroupId;
 
-/// Effective `memory.min` and `memory.low`, in pages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Protection {
     pub(super) min: u64,
@@ -14,7 +13,6 @@ pub(super) struct Candidate {
     pub(super) id: CgroupId,
     /// Scanned amount, relative to other cgroups.
     pub(super) scanned: f64,
-    /// Most pages to take.
     pub(super) most: u64,
     pub(super) breaks_low: bool,
 }

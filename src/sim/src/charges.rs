@@ -46,7 +46,6 @@ impl Charges {
         self.0.iter_mut()
     }
 
-    /// Sum of all pages.
     #[inline]
     pub(super) fn pages(&self) -> Pages {
         if let [(_, only)] = self.0.as_slice() {

@@ -23,7 +23,6 @@ use super::tree::CgroupId;
 const THREAD_WEIGHT: f64 = 1024.0;
 
 impl SimKernel {
-    /// Replaces `rates` after a change.
     pub(super) fn compute_rates(&mut self, rates: &mut Rates) {
         let mut posed = self.posed.take().unwrap_or_else(|| {
             let posed = Box::new(self.pose());
@@ -39,7 +38,6 @@ impl SimKernel {
         self.posed = Some(posed);
     }
 
-    /// Replaces `rates` by those of the solution.
     fn rates_of(&self, posed: &Posed, rates: &mut Rates) {
         let solution = &posed.solution;
         rates.processes.clear();
@@ -76,7 +74,6 @@ impl SimKernel {
         rates.system_ratio = if total.running > 0.0 { total.system / total.running } else { 0.0 };
     }
 
-    /// Present CPU demand of a process; 0 while it is frozen.
     fn demand_of(&self, process: &Process) -> f64 {
         let is_frozen = |&id: &CgroupId| self.tree.is_frozen(id);
         match self.tree.has_frozen && process.cgroups.iter().any(is_frozen) {
@@ -85,17 +82,14 @@ impl SimKernel {
         }
     }
 
-    /// Hierarchy with the cpu controller.
     pub(super) fn cpu_hierarchy(&self) -> usize {
         self.tree.home(Controller::Cpu).unwrap_or(0)
     }
 
-    /// Top cgroup of that hierarchy.
     pub(super) fn cpu_root(&self) -> CgroupId {
         self.tree.hierarchies[self.cpu_hierarchy()].root
     }
 
-    /// Present scheduling problem.
     fn pose(&self) -> Posed {
         let (hierarchy, root) = (self.cpu_hierarchy(), self.cpu_root());
         let mut posed = Posed {
@@ -147,7 +141,6 @@ impl SimKernel {
         posed
     }
 
-    /// CPUs that a process may run on.
     pub(super) fn allowed_cpus(&self, pid: u32) -> CpuSet {
         match self.tree.home(Controller::Cpuset) {
             Some(home) => {
@@ -157,7 +150,6 @@ impl SimKernel {
         }
     }
 
-    /// State of each quota above a demand.
     fn quota_states(&self, posed: &Posed, bound: &[bool]) -> Vec<(CgroupId, QuotaState)> {
         let groups = &posed.problem.groups;
         let mut wanted = vec![0.0; groups.len()];
@@ -229,7 +221,6 @@ impl SimKernel {
         }
     }
 
-    /// Closes an averaging interval if one ends now.
     pub(super) fn average_pressure(&mut self) {
         if self.now_nsec.is_multiple_of(AVERAGING_NSEC) {
             let (kept, ids): (_, Vec<CgroupId>) = (kept(), self.tree.ids().collect());

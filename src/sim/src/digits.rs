@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-/// Appends `value` in decimal.
 pub(super) fn number(text: &mut String, value: u64) {
     if value < 10 {
         text.push(char::from(b'0' + value as u8));

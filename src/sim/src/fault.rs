@@ -162,7 +162,6 @@ impl<K: KernFs> Faulty<K> {
         self.inner
     }
 
-    /// Counts and logs a call, and returns the error of a matching rule.
     fn begin(
         &mut self,
         operation: Operation,
@@ -186,7 +185,6 @@ impl<K: KernFs> Faulty<K> {
         error.map_or(Ok(()), Err)
     }
 
-    /// Logs the kernel's own result and returns it.
     fn end<T>(&mut self, outcome: Result<T, KernError>) -> Result<T, KernError> {
         note(&mut self.calls, &outcome);
         outcome

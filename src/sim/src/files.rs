@@ -76,7 +76,6 @@ pub(super) const UNIFIED: &[Spec] = {
 };
 
 impl SimKernel {
-    /// Interface file `name` of a cgroup, if it exists.
     pub(super) fn spec(&self, id: CgroupId, name: &str) -> Option<&'static Spec> {
         self.tree.get(id)?;
         let table = match self.tree.version(id) {
@@ -86,7 +85,6 @@ impl SimKernel {
         table.iter().find(|spec| spec.name == name).filter(|spec| self.has_file(id, spec))
     }
 
-    /// True if a cgroup has this file of its hierarchy now.
     pub(super) fn has_file(&self, id: CgroupId, spec: &Spec) -> bool {
         let Some(cgroup) = self.tree.get(id) else { return false };
         let enabled = spec.controller.is_none_or(|c| cgroup.controllers.contains(c));

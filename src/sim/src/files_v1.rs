@@ -14,7 +14,6 @@ use super::reclaim::Reason;
 use super::spec::{File as AnyFile, LegacyFile as File, Mode, Place, Spec};
 use super::tree::{CgroupId, Version};
 
-/// Scheduler's bounds of `cpu.shares`.
 const SHARES_MIN: u64 = 2;
 const SHARES_MAX: u64 = 1 << 18;
 
@@ -32,7 +31,6 @@ const fn core(name: &'static str, file: AnyFile) -> Spec {
     Spec { name, file, controller: None, place: Place::Everywhere, mode: Mode::ReadWrite }
 }
 
-/// Files of every legacy hierarchy.
 pub(super) const LEGACY: &[Spec] = {
     use Controller::{Cpu, Cpuacct, Cpuset, Memory, Pids};
     use Mode::{Read, ReadWrite};
@@ -81,7 +79,6 @@ pub(super) const LEGACY: &[Spec] = {
 };
 
 impl SimKernel {
-    /// Text of a legacy file.
     pub(super) fn show_legacy(&self, id: CgroupId, file: File) -> Result<String, Errno> {
         let cgroup = self.tree.get(id).ok_or(Errno::ENODEV)?;
         let is_root = cgroup.parent.is_none();
@@ -250,7 +247,6 @@ impl SimKernel {
         }
     }
 
-    /// List of the parent; for the root, all.
     fn legacy_set(
         &self,
         id: CgroupId,

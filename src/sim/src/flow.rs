@@ -13,12 +13,9 @@ use std::collections::VecDeque;
 /// Flow below this is rounding: a billionth of a CPU.
 pub(super) const EPSILON: f64 = 1e-9;
 
-/// A routing of supplies to sinks.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
-    /// By source and sink.
     amounts: Vec<Vec<f64>>,
-    /// Free capacity of each sink.
     spare: Vec<f64>,
     /// Sources that do not fit, with every source that competes for the same full sinks. Empty if all fit.
     pub(super) bottleneck: Vec<usize>,
@@ -47,7 +44,6 @@ impl Flow {
         flow
     }
 
-    /// Used capacity of each sink.
     pub(super) fn used(&self, capacities: &[f64]) -> Vec<f64> {
         capacities.iter().zip(&self.spare).map(|(capacity, spare)| capacity - spare).collect()
     }

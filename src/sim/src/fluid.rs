@@ -34,22 +34,18 @@ use super::parse::CpuSet;
 pub(super) struct Group {
     pub(super) parent: usize,
     pub(super) weight: f64,
-    /// Quota in CPUs; infinite without one.
     pub(super) quota: f64,
 }
 
-/// Scheduler's view of a process.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) group: usize,
     pub(super) weight: f64,
     /// CPUs that its threads want together.
     pub(super) demand: f64,
-    /// Index into [`Problem::masks`].
     pub(super) mask: usize,
 }
 
-/// Input of the scheduler.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Problem {
     pub(super) groups: Vec<Group>,
@@ -68,7 +64,6 @@ pub(super) struct Problem {
 struct Member {
     demand: f64,
     weight: f64,
-    /// First index, which orders equals.
     rank: usize,
     kind: MemberKind,
 }
@@ -79,17 +74,14 @@ enum MemberKind {
     Group(usize),
 }
 
-/// Buffers of the division: by group the wanted and the given amount.
 #[derive(Clone, Debug, Default)]
 struct Room {
     wanted: Vec<f64>,
     given: Vec<f64>,
 }
 
-/// Resulting rates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Solution {
-    /// CPUs of each source.
     pub(super) rates: Vec<f64>,
     /// Busy part of each CPU in a mask, 0 ..= 1, ascending by CPU.
     pub(super) busy: Vec<(u32, f64)>,
@@ -102,7 +94,6 @@ pub(super) struct Solution {
 struct Classes {
     members: Vec<Vec<u32>>,
     capacities: Vec<f64>,
-    /// By mask and class.
     allowed: Vec<Vec<bool>>,
 }
 
@@ -128,7 +119,6 @@ impl Classes {
         Classes { members, capacities, allowed }
     }
 
-    /// Room in the classes that `masks` may use.
     fn capacity_of(&self, masks: &[usize]) -> f64 {
         let usable = |class: &usize| masks.iter().any(|&mask| self.allowed[mask][*class]);
         (0..self.capacities.len()).filter(usable).map(|class| self.capacities[class]).sum()
@@ -154,7 +144,6 @@ impl Problem {
         }
     }
 
-    /// Replaces the solution.
     pub(super) fn solve(&mut self, solution: &mut Solution) {
         match self.classes.members.as_slice() {
             [_] if !self.has_quotas => {
@@ -256,7 +245,6 @@ fn fill_with<T: Copy>(values: &mut Vec<T>, nr: usize, value: T) {
     values.resize(nr, value);
 }
 
-/// State between two events.
 struct Filling<'a> {
     problem: &'a Problem,
     rates: Vec<f64>,

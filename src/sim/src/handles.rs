@@ -13,19 +13,12 @@ use super::tree::CgroupId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DirPlace {
     Cgroup(CgroupId),
-    /// `/proc`.
     Proc,
-    /// `/proc/PID`.
     Process(u32),
-    /// `/proc/PID/task`.
     Tasks(u32),
-    /// `/proc/PID/task/TID`.
     Task(u32, u32),
-    /// `/proc/pressure`.
     ProcPressure,
-    /// `/proc/sys`.
     ProcSys,
-    /// `/proc/sys/vm`.
     ProcVm,
     /// A directory with only constant files, by its path without the last slash.
     Still(String),
@@ -36,11 +29,9 @@ pub(super) enum FilePlace {
     /// An interface file, and its controller's count of disablings when it was opened.
     Cgroup(CgroupId, &'static Spec, u32),
     Proc(ProcFile),
-    /// A file of `/sys/devices`, by its path.
     Sys(String),
 }
 
-/// A file below `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProcFile {
     Stat,
@@ -117,7 +108,6 @@ impl<T> Open<T> {
     }
 }
 
-/// Kept directories and files, and the one buffer of texts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Handles {
     pub(super) dirs: Open<KeptDir>,

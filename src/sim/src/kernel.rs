@@ -21,7 +21,6 @@ use tenantd_core::resource::{PerResource, Resource};
 /// Longest step of the memory model, in which loads are evaluated and memory is touched.
 pub(super) const STEP_NSEC: u64 = 10_000_000;
 
-/// Mount point of the hierarchies.
 pub(super) const MOUNT: &str = "/sys/fs/cgroup";
 
 /// Mounted cgroup hierarchies.
@@ -207,7 +206,6 @@ impl SimKernel {
         }
     }
 
-    /// Discards rates after a change of cgroups, processes or CPUs.
     pub(super) fn reschedule(&mut self) {
         (self.has_rates, self.posed) = (false, None);
     }
@@ -381,7 +379,6 @@ impl SimKernel {
         self.reschedule();
     }
 
-    /// Cgroup at `path` below `root`.
     pub(super) fn find(&self, root: CgroupId, path: &str) -> Option<CgroupId> {
         let mut names = path.split('/').filter(|name| !name.is_empty());
         names.try_fold(root, |id, name| self.tree[id].children.get(name).copied())
@@ -455,7 +452,6 @@ impl SimKernel {
     }
 }
 
-/// Empty hierarchies of a host.
 fn mounted(host: &SimHost) -> Tree {
     let mut tree = Tree::default();
     let has = |controller: &Controller| host.controllers.contains(controller);

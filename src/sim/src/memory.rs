@@ -37,7 +37,6 @@ const HIGH_DELAY_SEC: f64 = 64.0;
 const HIGH_DELAY_MAX_SEC: f64 = 2.0;
 const HIGH_DELAY_MIN_SEC: f64 = 0.01;
 
-/// Speed of reading files from disk: 2 GiB/s.
 const DISK_PAGES_PER_SEC: f64 = (2_u64 << 30) as f64 / PAGE_BYTES as f64;
 
 /// Scanning speed of a process that must reclaim: 4 GiB/s.
@@ -47,17 +46,14 @@ const RECLAIM_PAGES_PER_SEC: f64 = (4_u64 << 30) as f64 / PAGE_BYTES as f64;
 const KERNEL_PAGES_PER_THREAD: u64 = 4;
 
 impl SimKernel {
-    /// Hierarchy of memory charges.
     pub(super) fn memory_hierarchy(&self) -> usize {
         self.tree.home(Controller::Memory).unwrap_or(0)
     }
 
-    /// Cgroup of all memory of the host.
     pub(super) fn memory_root(&self) -> CgroupId {
         self.tree.hierarchies[self.memory_hierarchy()].root
     }
 
-    /// Cgroup charged for pages that `process` touches now.
     #[inline]
     pub(super) fn memory_cgroup(&self, process: &Process) -> CgroupId {
         self.tree.effective(process.cgroups[self.memory_hierarchy()], Controller::Memory)
@@ -73,7 +69,6 @@ impl SimKernel {
         self.free_pages_beside(self.tree[self.memory_root()].memory_account.usage)
     }
 
-    /// Free pages if all cgroups together have `usage`.
     #[inline]
     fn free_pages_beside(&self, usage: u64) -> u64 {
         let used = self.kernel_pages() + usage + self.swap_memory_pages();
@@ -185,7 +180,6 @@ impl SimKernel {
         }
     }
 
-    /// Whole pages of `kind` that a process touches in `dt_sec`; the rest is carried over.
     pub(super) fn touched(&mut self, pid: u32, kind: Kind, dt_sec: f64, ratio: f64) -> u64 {
         let Some(process) = self.processes.get_mut(&pid) else { return 0 };
         let speed = process.load.touch_bytes_per_sec as f64 / PAGE_BYTES as f64;
@@ -360,7 +354,6 @@ impl SimKernel {
         }
     }
 
-    /// Charges `pages` to `id` and to all totals.
     #[inline]
     pub(super) fn book(
         &mut self,
@@ -406,7 +399,6 @@ impl SimKernel {
         });
     }
 
-    /// Frees `pages` of a process, the latest cgroup's first.
     pub(super) fn free(&mut self, pid: u32, kind: Kind, pages: u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let mut left = pages;

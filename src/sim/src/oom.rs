@@ -12,7 +12,6 @@ use super::process::Process;
 use super::tree::CgroupId;
 
 impl SimKernel {
-    /// Kills below `id`, a cgroup at its limit or the whole host.
     pub(super) fn out_of_memory(&mut self, id: CgroupId) {
         if self.tree[id].parent.is_some() {
             self.raise(id, |events| events.oom += 1);

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 
 use nix::errno::Errno;
 
-/// CPUs of a cpuset or of the host.
 pub(super) type CpuSet = BTreeSet<u32>;
 
 /// Page size; every memory file rounds down to it.
@@ -28,7 +27,6 @@ pub(super) fn unsigned(text: &str) -> Result<u64, Errno> {
     u64::from_str_radix(digits, radix).map_err(|_| Errno::ERANGE)
 }
 
-/// `kstrtoll` with base 0.
 pub(super) fn signed(text: &str) -> Result<i64, Errno> {
     match text.strip_prefix('-') {
         Some(magnitude) if !magnitude.starts_with(['+', '-']) => {
@@ -94,12 +92,10 @@ fn leading_number(text: &str) -> (u64, &str) {
     (number, &digits[end..])
 }
 
-/// A `cpu.max` or its legacy pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bandwidth {
     /// CPU time per period; `None` is `max`.
     pub(super) quota_usec: Option<u64>,
-    /// Length of a period.
     pub(super) period_usec: u64,
 }
 
@@ -117,7 +113,6 @@ impl Bandwidth {
         if period_fits && quota_fits { Ok(self) } else { Err(Errno::EINVAL) }
     }
 
-    /// Quota in CPUs, if limited.
     pub(super) fn cpus(self) -> Option<f64> {
         self.quota_usec.map(|quota| quota as f64 / self.period_usec as f64)
     }

@@ -17,7 +17,6 @@ use super::digits::{hundredths, number};
 /// Update interval of the averages, as in `psi_avgs_work`.
 pub(super) const AVERAGING_NSEC: u64 = 2_000_000_000;
 
-/// Windows of avg10, avg60 and avg300, in seconds.
 const WINDOWS_SEC: [f64; 3] = [10.0, 60.0, 300.0];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +29,9 @@ pub(super) enum Resource {
 /// Parts of time, 0 ..= 1, by [`Resource`], each with *some* and *full*.
 pub(super) type Stalls = [f64; 6];
 
-/// Mean numbers of a group's threads in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Activity {
     pub(super) running: f64,
-    /// Part of `running` in the kernel.
     pub(super) system: f64,
     pub(super) waiting: f64,
     pub(super) stalled: f64,
@@ -69,7 +66,6 @@ impl Activity {
         ]
     }
 
-    /// True if nothing runs or stalls.
     #[inline]
     pub(super) fn is_none(&self) -> bool {
         // No term is negative, and `system` is a part of `running`.
@@ -82,12 +78,10 @@ pub(super) fn kept() -> [f64; 3] {
     WINDOWS_SEC.map(|window| (-(AVERAGING_NSEC as f64) * 1e-9 / window).exp())
 }
 
-/// Three pressure files of one cgroup or of the host; each list as [`Stalls`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pressure {
     totals_nsec: Stalls,
     totals_at_last_average: Stalls,
-    /// Percent.
     averages: [[f64; 3]; 6],
 }
 

@@ -13,7 +13,6 @@ use super::pressure::Resource;
 use super::process::Process;
 use super::tree::Version;
 
-/// A tick of `/proc/stat`, nanoseconds.
 const TICK_NSEC: f64 = 10_000_000.0;
 
 /// A typical slice of the scheduler, for the third number of `schedstat`.

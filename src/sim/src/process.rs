@@ -7,7 +7,6 @@ use super::rates::{quarters, whole_and_rest};
 use super::tree::CgroupId;
 use super::workload::{Load, Trace};
 
-/// Scheduler's data of one thread: `/proc/PID/task/TID/schedstat`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Thread {
     pub(super) tid: u32,
@@ -24,9 +23,7 @@ pub(super) struct Process {
     pub(super) gid: u32,
     pub(super) started_nsec: u64,
     pub(super) trace: Trace,
-    /// Present load of the trace.
     pub(super) load: Load,
-    /// Its cgroup in each hierarchy.
     pub(super) cgroups: Vec<CgroupId>,
     pub(super) threads: Vec<Thread>,
     pub(super) user_nsec: f64,
@@ -44,7 +41,6 @@ pub(super) struct Process {
     pub(super) refault_bytes: u64,
     /// Memory touched repeatedly: its work, if bound by memory.
     pub(super) touched_bytes: f64,
-    /// Remainders of touched pages in the last step, by kind.
     pub(super) touch_remainder: [f64; 6],
     pub(super) stall: Stall,
 }
@@ -65,18 +61,15 @@ pub struct ProcessUsage {
     pub touched_bytes: f64,
 }
 
-/// Outstanding sleep of a process in the kernel, and the part of its time spent there now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stall {
     /// Outstanding sleep for memory: throttling at `memory.high`, reclaim, refaults.
     pub(super) memory_sec: f64,
-    /// Outstanding sleep for reading files.
     pub(super) io_sec: f64,
     /// Part of each thread's time spent on memory in this step, 0 ..= 1.
     pub(super) memory_ratio: f64,
     /// As `memory_ratio`; the two sum to at most 1.
     pub(super) io_ratio: f64,
-    /// Remaining part of the time for work.
     awake_ratio: f64,
 }
 
@@ -91,7 +84,6 @@ impl Stall {
         self.awake_ratio
     }
 
-    /// True if no sleep is outstanding, and none was paid in this step.
     pub(super) fn is_over(&self) -> bool {
         [self.memory_sec, self.io_sec, self.memory_ratio, self.io_ratio] == [0.0; 4]
     }
@@ -114,7 +106,6 @@ impl Stall {
     }
 }
 
-/// Missing parts of a process's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Lack {
     pub(super) locked: bool,

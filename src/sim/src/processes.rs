@@ -3,13 +3,10 @@
 //! They are read in every step of 10 ms, and for every touched page. So they are in one list, and a table
 //! has the index of each.
 
-/// Table entry of a missing process.
 const NOWHERE: u32 = u32::MAX;
 
-/// A map by pid.
 #[derive(Clone, Debug)]
 pub(super) struct ByPid<T> {
-    /// Ascending.
     pids: Vec<u32>,
     items: Vec<T>,
     /// Index in the two lists, by pid.
@@ -28,7 +25,6 @@ impl<T> ByPid<T> {
         self.pids.len()
     }
 
-    /// The pid at an index.
     pub(super) fn pid_at(&self, place: usize) -> Option<u32> {
         self.pids.get(place).copied()
     }

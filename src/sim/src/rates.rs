@@ -28,20 +28,16 @@ pub(super) fn rounded_up(amount: f64) -> u64 {
     whole + u64::from(rest > 0.0)
 }
 
-/// The scheduling problem, and the owner of each part.
 #[derive(Debug)]
 pub(super) struct Posed {
     pub(super) problem: Problem,
-    /// Last solution.
     pub(super) solution: Solution,
     pub(super) group_ids: Vec<CgroupId>,
     /// Cgroups that each process counts for, by index among all living ones.
     pub(super) places: Vec<Vec<usize>>,
-    /// Every cgroup of every hierarchy.
     pub(super) all: Vec<CgroupId>,
 }
 
-/// Time of one CPU: a line of `/proc/stat`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CpuTimes {
     pub(super) user_nsec: f64,
@@ -54,7 +50,6 @@ pub(super) struct Rates {
     /// For every process in order: CPUs of all threads together, and the waiting part of each thread's
     /// time.
     pub(super) processes: Vec<(f64, f64)>,
-    /// Every cgroup of every hierarchy, with its stalls.
     pub(super) cgroups: Vec<(CgroupId, Activity, Stalls)>,
     /// Groups with a quota and a demand.
     pub(super) quotas: Vec<(CgroupId, QuotaState)>,
@@ -63,7 +58,6 @@ pub(super) struct Rates {
     pub(super) system_ratio: f64,
 }
 
-/// A quota compared with its demand.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QuotaState {
     /// CPUs wanted beyond the quota, if it binds; otherwise 0.

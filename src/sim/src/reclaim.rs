@@ -27,12 +27,9 @@ use super::processes::ByPid;
 use super::rates::rounded_up;
 use super::tree::{CgroupId, Version};
 
-/// Reason for a reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// The kernel itself, ahead of need.
     Background,
-    /// A waiting process.
     Direct,
 }
 
@@ -99,7 +96,6 @@ impl SimKernel {
         });
     }
 
-    /// Reclaimable pages charged to `id` itself.
     fn evictable(&self, id: CgroupId) -> u64 {
         let local = &self.tree[id].memory_account.local;
         local.file() + local.of(Kind::Anon).min(self.swap_room(id))
@@ -116,7 +112,6 @@ impl SimKernel {
         is_needed
     }
 
-    /// One proportional round over the cgroups `below` a target.
     fn reclaim_round(
         &mut self,
         below: &[CgroupId],
@@ -284,12 +279,10 @@ impl SimKernel {
         taken
     }
 
-    /// Capacity of swap in pages.
     pub(super) fn swap_slots(&self) -> u64 {
         self.host.swap.map_or(0, |swap| swap.bytes / PAGE_BYTES)
     }
 
-    /// Pages in swap.
     pub(super) fn swapped_pages(&self) -> u64 {
         self.tree[self.memory_root()].memory_account.swapped
     }
@@ -396,7 +389,6 @@ fn take_owned(
     taken
 }
 
-/// `value × numerator / denominator`, rounded down.
 fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
     if let Some(product) = value.checked_mul(numerator) {
         return product / denominator.max(1);

@@ -43,7 +43,6 @@ impl SimKernel {
         Ok(())
     }
 
-    /// Moves a process with all its threads.
     pub(super) fn attach(&mut self, id: CgroupId, pid: u32) -> Result<(), Errno> {
         let hierarchy = self.tree[id].hierarchy;
         let from = self.processes.get(&pid).ok_or(Errno::ESRCH)?.cgroups[hierarchy];
@@ -57,7 +56,6 @@ impl SimKernel {
         Ok(())
     }
 
-    /// Checks that processes may be put into `id`.
     pub(super) fn vet_attach(&self, id: CgroupId) -> Result<(), Errno> {
         let cgroup = &self.tree[id];
         if self.tree.version(id) == Version::V1 {
@@ -142,7 +140,6 @@ impl SimKernel {
         self.enable(id, enable, disable)
     }
 
-    /// Enables and disables controllers for the children of `id`.
     pub(super) fn enable(
         &mut self,
         id: CgroupId,

@@ -7,9 +7,6 @@ use tenantd_host::systemd::{Order, Reply, UnitError};
 
 impl SimSystemd {
     /// Executes [`Order::StartScope`], at once or, while systemd is behind, with [`SimSystemd::catch_up`].
-    ///
-    /// # Errors
-    /// The unit exists already, or a slice above it is masked.
     pub(super) fn ask_for_scope(
         &mut self,
         kernel: &mut SimKernel,

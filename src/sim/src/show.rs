@@ -115,7 +115,6 @@ impl SimKernel {
         named(if has_quota { &lines } else { &lines[..4] })
     }
 
-    /// File cache in the kernel's lists: inactive, and active.
     fn file_lists(&self, pages: &Pages) -> [u64; 2] {
         let of = |kind| pages.of(kind) * PAGE_BYTES;
         match self.host.has_generations {
@@ -208,7 +207,6 @@ impl SimKernel {
     }
 }
 
-/// `bytes\n` for a number of pages.
 pub(super) fn bytes(pages: u64) -> String {
     let mut text = String::with_capacity(21);
     number(&mut text, pages * PAGE_BYTES);
@@ -216,7 +214,6 @@ pub(super) fn bytes(pages: u64) -> String {
     text
 }
 
-/// One line per name and number.
 fn named(lines: &[(&str, u64)]) -> String {
     let mut text = String::with_capacity(32 * lines.len());
     for &(name, value) in lines {

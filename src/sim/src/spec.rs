@@ -17,18 +17,15 @@ pub(super) enum Place {
     BelowRoot,
 }
 
-/// A kind of interface file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spec {
     pub(super) name: &'static str,
     pub(super) file: File,
-    /// Its controller; `None` for files of the core.
     pub(super) controller: Option<Controller>,
     pub(super) place: Place,
     pub(super) mode: Mode,
 }
 
-/// Bounds of memory in the unified hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
     Min,

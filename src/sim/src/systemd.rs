@@ -68,7 +68,6 @@ pub struct SimUnit {
 }
 
 impl SimUnit {
-    /// Loaded value of `property`.
     fn value(&self, property: Property) -> Setting {
         let value = self.properties.get(&property).cloned().unwrap_or_else(|| property.unset());
         Setting { property, value }

@@ -16,16 +16,12 @@ use super::pressure::Pressure;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct CgroupId(pub(super) usize);
 
-/// Kind of a hierarchy's interface files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// Legacy.
     V1,
-    /// Unified.
     V2,
 }
 
-/// One mounted tree of cgroups.
 #[derive(Clone, Debug)]
 pub(super) struct Hierarchy {
     pub(super) mount: String,
@@ -94,12 +90,10 @@ pub(super) struct Cgroup {
     pub(super) name: String,
     pub(super) children: BTreeMap<String, CgroupId>,
     pub(super) processes: BTreeSet<u32>,
-    /// Controllers with files here.
     pub(super) controllers: ControllerSet,
     pub(super) subtree_control: ControllerSet,
     /// Number of disablings per controller: an enabled controller has new files each time.
     pub(super) epochs: [u32; Controller::ALL.len()],
-    /// `None` is `max`.
     pub(super) max_descendants: Option<u64>,
     pub(super) max_depth: Option<u64>,
     pub(super) pids_max: Option<u64>,
@@ -118,9 +112,7 @@ pub(super) struct Cgroup {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tree {
     pub(super) hierarchies: Vec<Hierarchy>,
-    /// Hierarchy of each controller.
     homes: [Option<usize>; Controller::ALL.len()],
-    /// True if a cgroup was ever frozen.
     pub(super) has_frozen: bool,
     /// By id. No id is reused, so that a kept handle refers to its own cgroup.
     cgroups: Vec<Option<Box<Cgroup>>>,
@@ -193,7 +185,6 @@ impl Tree {
         id
     }
 
-    /// Removes a cgroup without children and returns it.
     pub(super) fn remove(&mut self, id: CgroupId) -> Option<Cgroup> {
         let removed = self.cgroups.get_mut(id.0)?.take()?;
         if let Some(parent) = removed.parent {
@@ -230,7 +221,6 @@ impl Tree {
         self.inodes[id.0]
     }
 
-    /// Every living cgroup, parents before children.
     pub(super) fn ids(&self) -> impl DoubleEndedIterator<Item = CgroupId> {
         let living = |(index, cgroup): (usize, &Option<Box<Cgroup>>)| {
             cgroup.as_ref().map(|_| CgroupId(index))
@@ -246,12 +236,10 @@ impl Tree {
         self.homes[controller as usize]
     }
 
-    /// `id` and every ancestor, upward.
     pub(super) fn lineage(&self, id: CgroupId) -> impl Iterator<Item = CgroupId> {
         std::iter::successors(Some(id), |&id| self[id].parent)
     }
 
-    /// `id` and everything below it, parents before children.
     pub(super) fn subtree(&self, id: CgroupId) -> Arc<[CgroupId]> {
         self.below(id).unwrap_or_else(|| Arc::new([id]))
     }
@@ -300,7 +288,6 @@ impl Tree {
         format!("/{}", names.join("/"))
     }
 
-    /// True if a process is in `id` or below it.
     pub(super) fn is_populated(&self, id: CgroupId) -> bool {
         let cgroup = &self[id];
         !cgroup.processes.is_empty() || cgroup.children.values().any(|&c| self.is_populated(c))
@@ -311,7 +298,6 @@ impl Tree {
         self.has_frozen |= frozen;
     }
 
-    /// True if `id` or an ancestor is frozen.
     #[inline]
     pub(super) fn is_frozen(&self, id: CgroupId) -> bool {
         self.has_frozen && self.lineage(id).any(|id| self[id].frozen)

@@ -63,7 +63,6 @@ impl SimKernel {
         }
     }
 
-    /// ESRCH if the directory is that of an ended process.
     fn vet_alive(&self, place: &DirPlace) -> Result<(), Errno> {
         match place {
             DirPlace::Process(pid) | DirPlace::Tasks(pid) | DirPlace::Task(pid, _) => {
@@ -162,7 +161,6 @@ impl SimKernel {
         spec.mode == Mode::Write && self.host.access == Access::Unprivileged
     }
 
-    /// Number of times the controller of a file was disabled in its cgroup.
     fn epoch(&self, id: CgroupId, spec: &Spec) -> u32 {
         let cgroup = self.tree.get(id);
         cgroup
@@ -184,7 +182,6 @@ impl SimKernel {
         }
     }
 
-    /// True if the legacy kernel keeps the list of an open file for its next read.
     fn is_kept_list(&self, place: &FilePlace) -> bool {
         let FilePlace::Cgroup(id, spec, _) = place else { return false };
         self.tree.version(*id) == Version::V1 && matches!(spec.file, File::Procs | File::Threads)

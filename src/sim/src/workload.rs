@@ -77,7 +77,6 @@ impl Load {
         Load { cache_bytes: bytes, ..self }
     }
 
-    /// Clamps every field to its range.
     pub(super) fn clamped(self) -> Load {
         let ratio = |value: f64| if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) };
         Load {
@@ -88,7 +87,6 @@ impl Load {
         }
     }
 
-    /// Interpolates from `self` (0) to `other` (1).
     fn towards(&self, other: &Load, part: f64) -> Load {
         let mix = |from: f64, to: f64| from + (to - from) * part;
         let bytes = |from: u64, to: u64| mix(from as f64, to as f64) as u64;

@@ -34,10 +34,6 @@ struct Difference {
     changes: Vec<Change>,
 }
 
-/// Runs `diff`: compares a policy with the running one.
-///
-/// # Errors
-/// The daemon did not answer, or the output could not be written.
 pub(super) fn diff(daemon: &Endpoint, args: &DiffArgs, colour: Colour) -> anyhow::Result<Exit> {
     let Some(policy) = load(&args.policy, colour) else { return Ok(Exit::BadConfiguration) };
     let running = daemon.call::<method::GetPolicy>(&Nothing {})?;
@@ -55,10 +51,6 @@ pub(super) fn diff(daemon: &Endpoint, args: &DiffArgs, colour: Colour) -> anyhow
     Ok(if args.exit_code && !equal { Exit::Failed } else { Exit::Ok })
 }
 
-/// Runs `reload`.
-///
-/// # Errors
-/// As [`diff`].
 pub(super) fn reload(daemon: &Endpoint, args: &ReloadArgs, colour: Colour) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
     let reply: ReloadReply = match daemon.call::<method::Reload>(&Nothing {}) {
@@ -95,10 +87,6 @@ pub(super) fn reload(daemon: &Endpoint, args: &ReloadArgs, colour: Colour) -> an
     Ok(Exit::Ok)
 }
 
-/// Runs `mode`.
-///
-/// # Errors
-/// As [`diff`].
 pub(super) fn mode(daemon: &Endpoint, args: &ModeArgs) -> anyhow::Result<Exit> {
     let mode = Mode::from(args.mode);
     let ModeReply { before, failures } =
@@ -124,9 +112,6 @@ struct Restored {
 }
 
 /// Runs `restore`: by the daemon, or without one from the journal.
-///
-/// # Errors
-/// As [`diff`]; the journal cannot be read; or the right journal is unknown.
 pub(super) fn restore(daemon: &Endpoint, args: &RestoreArgs) -> anyhow::Result<Exit> {
     let restored = match daemon.connect() {
         Ok(mut client) => {
@@ -191,7 +176,6 @@ fn restore_from_journal(state_dir: &Path) -> anyhow::Result<RestoreReply> {
     })
 }
 
-/// Prefix of each value that could not be restored.
 pub(super) const NOT_RESTORED: &str = "not restored: ";
 
 /// Prints failures, unless the JSON contains them.

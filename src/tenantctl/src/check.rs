@@ -19,10 +19,6 @@ use tenantd_policy::{HostFacts, Loaded, Policy, Report, load, load_from, load_wi
 /// Most tenants shown: a longer table is of no use.
 const MOST_ROWS: usize = 200;
 
-/// Runs the command.
-///
-/// # Errors
-/// The output could not be written. A bad policy is not an error but an exit code.
 pub(super) fn run(args: &CheckArgs, colour: Colour) -> anyhow::Result<Exit> {
     if args.policies.iter().filter(|path| is_stdin(path)).count() > 1 {
         eprintln!("tenantctl: standard input is one policy: give `-` once");
@@ -57,12 +53,10 @@ fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// True if there are warnings, or findings were left out.
 fn has_warnings(report: &Report) -> bool {
     report.count(Severity::Warning) > 0 || report.left_out() > 0
 }
 
-/// Findings as JSON.
 #[derive(Serialize)]
 pub(super) struct Output {
     policies: Vec<PolicyOutput>,

@@ -104,20 +104,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Connects.
-    ///
-    /// # Errors
-    /// There is no listener, it does not accept in time, or the caller may not connect.
     pub(super) fn connect(&self) -> Result<Client, ClientError> {
         let time = self.time(Access::Read);
         let stream = connect(&self.path, time)?;
         Ok(Client { stream, framer: Framer::new(REPLY_MAX_BYTES), endpoint: self.clone() })
     }
 
-    /// Connects and makes one call.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub(super) fn call<S: Signature>(
         &self,
         parameters: &S::Parameters,
@@ -180,7 +172,6 @@ impl Client {
         self.receive(S::METHOD, Some((deadline, time)))
     }
 
-    /// Calls a method with several replies.
     pub(super) fn stream<S: Signature>(
         mut self,
         parameters: &S::Parameters,
@@ -213,7 +204,6 @@ impl Client {
         sent.map_err(|error| self.broken(&error, time))
     }
 
-    /// Next reply, if it is complete before `deadline`, the end of a time.
     fn receive<R: DeserializeOwned>(
         &mut self,
         method: Method,
@@ -283,7 +273,6 @@ impl Client {
     }
 }
 
-/// Replies of a method with several replies.
 #[derive(Debug)]
 pub(super) struct Replies<S> {
     client: Client,
@@ -291,18 +280,15 @@ pub(super) struct Replies<S> {
 }
 
 impl<S: Signature> Replies<S> {
-    /// Next reply, within `time` if given.
     pub(super) fn next(&mut self, time: Option<Duration>) -> Result<S::Reply, ClientError> {
         let deadline = time.map(|time| (Instant::now() + time, time));
         self.client.receive(S::METHOD, deadline)
     }
 }
 
-/// Replies of `Watch`.
 #[derive(Debug)]
 pub(super) struct Frames {
     replies: Replies<method::Watch>,
-    /// Deadline of the next frame.
     time: Duration,
 }
 

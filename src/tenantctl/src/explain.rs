@@ -19,10 +19,6 @@ use tenantd_varlink::interface::{ExplainParameters, ExplainReply, method};
 /// Columns before the text of a step.
 const INDENT: usize = 12;
 
-/// Runs the command.
-///
-/// # Errors
-/// The daemon did not answer, or the output could not be written.
 pub(super) fn run(daemon: &Endpoint, args: &ExplainArgs) -> anyhow::Result<Exit> {
     let parameters = ExplainParameters { tenant: args.tenant.clone() };
     let reply: ExplainReply = match daemon.call::<method::Explain>(&parameters) {
@@ -81,7 +77,6 @@ pub(super) fn shown(explanation: &Explanation) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Steps before the values, each with its name and its text.
 fn steps(explanation: &Explanation) -> Vec<(&'static str, String)> {
     let mut steps = Vec::new();
     if !explanation.sample.is_empty() {
@@ -111,7 +106,6 @@ fn steps(explanation: &Explanation) -> Vec<(&'static str, String)> {
     steps
 }
 
-/// Shortfall of a tenant with reasons, and its number since the agent started.
 fn shortfall(explanation: &Explanation) -> Vec<(&'static str, String)> {
     let lacks = explanation.reasons.iter().map(|reason| reason.text.clone());
     let mut lines: Vec<(&str, String)> = Vec::new();

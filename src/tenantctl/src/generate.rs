@@ -26,10 +26,6 @@ const POLICY_PAGE: &str = include_str!("../../../packaging/man/tenantd.policy.5.
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Runs the command.
-///
-/// # Errors
-/// The output could not be written.
 pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
     match &args.what {
         Generated::Man { dir } => man(dir)?,
@@ -59,7 +55,6 @@ fn man(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// File name and roff of each page.
 fn pages() -> anyhow::Result<Vec<(String, String)>> {
     let manual = |name: &str, section: &str, command| {
         let mut roff = Vec::new();

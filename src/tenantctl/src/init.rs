@@ -43,10 +43,6 @@ pub enum Destination {
     Replace(PathBuf),
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// The host could not be read, there is a policy already, or the file could not be written.
 pub(super) fn run(args: &InitArgs, colour: Colour) -> anyhow::Result<Exit> {
     let destination = destination(args.output.as_deref(), Path::new(POLICIES))?;
     let found = survey::survey(&mut RealKernFs::new(), &People::of_this_machine(), user_name)?;
@@ -90,7 +86,6 @@ pub(super) fn run(args: &InitArgs, colour: Colour) -> anyhow::Result<Exit> {
 
 #[derive(Serialize)]
 struct Output<'a> {
-    /// Written file.
     path: Option<String>,
     policy: &'a str,
     #[serde(flatten)]
@@ -167,7 +162,6 @@ fn unwritten(path: &Path) -> String {
     format!("cannot write {} (`--output -` prints the proposal instead)", path.display())
 }
 
-/// Next steps for the written file.
 fn next_steps(path: &Path) -> String {
     let take_up = match path.starts_with(POLICIES) {
         true => "systemctl reload tenantd".to_string(),

@@ -24,15 +24,9 @@ use tenantd_varlink::jobs::{
 };
 
 const NAME_WIDTH: usize = 16;
-/// Columns left for the command.
 const COMMAND_WIDTH: usize = WIDTH - NAME_WIDTH - 46;
-/// Most jobs printed.
 const JOBS_MAX: usize = 200;
 
-/// Runs `jobs`.
-///
-/// # Errors
-/// The daemon did not answer, or the output could not be written.
 pub(super) fn list(daemon: &Endpoint, args: &JobsArgs) -> anyhow::Result<Exit> {
     let reply = daemon.call::<method::List>(&Nothing {})?;
     let mut out = io::stdout().lock();
@@ -96,7 +90,6 @@ fn row(job: &Job) -> [String; 8] {
     ]
 }
 
-/// Reason and estimated time of a wait.
 pub(super) fn reason(waiting: &Waiting) -> String {
     let estimate = waiting.estimate_seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
     let estimate = estimate.map(|time| format!("; about {}", age(time))).unwrap_or_default();
@@ -118,9 +111,6 @@ fn free(pool: &Pool) -> String {
 }
 
 /// Runs `cancel`: a waiting job leaves the queue; the processes of a running one get SIGTERM.
-///
-/// # Errors
-/// The daemon did not answer, or the user has no such job.
 pub(super) fn cancel(daemon: &Endpoint, args: &CancelArgs) -> anyhow::Result<Exit> {
     let parameters = CancelParameters { id: args.id };
     let mut client = daemon.connect()?;

@@ -40,7 +40,6 @@ const FILES: &str = "/var/tmp";
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Want {
     pub(super) threads: u32,
-    /// Part of a CPU that each thread wants, 0 ..= 1.
     pub(super) duty: f64,
     /// Anonymous memory that it keeps touching.
     pub(super) memory_bytes: u64,
@@ -56,7 +55,6 @@ impl Default for Want {
     }
 }
 
-/// State shared with the threads.
 #[derive(Debug, Default)]
 struct Orders {
     want: Mutex<Want>,
@@ -93,10 +91,6 @@ struct Running {
     is_scanning: bool,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// A line with a syntax error; a thread that cannot be started.
 pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
     let orders = Arc::new(Orders::default());
     let mut running = Running::default();

@@ -24,10 +24,6 @@ pub use exposition::{OPENMETRICS_TYPE, PROMETHEUS_TYPE, openmetrics, prometheus}
 pub use metric::{Kind, Metric};
 pub use table::{METRICS, UP};
 
-/// Runs the command.
-///
-/// # Errors
-/// The daemon did not answer, which is reported after `tenantd_up 0` is written; the text could not be written.
 pub(super) fn run(daemon: &Endpoint, args: &MetricsArgs) -> anyhow::Result<Exit> {
     let asked = daemon.call::<method::GetStatus>(&Nothing {});
     let status = asked.as_ref().ok().map(|reply| &reply.status);

@@ -30,7 +30,6 @@ use tenantd_lab::replay;
 use tenantd_policy::accounts::people::People;
 use tenantd_varlink::interface::{Nothing, StatusReply, method};
 
-/// Policy of an installed tenantd.
 const INSTALLED: &str = "/etc/tenantd";
 
 #[derive(Debug, Serialize)]
@@ -45,10 +44,6 @@ struct Plan<'a> {
     findings: Vec<&'a str>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// The host could not be read, or the output could not be written.
 pub(super) fn run(daemon: &Endpoint, args: &PlanArgs, colour: Colour) -> anyhow::Result<Exit> {
     log::start(LevelFilter::ERROR);
     if let (Some(recording), Some(policy)) = (&args.replay, &args.policy) {

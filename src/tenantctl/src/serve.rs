@@ -34,7 +34,6 @@ use pages::Site;
 use source::Source;
 use tenantd::exit::Exit;
 
-/// Most connections at once.
 const CONNECTIONS_MAX: usize = 64;
 /// Time for which a status of the agent is reused.
 const FRESH: Duration = Duration::from_millis(500);
@@ -45,10 +44,6 @@ const STACK_BYTES: usize = 256 << 10;
 /// Pause when the system has no descriptor or memory left for a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Runs the command until it is terminated.
-///
-/// # Errors
-/// It cannot listen on the address.
 pub(super) fn run(daemon: &Endpoint, args: &ServeArgs) -> anyhow::Result<Exit> {
     let listener = TcpListener::bind(args.listen)
         .with_context(|| format!("cannot listen on {}", args.listen))?;

@@ -20,15 +20,9 @@ use tenantd_varlink::interface::{Nothing, WatchReply, method};
 
 const NAME_WIDTH: usize = 15;
 
-/// Most tenants with a shortfall that are listed with the reason.
 const LACKING_MAX: usize = 5;
-/// Most tenants whose jobs are listed.
 const TENANTS_WITH_JOBS_MAX: usize = 10;
 
-/// Runs `status`.
-///
-/// # Errors
-/// The daemon did not answer, or the output could not be written.
 pub(super) fn run(daemon: &Endpoint, args: &StatusArgs) -> anyhow::Result<Exit> {
     let reply = daemon.call::<method::GetStatus>(&Nothing {})?;
     let mut out = io::stdout().lock();
@@ -48,9 +42,6 @@ struct Frame<'a> {
 }
 
 /// Runs `watch`, until the daemon ends or the output is closed.
-///
-/// # Errors
-/// As [`run`]; the end of the daemon is an error too.
 pub(super) fn watch(daemon: &Endpoint, args: &WatchArgs) -> anyhow::Result<Exit> {
     let mut frames = daemon.connect()?.watch()?;
     let mut out = io::stdout().lock();

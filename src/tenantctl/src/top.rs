@@ -47,21 +47,15 @@ use tenantd_lab::text::WIDTH;
 use tenantd_varlink::interface::{ExplainParameters, Nothing, WatchReply, method};
 use view::{Key, View};
 
-/// Pause before the next attempt to connect to a daemon that does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Most tenants of a group that are inspected.
 const MOST_TENANTS: usize = 64;
-/// Most processes printed without a terminal.
 const MOST_PRINTED: usize = 20;
 
-/// Time after which the age of the last tick is checked.
 const AGE_CHECK: Duration = Duration::from_secs(1);
 
 enum News {
-    /// A message about the daemon: see [`Newest`].
     Daemon,
-    /// An inspection of the open tenant.
     Inspected,
     Key(Key),
     Resized,
@@ -69,9 +63,6 @@ enum News {
 }
 
 /// Runs the command until the user quits.
-///
-/// # Errors
-/// The daemon does not answer at the start; the terminal cannot be drawn on.
 pub(super) fn run(daemon: &Endpoint, args: &TopArgs, colour: Colour) -> anyhow::Result<Exit> {
     let first = daemon.call::<method::GetStatus>(&Nothing {})?;
     if let Some(name) = &args.tenant
@@ -104,7 +95,6 @@ pub(super) fn run(daemon: &Endpoint, args: &TopArgs, colour: Colour) -> anyhow::
     Ok(Exit::Ok)
 }
 
-/// Channels between the threads and the one that draws.
 #[derive(Clone, Default)]
 struct Sources {
     newest: Arc<Newest<Message>>,
@@ -124,7 +114,6 @@ fn inspected(daemon: &Endpoint, status: &Status, name: &str, by_memory: bool) ->
     inside::text(status, &found, (WIDTH, MOST_PRINTED))
 }
 
-/// Inspects the members of a tenant or a group, as reported by the daemon.
 fn look(
     daemon: &Endpoint,
     kernel: &mut RealKernFs,
@@ -238,7 +227,6 @@ fn terminal_gone() {
     while let Err(Errno::EINTR) = poll(&mut terminal, PollTimeout::NONE) {}
 }
 
-/// Sends every tick, until the daemon does not answer.
 fn watch(daemon: &Endpoint, send: impl Fn(Message)) -> Result<Infallible, ClientError> {
     let mut frames = daemon.connect()?.watch()?;
     loop {

@@ -14,18 +14,14 @@ use super::peers::{Peer, Permission};
 use tenantd_policy::accounts::Accounts;
 use tenantd_policy::model::{Policy, Tenant};
 
-/// Time for which an answer is kept.
 const KEPT: Duration = Duration::from_secs(5);
-/// Most peers with kept answers.
 const PEERS_MAX: usize = 256;
 
-/// Answers of one policy, by user and group.
 #[derive(Debug, Default)]
 pub(super) struct Access {
     known: Mutex<HashMap<(u32, u32), (Instant, Rights)>>,
 }
 
-/// The rights of one peer.
 #[derive(Clone, Debug)]
 pub(super) struct Rights {
     /// True for root and administrators.
@@ -64,7 +60,6 @@ impl Access {
     }
 }
 
-/// Adds the tenants that name the peer; `None` while an account is being looked up.
 fn walk(
     (peer, accounts): (&Peer, &Accounts),
     prefix: &str,

@@ -16,7 +16,6 @@ use super::peers::{Peer, Permission};
 use super::wire::{self, Call};
 use tenantd_control::explain;
 
-/// Most similar names in the answer to an unknown one.
 const NAMES_MAX: usize = 10;
 /// Most processes attached by one call: they are moved between two ticks.
 const PIDS_MAX: usize = 256;
@@ -24,20 +23,14 @@ const PIDS_MAX: usize = 256;
 /// Message in pieces. Pieces shared by many clients exist once.
 pub(super) type Message = Vec<Arc<str>>;
 
-/// Action of the server for a call.
 #[derive(Debug)]
 pub(super) enum Reply {
     None,
     Once(Message),
-    /// Sends a frame now and one for each tick.
     Watch,
-    /// Sends a frame with the jobs now, and one at each change.
     WatchJobs(Viewer),
-    /// Passes a command to the agent, and sends its answer.
     Ask(Command),
-    /// Passes a job to the agent, and sends its answers.
     Submit(Box<Submission>),
-    /// Takes a job out of the queue.
     Cancel(u64, Caller),
     /// Keeps the call, and answers it when an account is known.
     Later,
@@ -159,7 +152,6 @@ fn read(
     }))
 }
 
-/// Permission of the peer to attach its own work to `tenant`, or to all tenants of a group above it.
 fn may_attach(peer: &Peer, tenant: &str, newest: &Published) -> Permission {
     let mut level = &newest.governance.policy.tenants;
     let mut all = Permission::Refused;
@@ -181,7 +173,6 @@ fn is_of_another(id: u64, peer: &Peer, newest: &Published) -> bool {
     newest.jobs.owner(id).is_some_and(|uid| uid != peer.uid)
 }
 
-/// View of the peer on the jobs.
 fn viewer(peer: &Peer, newest: &Published) -> Viewer {
     let Governance { policy, accounts, access, .. } = &*newest.governance;
     // During a look-up the peer sees its own jobs.
@@ -209,7 +200,6 @@ fn allowed(peer: &Peer, tenant: Option<&str>, newest: &Published) -> Option<Allo
     Some(Allowed::These(allowed))
 }
 
-/// Command to the agent for a change.
 fn change(request: Change, caller: Caller) -> Result<Reply, CallError> {
     Ok(Reply::Ask(match request {
         Change::Reload(Nothing {}) => Command::Reload,

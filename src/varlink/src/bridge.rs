@@ -67,9 +67,7 @@ pub struct PublishedJobs {
     /// The list of jobs.
     pub list: ListReply,
     json: OnceLock<Arc<str>>,
-    /// JSON for users without a command of their own in the list.
     public_json: OnceLock<Arc<str>>,
-    /// JSON for each user with one.
     own_json: Mutex<HashMap<u32, Arc<str>>>,
     owners: OnceLock<HashMap<u64, u32>>,
 }
@@ -164,11 +162,9 @@ pub(super) struct Delivery {
     pub(super) ticket: Ticket,
     /// `None` for a `oneway` call that the agent has taken.
     pub(super) answer: Option<Answer>,
-    /// True if others follow.
     pub(super) continues: bool,
 }
 
-/// State shared by both ends.
 #[derive(Debug)]
 struct Shared {
     published: Mutex<Arc<Published>>,
@@ -329,9 +325,6 @@ impl SocketEnd {
     }
 
     /// Queues a command of user `uid` for the agent.
-    ///
-    /// # Errors
-    /// [`CallError::Busy`]: the user has too many in the queue, or the agent has stopped.
     pub(super) fn ask(&self, uid: u32, entry: Entry<Command>) -> Result<(), CallError> {
         if self.is_stopped() || !self.shared.inbox().ask(uid, entry) {
             return Err(CallError::Busy {});
@@ -340,7 +333,6 @@ impl SocketEnd {
         Ok(())
     }
 
-    /// Queues a call of user `uid` about jobs. After the agent has stopped, no answer is awaited.
     pub(super) fn call(&self, uid: u32, entry: Entry<JobCall>) {
         self.shared.inbox().call(uid, entry);
         wake(&self.shared.wake_agent);
@@ -355,7 +347,6 @@ impl SocketEnd {
         is_withdrawn
     }
 
-    /// Takes the next answer of the agent.
     pub(super) fn next_answer(&self) -> Option<Delivery> {
         self.answers.try_recv().ok()
     }

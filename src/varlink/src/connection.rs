@@ -15,32 +15,24 @@ use super::wire::{Call, Framer, WireError};
 
 /// Most bytes read before other connections are served.
 const READ_MAX_BYTES: usize = 16 << 10;
-/// Most pieces in one write.
 const PIECES_MAX: usize = 8;
 
 /// Side with the next move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The client can call.
     Idle,
     /// The agent has to answer, or to take a `oneway` call.
     Waiting(Ticket),
-    /// The client gets every tick.
     Watching {
-        /// Tick of the last frame.
         seen: u64,
     },
-    /// The client gets each change of the jobs.
     WatchingJobs {
-        /// Sequence of the last frame.
         seen: u64,
         viewer: Viewer,
     },
-    /// The client is a waiting job.
     Submitted(Ticket),
 }
 
-/// Output that is not sent completely.
 #[derive(Debug)]
 struct Piece {
     text: Arc<str>,
@@ -60,18 +52,14 @@ pub(super) struct Connection {
     /// True while a possibly complete call waits for its turn.
     pub(super) is_queued: bool,
     framer: Framer,
-    /// Call that waits for an account.
     kept_call: Option<Call>,
     output: VecDeque<Piece>,
-    /// Bytes of the first piece that are sent already.
     sent_bytes: usize,
     /// Time at which the client last took a byte, or the oldest piece was queued.
     last_taken: Instant,
-    /// Time of its accept, its last call or its last output.
     last_used: Instant,
     /// Arrival of the first byte of an incomplete request.
     request_began: Option<Instant>,
-    /// True if the client has closed its side.
     ended: bool,
 }
 
@@ -122,7 +110,6 @@ impl Connection {
         }
     }
 
-    /// Keeps a call that cannot be answered yet, as the next one.
     pub(super) fn keep_call(&mut self, call: Call) {
         self.kept_call = Some(call);
     }
@@ -149,17 +136,14 @@ impl Connection {
         Ok(None)
     }
 
-    /// Arrival of the first byte of an incomplete request.
     pub(super) fn request_began(&self) -> Option<Instant> {
         self.request_began
     }
 
-    /// Time at which the client last took a byte of the pending output.
     pub(super) fn last_taken(&self) -> Option<Instant> {
         self.has_output().then_some(self.last_taken)
     }
 
-    /// Time at which the oldest piece of the pending output was queued.
     pub(super) fn oldest_output(&self) -> Option<Instant> {
         self.output.front().map(|piece| piece.queued_at)
     }
@@ -168,7 +152,6 @@ impl Connection {
         matches!(self.turn, Turn::Watching { .. } | Turn::WatchingJobs { .. })
     }
 
-    /// True if no more calls will arrive.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
@@ -244,7 +227,6 @@ impl Connection {
         self.queue(answer::frame(newest, nr_lost));
     }
 
-    /// Sends as much as the client takes.
     pub(super) fn send(&mut self) -> io::Result<()> {
         while !self.output.is_empty() {
             let pieces = self.output.iter().take(PIECES_MAX).enumerate().map(|(index, piece)| {

@@ -124,7 +124,6 @@ pub enum CallError {
     },
 }
 
-/// Most tenants named in a message.
 const NAMED_MAX: usize = 8;
 
 fn own_tenant(tenants: &[String]) -> String {

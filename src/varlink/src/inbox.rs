@@ -19,7 +19,6 @@ use super::turns::Turns;
 /// Most changes of one user in the queue to the agent.
 const COMMANDS_MAX: usize = 16;
 
-/// Queued calls, and the tickets of clients that have left.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     commands: Turns<Entry<Command>>,

@@ -14,10 +14,8 @@ use super::peers::Peer;
 
 /// Time between two log lines about a user.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
-/// Most users in memory.
 const USERS_MAX: usize = 256;
 
-/// Recently logged users.
 #[derive(Debug, Default)]
 pub(super) struct LimitLog {
     entries: HashMap<u32, Entry>,
@@ -26,7 +24,6 @@ pub(super) struct LimitLog {
 #[derive(Debug)]
 struct Entry {
     logged_at: Instant,
-    /// Unlogged violations since then.
     nr_since: u64,
 }
 

@@ -51,7 +51,6 @@ impl ListenError {
 pub struct Listener {
     /// The socket, non-blocking.
     pub socket: UnixListener,
-    /// Its file, if it was created here.
     made: Option<PathBuf>,
     /// Directory of the file, if it was created here.
     made_dir: Option<PathBuf>,
@@ -109,7 +108,6 @@ pub fn check_permission(path: &Path) -> Result<(), ListenError> {
     access(existing, AccessFlags::W_OK | AccessFlags::X_OK).map_err(error)
 }
 
-/// Removes a socket file without a listener from `path`.
 fn clear(path: &Path) -> Result<(), ListenError> {
     let error = |source| ListenError::Io { path: path.to_path_buf(), source };
     match fs::symlink_metadata(path) {

@@ -12,7 +12,6 @@ use std::time::Instant;
 
 use super::limits::Limits;
 
-/// A connection that takes a place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) account: u32,
@@ -23,11 +22,9 @@ pub(super) struct Place {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// A place is free.
     Free,
     /// A place is free once this connection is closed.
     Instead(u64),
-    /// No place is free.
     Full,
 }
 

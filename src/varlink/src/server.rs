@@ -64,11 +64,8 @@ const BRIDGE: u64 = 1;
 /// First number of a connection; none is reused.
 const FIRST_CONNECTION: u64 = 2;
 
-/// Most events taken from epoll in one call.
 const EVENTS_MAX: usize = 64;
-/// Most answers of the agent delivered before other events are handled.
 const ANSWERS_MAX: usize = 64;
-/// Most connections accepted before other events are handled.
 const ACCEPTS_MAX: usize = 64;
 /// Pause before the next accept when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -83,11 +80,9 @@ pub struct Server {
     identify: Identify,
     connections: HashMap<u64, Connection>,
     next_number: u64,
-    /// Connections that may have a complete call.
     ready: Turns<u64>,
     tickets: Tickets,
     accepts_again: Option<Instant>,
-    /// True if the last accept failed.
     accept_failed: bool,
     limit_log: LimitLog,
 }
@@ -155,7 +150,6 @@ impl Server {
         Ok(())
     }
 
-    /// Time to the first deadline; zero while a call waits for its turn.
     fn timeout(&self) -> EpollTimeout {
         if !self.ready.is_empty() {
             return EpollTimeout::ZERO;
@@ -334,7 +328,6 @@ impl Server {
         self.settle(number);
     }
 
-    /// Answers one call of the user with the next turn.
     fn answer_next(&mut self) {
         let Some((account, number)) = self.ready.pop() else { return };
         let begin = Instant::now();
@@ -398,7 +391,6 @@ impl Server {
         }
     }
 
-    /// Submits the client as a job; its connection gets the answers.
     fn submit(&mut self, number: u64, mut submission: Box<Submission>) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         if connection.interest.is_none() {

@@ -42,7 +42,6 @@ impl Tickets {
         number
     }
 
-    /// Marks the connection of a call as closed.
     pub(super) fn close(&mut self, ticket: Ticket) {
         let Some(call) = self.all.get_mut(&ticket) else { return };
         call.number = None;

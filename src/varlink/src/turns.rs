@@ -13,17 +13,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Most remembered lanes without work.
 const LANES_MAX: usize = 256;
 /// Least cost of a piece of work, so that turns alternate despite a coarse clock.
 const COST_MIN: Duration = Duration::from_micros(1);
 
-/// Pending work by user.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
     lanes: BTreeMap<u32, Lane<T>>,
     nr_items: usize,
-    /// Tag of the last served lane.
     served_tag: Duration,
     nr_served: u64,
 }
@@ -66,7 +63,6 @@ impl<T> Turns<T> {
         self.nr_items += 1;
     }
 
-    /// Takes the next piece of work, with its user.
     pub(super) fn pop(&mut self) -> Option<(u32, T)> {
         let with_work = self.lanes.iter_mut().filter(|(_, lane)| !lane.items.is_empty());
         let (uid, lane) =

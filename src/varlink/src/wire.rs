@@ -36,7 +36,6 @@ pub enum WireError {
 #[derive(Debug)]
 pub struct Framer {
     buffer: Vec<u8>,
-    /// First byte of the next message.
     begin: usize,
     /// End of the scanned bytes, none of which is NUL.
     scanned: usize,

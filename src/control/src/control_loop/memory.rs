@@ -18,7 +18,6 @@ use tenantd_core::resource::MEMORY;
 const LACKING_RATIO: f64 = 0.02;
 
 impl ControlLoop {
-    /// Records whether the whole host stalls on memory.
     pub(super) fn listen(&mut self, host: HostSample, since: Option<(Duration, HostSample)>) {
         let Some((elapsed, before)) = since else { return };
         let stalled = host.memory_full_usec.zip(before.memory_full_usec);
@@ -27,7 +26,6 @@ impl ControlLoop {
         self.alarm.step(full_ratio, elapsed);
     }
 
-    /// Withdraws protection while the whole host stalls on memory.
     pub(super) fn withdraw(&self, targets: &mut [Target]) -> Option<Finding> {
         let stage = self.alarm.stage();
         let finding = Finding::of_host(Code::Unkeepable, stage.text()?);

@@ -4,7 +4,6 @@ use super::ControlLoop;
 use crate::thread_budget::{self, Look, Pressed};
 
 impl ControlLoop {
-    /// Mode of reading the threads of this node.
     pub(super) fn threads_to_read(&self, number: usize) -> Look {
         let state = &self.states[number];
         match state.nr_readable_threads {
@@ -15,7 +14,6 @@ impl ControlLoop {
         }
     }
 
-    /// Divides the thread budget among the pressed tenants.
     pub(super) fn spend_threads(&mut self) {
         let (tree, states) = (&self.tree, &mut self.states);
         let mut pressed = Vec::new();

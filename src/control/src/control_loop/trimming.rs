@@ -64,7 +64,6 @@ impl ControlLoop {
     }
 }
 
-/// Measurements of a sibling, or of the cgroups below it.
 #[derive(Clone, Copy)]
 struct Facts {
     used_cores: Option<f64>,
@@ -73,7 +72,6 @@ struct Facts {
     has_cpus: bool,
 }
 
-/// Weight in the file.
 fn held(state: &NodeState) -> Option<f64> {
     match state.observed(Knob::CpuWeight)? {
         Value::Weight(weight) => Some(*weight),
@@ -116,7 +114,6 @@ fn forget_moved(members: &[usize], states: &mut [NodeState]) {
     }
 }
 
-/// Converts open-loop weights to trimmed weights.
 fn apply(members: &[usize], open: &[f64], states: &mut [NodeState]) {
     let is_exact = |number: &usize| states[*number].trim.as_ref().is_some_and(|it| it.is_exact);
     if !members.iter().any(is_exact) {
@@ -154,7 +151,6 @@ fn bound(members: &[usize], open: &[f64], states: &mut [NodeState]) {
     }
 }
 
-/// Measurements of the last interval, by number.
 fn facts(tree: &Tree, states: &[NodeState]) -> Vec<Facts> {
     let own = |(number, state): (usize, &NodeState)| {
         let has_work = tree.has_work(number);

@@ -55,7 +55,6 @@ impl ControlLoop {
     }
 }
 
-/// Finding for a value of `name` that is left to another program.
 pub(super) fn finding(name: &str, contest: &Contest, file: &str) -> Finding {
     let pause = contest.pause_ticks;
     let message = format!(

@@ -116,7 +116,6 @@ fn is_covered(lines: &[Line<'_>], at: usize) -> bool {
     })
 }
 
-/// Path with its octal escapes undone.
 fn path(mut field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     while let Some((first, rest)) = field.split_first() {

@@ -21,9 +21,7 @@ const MISSING_FIRST: Duration = Duration::from_secs(30);
 const MISSING_MOST: Duration = Duration::from_secs(600);
 /// Time after which a name of the policy is asked for again.
 const POLICY_AGAIN: Duration = Duration::from_secs(60);
-/// Time after which a failed look-up is tried again.
 const FAILED_AGAIN: Duration = Duration::from_secs(30);
-/// Time without use after which an entry may be dropped.
 const FORGOTTEN: Duration = Duration::from_secs(1200);
 /// Most entries of the book.
 pub const ENTRIES_MAX: usize = 65_536;
@@ -34,13 +32,9 @@ struct Entry {
     good: Option<(Option<Record>, Duration)>,
     /// True after one "no such account" for a known account.
     is_doubted: bool,
-    /// Consecutive "no such account".
     nr_missing: u32,
-    /// Error of the last look-up.
     failure: Option<String>,
-    /// Time at which the last look-up ended.
     ended: Duration,
-    /// Time of the open question.
     asked: Option<Duration>,
     used: Duration,
 }
@@ -96,7 +90,6 @@ impl Entry {
     }
 }
 
-/// Reason for an account without an answer.
 pub(super) fn no_answer(waited: Duration) -> String {
     format!("the account service has not answered for {} s", waited.as_secs())
 }
@@ -105,9 +98,7 @@ pub(super) fn no_answer(waited: Duration) -> String {
 #[derive(Debug, Default)]
 pub struct Book {
     entries: HashMap<Question, Entry>,
-    /// Questions in order.
     queue: VecDeque<Question>,
-    /// Question under way, and its start.
     asking: Option<(Question, Duration)>,
 }
 

@@ -57,7 +57,6 @@ struct Shared {
     has_questions: Condvar,
     has_answers: Condvar,
     clock: Box<Clock>,
-    /// Number of changed answers so far.
     generation: AtomicU64,
     wakers: Mutex<Vec<Box<Waker>>>,
     is_closed: AtomicBool,
@@ -238,7 +237,6 @@ impl Accounts {
         }
     }
 
-    /// Answer to a question, awaited for at most `limit`.
     fn wait_for(&self, question: &Question, limit: Duration) -> Answer<Record> {
         let first = self.look_up(question.clone(), Need::Now);
         if first != Answer::Pending {
@@ -277,7 +275,6 @@ impl Desk {
         true
     }
 
-    /// Answers questions until the accounts are dropped.
     fn serve(self, mut directory: impl Directory) {
         loop {
             while self.serve_one(&mut directory) {}

@@ -96,14 +96,11 @@ fn number_in(path: &Path, name: &str) -> Option<u32> {
     }
 }
 
-/// Largest file that is searched.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Longest first three fields of an entry, in bytes.
 const FIELDS_BYTES_MAX: u64 = 4096;
-/// Longest silence of getent.
 const GETENT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// First fields of an entry, by getent(1).
 fn getent(database: &str, key: &str) -> Outcome<Vec<String>> {
     let failed =
         |error: std::io::Error| format!("an entry is larger than 1 MiB, and getent: {error}");

@@ -1,38 +1,35 @@
-//! People among the UIDs of a host: the users that `users: "*"` stands for.
+//! People among the UIDs of a host: the users selected by `users: "*"`.
 //!
 //! | UIDs | meaning | people |
 //! |---|---|---|
 //! | below `UID_MIN` of login.defs(5), 1000 without one | the system | no |
 //! | `UID_MIN`–60000 | local accounts | yes |
 //! | 60001–60513 | homes of systemd-homed | yes |
-//! | 60514–65535 | greeters, services with `DynamicUser=`, `nobody`, −1 as 16 bits | no |
+//! | 60514–65535 | greeters, services with `DynamicUser=`, the overflow UID, −1 as 16 bits | no |
 //! | 65536–524287 | directories | yes |
-//! | 524288–1879048191 | containers, and directories | where an account has the UID |
-//! | a range of subuid(5), which is above `UID_MIN` | containers of users, and directories | where an account has the UID |
+//! | 524288–1879048191 | containers, and directories | if an account exists |
+//! | a range of subuid(5) above `UID_MIN` | containers of users, and directories | if an account exists |
 //! | 1879048192–4294967294 | directories | yes |
 //! | 4294967295 | no user | no |
 //!
-//! The ranges between are those of systemd ("Users, Groups, UIDs and GIDs on systemd Systems"). `UID_MAX` bounds new
-//! local accounts only and says nothing of directories. A user whose account is not known yet has none.
+//! The other ranges are those of systemd ("Users, Groups, UIDs and GIDs on systemd Systems"). `UID_MAX` bounds
+//! only new local accounts, not directories. A user whose account is not known yet has none.
 
 use std::fs::File;
 use std::io::Read;
 use std::ops::RangeInclusive;
 
-/// Greeters, dynamic users, `nobody`, and the end of the 16-bit range.
+/// Greeters, dynamic users, the overflow UID, and the end of the 16-bit range.
 const OF_SYSTEM: RangeInclusive<u32> = 60_514..=65_535;
 /// Range of container managers and subuid(5).
 const OF_CONTAINERS: RangeInclusive<u32> = 524_288..=1_879_048_191;
-/// First UID of a person if the host names none.
 const UID_MIN: u32 = 1000;
-/// Most bytes read from a file.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// UIDs of people on one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct People {
     uid_min: u32,
-    /// Subordinate UIDs of users.
     subordinate: Vec<RangeInclusive<u32>>,
 }
 

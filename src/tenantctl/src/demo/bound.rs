@@ -28,9 +28,6 @@ pub(super) struct Bound {
 impl Bound {
     /// Bounds the memory below the demo's root. `record` is written before anything is made, for the
     /// cleanup after a killed demo.
-    ///
-    /// # Errors
-    /// The obstacle, as a phrase.
     pub(super) fn make(record: &Path) -> Result<Bound, String> {
         if !load::has_disk() {
             return Err("the files of the loads would not be on a disk".to_string());
@@ -64,9 +61,6 @@ impl Bound {
     }
 
     /// Moves the process `pid` into the bounded cgroup.
-    ///
-    /// # Errors
-    /// It cannot be moved.
     pub(super) fn enter(&self, pid: u32) -> anyhow::Result<()> {
         let Some(root) = &self.made else { return Ok(()) };
         let file = root.join("cgroup.procs");
@@ -88,7 +82,6 @@ impl Drop for Bound {
     }
 }
 
-/// Root of the demo's tenants in the tree that accounts for memory.
 fn memory_root() -> anyhow::Result<PathBuf> {
     let read = |path: &str| fs::read(path).with_context(|| path.to_string());
     let root = scope::root().map_or(RootChoice::Auto, RootChoice::Path);
@@ -102,7 +95,6 @@ fn memory_root() -> anyhow::Result<PathBuf> {
     Ok(layout.trees[tree].root.clone())
 }
 
-/// True if the files of `dir` limit it to about the demo's memory.
 fn is_bounded(dir: &Path) -> bool {
     LIMITS.iter().any(|name| {
         let text = fs::read_to_string(dir.join(name)).unwrap_or_default();

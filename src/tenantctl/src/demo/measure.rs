@@ -105,7 +105,6 @@ fn shares(values: &[f64]) -> Vec<f64> {
     values.iter().map(|value| if total > 0.0 { value / total } else { 0.0 }).collect()
 }
 
-/// Usage of each load between two readings.
 fn since(first: &[Option<Reading>], last: &[Option<Reading>]) -> Vec<Reading> {
     let used = |(first, last): (&Option<Reading>, &Option<Reading>)| {
         Some(last.as_ref()?.since(first.as_ref()?))
@@ -117,7 +116,6 @@ fn since(first: &[Option<Reading>], last: &[Option<Reading>]) -> Vec<Reading> {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Without {
     pub(super) measured_seconds: f64,
-    /// Tenants in the order of the policy.
     pub(super) tenants: Vec<Plain>,
 }
 
@@ -154,16 +152,12 @@ impl Without {
     }
 }
 
-/// One half of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Phase {
-    /// Demands of the tenants, as text.
     pub(super) title: String,
-    /// Number of measured ticks.
     pub(super) measured_ticks: u32,
     /// Mean CPUs used by processes outside every tenant.
     pub(super) outside_cores: f64,
-    /// Tenants in the order of the policy.
     pub(super) tenants: Vec<Figure>,
 }
 
@@ -193,7 +187,6 @@ pub(super) struct Figure {
     pub(super) measured_share: f64,
     /// Entitled part of the CPU time, by the true demands of all loads.
     pub(super) entitled_share: f64,
-    /// Measured less entitled share.
     pub(super) error: f64,
     /// Part of its load's file reads served from memory; absent without reads.
     pub(super) cached_ratio: Option<f64>,
@@ -217,7 +210,6 @@ pub(super) struct Outcome {
     pub(super) cached_ratio: Option<f64>,
 }
 
-/// Course and end of the demo.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Played {
     pub(super) hierarchy: &'static str,

@@ -49,13 +49,8 @@ const MEASURED_RATIO: f64 = 0.5;
 /// Time without an agent, as a part of the time with it.
 const WITHOUT_RATIO: f64 = 1.0 / 3.0;
 
-/// Sampling interval of the loads without an agent.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Runs the command.
-///
-/// # Errors
-/// The host refused; everything is restored then.
 pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
     log::start(LevelFilter::ERROR);
     let simulated = args.simulated || !Uid::effective().is_root();

@@ -2,16 +2,13 @@
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Reading {
-    /// CPU time of all its threads, in seconds.
     pub(super) cpu_sec: f64,
     /// Bytes read from files; `None` if the kernel does not count them.
     pub(super) read_bytes: Option<f64>,
-    /// Bytes read from disk.
     pub(super) disk_bytes: Option<f64>,
 }
 
 impl Reading {
-    /// Parses `/proc/PID/stat` and `/proc/PID/io`; `None` if the first is invalid.
     pub(super) fn parse(stat: &str, io: Option<&str>, ticks_per_sec: f64) -> Option<Reading> {
         // The name may contain any character; the numbers follow its last bracket (proc_pid_stat(5)).
         let (_, fields) = stat.rsplit_once(')')?;

@@ -44,7 +44,6 @@ const STATE_PREFIX: &str = "/run/tenantd-demo-";
 const BOUND_FILE: &str = "bound";
 
 impl RealStage {
-    /// Cleans up after killed demos, and prepares a state directory of its own.
     pub(super) fn new() -> anyhow::Result<RealStage> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -235,7 +234,6 @@ impl Stage for RealStage {
     }
 }
 
-/// Moves a load into the cgroup of its tenant in every tree.
 fn enter(agent: &mut Agent<RealKernFs>, tenant: &str, pid: u32) -> anyhow::Result<()> {
     let trees = agent.layout().trees.clone();
     for path in trees.iter().map(|tree| tree.root.join(tenant)).filter(|path| path.is_dir()) {

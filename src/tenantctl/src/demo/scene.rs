@@ -13,7 +13,6 @@ pub(super) const TENANTS: [(&str, f64); 3] = [("batch", 1.0), ("cache", 2.0), ("
 /// Index of the tenant that depends on its file cache, if memory is contended.
 pub(super) const CACHE: usize = 1;
 
-/// Size of its hot file.
 const HOT: Bytes = Bytes::mib(64);
 
 /// Memory limit of the scanning tenant: less than its share of the memory, so that the CPU remains its
@@ -34,13 +33,11 @@ pub(super) fn wanted_memory(want: &Want) -> u64 {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Half {
-    /// Demands of the tenants, as text.
     pub(super) title: &'static str,
     /// Demands in the order of [`TENANTS`].
     pub(super) wants: [Want; 3],
 }
 
-/// Demand of each tenant in each half, on a machine with `cpus` CPUs.
 pub(super) fn halves(cpus: u32, contended: bool) -> [Half; 2] {
     let (hot, scan) = if contended { (HOT.0, SCAN) } else { (0, 0) };
     let hungry = |memory: u64, threads: u32| Want {

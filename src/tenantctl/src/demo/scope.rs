@@ -14,7 +14,6 @@ use super::scene;
 use crate::args::DemoArgs;
 use tenantd::exit::Exit;
 
-/// Environment variable of a demo in its scope.
 const IN_SCOPE: &str = "TENANTD_DEMO_SCOPE";
 
 fn on_systemd() -> bool {
@@ -23,9 +22,6 @@ fn on_systemd() -> bool {
 }
 
 /// Reruns the demo in a delegated scope, if this host needs that; then returns its exit code.
-///
-/// # Errors
-/// systemd-run is missing or cannot be started.
 pub(super) fn enter(args: &DemoArgs) -> anyhow::Result<Option<Exit>> {
     if !on_systemd() || env::var_os(IN_SCOPE).is_some() {
         return Ok(None);

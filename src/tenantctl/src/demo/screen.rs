@@ -26,10 +26,8 @@ const ABOUT: [[&str; 2]; 3] = [
     ["wants all CPUs", ""],
 ];
 
-/// Width of a bar for all CPUs.
 const BAR_WIDTH: usize = 40;
 
-/// Ticks between two lines without a terminal.
 const QUIET_TICKS: u64 = 3;
 
 #[derive(Debug)]
@@ -41,14 +39,11 @@ pub(super) struct Screen {
     uncontended: Option<String>,
     drawn_lines: usize,
     nr_phases: u32,
-    /// Number of drawings in this phase.
     nr_drawn: u64,
     findings: Vec<String>,
-    /// Record of the status of each tick.
     record: Option<File>,
 }
 
-/// A tenant with its used and entitled CPUs.
 struct Bar<'a> {
     name: &'a str,
     used_cores: Option<f64>,
@@ -57,9 +52,6 @@ struct Bar<'a> {
 
 impl Screen {
     /// Creates a screen for people, or for programs.
-    ///
-    /// # Errors
-    /// The file for the record cannot be made.
     pub(super) fn new(args: &DemoArgs) -> io::Result<Screen> {
         let json = args.json;
         Ok(Screen {
@@ -99,7 +91,6 @@ impl Screen {
         )
     }
 
-    /// Reports the agent's layout on this machine.
     pub(super) fn agent<K: KernFs>(&self, agent: &Agent<K>) -> io::Result<()> {
         if self.verbose {
             writeln!(io::stdout(), "\ntenantd starts: {}", agent.layout().describe())?;

@@ -18,7 +18,6 @@ use super::stage::{Size, Stage, tenants};
 /// Memory of the machine for its kernel, beside that of the tenants.
 const KERNEL_BYTES: u64 = 64 << 20;
 
-/// Ticks per second in the simulated `/proc`.
 const TICKS_PER_SEC: f64 = 100.0;
 
 #[derive(Debug)]

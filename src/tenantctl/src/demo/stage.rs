@@ -10,7 +10,6 @@ use tenantd::agent::Agent;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::Policy;
 
-/// Machine of the demo.
 #[derive(Clone, Debug)]
 pub(super) struct Size {
     pub(super) cpus: u32,
@@ -20,9 +19,7 @@ pub(super) struct Size {
 }
 
 pub(super) trait Stage: Sized {
-    /// True for the kernel in memory.
     const SIMULATED: bool;
-    /// Kernel for the agent.
     type Kernel: KernFs;
 
     /// Kernel for the time before the agent.
@@ -31,7 +28,6 @@ pub(super) trait Stage: Sized {
     fn size(&mut self, kernel: &mut Self::Kernel) -> anyhow::Result<Size>;
     /// Starts the loads of `half` as ordinary processes of this machine.
     fn start_plain(&mut self, kernel: &mut Self::Kernel, half: &Half) -> anyhow::Result<()>;
-    /// Ends all loads.
     fn end_loads(&mut self, kernel: &mut Self::Kernel) -> anyhow::Result<()>;
     /// Creates an agent on this stage, under a root of its own.
     fn agent(
@@ -43,11 +39,9 @@ pub(super) trait Stage: Sized {
     fn set_loads(&mut self, agent: &mut Agent<Self::Kernel>, half: &Half) -> anyhow::Result<()>;
     /// Usage of each tenant's load so far, in their order; `None` if unreadable.
     fn readings(&mut self, kernel: &mut Self::Kernel) -> Vec<Option<Reading>>;
-    /// Time since the stage was set up.
     fn now(&self) -> Duration;
     /// Passes `time`, or less if it is interrupted.
     fn sleep(&mut self, kernel: &mut Self::Kernel, time: Duration);
-    /// True if the user asked to stop.
     fn interrupted(&self) -> bool;
     /// Ends the loads, stops the agent, and returns true if nothing is left behind.
     fn finish(self, agent: Agent<Self::Kernel>) -> anyhow::Result<bool>;

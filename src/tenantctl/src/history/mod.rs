@@ -18,13 +18,8 @@ use tenantd_host::recording::tape::{self, Tape, TapeError};
 use tenantd_lab::json;
 use tenantd_lab::time::Clock;
 
-/// Shown time without `--since`.
 const USUAL: Duration = Duration::from_secs(3600);
 
-/// Runs the command.
-///
-/// # Errors
-/// The recording cannot be read, or has nothing of that time or tenant.
 pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Exit> {
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     if !args.dir.exists() {
@@ -104,7 +99,6 @@ fn segments(args: &HistoryArgs) -> anyhow::Result<(Vec<(Duration, std::path::Pat
     }
 }
 
-/// Time of the last tick of a segment.
 fn last_time(path: &std::path::Path) -> anyhow::Result<Option<Duration>> {
     let mut tape = match Tape::open(path) {
         Ok(tape) => tape,

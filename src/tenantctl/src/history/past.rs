@@ -19,7 +19,6 @@ use tenantd_lab::time;
 const BREAK_MAX: Duration = Duration::from_secs(5);
 /// Shortest time between two ticks that is a gap in the recording.
 const GAP_MIN: Duration = Duration::from_secs(60);
-/// Rows of the course of one tenant.
 const ROWS: u32 = 20;
 
 /// Requested time, since 1970.
@@ -42,7 +41,6 @@ pub(super) struct Past {
     pub(super) only: Option<String>,
 }
 
-/// Sums for means over some time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     pub(super) time: Duration,
@@ -54,7 +52,6 @@ pub(super) struct Sums {
     pub(super) throttled: Duration,
 }
 
-/// One tenant over the window.
 #[derive(Debug, Default)]
 pub(super) struct Course {
     pub(super) all: Sums,
@@ -65,12 +62,10 @@ pub(super) struct Course {
     pub(super) nr_kills: u64,
 }
 
-/// A time with a shortfall of a tenant.
 #[derive(Clone, Debug)]
 pub(super) struct Episode {
     pub(super) begin: Duration,
     pub(super) end: Duration,
-    /// Largest missing amounts.
     pub(super) missing: PerResource<f64>,
     pub(super) is_starved: bool,
     /// By kind: duration, largest amount, and the words at that moment.
@@ -130,7 +125,6 @@ impl Sums {
 }
 
 impl Episode {
-    /// The reason that held longest.
     pub(super) fn reason(&self) -> Option<&str> {
         self.reasons.iter().max_by_key(|reason| reason.1).map(|reason| reason.3.as_str())
     }
@@ -351,7 +345,6 @@ impl Sums {
 }
 
 impl Past {
-    /// Report with everything, for programs.
     pub(super) fn report(&self) -> Report<'_> {
         let stamp = time::stamp;
         let tenants = self.tenants.iter().map(|(name, course)| TenantReport {

@@ -12,7 +12,6 @@ use tenantd_lab::time::{self, Clock};
 const EPISODES_MAX: usize = 12;
 const NAME_CHARS: usize = 22;
 
-/// Prints the tables, at most 80 columns wide.
 pub(super) fn print(out: &mut impl Write, past: &Past, clock: &Clock) -> io::Result<()> {
     writeln!(
         out,
@@ -67,7 +66,6 @@ fn length_of(episode: &Episode) -> std::time::Duration {
     episode.end.saturating_sub(episode.begin)
 }
 
-/// Largest missing amount of an episode.
 fn missing(episode: &Episode) -> String {
     let lacks = |r: &Resource| episode.missing[*r] > r.noise();
     let each: Vec<String> = Resource::ALL

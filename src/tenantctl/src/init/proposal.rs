@@ -19,7 +19,6 @@ use tenantd_policy::is_tenant_name;
 pub const MOST_TENANTS: usize = 8;
 /// Number of people from which a template finds them; fewer are named.
 const SEVERAL: usize = 2;
-/// Most names in the comment on the rest.
 const MOST_NAMED: usize = 12;
 
 /// Smallest part of the machine's busy time, or of its memory, that makes a service a tenant.
@@ -46,7 +45,6 @@ const OF_THE_SYSTEM: [&str; 16] = [
     "-.",
 ];
 
-/// A possible tenant.
 #[derive(Clone, Debug, PartialEq)]
 struct Tenant {
     name: String,
@@ -78,7 +76,6 @@ pub fn propose(survey: &Survey, is_accepted: impl Fn(&str) -> bool) -> String {
     proposal.text()
 }
 
-/// An incomplete proposal.
 struct Proposal<'a> {
     survey: &'a Survey,
     services: Vec<Tenant>,
@@ -281,7 +278,6 @@ fn tenant(found: &Found, names: &mut BTreeSet<String>) -> Tenant {
     Tenant { name, rule: format!("{{ unit: {} }}", quoted(&found.name)), found: found.clone() }
 }
 
-/// Name for a tenant from that of a unit or an account.
 fn safe(name: &str) -> String {
     // Systemd escapes a dash in this way.
     let name = name.replace("\\x2d", "-");
@@ -291,7 +287,6 @@ fn safe(name: &str) -> String {
     if is_tenant_name(name) { name.to_string() } else { format!("tenant-{name}") }
 }
 
-/// Adds a number to a name in use.
 fn unused(name: &str, names: &mut BTreeSet<String>) -> String {
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     let free = std::iter::once(name.to_string()).chain(numbered).find(|it| !names.contains(it));
@@ -309,7 +304,6 @@ fn quoted(text: &str) -> String {
     if is_plain { text.to_string() } else { serde_json::Value::from(text).to_string() }
 }
 
-/// Usage, for a comment.
 fn used(found: &Found) -> String {
     let cpu = found.usage_usec.map(|usec| format!("{} s of CPU time", usec / 1_000_000));
     let memory = found.memory_bytes.map(|bytes| format!("{} in use", Bytes(bytes).rounded()));

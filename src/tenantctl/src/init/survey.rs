@@ -107,7 +107,6 @@ pub fn survey(
     Ok(survey)
 }
 
-/// Users that own processes, with the number of these.
 fn users(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -131,7 +130,6 @@ struct Walk<'a, K> {
     layout: &'a Layout,
     people: &'a People,
     user_name: fn(u32) -> Option<String>,
-    /// Remaining number of cgroups to read.
     left: usize,
 }
 
@@ -195,7 +193,6 @@ impl<K: KernFs> Walk<'_, K> {
         }
     }
 
-    /// Texts of the cgroups in `path`, in their order.
     fn children(&mut self, path: &Path) -> Vec<String> {
         let Ok(dir) = self.kernel.open_dir(path) else { return Vec::new() };
         let names = self.kernel.list_dirs(dir).unwrap_or_default();

@@ -82,7 +82,6 @@ enum Samples {
     One(f64),
     /// Values by the label of this name.
     Each(&'static str, Vec<(String, f64)>),
-    /// A label with its value.
     Info(&'static str, String),
 }
 
@@ -101,7 +100,6 @@ fn with_series(status: &Status) -> Vec<&TenantStatus> {
     tenants
 }
 
-/// Samples of a metric; `None` if the tick has none.
 fn samples(metric: &Metric, status: &Status, tenants: &[&TenantStatus]) -> Option<Samples> {
     let label = metric.label();
     let values: Vec<(String, f64)> = match &metric.source {

@@ -20,10 +20,8 @@ pub enum Kind {
     Info,
 }
 
-/// Source of a value in the status.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// One value.
     Host(Read<Status>),
     /// One value per tenant, with the label `tenant`.
     Tenant(Read<TenantStatus>),
@@ -144,7 +142,6 @@ pub(super) fn info(
     Metric { kind: Kind::Info, ..metric(name, "", help, Source::Info(label, read)) }
 }
 
-/// Turns a gauge into a counter.
 pub(super) fn counter(metric: Metric) -> Metric {
     Metric { kind: Kind::Counter, ..metric }
 }

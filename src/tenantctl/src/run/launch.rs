@@ -18,10 +18,6 @@ use tenantd_varlink::jobs::{Started, Valve};
 /// Lowest descriptor of the job server: shell scripts use lower ones by number.
 const DESCRIPTOR_MIN: i32 = 10;
 
-/// Looks for the program in the places of exec(3).
-///
-/// # Errors
-/// The program does not exist.
 pub(super) fn find(command: &[OsString]) -> io::Result<()> {
     let missing = || io::Error::from(io::ErrorKind::NotFound);
     let program = Path::new(command.first().ok_or_else(missing)?);

@@ -36,9 +36,6 @@ const SHOWN_WIDTH: usize = 200;
 const GPU: &str = "gpu";
 
 /// Runs the command. Returns only if the command does not run.
-///
-/// # Errors
-/// The daemon does not answer, refuses, or does not start it in time.
 pub(super) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
     // A misspelt name must not wait for its turn.
     if let Err(missing) = launch::find(&args.command) {

@@ -46,7 +46,6 @@ fn is_in_foreground() -> bool {
     group.is_ok_and(|group| group.as_raw_nonzero().get() == getpgrp().as_raw())
 }
 
-/// State of a waiting job of `tenant`, in one line.
 fn text(tenant: &str, waiting: &Waiting) -> String {
     let Waiting { position, total, .. } = waiting;
     format!("waiting as {position} of {total} in {tenant}: {}", reason(waiting))

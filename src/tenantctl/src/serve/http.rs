@@ -15,7 +15,6 @@ const FIELDS_MAX: usize = 64;
 pub(super) enum Method {
     Get,
     Head,
-    /// All others, which are not allowed.
     Other,
 }
 
@@ -23,7 +22,6 @@ pub(super) enum Method {
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: Method,
-    /// Without its query.
     pub(super) path: String,
     pub(super) host: Option<String>,
     pub(super) accept: Option<String>,
@@ -59,9 +57,6 @@ impl Response {
 }
 
 /// Reads one request within `time`, or the status of its refusal.
-///
-/// # Errors
-/// The connection is broken, or was closed before a complete request.
 pub(super) fn read(mut stream: &TcpStream, time: Duration) -> io::Result<Result<Request, Status>> {
     let deadline = Instant::now() + time;
     let mut head = Vec::new();
@@ -88,7 +83,6 @@ pub(super) fn read(mut stream: &TcpStream, time: Duration) -> io::Result<Result<
     }
 }
 
-/// Parses a request; `None` while it is not complete.
 fn parse(head: &[u8]) -> Option<Result<Request, Status>> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut parsed = httparse::Request::new(&mut fields);
@@ -134,9 +128,6 @@ Cache-Control: no-store\r\n\
 Connection: close\r\n";
 
 /// Writes a response within `time`, and closes the connection.
-///
-/// # Errors
-/// The client is gone, or did not read in time.
 pub(super) fn write(
     mut stream: &TcpStream,
     response: &Response,

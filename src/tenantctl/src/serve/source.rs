@@ -16,7 +16,6 @@ pub(super) type Newest = Result<Arc<Status>, String>;
 #[derive(Debug)]
 pub(super) struct Source {
     daemon: Endpoint,
-    /// Time for which an answer is reused.
     fresh: Duration,
     last: Mutex<Option<(Instant, Newest)>>,
 }

@@ -26,7 +26,6 @@ use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_dop::cpuset::CpuSet;
 use tenantd_lab::text::{cores, memory, percent, shortened};
 
-/// Colours of the tenants, by their index in the policy.
 const HUES: [Color; 6] =
     [Color::Cyan, Color::Yellow, Color::Green, Color::Magenta, Color::Blue, Color::Red];
 const FINDINGS_MAX: u16 = 3;

@@ -23,7 +23,6 @@ impl Focus {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens another tenant or none.
     pub(super) fn set(&self, opened: Option<Opened>) {
         let mut now = self.lock();
         if *now != opened {
@@ -32,7 +31,6 @@ impl Focus {
         }
     }
 
-    /// The open tenant; waits for one.
     pub(super) fn wait(&self) -> Opened {
         let mut now = self.lock();
         loop {

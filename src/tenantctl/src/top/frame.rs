@@ -89,7 +89,6 @@ pub(super) fn fairness_line(view: &View, width: usize) -> Line<'static> {
     Line::styled(fitting(&parts, "; ", width), tinted(view, colour))
 }
 
-/// Line of jobs; `None` without jobs.
 pub(super) fn jobs_line(view: &View, width: usize) -> Option<Line<'static>> {
     let jobs = view.status.jobs.as_ref()?;
     if jobs.nr_running + jobs.nr_waiting + jobs.nr_lingering == 0 {
@@ -104,7 +103,6 @@ pub(super) fn jobs_line(view: &View, width: usize) -> Option<Line<'static>> {
     Some(Line::from(fitting(&parts, "; ", width)))
 }
 
-/// True if a tenant has an unfair share error.
 pub(super) fn lacks(tenant: &TenantStatus, thresholds: &Thresholds) -> bool {
     tenant.share_error.is_some_and(|error| error > thresholds.share_error_ratio)
 }

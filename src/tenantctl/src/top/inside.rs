@@ -14,7 +14,6 @@ use tenantd_control::status::{Line as Row, Status};
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_lab::text::{cores, lacks, memory, shortened, visible, wrapped_at};
 
-/// Most members shown, the largest ones.
 const MEMBERS_MAX: usize = 8;
 
 /// Draws the screen; returns the number of rows for processes.
@@ -62,7 +61,6 @@ pub(super) fn screen(frame: &mut Frame<'_>, view: &View, name: &str) -> usize {
     height
 }
 
-/// Rows of processes, or the reason for their absence.
 fn rows(view: &View, width: usize) -> Vec<String> {
     let Some(found) = &view.inspection else { return vec!["reading its processes".to_string()] };
     process_rows(found, width)
@@ -88,7 +86,6 @@ pub(super) fn text(status: &Status, found: &Inspection, (width, most): (usize, u
     lines.join("\n") + "\n"
 }
 
-/// Usage, entitlement and limit.
 fn figures_of(status: &Status, name: &str) -> Vec<String> {
     let Some(row) = status.lines().into_iter().find(|row| row.name() == name) else {
         return vec![format!("{name}: the policy has no such tenant any more")];

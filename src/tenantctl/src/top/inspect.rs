@@ -15,7 +15,6 @@ use tenantd_host::cgroup::{Dialect, memory_sample};
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 use tenantd_host::process;
 
-/// Most processes read.
 const MOST_PROCESSES: usize = 4096;
 /// Most cgroups read, of all members together.
 const MOST_CGROUPS: usize = 1000;
@@ -181,7 +180,6 @@ fn pids_below(kernel: &mut impl KernFs, path: &Path, left: &mut usize) -> Option
     Some(pids)
 }
 
-/// Processes in a cgroup, and the names of those below it.
 fn contents(kernel: &mut impl KernFs, dir: DirId) -> Result<(Vec<u32>, Vec<OsString>), KernError> {
     let pids = process_numbers(kernel.read_once(dir, "cgroup.procs")?).collect();
     Ok((pids, kernel.list_dirs(dir)?))

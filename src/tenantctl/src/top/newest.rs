@@ -8,11 +8,9 @@ use tenantd_control::status::Status;
 
 pub(super) enum Message {
     Tick(Box<Status>),
-    /// The daemon does not answer; the reason.
     Away(String),
 }
 
-/// The last message, until it is taken.
 pub(super) struct Newest<T>(Mutex<Option<T>>);
 
 impl<T> Default for Newest<T> {

@@ -11,7 +11,6 @@ use tenantd_core::resource::{CPU, MEMORY};
 
 /// Ticks of the sparklines: two minutes at one per second.
 const HISTORY_TICKS: usize = 120;
-/// Rows per page.
 const PAGE_ROWS: usize = 10;
 
 /// Action of a key.
@@ -64,30 +63,22 @@ impl Key {
 /// State of the picture, except its size.
 #[derive(Debug, Default)]
 pub struct View {
-    /// Shown tick.
     pub(super) status: Status,
-    /// Arrival of the last new tick.
     arrived: Option<Instant>,
-    /// Age of the last tick, if it is stale.
     pub(super) stale: Option<Duration>,
-    /// Age beyond which a tick is stale.
     stale_after: Option<Duration>,
     /// Number of the last tick, even while paused.
     last_tick: Option<u64>,
     /// CPUs used by each tenant and group, the newest last.
     usages: HashMap<String, VecDeque<Option<f64>>>,
-    /// Reason why the daemon does not answer.
     pub(super) away: Option<String>,
     pub(super) sort: SortKey,
     pub(super) is_paused: bool,
     pub(super) has_help: bool,
-    /// Selected row of the list, and the rows above the visible ones.
     pub(super) selected: usize,
     nr_above: usize,
-    /// Open tenant or group, and its inspection.
     pub(super) opened: Option<String>,
     pub(super) inspection: Option<Inspection>,
-    /// Rows of processes above the visible ones.
     nr_processes_above: usize,
     pub(super) colour: bool,
 }
@@ -127,7 +118,6 @@ impl View {
         self.stale = age.filter(|age| self.stale_after.is_some_and(|after| *age > after));
     }
 
-    /// True if the figures on the screen may be out of date.
     pub(super) fn is_stale(&self) -> bool {
         self.away.is_some() || self.stale.is_some()
     }
@@ -193,7 +183,6 @@ impl View {
         (from..=selected).find(|first| is_visible(*first)).unwrap_or(selected)
     }
 
-    /// First of the processes on a screen with `nr_rows` rows.
     pub(super) fn first_process(&self, nr_rows: usize) -> usize {
         let nr_processes = self.inspection.as_ref().map_or(0, |found| found.processes.len());
         self.nr_processes_above.min(nr_processes.saturating_sub(nr_rows))
@@ -256,7 +245,6 @@ impl View {
         lines
     }
 
-    /// Last usages of a tenant, the newest last; at most `count`.
     pub(super) fn usages(&self, name: &str, count: usize) -> Vec<Option<f64>> {
         let all = self.usages.get(name);
         let from = all.map_or(0, |usages| usages.len().saturating_sub(count));
