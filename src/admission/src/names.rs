@@ -45,8 +45,8 @@ impl TenantNumbers {
         number
     }
 
-    /// Frees the numbers of the longest gone tenants. The callback returns, for a number, whether its
-    /// tenant is in the policy and whether it has a job. Returns the freed numbers.
+    /// Frees and returns the numbers of the longest gone tenants. `is_there` tests whether a number's tenant is
+    /// in the policy, `has_job` whether it has a job.
     pub(super) fn sweep(
         &mut self,
         is_there: impl Fn(u32) -> bool,

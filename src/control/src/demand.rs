@@ -211,7 +211,7 @@ fn fresh_bytes(held: Option<(f64, MemoryBasis)>, context: &Context) -> Option<f6
     held.map(|(fresh, _)| fresh).into_iter().chain(raised).reduce(f64::max)
 }
 
-/// If memory could not be read, the last tick's basis applies, because its demand is kept.
+/// Basis of the memory demand. Unreadable memory keeps the last basis with its demand.
 fn memory_basis(held: Option<(f64, MemoryBasis)>, context: &Context, demand: f64) -> MemoryBasis {
     let decay_ratio = if context.is_probed { PROBED_DECAY_RATIO } else { DECAY_RATIO };
     let last = context.last.unwrap_or(Demand::UNKNOWN);

@@ -120,7 +120,7 @@ pub struct DemandStep {
 pub enum AllocationBound {
     /// Its demand is met.
     Demand,
-    /// It reached its own limit.
+    /// Its own limit is reached.
     Limit,
     /// A resource was used up at its level.
     Level,

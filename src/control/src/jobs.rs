@@ -45,7 +45,7 @@ pub struct TenantJobs {
     pub nr_running: u64,
     /// Jobs whose first process has ended while other processes remain.
     pub nr_lingering: u64,
-    /// Sum of the widths told to its running jobs, in CPUs.
+    /// Sum of the widths of its running jobs, in CPUs.
     pub dop: u64,
     /// Longest current wait, in seconds; absent if no job waits.
     pub longest_wait_seconds: Option<f64>,

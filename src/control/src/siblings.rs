@@ -40,7 +40,7 @@ pub(super) fn entitlements(shares: &[Share], whole: f64) -> Vec<Entitlement> {
 struct Siblings {
     /// Allocation and burst of siblings with unmet demand.
     unmet: Vec<[f64; 2]>,
-    /// ... and of satisfied siblings with more than their burst.
+    /// Allocation and burst of satisfied siblings with more than their burst.
     borrowers: Vec<[f64; 2]>,
 }
 

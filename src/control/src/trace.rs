@@ -71,7 +71,7 @@ pub enum Seen {
     Empty,
     /// Its cgroup has a process: index into the counters of the trace.
     Counters(usize),
-    /// It has several cgroups: index of their sum in the usages of the trace; `None` if none has a rate.
+    /// Several cgroups: index of their sum in the usages of the trace; `None` if none has a rate.
     Members(Option<usize>),
 }
 

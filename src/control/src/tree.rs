@@ -135,9 +135,9 @@ pub struct Ancestor {
 /// Parent of a node's cgroup in the kernel's tree, which may differ from the policy's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CgroupParent {
-    /// It has no cgroup, or none was found yet.
+    /// No cgroup, or none found yet.
     Unknown,
-    /// It has members instead of a cgroup of its own.
+    /// Members instead of a cgroup of its own.
     Members,
     /// A cgroup that is not governed: the top of the hierarchy, or the agent's root.
     Top,

@@ -178,7 +178,7 @@ pub struct Percent(u32);
 impl Percent {
     const WHOLE: u32 = 100_000;
 
-    /// This part of `whole`, rounded to the nearest.
+    /// Computes this part of `whole`, rounded to the nearest.
     pub fn of(self, whole: u64) -> u64 {
         let (part, all) = (u128::from(self.0), u128::from(Percent::WHOLE));
         ((u128::from(whole) * part + all / 2) / all) as u64

@@ -11,9 +11,9 @@ use tenantd_core::units::{Percent, QuantityError};
 /// An amount of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// In smallest units.
+    /// A number of smallest units.
     Absolute(u64),
-    /// Of all that the machine has.
+    /// A percentage of the machine's total.
     Percent(Percent),
 }
 

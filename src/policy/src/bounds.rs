@@ -11,7 +11,7 @@ use super::tree::Node;
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_core::units::QuantityError;
 
-/// For each resource: the rule for a text that is not an amount, and the JSON type and pattern of amounts.
+/// Per resource: the rule for a text that is not an amount, and the JSON type and pattern of amounts.
 static AMOUNTS: PerResource<(Rule, &str, &str)> = PerResource([
     (rules::BAD_CPUS, "number", "^[0-9]+(\\.[0-9]+)?m?$"),
     (rules::BAD_MEMORY, "integer", "^[0-9]+(\\.[0-9]+)? ?([KMGT]iB?)?$"),

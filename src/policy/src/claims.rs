@@ -139,7 +139,7 @@ fn moved<'d>(node: &Node<'d>) -> impl Iterator<Item = Claim<'d>> {
         .chain(claims(node, "match.groups", &matches.groups))
 }
 
-/// Nothing is moved into systemd's cgroups, and the agent's own cgroups are no units.
+/// Refuses moves into systemd's cgroups, and units for the agent's own cgroups.
 fn owner_and_match(node: &Node<'_>, owner: OwnerChoice, at: &Place, report: &mut Report) {
     let matches = &node.tenant.matches;
     let (claim, help) = match owner {

@@ -1,7 +1,7 @@
 //! From a path to a policy: files, contents, and all errors.
 //!
 //! **Problem.** A policy path comes from a command line or a unit file; it may be missing, a directory, a
-//! pipe, or half a policy whose other half cannot be read. **Answer.** All findings at once, and a
+//! pipe, or half a policy with an unreadable other half. **Answer.** All findings at once, and a
 //! [`Policy`] only if none of them is an error (`tests/policy/hostile.rs`).
 //!
 //! A path is opened without blocking and must be an ordinary file or a directory: a FIFO or a device could

@@ -18,7 +18,7 @@ pub(super) enum Trouble {
     Key,
     /// A line that belongs to no map above it.
     Indentation,
-    /// A bracket, or what is between brackets.
+    /// A bracket, or the text between brackets.
     Bracket,
     Other,
 }

@@ -85,7 +85,7 @@ words! {
 
     /// `control.allocation`.
     Allocation {
-        /// Weighted dominant resource fairness, then max-min of what is left.
+        /// Weighted dominant resource fairness, then max-min of the rest.
         #[default]
         Drf = "drf",
         /// Weighted max-min of each resource alone.
@@ -149,7 +149,7 @@ pub enum RootChoice {
     /// The agent's own cgroup, for each controller.
     #[default]
     Auto,
-    /// This cgroup: from the mount point if it starts with `/`, else below the agent's own.
+    /// A given cgroup: from the mount point if it starts with `/`, else below the agent's own.
     Path(PathBuf),
 }
 
@@ -211,9 +211,9 @@ pub enum CpusPolicy {
     /// All CPUs; the degree of parallelism is only published.
     #[default]
     Shared,
-    /// As many as its degree of parallelism, disjoint while they last.
+    /// A number equal to its degree of parallelism, disjoint while CPUs last.
     Dop,
-    /// As many as its degree of parallelism, always disjoint.
+    /// A number equal to its degree of parallelism, always disjoint.
     Exclusive,
     /// These, in the kernel's list format, sorted and without repeats (`0-3,8`).
     Fixed(Vec<u32>),

@@ -384,7 +384,7 @@ impl SimKernel {
         names.try_fold(root, |id, name| self.tree[id].children.get(name).copied())
     }
 
-    // --- what tests and reports ask, past the files ---
+    // --- queries of tests and reports, past the files ---
 
     /// Makes the cgroup `path` and its missing ancestors, with every controller enabled and legacy cpusets
     /// filled, as another administrator would, whatever the caller may do.

@@ -68,7 +68,7 @@ pub(super) struct Stall {
     pub(super) io_sec: f64,
     /// Part of each thread's time spent on memory in this step, 0 ..= 1.
     pub(super) memory_ratio: f64,
-    /// As `memory_ratio`; the two sum to at most 1.
+    /// Part of each thread's time spent on files; the two sum to at most 1.
     pub(super) io_ratio: f64,
     awake_ratio: f64,
 }

@@ -30,7 +30,7 @@ pub enum UnitFault {
     Late,
     /// Every change is denied.
     Denied,
-    /// This property is accepted but does not arrive in its file.
+    /// A property that is accepted but does not arrive in its file.
     Ignores(Property),
     /// Settings and scopes are accepted, but executed only by [`SimSystemd::catch_up`].
     Behind,

@@ -244,7 +244,7 @@ impl Tree {
         self.below(id).unwrap_or_else(|| Arc::new([id]))
     }
 
-    /// As [`Self::subtree`]; `None` if nothing is below it.
+    /// Result of [`Self::subtree`]; `None` if nothing is below it.
     pub(super) fn below(&self, id: CgroupId) -> Option<Arc<[CgroupId]>> {
         let cgroup = &self[id];
         if cgroup.children.is_empty() {

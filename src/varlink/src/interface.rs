@@ -191,7 +191,7 @@ pub struct AttachParameters {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DetachParameters {
-    /// As in [`AttachParameters`].
+    /// Cgroup, as in [`AttachParameters`].
     #[serde(default)]
     pub cgroup: Option<String>,
     /// Processes.

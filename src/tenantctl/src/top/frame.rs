@@ -30,7 +30,7 @@ pub(super) fn head_line(view: &View, width: usize) -> Line<'static> {
     Line::styled(fitting(&parts, "  ", width), Style::new().add_modifier(Modifier::BOLD))
 }
 
-/// As many of `parts` as fit: a truncated figure would be a wrong figure.
+/// Joins the `parts` that fit: a truncated figure would be a wrong figure.
 pub(super) fn fitting(parts: &[String], between: &str, width: usize) -> String {
     let mut text = String::new();
     for part in parts {

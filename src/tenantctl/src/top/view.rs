@@ -36,7 +36,7 @@ pub enum Key {
     PageUp,
     /// A page down.
     PageDown,
-    /// To the first row.
+    /// Go to the first row.
     Home,
 }
 
