@@ -123,8 +123,7 @@ impl Free {
         self.held.get(&tenant).map_or(0, |held| held.memory_bytes)
     }
 
-    /// True if the units of a counted resource are enough for one job, but not after the start of the
-    /// other.
+    /// True if the units of a counted resource are enough for one job, but not after the start of the other.
     pub(super) fn is_for_one(&self, at: usize, one: &Need, other: &Need) -> bool {
         let of = |need: &Need| need.units.get(at).copied().unwrap_or(0);
         let free = self.units.get(at).copied().unwrap_or(0);
@@ -143,8 +142,7 @@ impl Free {
         let of_user = held.and_then(|held| held.of_users.get(&need.user)).copied().unwrap_or(0);
         let wanted = need.memory_bytes;
         let reserved = self.reserved_of(need.tenant).saturating_add(wanted);
-        // A job without a declaration reserves nothing: its tenant's share of the machine bounds its
-        // memory.
+        // A job without a declaration reserves nothing: its tenant's share of the machine bounds its memory.
         let is_over = |max: u64| wanted > 0 && reserved > max;
         let of_tenant = [
             (terms.max_running.is_some_and(|max| running >= max), Lack::TenantRunning),

@@ -1,12 +1,11 @@
 //! Numbers of tenants in the queue, and of the classes of each tenant; both bounded.
 //!
-//! **Problem.** The queue counts tenants and classes by number, and keeps tags and estimates for each.
-//! Names of found tenants (containers, CI jobs) seldom return, and names of classes are free text.
-//! **Rules.** A tenant that is not in the policy and has no job is *gone*. The last [`GONE_MAX`] gone
-//! tenants keep their numbers, so that one that returns soon finds its tags; numbers of earlier ones are
-//! reset and reused. Each tenant has the [`CLASSES_MAX`] last used classes. A class is numbered when a job
-//! of it is admitted, with a new number, so that it inherits no estimate. **Bounds.** Numbers: the most
-//! tenants present at once, plus [`GONE_MAX`].
+//! **Problem.** The queue counts tenants and classes by number, and keeps tags and estimates for each. Names of
+//! found tenants (containers, CI jobs) seldom return, and names of classes are free text. **Rules.** A tenant
+//! that is not in the policy and has no job is *gone*. The last [`GONE_MAX`] gone tenants keep their numbers,
+//! so that one that returns soon finds its tags; numbers of earlier ones are reset and reused. Each tenant has
+//! the [`CLASSES_MAX`] last used classes. A class is numbered when a job of it is admitted, with a new number,
+//! so that it inherits no estimate. **Bounds.** Numbers: the most tenants present at once, plus [`GONE_MAX`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

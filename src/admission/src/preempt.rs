@@ -1,35 +1,33 @@
 //! Preemption without killing: concessions of running jobs while the guarantee of another tenant is due.
 //!
 //! # Problem
-//! Weights and protection give a tenant its guarantee within a tick or two, if the kernel can follow. It
-//! cannot if jobs hold the CPUs of a cpuset, if there are so many that latency suffers, or if a build forks
-//! faster than it is weighed. A job can give up width without harm, and time at a price.
+//! Weights and protection give a tenant its guarantee within a tick or two, if the kernel can follow. It cannot
+//! if jobs hold the CPUs of a cpuset, if there are so many that latency suffers, or if a build forks faster
+//! than it is weighed. A job can give up width without harm, and time at a price.
 //!
 //! # Terms
 //! A guarantee is *due* to a tenant that wants it: `min(guarantee, demand)` CPUs. The tenant *lacks* the
-//! missing part of it. Both also apply to a group with a guarantee and all its tenants. *Others* are the
-//! jobs of tenants without a due guarantee, of their own or of a group around them; for a tenant with its
-//! own claim in such a group, the group's other tenants are others too (`nested`).
+//! missing part of it. Both also apply to a group with a guarantee and all its tenants. *Others* are the jobs
+//! of tenants without a due guarantee, of their own or of a group around them; for a tenant with its own claim
+//! in such a group, the group's other tenants are others too (`nested`).
 //!
 //! # Rules
-//! 1. *Patience.* Nothing happens before a tenant has lacked for [`PATIENCE_SECONDS`]: the weights come
-//!    first.
+//! 1. *Patience.* Nothing happens before a tenant has lacked for [`PATIENCE_SECONDS`]: the weights come first.
 //! 2. *Narrow.* Then the others together get at most the slots left after all due guarantees, down to their
 //!    floors, and none of them starts beyond that. This lasts until the tenant has not lacked for
 //!    [`HOLD_SECONDS`], or wants nothing any more; the withheld slots follow its demand.
 //! 3. *Freeze*, only if the policy has a bound. If a tenant still lacks [`FREEZE_AFTER_SECONDS`] later, the
 //!    youngest of the others are frozen, until their width covers the lack.
-//! 4. *Thaw.* A job is frozen for at most the bound, and then runs at least as long before the next time;
-//!    it is thawed at once when no guarantee is due.
+//! 4. *Thaw.* A job is frozen for at most the bound, and then runs at least as long before the next time; it is
+//!    thawed at once when no guarantee is due.
 //!
 //! # Properties (`tests/admission/preempt.rs`)
-//! - No job is frozen longer than the bound, or again before it has run as long, and without a bound none
-//!   is frozen; a job of a tenant with a due guarantee is never frozen
-//!   (`a_job_is_frozen_for_a_bounded_time`).
+//! - No job is frozen longer than the bound, or again before it has run as long, and without a bound none is
+//!   frozen; a job of a tenant with a due guarantee is never frozen (`a_job_is_frozen_for_a_bounded_time`).
 //! - When nothing is due any more, nothing is withheld and no job is frozen
 //!   (`nothing_stays_when_nothing_is_due`).
-//! - Withheld slots narrow the others to their floors at most, and never a job of a tenant with a due
-//!   guarantee (`the_others_are_narrowed_and_nobody_else`).
+//! - Withheld slots narrow the others to their floors at most, and never a job of a tenant with a due guarantee
+//!   (`the_others_are_narrowed_and_nobody_else`).
 
 use std::collections::BTreeMap;
 
@@ -96,8 +94,7 @@ struct Due {
 }
 
 impl Preemption {
-    /// Computes one tick: `freeze_seconds` is the longest time for which a job may be frozen, `None` for
-    /// never.
+    /// Computes one tick: `freeze_seconds` is the longest time for which a job may be frozen, `None` for never.
     pub fn step(
         &mut self,
         claims: &[Claim],

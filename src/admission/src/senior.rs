@@ -24,8 +24,7 @@ impl Admission {
         free
     }
 
-    /// Everything that a job lacks. A job of a removed tenant lacks nothing: it is about to leave the
-    /// queue.
+    /// Everything that a job lacks. A job of a removed tenant lacks nothing: it is about to leave the queue.
     pub(super) fn lacks<'a>(
         &self,
         need: &'a Need,
@@ -45,15 +44,14 @@ impl Admission {
         self.lack(need, free).is_none() && self.senior_before(id, need, free).is_none()
     }
 
-    /// The senior that blocks a job: one that lacks something which the job takes, or would again lack
-    /// units that it has lacked.
+    /// The senior that blocks a job: one that lacks something which the job takes, or would again lack units
+    /// that it has lacked.
     ///
-    /// All lacks of a senior count, not only the reported one. While jobs start, a senior never lacks less,
-    /// so a blocked job stays blocked to the end of the dispatch; and the start of another job of the
-    /// senior's tenant does not open its other lacks to everyone. Units that it has lacked are kept for it
-    /// when they are free while it lacks something else: two resources that are free in turn would delay it
-    /// without bound. Its tenant's limits are not kept: other jobs of the tenant run while the units are
-    /// held elsewhere.
+    /// All lacks of a senior count, not only the reported one. While jobs start, a senior never lacks less, so
+    /// a blocked job stays blocked to the end of the dispatch; and the start of another job of the senior's
+    /// tenant does not open its other lacks to everyone. Units that it has lacked are kept for it when they are
+    /// free while it lacks something else: two resources that are free in turn would delay it without bound.
+    /// Its tenant's limits are not kept: other jobs of the tenant run while the units are held elsewhere.
     pub(super) fn senior_before(&self, id: JobId, need: &Need, free: &Free) -> Option<JobId> {
         let blocks = |senior: &&JobId| {
             let Some(job) = self.jobs.get(senior) else { return false };

@@ -1,21 +1,20 @@
 //! Each node's *burst*: its amount of a resource if every node wants everything.
 //!
-//! **Problem.** A sleeping tenant has no demand and so no allocation. When it wakes between two ticks, it
-//! needs at once the amount it would get if it were always awake. This amount depends only on weights,
-//! guarantees and limits at every level of the tree. A guarantee has no effect if the tenant's group cannot
-//! pass it on.
+//! **Problem.** A sleeping tenant has no demand and so no allocation. When it wakes between two ticks, it needs
+//! at once the amount it would get if it were always awake. This amount depends only on weights, guarantees and
+//! limits at every level of the tree. A guarantee has no effect if the tenant's group cannot pass it on.
 //!
 //! **Terms.** A node's *promise* is the larger of its own guarantee and the sum of the promises below it,
 //! within its limit. Its amount *by weight alone* ignores all guarantees.
 //!
-//! **Algorithm.** From the top, weighted max-min ([`tenantd_fair::max_min`]) divides each node's amount
-//! among its children. A child gets at least its promise. It gets at most its own limit and the sum of the
-//! limits below it.
+//! **Algorithm.** From the top, weighted max-min ([`tenantd_fair::max_min`]) divides each node's amount among
+//! its children. A child gets at least its promise. It gets at most its own limit and the sum of the limits
+//! below it.
 //!
 //! **Promises that do not fit.** The policy's guarantees fit into the machine, but processes outside every
-//! tenant may leave too little. Then one ratio scales all promises down. It is the largest ratio at which
-//! every top-level node keeps [`FLOOR_RATIO`] of its weight-only share, so that one tenant's guarantee does
-//! not starve another.
+//! tenant may leave too little. Then one ratio scales all promises down. It is the largest ratio at which every
+//! top-level node keeps [`FLOOR_RATIO`] of its weight-only share, so that one tenant's guarantee does not
+//! starve another.
 //!
 //! **Properties** (tests below, and `tests/control/weights.rs`): `a_burst_holds_what_is_promised_below`,
 //! `bursts_fit_into_their_parent`, `promises_are_scaled_down_together`.
@@ -68,8 +67,7 @@ pub fn kept_ratio(nodes: &[TreeNode], amount: f64, resource: Resource) -> f64 {
     }
     let floors = by_weight(nodes, amount * FLOOR_RATIO, resource);
     let floors = nodes.iter().zip(&floors).filter(|(node, _)| node.parent.is_none());
-    // `Σ max(t·promise, floor) = amount`: a promise counts from the ratio at which it exceeds its
-    // floor.
+    // `Σ max(t·promise, floor) = amount`: a promise counts from the ratio at which it exceeds its floor.
     let mut bends: Vec<(f64, f64, f64)> = top()
         .zip(floors)
         .filter(|((_, promised), _)| **promised > 0.0)

@@ -10,8 +10,7 @@ use tenantd_core::resource::{CPU, PerResource};
 
 /// Capacity to divide: the machine less `reserve` and `outside`, within the limits above the tenants.
 ///
-/// These limits apply to the tenants alone, so reserve and outside usage are subtracted from the machine
-/// only.
+/// These limits apply to the tenants alone, so reserve and outside usage are subtracted from the machine only.
 pub fn capacity(
     machine: PerResource<f64>,
     reserve: PerResource<f64>,
@@ -42,8 +41,7 @@ pub struct Capacity {
     pub outside: PerResource<f64>,
 }
 
-/// Computes the capacity: the machine less `reserve` and outside usage, within the limits `above` the
-/// tenants.
+/// Computes the capacity: the machine less `reserve` and outside usage, within the limits `above` the tenants.
 pub(super) fn measure(
     states: &[NodeState],
     reserve: PerResource<f64>,

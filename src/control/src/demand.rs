@@ -1,50 +1,48 @@
 //! Estimates a tenant's demand: its usage if it had no competition.
 //!
 //! **Problem.** Usage shows only the part that other tenants left. An allocator fed with usage would freeze
-//! every starved tenant in its starvation. So demand is estimated apart from usage, and is not capped by
-//! the current allocation.
+//! every starved tenant in its starvation. So demand is estimated apart from usage, and is not capped by the
+//! current allocation.
 //!
-//! **Terms.** A tenant is *pressed* for CPU if a task of it waited for more than 2 % of the time (PSI
-//! `some`) or if `cpu.max` throttled it. It is *at its allocation* if it uses at least four fifths of it.
+//! **Terms.** A tenant is *pressed* for CPU if a task of it waited for more than 2 % of the time (PSI `some`)
+//! or if `cpu.max` throttled it. It is *at its allocation* if it uses at least four fifths of it.
 //!
 //! **Algorithm** for CPU:
 //! - not pressed: usage × 1.1, a margin for growth;
-//! - pressed, threads read: the usage without waits (`usage::wanted_cores`). This is exact and not bound by
-//!   the allocation, so nothing is added;
+//! - pressed, threads read: the usage without waits (`usage::wanted_cores`). This is exact and not bound by the
+//!   allocation, so nothing is added;
 //! - pressed, threads too many or too short-lived: usage plus the waiting share of at least 1 CPU. At its
-//!   allocation it is at least 1.2 × the allocation and at least the guarantee, so demand grows by a fifth
-//!   each tick while the pressure lasts.
+//!   allocation it is at least 1.2 × the allocation and at least the guarantee, so demand grows by a fifth each
+//!   tick while the pressure lasts.
 //!
-//! The limit and the machine cap the result. Smoothing is up at once, down by half in 2 s. The decay starts
-//! at the allocation at most: otherwise a tenant that sleeps after wanting every CPU would inflate the
-//! weight of the slice above it.
+//! The limit and the machine cap the result. Smoothing is up at once, down by half in 2 s. The decay starts at
+//! the allocation at most: otherwise a tenant that sleeps after wanting every CPU would inflate the weight of
+//! the slice above it.
 //!
 //! **Algorithm** for memory: the working set.
-//! - *Refaults.* Held pages fit only because others were evicted, so demand is the held memory plus
-//!   refaults, at least the last demand, and a fifth more if tasks stall. Otherwise a tenant would lose its
-//!   claim to the memory it is squeezed out of. A tenant refaults if at least a hundredth of its missing
-//!   memory came back in the interval, or if tasks stall. A few pages of a file that is read again after
-//!   hours do not count.
+//! - *Refaults.* Held pages fit only because others were evicted, so demand is the held memory plus refaults,
+//!   at least the last demand, and a fifth more if tasks stall. Otherwise a tenant would lose its claim to the
+//!   memory it is squeezed out of. A tenant refaults if at least a hundredth of its missing memory came back in
+//!   the interval, or if tasks stall. A few pages of a file that is read again after hours do not count.
 //! - *Bounds of the agent* ([`super::squeeze`], [`super::probe`]). Stalls at such a bound are caused by the
-//!   agent, so they alone do not count. Refaults below a bound raise the demand as without it: otherwise
-//!   the bound would confirm itself. A probe ends by itself.
-//! - *Generations* (`CONFIG_LRU_GEN_ENABLED`). The kernel counts file pages as inactive however often they
-//!   are read, so only reclaim shows their use. All charged memory counts until it was taken and did not
-//!   come back. The demand of a file stream falls; a cache in use keeps its own. While all tasks stall (PSI
-//!   `full`), nothing can refault, and reclaim is discounted.
-//! - *OOM kills.* The tenant wanted more than its observed peak. Demand is a fifth above the peak, at least
-//!   100 MiB above it, and halves in 2 min instead of 15 s. Repeated kills do not add up: each starts from
-//!   the observed peak.
+//!   agent, so they alone do not count. Refaults below a bound raise the demand as without it: otherwise the
+//!   bound would confirm itself. A probe ends by itself.
+//! - *Generations* (`CONFIG_LRU_GEN_ENABLED`). The kernel counts file pages as inactive however often they are
+//!   read, so only reclaim shows their use. All charged memory counts until it was taken and did not come back.
+//!   The demand of a file stream falls; a cache in use keeps its own. While all tasks stall (PSI `full`),
+//!   nothing can refault, and reclaim is discounted.
+//! - *OOM kills.* The tenant wanted more than its observed peak. Demand is a fifth above the peak, at least 100
+//!   MiB above it, and halves in 2 min instead of 15 s. Repeated kills do not add up: each starts from the
+//!   observed peak.
 //!
-//! A fast decrease costs nothing: a satisfied tenant keeps the weight of its full fair share (`target`), so
-//! an underestimate never delays one that wakes up.
+//! A fast decrease costs nothing: a satisfied tenant keeps the weight of its full fair share (`target`), so an
+//! underestimate never delays one that wakes up.
 //!
 //! **Properties.** A pressed tenant at its allocation always asks for more than it has
 //! (`a_pressed_tenant_is_never_frozen`). Demand is finite, not negative, and within limit and machine
 //! (`tests/control.rs`). Up is immediate, down is gradual (`fast_up_slow_down`).
 //!
-//! Source: borrowing by smoothed demand in Kubernetes' API priority and fairness, `max(E, a·prev + (1 −
-//! a)·E)`.
+//! Source: borrowing by smoothed demand in Kubernetes' API priority and fairness, `max(E, a·prev + (1 − a)·E)`.
 
 use std::time::Duration;
 

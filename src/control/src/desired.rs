@@ -1,9 +1,8 @@
-//! Desired values of every file after a tick, from targets and CPUs, without values that are not the
-//! agent's.
+//! Desired values of every file after a tick, from targets and CPUs, without values that are not the agent's.
 //!
 //! **Rules.**
-//! - A node without a governed cgroup has no desired values. A knob has none if its foreign value was
-//!   accepted or is left in place for a time.
+//! - A node without a governed cgroup has no desired values. A knob has none if its foreign value was accepted
+//!   or is left in place for a time.
 //! - The protection of an ancestor is the sum below it plus its value before the agent, which serves other
 //!   work.
 //! - An ancestor has a weight if it has a governed sibling ([`super::govern`]).

@@ -1,13 +1,12 @@
 //! Reasons for a tenant's shortfall, from the data of one tick.
 //!
-//! **Problem.** Missing time and memory are somewhere: with outside work, with other tenants, behind a
-//! limit, or idle. Several of these can be true at once.
+//! **Problem.** Missing time and memory are somewhere: with outside work, with other tenants, behind a limit,
+//! or idle. Several of these can be true at once.
 //!
-//! **Rules.** Certain reasons are always named: a limit on the tenant, a value not in force, a weight
-//! without effect, a stall. The rest is a balance of outside usage beyond the reserve, limits above the
-//! tenants, excess of other tenants, and idle time. A part of the balance is named if it is at least a
-//! quarter of the shortfall. Without any other reason the largest part is named, so every shortfall has a
-//! reason.
+//! **Rules.** Certain reasons are always named: a limit on the tenant, a value not in force, a weight without
+//! effect, a stall. The rest is a balance of outside usage beyond the reserve, limits above the tenants, excess
+//! of other tenants, and idle time. A part of the balance is named if it is at least a quarter of the
+//! shortfall. Without any other reason the largest part is named, so every shortfall has a reason.
 //!
 //! O(n + m·d) for n nodes with m shortfalls at depth d.
 

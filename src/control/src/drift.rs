@@ -17,8 +17,7 @@ pub struct Observation {
     pub knob: Knob,
     /// Value in the file.
     pub value: Value,
-    /// True if the agent requested this value and it arrived late, or if systemd restored the earlier
-    /// value.
+    /// True if the agent requested this value and it arrived late, or if systemd restored the earlier value.
     pub is_ours: bool,
 }
 

@@ -66,8 +66,7 @@ pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation
     })
 }
 
-/// Paths of which `path` may be a misspelling, nearest first, at most `max`; all paths if there are no
-/// more.
+/// Paths of which `path` may be a misspelling, nearest first, at most `max`; all paths if there are no more.
 pub fn names_near(trace: &Trace, path: &str, max: usize) -> Vec<String> {
     let nodes = trace.tree.nodes();
     let paths = || nodes.iter().map(|node| node.path.as_str());

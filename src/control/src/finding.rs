@@ -1,8 +1,7 @@
-//! A problem as a value: one type from the control loop and the backends to the log, the status and the
-//! wire.
+//! A problem as a value: one type from the control loop and the backends to the log, the status and the wire.
 //!
-//! A finding has a kind ([`Code`]), a severity ([`Severity`]), the affected tenant, the fact, and possibly
-//! a remedy. [`fmt::Display`] makes its text.
+//! A finding has a kind ([`Code`]), a severity ([`Severity`]), the affected tenant, the fact, and possibly a
+//! remedy. [`fmt::Display`] makes its text.
 
 use std::fmt;
 

@@ -71,8 +71,7 @@ pub fn is_limited(tree: &Tree, number: usize) -> bool {
     ups.into_iter().any(|node| node.written.limit.pids.is_some())
 }
 
-/// Finding if the node cannot start more processes, or could not recently. `held` is its last observed
-/// limit.
+/// Finding if the node cannot start more processes, or could not recently. `held` is its last observed limit.
 pub(super) fn finding(name: &str, pids: &PidsState, held: Option<&Value>) -> Option<Finding> {
     let most = match held {
         Some(Value::Count(Limit::Finite(most))) => Some(*most),

@@ -1,20 +1,19 @@
 //! CPU sets of the tenants, tick by tick.
 //!
-//! **Problem.** [`tenantd_dop::placement`] makes CPU sets from the widths of one instant. This file applies
-//! it over time: tenants sleep and wake, CPUs come and go, and a tenant must not move too often.
+//! **Problem.** [`tenantd_dop::placement`] makes CPU sets from the widths of one instant. This file applies it
+//! over time: tenants sleep and wake, CPUs come and go, and a tenant must not move too often.
 //!
 //! **Rules.**
-//! - Only awake tenants are placed. A sleeper keeps its CPUs, and others may use them too: a narrow set
-//!   would confine it when it wakes. It shares its CPUs by weight until the others have moved. A fixed list
-//!   is lent in the same way.
+//! - Only awake tenants are placed. A sleeper keeps its CPUs, and others may use them too: a narrow set would
+//!   confine it when it wakes. It shares its CPUs by weight until the others have moved. A fixed list is lent
+//!   in the same way.
 //! - Tenants with exclusive CPUs are always placed; their CPUs are never lent.
 //! - A tenant stays in place if possible, and moves at most once per dwell time unless one of its CPUs went
 //!   away. A tenant placed by an earlier agent begins with its CPUs.
 //! - After a stable while, tenants scattered over several caches or nodes are gathered if possible.
 //!
-//! **Properties** (`tests/agent/width`): a sleeper's CPUs are lent and returned; at most one change per
-//! dwell time; no set is ever empty; exclusive sets are disjoint from all others; fixed lists stay as
-//! written.
+//! **Properties** (`tests/agent/width`): a sleeper's CPUs are lent and returned; at most one change per dwell
+//! time; no set is ever empty; exclusive sets are disjoint from all others; fixed lists stay as written.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -221,9 +220,8 @@ fn clear_off(
 
 /// A placement with better locality than `present`, if there is one.
 ///
-/// Staying has precedence over locality, so a CPU hotplug can scatter tenants over each other's domains,
-/// and no single move gathers them. The scattered tenants are placed anew together, if the result spans
-/// fewer domains.
+/// Staying has precedence over locality, so a CPU hotplug can scatter tenants over each other's domains, and no
+/// single move gathers them. The scattered tenants are placed anew together, if the result spans fewer domains.
 fn tidied(
     topology: &Topology,
     mut requests: Vec<Request>,

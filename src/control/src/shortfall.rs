@@ -1,17 +1,16 @@
 //! Shortfalls: amounts that tenants are due, want, and do not get.
 //!
-//! **Problem.** A share error compares received and allocated amounts. The allocation is less than the
-//! policy promises if others use the machine or a limit above the tenants binds. A user asks for the
-//! promise: why do I not get my share?
+//! **Problem.** A share error compares received and allocated amounts. The allocation is less than the policy
+//! promises if others use the machine or a limit above the tenants binds. A user asks for the promise: why do I
+//! not get my share?
 //!
-//! **Terms.** A tenant is *due* its demand, up to its share. The share is computed as if no other work ran
-//! and nothing above the tenants were limited. Its *shortfall* is the missing part of it, if the tenant
-//! waits; a tenth of the due amount is noise. A throttled tenant, or one that loses protected memory, has a
-//! shortfall of unknown amount. A starved tenant, or one with an unfair share error, has a shortfall as
-//! well.
+//! **Terms.** A tenant is *due* its demand, up to its share. The share is computed as if no other work ran and
+//! nothing above the tenants were limited. Its *shortfall* is the missing part of it, if the tenant waits; a
+//! tenth of the due amount is noise. A throttled tenant, or one that loses protected memory, has a shortfall of
+//! unknown amount. A starved tenant, or one with an unfair share error, has a shortfall as well.
 //!
-//! **Properties** (`tests/control/shortfall.rs`): every unmet demand has a reason ([`super::diagnosis`]),
-//! every met demand has none.
+//! **Properties** (`tests/control/shortfall.rs`): every unmet demand has a reason ([`super::diagnosis`]), every
+//! met demand has none.
 
 use std::time::Duration;
 

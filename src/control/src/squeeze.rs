@@ -52,8 +52,7 @@ const MARGIN: Bytes = Bytes::mib(16);
 const PAGE_BYTES: u64 = 64 << 10;
 /// Ratio to the held memory from which a bound binds nothing.
 const FREE_RATIO: f64 = 1.1;
-/// Ratio of floor to bound from which the cgroup grows: a bound that followed would hold it up in every
-/// tick.
+/// Ratio of floor to bound from which the cgroup grows: a bound that followed would hold it up in every tick.
 const OUTGROWN_RATIO: f64 = 1.05;
 const STAND_FIRST: Duration = Duration::from_secs(10);
 const STAND_MOST: Duration = Duration::from_secs(320);

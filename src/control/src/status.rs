@@ -239,8 +239,7 @@ pub struct TenantStatus {
     pub dominant_resource: Option<Cow<'static, str>>,
     /// Allocated part of the capacity of that resource, not weighted.
     pub dominant_share: f64,
-    /// Ratio of that part to its weight when filling stopped: equal for all siblings limited by one
-    /// resource.
+    /// Ratio of that part to its weight when filling stopped: equal for all siblings limited by one resource.
     pub level: f64,
     /// True if its allocation meets its demand.
     pub satisfied: bool,

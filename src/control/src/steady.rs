@@ -1,13 +1,12 @@
 //! Steady weights, which are written more closely.
 //!
-//! **Problem.** Demands move from tick to tick, and weights that followed them exactly would be written all
-//! the time. So a weight within a twentieth of the desired one stays ([`super::plan`]). If nothing moves,
-//! that error is permanent: of three tenants with desired weights 53, 106 and 211, the second keeps its
-//! initial 100 and gets a twentieth less than its part.
+//! **Problem.** Demands move from tick to tick, and weights that followed them exactly would be written all the
+//! time. So a weight within a twentieth of the desired one stays ([`super::plan`]). If nothing moves, that
+//! error is permanent: of three tenants with desired weights 53, 106 and 211, the second keeps its initial 100
+//! and gets a twentieth less than its part.
 //!
-//! **Algorithm.** A weight is *steady* after 10 s within a hundredth of its value. Then its file must be
-//! within a fiftieth. Desired weights of one steady time differ by less than that, so it causes at most one
-//! write.
+//! **Algorithm.** A weight is *steady* after 10 s within a hundredth of its value. Then its file must be within
+//! a fiftieth. Desired weights of one steady time differ by less than that, so it causes at most one write.
 
 use std::time::Duration;
 

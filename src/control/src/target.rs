@@ -66,8 +66,7 @@ pub struct Target {
     pub burst: PerResource<f64>,
     /// Weight among its siblings, in the unit of `cpu.weight`.
     pub cpu_weight: f64,
-    /// Unrounded weight. It differs by more than a fortieth only if siblings are too far apart for the
-    /// kernel.
+    /// Unrounded weight. It differs by more than a fortieth only if siblings are too far apart for the kernel.
     pub exact_cpu_weight: f64,
     /// Weight without the trim ([`super::trim`]); `None` if it is not trimmed.
     pub open_cpu_weight: Option<f64>,
@@ -87,8 +86,7 @@ pub struct Target {
     pub dominant: Option<Resource>,
     /// Its part of the capacity of that resource, not weighted.
     pub dominant_share: f64,
-    /// Ratio of that part to its weight when filling stopped: equal for all siblings limited by one
-    /// resource.
+    /// Ratio of that part to its weight when filling stopped: equal for all siblings limited by one resource.
     pub level: f64,
     /// True if its allocation meets its CPU demand.
     pub satisfied: bool,

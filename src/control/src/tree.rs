@@ -1,14 +1,13 @@
 //! The tree of tenants: flat, in pre-order, parents before children.
 //!
 //! The nodes of the policy come first. *Members* follow: the cgroups of a tenant that has several, or whose
-//! cgroups come and go. A tenant with members has no cgroup of its own; any other has one at most.
-//! *Ancestors* are last: cgroups above tenants that belong to no tenant, such as systemd slices. An
-//! ancestor's entitlement follows from the nodes below it. One index, the *number*, counts through all
-//! three.
+//! cgroups come and go. A tenant with members has no cgroup of its own; any other has one at most. *Ancestors*
+//! are last: cgroups above tenants that belong to no tenant, such as systemd slices. An ancestor's entitlement
+//! follows from the nodes below it. One index, the *number*, counts through all three.
 //!
-//! **Two trees.** The policy nests tenants in groups; the kernel divides among cgroups in one parent. Both
-//! are the same for cgroups made by the agent. Systemd places units elsewhere, so each number also has the
-//! parent of its cgroup ([`CgroupParent`]). All cgroups that the agent writes are *governed*.
+//! **Two trees.** The policy nests tenants in groups; the kernel divides among cgroups in one parent. Both are
+//! the same for cgroups made by the agent. Systemd places units elsewhere, so each number also has the parent
+//! of its cgroup ([`CgroupParent`]). All cgroups that the agent writes are *governed*.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -270,8 +269,7 @@ impl Tree {
         }
     }
 
-    /// True for the cgroup of a tenant or of a member: not for a group, an ancestor, or a tenant with
-    /// members.
+    /// True for the cgroup of a tenant or of a member: not for a group, an ancestor, or a tenant with members.
     pub fn has_work(&self, number: usize) -> bool {
         match self.nodes.get(number) {
             Some(node) => node.is_leaf && !self.has_members(number),

@@ -33,8 +33,7 @@ pub struct Usage {
     pub throttled: bool,
     /// CPUs its threads would use without waits; absent if threads were not read.
     pub wanted_cores: Option<f64>,
-    /// Amount held of each resource such as memory: all memory but inactive file cache. Absent if
-    /// unreadable.
+    /// Amount held of each resource such as memory: all memory but inactive file cache. Absent if unreadable.
     pub held: PerResource<Option<f64>>,
     /// All charged memory, in bytes.
     pub charged_bytes: Option<f64>,

@@ -26,8 +26,7 @@
 const MEAN: f64 = 100.0;
 /// Smallest weight whose rounding error is within a fortieth.
 const SMALLEST: f64 = 20.0;
-/// Weights below this are written as whole numbers on every hierarchy, so that a file shows the desired
-/// value.
+/// Weights below this are written as whole numbers on every hierarchy, so that a file shows the desired value.
 const WHOLE_BELOW: f64 = 10.0;
 pub(super) const RANGE: std::ops::RangeInclusive<f64> = 1.0..=10_000.0;
 const SHARES_PER_WEIGHT: f64 = 10.24;

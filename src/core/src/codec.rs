@@ -344,9 +344,8 @@ impl<A: Coded, B: Coded, C: Coded> Parts<(&mut A, &mut B, &mut C)> for (&A, &B, 
     }
 }
 
-/// Implements [`Coded`] for a type: `coded!(struct Name { field, field })`, or `coded!(enum Name { Variant
-/// { 0: a }, Other {} })` with named or numbered fields of variants, each with a word of its own after the
-/// colon.
+/// Implements [`Coded`] for a type: `coded!(struct Name { field, field })`, or `coded!(enum Name { Variant { 0:
+/// a }, Other {} })` with named or numbered fields of variants, each with a word of its own after the colon.
 #[macro_export]
 macro_rules! coded {
     (struct $name:ident { $($field:ident),* $(,)? }) => {

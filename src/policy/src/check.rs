@@ -1,10 +1,9 @@
-//! Rules about several values: the whole tree and the machine. [`super::claims`] has the rules about
-//! claims.
+//! Rules about several values: the whole tree and the machine. [`super::claims`] has the rules about claims.
 //!
 //! **Problem.** Each value may be right and the policy still wrong: guarantees that no machine can keep
-//! together, a limit below a guarantee. **Properties.** Every rule is tried, whatever the others found;
-//! each has a fixture with the exact report (`tests/policy.rs`). Rules about the machine need its facts.
-//! All are linear in the tenants.
+//! together, a limit below a guarantee. **Properties.** Every rule is tried, whatever the others found; each
+//! has a fixture with the exact report (`tests/policy.rs`). Rules about the machine need its facts. All are
+//! linear in the tenants.
 
 use std::collections::HashMap;
 

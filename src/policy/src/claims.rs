@@ -73,8 +73,7 @@ pub(super) fn owners(nodes: &[Node<'_>], report: &mut Report) {
     }
 }
 
-/// Notes that processes are moved, if the policy alone shows it: the processes of one user may have a
-/// slice.
+/// Notes that processes are moved, if the policy alone shows it: the processes of one user may have a slice.
 pub(super) fn moves(leaves: &[Node<'_>], report: &mut Report) {
     let mut first: Option<(&Node<'_>, Claim<'_>)> = None;
     let mut nr_tenants = 0;

@@ -32,8 +32,7 @@ pub struct HostFacts {
     /// Lists the running services and sessions, sorted; empty without systemd. It reads every process, so
     /// it is called only if a policy claims processes by owner.
     pub units: fn() -> Vec<UnitFacts>,
-    /// Finds the running users, units and cgroups; `None` if unknown. Called only if a policy has
-    /// templates.
+    /// Finds the running users, units and cgroups; `None` if unknown. Called only if a policy has templates.
     pub found: fn() -> Option<Found>,
     /// Lists the services of the machine; `None` if unknown. Called only if a policy names units.
     pub services: fn() -> Option<Services>,

@@ -103,8 +103,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Known entries of a map. Nothing counts as an empty map (`host:` with every line below it commented
-    /// out).
+    /// Known entries of a map. Nothing counts as an empty map (`host:` with every line below it commented out).
     pub fn fields<'n, M>(
         &mut self,
         table: &'static [Key<M>],

@@ -1,12 +1,11 @@
 //! Accounts, units and cgroups of a policy, compared with the machine.
 //!
-//! **Problem.** One user has two names, `root` and `0`, and a unit may have an alias: two equal claims
-//! could pass as different. A name without an account claims nothing, and is mostly a misspelling. Digits
-//! are a name first: `"200"` is the account with that name if there is one (chown(1)); without quotes they
-//! are a number. `check` warns if both are possible. **Answer.** Each name is looked up once (a look-up may
-//! ask a directory service on the network), rules compare the results, and unknown names cause a warning.
-//! Slices and scopes exist only while they have processes, so only services can be unknown; a missing
-//! cgroup is a note.
+//! **Problem.** One user has two names, `root` and `0`, and a unit may have an alias: two equal claims could
+//! pass as different. A name without an account claims nothing, and is mostly a misspelling. Digits are a name
+//! first: `"200"` is the account with that name if there is one (chown(1)); without quotes they are a number.
+//! `check` warns if both are possible. **Answer.** Each name is looked up once (a look-up may ask a directory
+//! service on the network), rules compare the results, and unknown names cause a warning. Slices and scopes
+//! exist only while they have processes, so only services can be unknown; a missing cgroup is a note.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

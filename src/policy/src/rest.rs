@@ -1,15 +1,14 @@
 //! Cgroups that no tenant claims (`match: rest`).
 //!
 //! **Problem.** The rest is a tenant like any other, in place: no service or session is torn apart, and no
-//! process is moved. **Terms.** A cgroup is *claimed* if it belongs to a tenant or to the agent. **Rules.**
-//! The rest consists of the largest subtrees without a claim. A slice with a claim in it is divided
-//! (without systemd, any cgroup): the unclaimed part belongs to the rest. A service or scope is not
-//! divided: its other processes stay outside every tenant. So do init.scope, on which everything depends,
-//! and systemd's cgroups for mounts, swap and sockets, whose files belong to systemd and which a policy
-//! cannot name.
+//! process is moved. **Terms.** A cgroup is *claimed* if it belongs to a tenant or to the agent. **Rules.** The
+//! rest consists of the largest subtrees without a claim. A slice with a claim in it is divided (without
+//! systemd, any cgroup): the unclaimed part belongs to the rest. A service or scope is not divided: its other
+//! processes stay outside every tenant. So do init.scope, on which everything depends, and systemd's cgroups
+//! for mounts, swap and sockets, whose files belong to systemd and which a policy cannot name.
 //!
-//! **Properties** (`tests/policy/rest.rs`): parts of the rest are not nested; no part contains a claim or
-//! is inside one; each cgroup is claimed, divided, left out by a rule above, or in exactly one part.
+//! **Properties** (`tests/policy/rest.rs`): parts of the rest are not nested; no part contains a claim or is
+//! inside one; each cgroup is claimed, divided, left out by a rule above, or in exactly one part.
 
 use std::collections::BTreeSet;
 

@@ -229,8 +229,7 @@ impl SimKernel {
     }
 }
 
-/// Activity of a process that wants `demand` CPUs and gets `rate`, and the waiting part of each thread's
-/// time.
+/// Activity of a process that wants `demand` CPUs and gets `rate`, and the waiting part of each thread's time.
 fn activity_of(process: &Process, demand: f64, rate: f64) -> (Activity, f64) {
     let unmet = if demand > 0.0 { (1.0 - rate / demand).max(0.0) } else { 0.0 };
     let wait_ratio = unmet * process.stall.awake_ratio();

@@ -200,8 +200,7 @@ impl Faulty<SimKernel> {
     }
 }
 
-/// Stores the result in the last call of the log. Not a method, because a text just read borrows the
-/// kernel.
+/// Stores the result in the last call of the log. Not a method, because a text just read borrows the kernel.
 fn note<T>(calls: &mut [Call], outcome: &Result<T, KernError>) {
     if let (Some(call), Err(error)) = (calls.last_mut(), outcome) {
         call.outcome = Err(error.errno);

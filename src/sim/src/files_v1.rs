@@ -211,8 +211,7 @@ impl SimKernel {
         (0..self.host.numa_nodes.max(1)).collect()
     }
 
-    /// Fills an empty legacy cpuset with the values of its parent, because an empty one can hold no
-    /// process.
+    /// Fills an empty legacy cpuset with the values of its parent, because an empty one can hold no process.
     pub(super) fn inherit_legacy_cpuset(&mut self, id: CgroupId) {
         let is_legacy = self.tree.version(id) == Version::V1;
         if is_legacy && self.tree[id].cpuset.cpus.is_empty() {
@@ -259,8 +258,7 @@ impl SimKernel {
         }
     }
 
-    /// `validate_change` of a legacy cpuset: within the parent, around the children, never empty with
-    /// tasks.
+    /// `validate_change` of a legacy cpuset: within the parent, around the children, never empty with tasks.
     fn vet_legacy_set(
         &self,
         id: CgroupId,

@@ -1,11 +1,10 @@
 //! Test whether demands with CPU affinities fit on the CPUs, and the bottleneck otherwise.
 //!
-//! **Problem.** Each *source* has a supply of CPU time and a set of *sinks* that it may use; each sink (a
-//! class of CPUs with the same sources) has a capacity. Do all supplies fit, and if not, which sinks are
-//! full?
+//! **Problem.** Each *source* has a supply of CPU time and a set of *sinks* that it may use; each sink (a class
+//! of CPUs with the same sources) has a capacity. Do all supplies fit, and if not, which sinks are full?
 //!
-//! **Algorithm.** Maximum flow by augmenting along shortest paths (Edmonds and Karp 1972). The sources that
-//! a search from an unmet supply can reach form the minimum cut; their sinks are full, and their supplies
+//! **Algorithm.** Maximum flow by augmenting along shortest paths (Edmonds and Karp 1972). The sources that a
+//! search from an unmet supply can reach form the minimum cut; their sinks are full, and their supplies
 //! together exceed them (Hall's condition fails there and nowhere worse).
 
 use std::collections::VecDeque;

@@ -1,25 +1,24 @@
 //! The scheduler as a fluid: hierarchical weighted max-min over CPUs with affinities and quotas.
 //!
 //! **Problem.** Runnable threads are in a tree of groups. Each group divides its rate among its threads and
-//! subgroups by weight, gives no member more than it can use, and never exceeds its quota. A thread runs
-//! only on the CPUs of its cpuset.
+//! subgroups by weight, gives no member more than it can use, and never exceeds its quota. A thread runs only
+//! on the CPUs of its cpuset.
 //!
 //! **Terms.** A *source* is a process: identical threads that demand together `demand` CPUs. A *group* is a
 //! cgroup with the cpu controller. A *rate* is in CPUs.
 //!
 //! **Algorithm.** Progressive filling. All active sources grow at once; a unit of growth at the root splits
 //! down the tree by the weights of the *active* members. Growth runs to the next event: a demand is met, a
-//! quota is reached, or a set of CPUs is full; the bound members become inactive. Newton's method on cuts
-//! finds the moment at which CPUs fill up: try the whole step, and while it does not fit, shorten it to
-//! where the violated cut holds with equality (Radzik 1993). Each cut allows less than the last, so this
-//! ends.
+//! quota is reached, or a set of CPUs is full; the bound members become inactive. Newton's method on cuts finds
+//! the moment at which CPUs fill up: try the whole step, and while it does not fit, shorten it to where the
+//! violated cut holds with equality (Radzik 1993). Each cut allows less than the last, so this ends.
 //!
 //! In the usual case (the same CPUs for all, no quotas) rates follow without events: each group's rate is
 //! divided from the root down, in the order in which its members are satisfied.
 //!
-//! **Properties.** Rates sum to at most the CPUs, each is at most its demand and each group within its
-//! quota; with free CPUs every demand within its quota is met (`tests/sim/cpu.rs`, `conservation`). Unbound
-//! siblings get rates exactly by weight (`weights_1_2_4`).
+//! **Properties.** Rates sum to at most the CPUs, each is at most its demand and each group within its quota;
+//! with free CPUs every demand within its quota is met (`tests/sim/cpu.rs`, `conservation`). Unbound siblings
+//! get rates exactly by weight (`weights_1_2_4`).
 //!
 //! Not modelled: time slices, migration cost, and the unfairness of real run queues while the load balancer
 //! works.

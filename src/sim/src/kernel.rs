@@ -115,8 +115,7 @@ pub struct SimKernel {
     pub(super) rates: Rates,
     /// True if the rates are valid: not after a change that may have moved them.
     pub(super) has_rates: bool,
-    /// Competition for CPUs; `None` after a change of cgroups, processes or CPUs. Stalls only change
-    /// demands.
+    /// Competition for CPUs; `None` after a change of cgroups, processes or CPUs. Stalls only change demands.
     pub(super) posed: Option<Box<Posed>>,
     pub(super) sys: BTreeMap<String, String>,
     pub(super) handles: Handles,

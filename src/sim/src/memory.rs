@@ -328,8 +328,7 @@ impl SimKernel {
         }
     }
 
-    /// Reclaims down to each `memory.high` on the way up, and puts a process that still exceeds one to
-    /// sleep.
+    /// Reclaims down to each `memory.high` on the way up, and puts a process that still exceeds one to sleep.
     fn hold_to_high(&mut self, pid: u32, id: CgroupId, granted: u64) {
         let mut delay_sec: f64 = 0.0;
         let mut next = Some(id);

@@ -56,8 +56,7 @@ pub struct ProcessUsage {
     pub memory_bytes: u64,
     /// Bytes read again from disk or swap.
     pub refault_bytes: u64,
-    /// Bytes of its anonymous memory and hot files that it touched repeatedly: its work, if bound by
-    /// memory.
+    /// Bytes of its anonymous memory and hot files that it touched repeatedly: its work, if bound by memory.
     pub touched_bytes: f64,
 }
 

@@ -3,8 +3,7 @@
 //! **Problem.** A step of 10 ms visits every process, and mostly finds that all have their memory and none
 //! waits. Then the following steps are the same.
 //!
-//! **Terms.** A step is *quiet* if no process touched missing memory or owes sleep, and nothing was
-//! reclaimed.
+//! **Terms.** A step is *quiet* if no process touched missing memory or owes sleep, and nothing was reclaimed.
 //!
 //! **Rule.** The additions of a quiet step are repeated for all steps until a load changes, the averages of
 //! pressure are due, or the time is over. Each addition is rounded to a quarter of its unit

@@ -47,8 +47,7 @@ pub(super) struct CpuTimes {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rates {
-    /// For every process in order: CPUs of all threads together, and the waiting part of each thread's
-    /// time.
+    /// For every process in order: CPUs of all threads together, and the waiting part of each thread's time.
     pub(super) processes: Vec<(f64, f64)>,
     pub(super) cgroups: Vec<(CgroupId, Activity, Stalls)>,
     /// Groups with a quota and a demand.

@@ -1,5 +1,4 @@
-//! Transient scopes of the simulated systemd: started with existing processes, removed after these have
-//! ended.
+//! Transient scopes of the simulated systemd: started with existing processes, removed after these have ended.
 
 use super::kernel::{MOUNT, SimKernel};
 use super::systemd::{SimSystemd, UnitFault, cgroup_of, slices_above};

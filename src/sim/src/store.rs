@@ -1,7 +1,6 @@
 //! Accepted values of the unified hierarchy's files, and the effects of writes.
 //!
-//! Each errno is that of the file's `write` function in kernel/cgroup, kernel/sched/core.c and
-//! mm/memcontrol.c.
+//! Each errno is that of the file's `write` function in kernel/cgroup, kernel/sched/core.c and mm/memcontrol.c.
 
 use nix::errno::Errno;
 

@@ -1,10 +1,9 @@
 //! Swap: the target of reclaimed anonymous pages, and its costs.
 //!
-//! A page that is written out moves from the cgroup's `memory.current` to its `memory.swap.current`. It is
-//! read back at the next touch, which is a refault. Both take time: of the process that reclaims, and of
-//! the one that misses the page. Compressed memory is fast and uses part of the memory that it frees; a
-//! disk is slow and uses none. `memory.swap.max` of the cgroup and of its ancestors bounds the pages
-//! written out.
+//! A page that is written out moves from the cgroup's `memory.current` to its `memory.swap.current`. It is read
+//! back at the next touch, which is a refault. Both take time: of the process that reclaims, and of the one
+//! that misses the page. Compressed memory is fast and uses part of the memory that it frees; a disk is slow
+//! and uses none. `memory.swap.max` of the cgroup and of its ancestors bounds the pages written out.
 
 use super::parse::PAGE_BYTES;
 

@@ -1,11 +1,10 @@
 //! Systemd in memory, on top of the simulated kernel: units, their properties, and its failures.
 //!
-//! The behaviour is that of systemd 252 and 257. A set property is held in memory and stored as a drop-in,
-//! and all properties of the unit are written to its cgroup again (`unit_update_cgroup` in
-//! `src/core/cgroup.c`). A reload of the configuration takes the properties from files and drop-ins, and
-//! leaves the cgroups unchanged. A slice needs no file; without one it is transient and leaves nothing when
-//! it stops. Stopping a slice ends everything in it, and restarting one restarts it. Masked units, and
-//! units in masked slices, do not start.
+//! The behaviour is that of systemd 252 and 257. A set property is held in memory and stored as a drop-in, and
+//! all properties of the unit are written to its cgroup again (`unit_update_cgroup` in `src/core/cgroup.c`). A
+//! reload of the configuration takes the properties from files and drop-ins, and leaves the cgroups unchanged.
+//! A slice needs no file; without one it is transient and leaves nothing when it stops. Stopping a slice ends
+//! everything in it, and restarting one restarts it. Masked units, and units in masked slices, do not start.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;

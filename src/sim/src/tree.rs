@@ -169,8 +169,7 @@ impl Tree {
         id
     }
 
-    /// Adds a child. In the unified hierarchy it gets the controllers of the parent's
-    /// `cgroup.subtree_control`.
+    /// Adds a child. In the unified hierarchy it gets the controllers of the parent's `cgroup.subtree_control`.
     pub(super) fn add_child(&mut self, parent: CgroupId, name: &str) -> CgroupId {
         self.next_inode += 1;
         let above = &self[parent];

@@ -129,8 +129,7 @@ fn shortfall(explanation: &Explanation) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Increase of a cumulative counter with two samples, else the value. A cumulative counter of 0 is left
-/// out.
+/// Increase of a cumulative counter with two samples, else the value. A cumulative counter of 0 is left out.
 fn counter(counter: &Counter) -> Option<String> {
     let name = &counter.name;
     let grows = !name.ends_with("_bytes") && name != "populated";

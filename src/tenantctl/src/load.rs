@@ -30,8 +30,7 @@ const SLICE_BYTES: usize = 256 * PAGE_BYTES;
 /// Shortest time of one reading of the hot file: slow enough to cost almost no CPU time.
 pub(super) const HOT_PASS: Duration = Duration::from_secs(3);
 
-/// Number of scanning threads, each with a file of its own: a single one would get little of a busy
-/// machine.
+/// Number of scanning threads, each with a file of its own: a single one would get little of a busy machine.
 const SCANS: u32 = 8;
 
 /// Directory of the files: on a disk, so that their pages can be reclaimed.

@@ -88,8 +88,7 @@ impl PublishedJobs {
         self.owners.get_or_init(owners).get(&id).copied()
     }
 
-    /// JSON of the reply, serialised once for each user with a command in the list, and once for all
-    /// others.
+    /// JSON of the reply, serialised once for each user with a command in the list, and once for all others.
     pub fn json(&self, viewer: Viewer) -> Arc<str> {
         let Viewer::User(uid) = viewer else {
             return Arc::clone(self.json.get_or_init(|| json(&self.list)));

@@ -83,8 +83,7 @@ impl ListReply {
     }
 }
 
-/// Program name of a command, without its directory and its arguments; `None` if the first word is not a
-/// name.
+/// Program name of a command, without its directory and its arguments; `None` if the first word is not a name.
 pub fn program(command: &str) -> Option<&str> {
     let first = command.split_whitespace().next()?;
     let name = first.rsplit('/').next()?;

@@ -1,17 +1,16 @@
 //! The process at the other end of a connection, and its permissions.
 //!
 //! The kernel reports the peer (SO_PEERCRED, unix(7)): user and group of the process when it connected,
-//! whatever its messages claim. The mode of the socket file decides which processes can connect, and each
-//! of them may read. Changes require root or an entry in the `administrators` of the policy.
+//! whatever its messages claim. The mode of the socket file decides which processes can connect, and each of
+//! them may read. Changes require root or an entry in the `administrators` of the policy.
 //!
-//! A group of `administrators` contains the users that the account database lists for it, and processes
-//! with it as their effective group when they connected. Supplementary groups of a process alone do not
-//! count.
+//! A group of `administrators` contains the users that the account database lists for it, and processes with it
+//! as their effective group when they connected. Supplementary groups of a process alone do not count.
 //!
-//! The socket thread never waits for the account database ([`tenantd_policy::accounts`]). A permission
-//! needs a recent answer, so that a dismissed administrator loses it within half a minute; until then the
-//! call is kept ([`Permission::Later`]). A name that could not be looked up permits nothing, and its digits
-//! are not taken for a number.
+//! The socket thread never waits for the account database ([`tenantd_policy::accounts`]). A permission needs a
+//! recent answer, so that a dismissed administrator loses it within half a minute; until then the call is kept
+//! ([`Permission::Later`]). A name that could not be looked up permits nothing, and its digits are not taken
+//! for a number.
 
 use std::fs;
 use std::io;
@@ -37,8 +36,7 @@ pub struct Peer {
     pub pid: i32,
 }
 
-/// Descriptor of the process that connected, which is never reused; `None` if the kernel has none (before
-/// 6.5).
+/// Descriptor of the process that connected, which is never reused; `None` if the kernel has none (before 6.5).
 ///
 /// # Errors
 /// The process has ended, or this one has no descriptors left.

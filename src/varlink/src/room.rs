@@ -15,8 +15,7 @@ use super::limits::Limits;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) account: u32,
-    /// Its number, the begin of its idle time, and true for a watcher; `None` while a call of it is in
-    /// flight.
+    /// Its number, the begin of its idle time, and true for a watcher; `None` while a call of it is in flight.
     pub(super) idle: Option<(u64, Instant, bool)>,
 }
 

@@ -2,32 +2,31 @@
 //!
 //! **Problem.** Clients are many, slow, dead or hostile, and none of that may delay a tick. **Answer.** A
 //! separate thread that never blocks on a client: it sleeps in epoll until a client connects, a request
-//! arrives, a client has room for output, the agent publishes, or a deadline passes. Replies come from the
-//! last published tick ([`super::bridge`]); commands go to the agent and their answers return. A call whose
-//! permission depends on a look-up is kept until the account is known ([`super::peers`]), and only its
-//! client waits.
+//! arrives, a client has room for output, the agent publishes, or a deadline passes. Replies come from the last
+//! published tick ([`super::bridge`]); commands go to the agent and their answers return. A call whose
+//! permission depends on a look-up is kept until the account is known ([`super::peers`]), and only its client
+//! waits.
 //!
-//! **Turns.** One call is answered between two looks at epoll. Connections with a call wait in turns of
-//! their users, root first ([`super::turns`]). So a user waits for the own calls and for one call of each
-//! other user, whatever the number and cost of theirs. Replies that grow with the policy are serialised
-//! once per policy or tick ([`super::bridge`]).
+//! **Turns.** One call is answered between two looks at epoll. Connections with a call wait in turns of their
+//! users, root first ([`super::turns`]). So a user waits for the own calls and for one call of each other user,
+//! whatever the number and cost of theirs. Replies that grow with the policy are serialised once per policy or
+//! tick ([`super::bridge`]).
 //!
 //! **Limits.**
 //! - connections in total and per user, some reserved for root, including calls in flight of closed ones
 //!   ([`super::tickets`]);
 //! - the length of a request ([`super::wire`]), and the time from its first byte to its last;
-//! - one call of a connection at a time, even `oneway`, so that a client with a thousand calls is read only
-//!   as fast as it takes replies and the agent takes calls;
+//! - one call of a connection at a time, even `oneway`, so that a client with a thousand calls is read only as
+//!   fast as it takes replies and the agent takes calls;
 //! - the pending replies of all connections together;
 //! - the time in which a client takes no byte of a reply, and the time between two calls.
 //!
-//! A connection that exceeds a limit is closed, the longest waiting first, and logged
-//! ([`super::limit_log`]). A waiting job's connection does not count here: the queue bounds their number,
-//! per tenant and per user.
+//! A connection that exceeds a limit is closed, the longest waiting first, and logged ([`super::limit_log`]). A
+//! waiting job's connection does not count here: the queue bounds their number, per tenant and per user.
 //!
-//! **Watchers** get the last tick when they have room for it, with the number of skipped ticks. They have
-//! no deadline: a paused pager keeps its connection. Per watcher the server holds only the frame in
-//! transit, within the limit of all pending replies: all watchers share the serialised status.
+//! **Watchers** get the last tick when they have room for it, with the number of skipped ticks. They have no
+//! deadline: a paused pager keeps its connection. Per watcher the server holds only the frame in transit,
+//! within the limit of all pending replies: all watchers share the serialised status.
 //!
 //! **Properties** (`tests/varlink/server.rs`, `tests/varlink/hostile.rs`): everything has a limit; clients
 //! within the limits are answered however many exceed them; a tick does not wait.

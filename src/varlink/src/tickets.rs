@@ -1,9 +1,8 @@
 //! Calls in flight of all connections, by ticket.
 //!
 //! **Rule.** A call counts as a connection of its user until the agent has answered it, even after its
-//! connection was closed: a client that connects, calls and closes again and again gets no more than one
-//! that stays. A submission counts until its first answer; while its job waits, the queue of jobs bounds
-//! it.
+//! connection was closed: a client that connects, calls and closes again and again gets no more than one that
+//! stays. A submission counts until its first answer; while its job waits, the queue of jobs bounds it.
 
 use std::collections::HashMap;
 
@@ -55,8 +54,7 @@ impl Tickets {
         self.all.remove(&ticket);
     }
 
-    /// Accounts of calls in flight whose connection is closed, or is not counted because its client is a
-    /// job.
+    /// Accounts of calls in flight whose connection is closed, or is not counted because its client is a job.
     pub(super) fn unanswered<'a>(
         &'a self,
         is_counted: impl Fn(u64) -> bool + 'a,

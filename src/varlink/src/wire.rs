@@ -1,17 +1,16 @@
 //! Messages on a stream: JSON objects, each followed by a NUL byte, and every size bounded.
 //!
-//! **Problem.** A client can send anything: half a message and then nothing, 64 MiB without an end, a
-//! million nested brackets. Bytes arrive in arbitrary pieces. **Answer.** A [`Framer`] takes bytes and
-//! returns messages; it does no IO and reads no clock, so that a test can feed it anything. It holds at
-//! most one message and one piece: a longer message is an error that ends the connection before the message
-//! is stored.
+//! **Problem.** A client can send anything: half a message and then nothing, 64 MiB without an end, a million
+//! nested brackets. Bytes arrive in arbitrary pieces. **Answer.** A [`Framer`] takes bytes and returns
+//! messages; it does no IO and reads no clock, so that a test can feed it anything. It holds at most one
+//! message and one piece: a longer message is an error that ends the connection before the message is stored.
 //!
 //! A message that is not a JSON object, or is nested more than 128 deep (the bound of the parser), ends the
-//! connection too, because an error reply would have no call to refer to. Keys that Varlink does not define
-//! are ignored; a message with a duplicate key is rejected.
+//! connection too, because an error reply would have no call to refer to. Keys that Varlink does not define are
+//! ignored; a message with a duplicate key is rejected.
 //!
-//! **Properties** (`tests/varlink/wire.rs`): any division of the bytes into pieces gives the same messages;
-//! no bytes cause a panic; the held bytes never exceed the limit and a piece.
+//! **Properties** (`tests/varlink/wire.rs`): any division of the bytes into pieces gives the same messages; no
+//! bytes cause a panic; the held bytes never exceed the limit and a piece.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

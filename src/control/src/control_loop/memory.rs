@@ -78,8 +78,7 @@ impl NodeState {
         }
     }
 
-    /// Memory held by the cgroup and its entitlement; `None` without counters or if memory cannot be
-    /// bounded.
+    /// Memory held by the cgroup and its entitlement; `None` without counters or if memory cannot be bounded.
     pub(super) fn holding(&self) -> Option<Holding> {
         let usage = self.usage.as_ref()?;
         let charged_bytes = usage.charged_bytes?;

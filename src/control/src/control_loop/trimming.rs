@@ -178,8 +178,7 @@ fn facts(tree: &Tree, states: &[NodeState]) -> Vec<Facts> {
     facts
 }
 
-/// Adds an interval to the window of the siblings that were backlogged. The others wait for the next
-/// window.
+/// Adds an interval to the window of the siblings that were backlogged. The others wait for the next window.
 fn note(members: &[usize], facts: &[Facts], states: &mut [NodeState], elapsed: Duration) {
     let is_throttled = members.iter().any(|number| facts[*number].is_throttled);
     for &number in members {

@@ -79,8 +79,7 @@ impl Shared {
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
-        // Each change of the book is complete before anything in it can panic, so a poisoned lock is
-        // usable.
+        // Each change of the book is complete before anything in it can panic, so a poisoned lock is usable.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -3,10 +3,9 @@
 //! The library may block without a limit. Only the thread of [`super::Accounts`] and commands call this.
 //!
 //! **Large entries.** The nix crate gives an entry at most 1 MiB, a group of about 37,000 members, and the
-//! `files` module fails for every entry behind a larger one. Such a look-up is repeated with getent(1),
-//! whose buffer grows; only the first fields of its output are read. getent takes digits as numbers, so
-//! names of digits are looked for in the file itself. Considered: only the file, which does not cover
-//! directories.
+//! `files` module fails for every entry behind a larger one. Such a look-up is repeated with getent(1), whose
+//! buffer grows; only the first fields of its output are read. getent takes digits as numbers, so names of
+//! digits are looked for in the file itself. Considered: only the file, which does not cover directories.
 
 use std::ffi::CString;
 use std::fs::File;

@@ -1,14 +1,13 @@
 //! `tenantctl demo`: tenantd's main function, on the machine at hand.
 //!
-//! Three tenants have weights 1:2:4 and unequal demands: `batch` takes all the CPU it can get and scans a
-//! large file, `cache` holds much memory, rereads the same files and wants little CPU, `web` wants CPU.
-//! First they run as ordinary processes. Then the agent of `tenantd` shares the machine among them. Half
-//! way their demands change: `cache` wants CPU as well, `web` nearly falls asleep. At the end everything is
-//! restored.
+//! Three tenants have weights 1:2:4 and unequal demands: `batch` takes all the CPU it can get and scans a large
+//! file, `cache` holds much memory, rereads the same files and wants little CPU, `web` wants CPU. First they
+//! run as ordinary processes. Then the agent of `tenantd` shares the machine among them. Half way their demands
+//! change: `cache` wants CPU as well, `web` nearly falls asleep. At the end everything is restored.
 //!
-//! The verdict compares, for each tenant and half, its measured share of CPU time with its share under
-//! weighted DRF by the true demand of its load, over the last part of the half. With contended memory it
-//! also checks the part of its files that `cache` finds in memory.
+//! The verdict compares, for each tenant and half, its measured share of CPU time with its share under weighted
+//! DRF by the true demand of its load, over the last part of the half. With contended memory it also checks the
+//! part of its files that `cache` finds in memory.
 
 mod bound;
 mod measure;

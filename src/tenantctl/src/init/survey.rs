@@ -74,8 +74,7 @@ pub enum SurveyError {
     Machine(#[from] ReadError),
 }
 
-/// Surveys the host of `kernel`; `people` are its UIDs of people, and `user_name` is the name of an
-/// account.
+/// Surveys the host of `kernel`; `people` are its UIDs of people, and `user_name` is the name of an account.
 ///
 /// # Errors
 /// See [`SurveyError`]. Work that ends meanwhile is left out.

@@ -1,13 +1,12 @@
 //! Exposition text of a status, in two formats. The only file that names prometheus-client.
 //!
-//! **OpenMetrics 1.0** for scrapers that ask for it: `# UNIT`, `_total` on the samples of a counter and not
-//! on its family, `# EOF`. **Prometheus 0.0.4** for everything else: node_exporter's textfile collector and
-//! `promtool check metrics` read no other. There a family has the name of its samples. No text satisfies
-//! both with typed counters, so the second is derived from the first, which has the escapes and the
-//! numbers.
+//! **OpenMetrics 1.0** for scrapers that ask for it: `# UNIT`, `_total` on the samples of a counter and not on
+//! its family, `# EOF`. **Prometheus 0.0.4** for everything else: node_exporter's textfile collector and
+//! `promtool check metrics` read no other. There a family has the name of its samples. No text satisfies both
+//! with typed counters, so the second is derived from the first, which has the escapes and the numbers.
 //!
-//! **Properties** (`tests/face/metrics.rs`): a strict reader of OpenMetrics takes the first, `promtool` has
-//! no remark about the second, and both have the same samples.
+//! **Properties** (`tests/face/metrics.rs`): a strict reader of OpenMetrics takes the first, `promtool` has no
+//! remark about the second, and both have the same samples.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};

@@ -235,8 +235,7 @@ fn waits_of_tenants() -> Vec<Metric> {
     ]
 }
 
-/// Number and length of each tenant's faults. The length of starvation is older than the others, and is
-/// above.
+/// Number and length of each tenant's faults. The length of starvation is older than the others, and is above.
 fn faults_of_tenants() -> Vec<Metric> {
     let missing = each_tenant(
         "tenant_{}_missing",

@@ -25,9 +25,8 @@ use tenantd_lab::text::{shortened, visible};
 use tenantd_varlink::interface::{Signature, method};
 use tenantd_varlink::jobs::{Started, SubmitParameters, Units, Waiting};
 
-/// Time for a daemon that went away to come back while jobs wait: a restart takes less than a second. Also
-/// the time for which a daemon may close connections without an answer, because one user opened too many at
-/// once.
+/// Time for a daemon that went away to come back while jobs wait: a restart takes less than a second. Also the
+/// time for which a daemon may close connections without an answer, because one user opened too many at once.
 const RESTART_TIME: Duration = Duration::from_secs(10);
 /// Pause before the next attempt to reach such a daemon.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);

@@ -1,14 +1,13 @@
 //! The picture: a pure function of the [`View`] and the size of the screen.
 //!
 //! From the top: the machine, fairness, the tenants, jobs, the map of the CPUs, findings, keys. On a small
-//! screen the map and the findings are left out first, then the sparkline and the memory of each tenant,
-//! and last the figures beside the bars. Every size is drawn (`tests/face/top.rs`, from 1×1 to 300×100). A
-//! name may lose its middle; a figure never loses a digit: its column is as wide as the widest figure, or
-//! is left out.
+//! screen the map and the findings are left out first, then the sparkline and the memory of each tenant, and
+//! last the figures beside the bars. Every size is drawn (`tests/face/top.rs`, from 1×1 to 300×100). A name may
+//! lose its middle; a figure never loses a digit: its column is as wide as the widest figure, or is left out.
 //!
 //! Colour never carries meaning alone: a tenant below its share is marked with `!`, the parts of a bar are
-//! different characters, CPUs have the letter of their tenant. Stale figures are dimmed, and the second
-//! line shows their age. The thresholds come from the status.
+//! different characters, CPUs have the letter of their tenant. Stale figures are dimmed, and the second line
+//! shows their age. The thresholds come from the status.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

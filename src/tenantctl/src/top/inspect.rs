@@ -1,8 +1,7 @@
 //! Inspection of a tenant or a group: its members, and the processes in them, the largest first.
 //!
-//! The daemon reports the members' cgroups; their processes are read here, with the permissions of the
-//! caller, and only while they are shown. Everything is bounded: a tenant may have any number of cgroups
-//! and processes.
+//! The daemon reports the members' cgroups; their processes are read here, with the permissions of the caller,
+//! and only while they are shown. Everything is bounded: a tenant may have any number of cgroups and processes.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
