@@ -9,8 +9,8 @@ use tenantd_fair::integer::{self, Claim};
 use tenantd_queue::TenantId;
 
 impl Admission {
-    /// Withholds slots of other tenants' jobs for each of these tenants and groups, down to the jobs'
-    /// floors, instead of the earlier ones. Returns true if that is a change.
+    /// Makes the jobs of others leave these slots to each tenant or group, down to the jobs' floors. Replaces
+    /// the earlier values; returns true if they changed.
     pub fn withhold(&mut self, slots: &BTreeMap<String, u32>) -> bool {
         let withheld = Withheld::new(slots, self.numbers.all());
         let before = std::mem::replace(&mut self.withheld, withheld);

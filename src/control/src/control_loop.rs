@@ -409,7 +409,7 @@ impl ControlLoop {
             }
             for (action, outcome) in read.arrivals {
                 match outcome {
-                    // Another reading of the file would return this value.
+                    // The value in the file was read above.
                     Ok(_) => state.retries.retain(|retry| retry.knob != action.knob),
                     Err(refusal) => {
                         let yields = state.settle(&action, self.tick, Err(refusal));

@@ -68,7 +68,7 @@ fn own_bounds(state: &mut NodeState, observed: &mut [Observation]) {
     let Some(squeeze) = &mut state.squeeze else { return };
     for seen in observed.iter_mut().filter(|seen| seen.knob == Knob::MemoryHigh) {
         let Value::Amount(_, limit) = seen.value else { continue };
-        // A bound that was told and not read since is known in bytes, but the file holds whole pages. The
+        // A bound that was written and not read since is known in bytes, but the file holds whole pages. The
         // wanted bound may since have moved by less than the write threshold.
         let is_as_known =
             known.is_some_and(|known| squeeze::is_as_told(known, limit)) && squeeze.held.is_some();
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(observe(0, &mut state, weight(400.0, false)), [], "left to the other writer");
     }
 
-    /// The agent told a number of bytes, the file holds whole pages, and the wanted bound has moved since.
+    /// The agent wrote a number of bytes, the file holds whole pages, and the wanted bound has moved since.
     #[test]
     fn a_bound_that_stands_for_long_is_not_taken_for_another_program_s() {
         let bound = |limit| Value::Amount(MEMORY, limit);

@@ -193,7 +193,7 @@ pub enum Inside {
         idle_cores: f64,
         /// Number of its threads, if counted.
         nr_threads: Option<usize>,
-        /// Width that it was told.
+        /// Published width.
         dop: Option<u32>,
     },
     /// PSI `some` for memory.

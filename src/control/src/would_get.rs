@@ -102,7 +102,7 @@ struct Curve {
 
 impl Curve {
     fn of(siblings: &[(f64, Bounds)]) -> Curve {
-        // Tenants have no siblings below them.
+        // Tenants have no children.
         if siblings.is_empty() {
             return Curve { points: Vec::new() };
         }

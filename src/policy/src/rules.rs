@@ -81,7 +81,7 @@ rules! {
     BAD_NAME = "P027", Error, "a tenant name that is not safe as the name of a cgroup";
     BAD_CPU_LIST = "P028", Error, "not a list of CPUs";
     PARTIAL_WEIGHT = "P029", Note, "a weight that names only some of the resources";
-    // What a tenant claims.
+    // Claims of tenants.
     EMPTY_MATCH = "P030", Error, "a match that claims nothing";
     BAD_MATCH = "P031", Error, "a unit, cgroup, user or group that cannot exist";
     PATH_ESCAPE = "P032", Error, "a path that leaves the cgroup hierarchy";

@@ -124,7 +124,7 @@ pub struct Job {
     /// True if its processes are frozen while a guarantee of another tenant is due.
     #[serde(default)]
     pub frozen: bool,
-    /// True if its first process has left its empty cgroup. Its width stays reserved.
+    /// True if its first process runs outside its cgroup, which is empty. Its width stays reserved.
     #[serde(default)]
     pub outside: bool,
     /// Absent once it has started.
