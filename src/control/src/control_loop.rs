@@ -395,7 +395,7 @@ impl ControlLoop {
         findings
     }
 
-    /// Compares file contents with known values; counts foreign writes, and accepts them if the policy says so.
+    /// Compares file contents with known values; counts foreign writes, and accepts them by the policy.
     fn observe(&mut self, read: Vec<Read>, now: Duration) -> Vec<Drift> {
         let mut drifts = Vec::new();
         for (number, read) in read.into_iter().enumerate() {
