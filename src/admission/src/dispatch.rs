@@ -1,14 +1,14 @@
-//! Which jobs start now.
+//! Choice of the jobs that start now.
 
 use super::fit::{Free, Lack};
 use super::state::{Admission, Run, State};
 use super::types::{Dispatch, JobId, Measured, Start};
 use tenantd_queue::TenantId;
 
-/// How many jobs of a tenant whose first does not fit are looked at for one that does.
+/// Most jobs of a tenant that are tried if its first one does not fit.
 const LOOKED_AT_MAX: usize = 256;
 
-/// A job whose turn came in this dispatch and that lacks something.
+/// A job whose turn came in this dispatch but that lacks something.
 struct Passed {
     id: JobId,
     lacks: Vec<Lack>,
@@ -17,7 +17,7 @@ struct Passed {
 impl Admission {
     /// Starts every job that may start now, and divides the slots anew.
     ///
-    /// O(running + tried · log tenants), where tried are the jobs that start and those that are passed over.
+    /// O(running + tried · log tenants), where tried are the jobs that start or are passed over.
     pub fn dispatch(&mut self, measured: Measured, now: f64) -> Dispatch {
         self.measured = measured;
         let mut started = Vec::new();
@@ -49,7 +49,7 @@ impl Admission {
         held.into_iter().for_each(|tenant| self.queue.hold(tenant, false, now));
     }
 
-    /// The job that starts next: a senior that fits, or what the discipline chooses among those that fit.
+    /// The next job: a senior that fits, or the discipline's choice among those that fit.
     fn choose(
         &mut self,
         worker: u32,
@@ -70,7 +70,7 @@ impl Admission {
             }
             let job = &self.jobs[&first];
             let lacks: Vec<Lack> = self.lacks(&job.need, free).collect();
-            // What keeps the whole tenant need not be asked of each of its jobs.
+            // A limit on the whole tenant holds for each of its jobs.
             let is_full = lacks.contains(&Lack::TenantRunning);
             let nr_others = if is_full { 0 } else { LOOKED_AT_MAX };
             let other = waiting.take(nr_others).find(|id| self.may_start(*id, free));
@@ -102,8 +102,8 @@ impl Admission {
         true
     }
 
-    /// Those whose turn had come have been overtaken by `id`, as far as it takes of what they lacked, or of what only some
-    /// jobs take and they lack since. `free` is what it leaves.
+    /// Counts jobs whose turn had come as overtaken by `id`, if it takes of a resource that they lacked, or
+    /// of a counted one that they lack since. `free` is the rest after `id`.
     fn count_overtaken(&mut self, id: JobId, passed: &[Passed], free: &Free) {
         let taker = self.jobs[&id].need.clone();
         for Passed { id, lacks } in passed {
@@ -123,7 +123,6 @@ impl Admission {
         }
     }
 
-    /// Divides the slots; returns the jobs that start and the widths that change.
     fn divide(&mut self, started: &[JobId]) -> Dispatch {
         let widths = self.widths();
         let mut dispatch = Dispatch::default();

@@ -1,25 +1,25 @@
-//! Why a job waits, its place, and how long it may take.
+//! Reasons, positions and estimated times of waiting jobs.
 
 use super::fit::{Free, Lack, Need};
 use super::reason::Reason;
 use super::state::Admission;
 use super::types::JobId;
 
-/// What is to be expected of a job that waits.
+/// Outlook of a waiting job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outlook {
     /// The job.
     pub job: JobId,
-    /// Its place among all that wait, from 1.
+    /// Position among all waiting jobs, from 1.
     pub position: u64,
-    /// What keeps it from starting.
+    /// Obstacle to its start.
     pub reason: Reason,
-    /// How long it will still wait, in seconds; `None` before any job has ended.
+    /// Estimated remaining wait, in seconds; `None` before any job has ended.
     pub estimate_seconds: Option<f64>,
 }
 
 impl Admission {
-    /// What is to be expected of all jobs that wait, in the order in which they would start if none came and none
+    /// Outlooks of all waiting jobs, in the order in which they would start if no new ones came and none
     /// lacked anything. O(waiting · (log waiting + seniors)).
     pub fn outlooks(&self, now: f64) -> Vec<Outlook> {
         if self.nr_waiting() == 0 {
@@ -35,13 +35,13 @@ impl Admission {
         self.order(now).into_iter().enumerate().map(outlook).collect()
     }
 
-    /// What keeps a waiting job from starting; `None` for one that does not wait.
+    /// Obstacle to the start of a waiting job; `None` for one that does not wait.
     pub fn why(&self, id: JobId) -> Option<Reason> {
         let is_waiting = self.jobs.get(&id).is_some_and(|job| job.is_waiting());
         is_waiting.then(|| self.reason(id, &self.free_now()))
     }
 
-    /// What keeps each waiting job from starting, in the order of submission. O(waiting · seniors + running).
+    /// Obstacle of each waiting job, in the order of submission. O(waiting · seniors + running).
     pub fn reasons(&self) -> Vec<(JobId, Reason)> {
         let free = self.free_now();
         let waiting = self.jobs.iter().filter(|(_, job)| job.is_waiting());
@@ -92,7 +92,7 @@ impl Admission {
             Lack::Slots => Reason::Slots {
                 wanted: need.floor,
                 free: free.slots_for(need.tenant),
-                // One job has no more of them than the machine is wide.
+                // One job gets at most the width of the machine.
                 total: u64::from(match need.floor > free.widest {
                     true => self.widest(),
                     false => self.slots(),
@@ -101,7 +101,6 @@ impl Admission {
         }
     }
 
-    /// The jobs that wait, in the order in which they would start if none lacked anything.
     fn order(&self, now: f64) -> Vec<JobId> {
         let (mut queue, mut order) = (self.queue.clone(), self.seniors.clone());
         while let Some(tenant) = queue.next(0, now) {
@@ -114,7 +113,7 @@ impl Admission {
         order
     }
 
-    /// Jobs end as often as they did lately, on all workers together.
+    /// Assumes the recent rate of ending jobs, on all workers together.
     fn estimate_seconds(&self, nr_before: usize) -> Option<f64> {
         let nr_turns = (nr_before + 1) as f64 / f64::from(self.workers());
         Some(self.pace_seconds? * nr_turns)

@@ -1,4 +1,4 @@
-//! Whether a job fits into what is free, and what it lacks.
+//! Test whether a job fits, and its lacks.
 
 use std::collections::BTreeMap;
 
@@ -8,41 +8,32 @@ use super::nested::Withheld;
 use super::types::{Capacity, Terms};
 use tenantd_queue::TenantId;
 
-/// What a job needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Need {
     pub(super) tenant: TenantId,
     pub(super) user: u32,
     pub(super) class: u32,
-    /// The slots without which it does not start.
+    /// Slots without which it does not start.
     pub(super) floor: u64,
-    /// The most that it can use.
     pub(super) ceiling: u64,
-    /// What it declared.
     pub(super) memory_bytes: u64,
-    /// Of each counted resource.
     pub(super) units: Vec<u32>,
 }
 
-/// Something that a job lacks. In the order in which it is looked for: the first of it is what a job is told.
+/// Something that a job lacks, in the order of the tests: the first one is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// Its tenant runs as many jobs as it may.
     TenantRunning,
-    /// Its user runs as many jobs in this tenant as one user may.
     UserRunning,
-    /// Memory of its tenant's limit.
     TenantMemory,
-    /// A counted resource, by its place.
+    /// A counted resource, by its index.
     Units(usize),
-    /// Memory.
     Memory,
-    /// Slots for its floor.
     Slots,
 }
 
 impl Lack {
-    /// Whether a job that starts makes it worse for the one that lacks this.
+    /// True if the start of another job makes this lack worse.
     pub(super) fn is_taken_by(self, lacking: &Need, other: &Need) -> bool {
         let is_of_tenant = lacking.tenant == other.tenant;
         match self {
@@ -54,32 +45,31 @@ impl Lack {
         }
     }
 
-    /// Whether only some jobs take it: a job may have it and lack another such thing a moment later, in turn.
+    /// True if only some jobs take it: then a job may have it and lack another such resource a moment
+    /// later, in turn.
     pub(super) fn is_of_some(self) -> bool {
         !matches!(self, Lack::Memory | Lack::Slots)
     }
 
-    /// The counted resource, by place, of which there are too few units.
     pub(super) fn units(self) -> Option<usize> {
         if let Lack::Units(at) = self { Some(at) } else { None }
     }
 }
 
-/// What is free.
 #[derive(Clone, Debug)]
 pub(super) struct Free {
     pub(super) slots: u64,
-    /// The width that no job exceeds.
+    /// Largest width of a job.
     pub(super) widest: u64,
-    /// `None` where the memory is not known: then nothing lacks it.
+    /// `None` if the memory is unknown: then no job lacks it.
     pub(super) memory_bytes: Option<u64>,
     pub(super) units: Vec<u32>,
-    /// What the jobs of others leave to tenants and groups.
+    /// Slots that jobs of others leave to tenants and groups.
     withheld: Withheld,
     held: BTreeMap<TenantId, Held>,
 }
 
-/// What the running jobs of one tenant hold.
+/// Resources of the running jobs of one tenant.
 #[derive(Clone, Debug, Default)]
 struct Held {
     running: u32,
@@ -89,8 +79,8 @@ struct Held {
 }
 
 impl Free {
-    /// What there is while no job runs and this much memory is used outside of jobs: so many slots, of which one job has
-    /// no more than the `widest`.
+    /// Free resources without running jobs, at this outside memory usage: a number of slots, and the
+    /// `widest` job.
     pub(super) fn new(
         (slots, widest): (u32, u32),
         capacity: &Capacity,
@@ -106,19 +96,16 @@ impl Free {
         }
     }
 
-    /// The same where jobs leave slots to others.
     pub(super) fn withholding(self, withheld: &Withheld) -> Free {
         Free { withheld: withheld.clone(), ..self }
     }
 
-    /// Slots that are free for a job of this tenant.
     pub(super) fn slots_for(&self, tenant: TenantId) -> u64 {
-        // What the jobs of those have to whom it is left is taken from the free slots already.
+        // The free slots already exclude those held by the claims' own jobs.
         let held = self.held.iter().map(|(tenant, held)| (*tenant, held.slots));
         self.slots.saturating_sub(self.withheld.left_by(tenant, held)).min(self.widest)
     }
 
-    /// A job runs, for which so much memory is reserved.
     pub(super) fn take(&mut self, need: &Need, reserved_bytes: u64) {
         self.slots = self.slots.saturating_sub(need.floor);
         self.memory_bytes = self.memory_bytes.map(|bytes| bytes.saturating_sub(reserved_bytes));
@@ -132,20 +119,19 @@ impl Free {
         *held.of_users.entry(need.user).or_default() += 1;
     }
 
-    /// Memory that is reserved for the jobs of a tenant.
     pub(super) fn reserved_of(&self, tenant: TenantId) -> u64 {
         self.held.get(&tenant).map_or(0, |held| held.memory_bytes)
     }
 
-    /// Whether there are enough units of a counted resource for one job and no longer once the other has started too.
+    /// True if the units of a counted resource are enough for one job, but not after the start of the other.
     pub(super) fn is_for_one(&self, at: usize, one: &Need, other: &Need) -> bool {
         let of = |need: &Need| need.units.get(at).copied().unwrap_or(0);
         let free = self.units.get(at).copied().unwrap_or(0);
         (of(one)..of(one).saturating_add(of(other))).contains(&free)
     }
 
-    /// All that a job of a tenant with these terms lacks; nothing where it fits. What jobs that start leave lacks no
-    /// less.
+    /// Everything that a job of a tenant with these terms lacks; nothing if it fits. Starting jobs never
+    /// shorten it.
     pub(super) fn lacks<'a>(
         &'a self,
         terms: &Terms,
@@ -156,7 +142,7 @@ impl Free {
         let of_user = held.and_then(|held| held.of_users.get(&need.user)).copied().unwrap_or(0);
         let wanted = need.memory_bytes;
         let reserved = self.reserved_of(need.tenant).saturating_add(wanted);
-        // One that declares nothing reserves nothing: what bounds its memory is its tenant's share of the machine.
+        // A job without a declaration reserves nothing: its tenant's share of the machine bounds its memory.
         let is_over = |max: u64| wanted > 0 && reserved > max;
         let of_tenant = [
             (terms.max_running.is_some_and(|max| running >= max), Lack::TenantRunning),
@@ -171,7 +157,7 @@ impl Free {
         of_tenant
             .chain(units.map(|(at, _)| Lack::Units(at)))
             .chain(is_short.then_some(Lack::Memory))
-            // Last, and asked where nothing else decides: what is left to others is a sum.
+            // Last and only if nothing else decides: withheld slots are a sum.
             .chain(std::iter::once_with(slots).flatten())
     }
 }

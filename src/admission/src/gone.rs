@@ -1,4 +1,4 @@
-//! Tenants that are not in the policy any more: what is kept of them in the queue, and for how long.
+//! State of removed tenants in the queue, and its bound in time.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::state::Admission;
 use tenantd_queue::TenantId;
 
 impl Admission {
-    /// Resets the state of tenants that went long ago: others get their numbers.
+    /// Resets the state of tenants that were removed long ago, and frees their numbers.
     pub(super) fn forget_gone(&mut self, now: f64) {
         let with_jobs: BTreeSet<u32> = self.jobs.values().map(|job| job.need.tenant.0).collect();
         let known = &self.tenants;

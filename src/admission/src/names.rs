@@ -1,27 +1,23 @@
-//! The numbers of tenants in the queue, and of the classes of each tenant; both bounded.
+//! Numbers of tenants in the queue, and of the classes of each tenant; both bounded.
 //!
-//! **Problem.** The queue counts tenants and classes by number, and keeps tags and estimates for each. Names of what
-//! templates find (containers, CI jobs) seldom return, and names of classes are free text. **Rules.** A tenant that is not
-//! in the policy and has no job is *gone*. So that one that returns soon finds its tags, the [`GONE_MAX`] that went last keep
-//! their numbers; those of earlier ones are free, their state in the queue is reset, and the next new tenants get them.
-//! Of each tenant the [`CLASSES_MAX`] classes that were used last are told apart. A class is numbered when a job of it was
-//! admitted, with a number that no earlier class had, so that it inherits no estimate. **Bounds.** Numbers: the most tenants
-//! that were there at once, and [`GONE_MAX`].
+//! **Problem.** The queue counts tenants and classes by number, and keeps tags and estimates for each. Names of
+//! found tenants (containers, CI jobs) seldom return, and names of classes are free text. **Rules.** A tenant
+//! that is not in the policy and has no job is *gone*. The last [`GONE_MAX`] gone tenants keep their numbers,
+//! so that one that returns soon finds its tags; numbers of earlier ones are reset and reused. Each tenant has
+//! the [`CLASSES_MAX`] last used classes. A class is numbered when a job of it is admitted, with a new number,
+//! so that it inherits no estimate. **Bounds.** Numbers: the most tenants present at once, plus [`GONE_MAX`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-/// Tenants that are gone and keep their numbers.
+/// Most gone tenants that keep their numbers.
 const GONE_MAX: usize = 256;
-/// Classes of one tenant.
 const CLASSES_MAX: usize = 64;
 
-/// Numbers of tenants.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct TenantNumbers {
     numbers: BTreeMap<String, u32>,
-    /// Those that are gone, in the order in which they went.
     #[serde(skip)]
     gone: VecDeque<String>,
     #[serde(default)]
@@ -33,12 +29,11 @@ impl TenantNumbers {
         self.numbers.get(tenant).copied()
     }
 
-    /// All of them, by name.
     pub(super) fn all(&self) -> &BTreeMap<String, u32> {
         &self.numbers
     }
 
-    /// The number of a tenant, a new one where it has none.
+    /// Number of a tenant, new if it has none.
     pub(super) fn number(&mut self, tenant: &str) -> u32 {
         if let Some(number) = self.get(tenant) {
             return number;
@@ -49,8 +44,8 @@ impl TenantNumbers {
         number
     }
 
-    /// Frees the numbers of tenants that went longest ago. Of a number it is asked whether its tenant is in the policy, and
-    /// whether it has a job. Returns the numbers that are free now.
+    /// Frees and returns the numbers of the longest gone tenants. `is_there` tests whether a number's tenant is
+    /// in the policy, `has_job` whether it has a job.
     pub(super) fn sweep(
         &mut self,
         is_there: impl Fn(u32) -> bool,
@@ -81,10 +76,9 @@ impl TenantNumbers {
     }
 }
 
-/// Numbers of classes, by the number of their tenant.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ClassNumbers {
-    /// Those that were used last come last.
+    /// The last used class comes last.
     #[serde(default)]
     classes_of_tenants: BTreeMap<u32, VecDeque<(String, u32)>>,
     #[serde(default)]
@@ -92,7 +86,7 @@ pub(super) struct ClassNumbers {
 }
 
 impl ClassNumbers {
-    /// The number of a class of `tenant`, or the one that it would get; 0 for none.
+    /// Number of a class of `tenant`, or its next number; 0 without a class.
     pub(super) fn get(&self, tenant: u32, class: Option<&str>) -> u32 {
         let Some(class) = class else { return 0 };
         let known = self.classes_of_tenants.get(&tenant).into_iter().flatten();
@@ -100,7 +94,6 @@ impl ClassNumbers {
         known.next().map_or(self.nr_classes.wrapping_add(1).max(1), |(_, number)| *number)
     }
 
-    /// A job of a class was admitted.
     pub(super) fn note(&mut self, tenant: u32, class: Option<&str>) {
         let number = self.get(tenant, class);
         let Some(class) = class else { return };
@@ -115,7 +108,6 @@ impl ClassNumbers {
         }
     }
 
-    /// A tenant is gone.
     pub(super) fn forget(&mut self, tenant: u32) {
         self.classes_of_tenants.remove(&tenant);
     }

@@ -1,31 +1,30 @@
-//! Guarantees that are due, of tenants and of groups, as a forest: a claim of a tenant lies in that of its group.
+//! Due guarantees of tenants and groups, as a forest: a tenant's claim is inside its group's.
 //!
-//! A job outside of all claims leaves something to each of the outermost ones. A member of a group to which something is
-//! due is part of it, so it leaves nothing to claims outside; but it leaves what is due to the tenants inside that have a
-//! claim of their own. So each tenant is on one *level*, the innermost claim that it is in, and it leaves something to the
-//! claims right below that.
+//! A job outside all claims leaves slots to each of the outermost ones. A member of a group with a due
+//! guarantee is part of that claim and leaves nothing to claims outside; but it leaves slots to tenants
+//! inside with claims of their own. So each tenant is on one *level*, the innermost claim around it, and
+//! leaves slots to the claims directly below that level.
 
 use std::collections::BTreeMap;
 
 use tenantd_queue::TenantId;
 
-/// Claims by their paths, each group before what is in it.
+/// Claims by their paths, each group before its members.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Forest {
     paths: Vec<String>,
     above: Vec<Option<usize>>,
 }
 
-/// Whether the node `path` is `group`, or in it.
+/// True if the node `path` is `group`, or inside it.
 pub fn is_in_group(path: &str, group: &str) -> bool {
     path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl Forest {
-    /// The claims with these paths, in this order.
     pub(super) fn new<'a>(paths: impl Iterator<Item = &'a str>) -> Forest {
         let mut paths: Vec<String> = paths.map(str::to_string).collect();
-        // A path is before those that it begins.
+        // A path precedes those that it begins.
         paths.sort_unstable();
         paths.dedup();
         let mut forest = Forest::default();
@@ -41,24 +40,23 @@ impl Forest {
         &self.paths
     }
 
-    /// The innermost claim that a tenant is in.
     pub(super) fn level(&self, tenant: &str) -> Option<usize> {
-        // Of those that hold the same tenant, the longer path comes later.
+        // Of several claims around a tenant, the longer path comes later.
         self.paths.iter().rposition(|path| is_in_group(tenant, path))
     }
 
-    /// The claims right below a level: those to which tenants on it leave something.
+    /// Claims directly below a level, to which its tenants leave slots.
     pub(super) fn below(&self, level: Option<usize>) -> impl Iterator<Item = usize> {
         let above = self.above.iter().enumerate();
         above.filter(move |(_, above)| **above == level).map(|(claim, _)| claim)
     }
 
-    /// Whether tenants on this level leave something to any claim.
+    /// True if tenants on this level leave slots to any claim.
     pub(super) fn is_above_any(&self, level: Option<usize>) -> bool {
         self.above.contains(&level)
     }
 
-    /// What is due to each claim: to a group at least what is due in it together.
+    /// Due amount of each claim: for a group at least the sum inside it.
     pub(super) fn summed(&self, own: &[f64]) -> Vec<f64> {
         let (mut due, mut inside) = (own.to_vec(), vec![0.0; own.len()]);
         for claim in (0..self.paths.len()).rev() {
@@ -70,9 +68,10 @@ impl Forest {
         due
     }
 
-    /// A tenant on this level gives so much: what the claims below it lack, each and all in it, is less by that.
+    /// Subtracts an amount released on this level from the lacks of the claims below it, together and each
+    /// inside.
     pub(super) fn pay(&self, level: Option<usize>, amount: f64, lacking: &mut [f64]) {
-        // A claim is paid once, and its sum is not changed by what others are paid.
+        // A claim is paid once, and payments to others do not change its sum.
         let due = self.summed(lacking);
         self.pay_below(level, amount, &due, lacking);
     }
@@ -88,17 +87,14 @@ impl Forest {
     }
 }
 
-/// Slots that jobs of others leave to claims.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Withheld {
     pub(super) forest: Forest,
     slots: Vec<f64>,
-    /// The level of every tenant that is in a claim.
     levels: BTreeMap<TenantId, usize>,
 }
 
 impl Withheld {
-    /// So many slots for each tenant or group; `tenants` are all that have a number.
     pub(super) fn new(slots: &BTreeMap<String, u32>, tenants: &BTreeMap<String, u32>) -> Withheld {
         let forest = Forest::new(slots.keys().map(String::as_str));
         let slots = forest.paths().iter().map(|path| f64::from(slots[path])).collect();
@@ -112,23 +108,21 @@ impl Withheld {
         self.slots.is_empty()
     }
 
-    /// Whether it withholds the same; which tenants there are does not count.
+    /// True if both withhold the same; the set of tenants does not count.
     pub(super) fn is_as(&self, other: &Withheld) -> bool {
         (&self.forest, &self.slots) == (&other.forest, &other.slots)
     }
 
-    /// The innermost claim that a tenant is in.
     pub(super) fn level(&self, tenant: TenantId) -> Option<usize> {
         self.levels.get(&tenant).copied()
     }
 
-    /// What is left to each claim in all.
     pub(super) fn due(&self) -> Vec<u64> {
         let due = self.forest.summed(&self.slots);
         due.into_iter().map(|slots| slots as u64).collect()
     }
 
-    /// What a job of this tenant leaves free, where these slots are held by the jobs of tenants already.
+    /// Slots that a job of this tenant leaves free, less those that the claims' own jobs already hold.
     pub(super) fn left_by(
         &self,
         tenant: TenantId,

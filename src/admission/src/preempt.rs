@@ -1,31 +1,32 @@
-//! Preemption without killing: what running jobs give up while the guarantee of another tenant is due.
+//! Preemption without killing: concessions of running jobs while the guarantee of another tenant is due.
 //!
 //! # Problem
-//! Weights and protection of the control loop give a tenant its guarantee within a tick or two, as long as the kernel
-//! can follow: not where jobs hold the CPUs of a cpuset, where they are so many that latency is what is missing, or where
-//! a build forks faster than it is weighed. What a job gives up without harm is width; what it gives up at a price is time.
+//! Weights and protection give a tenant its guarantee within a tick or two, if the kernel can follow. It cannot
+//! if jobs hold the CPUs of a cpuset, if there are so many that latency suffers, or if a build forks faster
+//! than it is weighed. A job can give up width without harm, and time at a price.
 //!
 //! # Terms
-//! A guarantee is *due* to a tenant that wants it: `min(guarantee, demand)` CPUs. The tenant *lacks* what it does not get of
-//! that. Both go for a group with a guarantee and its tenants together. *Others* are the jobs of tenants to which nothing is
-//! due, neither to them nor to a group that they are in; for a tenant with a claim of its own in such a group, its other
-//! tenants are others, too (`nested`).
+//! A guarantee is *due* to a tenant that wants it: `min(guarantee, demand)` CPUs. The tenant *lacks* the
+//! missing part of it. Both also apply to a group with a guarantee and all its tenants. *Others* are the jobs
+//! of tenants without a due guarantee, of their own or of a group around them; for a tenant with its own claim
+//! in such a group, the group's other tenants are others too (`nested`).
 //!
 //! # Rules
 //! 1. *Patience.* Nothing happens before a tenant has lacked for [`PATIENCE_SECONDS`]: the weights come first.
-//! 2. *Narrow.* Then the others together are no wider than what is left of the slots once all that is due is taken away,
-//!    down to their floors, and none of them starts beyond that. This lasts until the tenant has not lacked for
-//!    [`HOLD_SECONDS`], or wants nothing any more; what is withheld follows what it wants.
-//! 3. *Freeze*, only where the policy gives a bound. If a tenant still lacks [`FREEZE_AFTER_SECONDS`] after that, the
-//!    youngest of the others are frozen, as many as are wide enough for what it lacks.
-//! 4. *Thaw.* A job is frozen no longer than the bound, then runs at least as long before it is frozen again; and it is
+//! 2. *Narrow.* Then the others together get at most the slots left after all due guarantees, down to their
+//!    floors, and none of them starts beyond that. This lasts until the tenant has not lacked for
+//!    [`HOLD_SECONDS`], or wants nothing any more; the withheld slots follow its demand.
+//! 3. *Freeze*, only if the policy has a bound. If a tenant still lacks [`FREEZE_AFTER_SECONDS`] later, the
+//!    youngest of the others are frozen, until their width covers the lack.
+//! 4. *Thaw.* A job is frozen for at most the bound, and then runs at least as long before the next time; it is
 //!    thawed at once when no guarantee is due.
 //!
 //! # Properties (`tests/admission/preempt.rs`)
-//! - No job is frozen longer than the bound, or again before it has run as long, and without a bound none is frozen; a job
-//!   of a tenant to which something is due is never frozen (`a_job_is_frozen_for_a_bounded_time`).
-//! - When nothing is due any more, nothing is withheld and no job is frozen (the same test).
-//! - Withheld slots narrow the others to their floors at most, and never a job of a tenant that is due something
+//! - No job is frozen longer than the bound, or again before it has run as long, and without a bound none is
+//!   frozen; a job of a tenant with a due guarantee is never frozen (`a_job_is_frozen_for_a_bounded_time`).
+//! - When nothing is due any more, nothing is withheld and no job is frozen
+//!   (the same test).
+//! - Withheld slots narrow the others to their floors at most, and never a job of a tenant with a due guarantee
 //!   (`the_others_are_narrowed_and_nobody_else`).
 
 use std::collections::BTreeMap;
@@ -33,68 +34,67 @@ use std::collections::BTreeMap;
 use super::nested::Forest;
 use super::types::JobId;
 
-/// How long a tenant lacks its guarantee before jobs of others are narrowed, in seconds.
+/// Time in seconds for which a tenant lacks its guarantee before jobs of others are narrowed.
 pub const PATIENCE_SECONDS: f64 = 2.0;
-/// How long they stay narrow after it lacked last, in seconds.
+/// Time in seconds for which they stay narrow after the last lack.
 pub const HOLD_SECONDS: f64 = 10.0;
-/// How long it lacks while they are narrow before some are frozen, in seconds.
+/// Time in seconds of a lack with narrow jobs before some are frozen.
 pub const FREEZE_AFTER_SECONDS: f64 = 3.0;
 
 /// A tenant or a group with a guarantee, in one tick.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// Its path.
+    /// Path of the tenant or group.
     pub tenant: String,
-    /// CPUs that are guaranteed and that it wants.
+    /// Guaranteed CPUs that it wants.
     pub due_cores: f64,
-    /// CPUs of these that it does not get because others have them; 0 where it lacks none.
+    /// CPUs of these that other tenants use; 0 without a lack.
     pub lacking_cores: f64,
 }
 
-/// A job that runs.
+/// A running job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Running {
-    /// Which.
+    /// The job.
     pub job: JobId,
     /// Its tenant.
     pub tenant: String,
-    /// When it started, in seconds.
+    /// Time of its start, in seconds.
     pub since: f64,
-    /// How wide it is, in CPUs.
+    /// Its width in CPUs.
     pub dop: u32,
 }
 
-/// What follows.
+/// Concessions of a tick.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Orders {
-    /// The tenants and groups to which something is due, with the CPUs that the jobs of others leave to each.
+    /// Tenants and groups with a due guarantee, with the CPUs that the jobs of others leave to each.
     pub withheld: BTreeMap<String, f64>,
-    /// Jobs that are to be frozen.
+    /// Jobs to freeze.
     pub freeze: Vec<JobId>,
-    /// Jobs that are to be thawed.
+    /// Jobs to thaw.
     pub thaw: Vec<JobId>,
 }
 
-/// What is known between two ticks.
+/// State between two ticks.
 #[derive(Clone, Debug, Default)]
 pub struct Preemption {
     due: BTreeMap<String, Due>,
     frozen: BTreeMap<JobId, f64>,
-    /// Jobs that were frozen, and until when they run.
+    /// Thawed jobs, and the end of their protected run.
     rests: BTreeMap<JobId, f64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Due {
-    /// Since when it lacks without a break.
     lacking_since: Option<f64>,
     lacked_at: f64,
-    /// Since when jobs of others are narrow for it.
+    /// Begin of narrowing jobs of others for it.
     narrow_since: Option<f64>,
 }
 
 impl Preemption {
-    /// One tick: `freeze_seconds` is the longest that a job may be frozen, `None` for never.
+    /// Computes one tick: `freeze_seconds` is the longest time for which a job may be frozen, `None` for never.
     pub fn step(
         &mut self,
         claims: &[Claim],
@@ -122,7 +122,7 @@ impl Preemption {
         Orders { withheld, freeze, thaw }
     }
 
-    /// Between two ticks: the jobs that have been frozen for as long as they may.
+    /// Thaws the jobs that have been frozen for the longest allowed time, between two ticks.
     pub fn overdue(&mut self, freeze_seconds: Option<f64>, now: f64) -> Vec<JobId> {
         let bound = freeze_seconds.unwrap_or(0.0);
         let is_over = |(job, since): (&JobId, &f64)| (now - since >= bound).then_some(*job);
@@ -131,34 +131,34 @@ impl Preemption {
         over
     }
 
-    /// Nothing is due any more, because nothing is decided any more. Returns the jobs that were frozen.
+    /// Ends all concessions when the control stops. Returns the jobs that were frozen.
     pub fn end(&mut self) -> Vec<JobId> {
         std::mem::take(self).frozen.into_keys().collect()
     }
 
-    /// Whether a job is frozen.
+    /// True if a job is frozen.
     pub fn is_frozen(&self, job: JobId) -> bool {
         self.frozen.contains_key(&job)
     }
 
-    /// A job has ended. Returns whether it was frozen.
+    /// Forgets an ended job. Returns true if it was frozen.
     pub fn ended(&mut self, job: JobId) -> bool {
         self.rests.remove(&job);
         self.frozen.remove(&job).is_some()
     }
 
-    /// A job could not be frozen: it is left alone for as long as a frozen one would rest.
+    /// Records that a job could not be frozen: it is left alone for as long as a frozen one would rest.
     pub fn failed(&mut self, job: JobId, freeze_seconds: f64, now: f64) {
         self.rest(job, now + freeze_seconds);
     }
 
-    /// A job is frozen no more, and not again before `until`.
+    /// Thaws a job, and protects it until `until`.
     fn rest(&mut self, job: JobId, until: f64) {
         self.frozen.remove(&job);
         self.rests.insert(job, until);
     }
 
-    /// Notes which tenants lack CPU, and for which of them others were narrowed.
+    /// Records the lacking tenants, and those for which others were narrowed.
     fn note(&mut self, claims: &[Claim], now: f64) {
         self.due
             .retain(|tenant, _| claims.iter().any(|it| it.tenant == *tenant && it.due_cores > 0.0));
@@ -201,7 +201,7 @@ impl Preemption {
         thaw
     }
 
-    /// The youngest of the others, until they are as wide as what is lacking.
+    /// Freezes the youngest of the others, until their width covers the lack.
     fn freeze(
         &mut self,
         narrow: &[&Claim],

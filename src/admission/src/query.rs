@@ -1,4 +1,4 @@
-//! What is asked of the queue.
+//! Queries of the queue.
 
 use super::reason::Refusal;
 use super::state::{Admission, Job, Run, State, workers};
@@ -6,57 +6,57 @@ use super::types::{Capacity, JobId, JobView, Phase, Rules, Terms};
 use tenantd_queue::TenantId;
 
 impl Admission {
-    /// Every job, in the order in which they were submitted.
+    /// All jobs, in the order of submission.
     pub fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
         self.jobs.iter().map(|(id, job)| view(*id, job))
     }
 
-    /// Those that do not wait, in the same order.
+    /// Jobs that do not wait, in the same order.
     pub fn active(&self) -> impl Iterator<Item = JobView<'_>> {
         self.active.iter().filter_map(|id| self.job(*id))
     }
 
-    /// One job.
+    /// Job with this number.
     pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
         self.jobs.get(&id).map(|job| view(id, job))
     }
 
-    /// The part of the policy that is the same for all tenants.
+    /// Policy for all tenants.
     pub fn rules(&self) -> Rules {
         self.rules
     }
 
-    /// Whether no job was ever submitted.
+    /// True if no job was ever submitted.
     pub fn is_unused(&self) -> bool {
         self.next_job == 1
     }
 
-    /// Jobs that wait.
+    /// Number of waiting jobs.
     pub fn nr_waiting(&self) -> usize {
         self.queue.waiting()
     }
 
-    /// Jobs that may run at once.
+    /// Number of jobs that may run at once.
     pub fn workers(&self) -> u32 {
         workers(&self.rules, &self.capacity)
     }
 
-    /// Slots that are divided: at least one for each worker.
+    /// Number of divided slots: at least one per worker.
     pub fn slots(&self) -> u32 {
         self.capacity.slots.max(self.workers())
     }
 
-    /// The width that no job exceeds: workers beyond the slots let more jobs run, not wider ones.
+    /// Largest width of a job: workers beyond the slots let more jobs run, not wider ones.
     pub fn widest(&self) -> u32 {
         self.capacity.slots.max(1)
     }
 
-    /// What there is.
+    /// Resources of the machine.
     pub fn resources(&self) -> &Capacity {
         &self.capacity
     }
 
-    /// What is free of slots (beyond the floors of running jobs), memory and units.
+    /// Free slots (beyond the floors of running jobs), memory and units.
     pub fn free(&self) -> Capacity {
         let free = self.free_now();
         let names = self.capacity.units.iter().map(|(name, _)| name.clone());
@@ -71,8 +71,8 @@ impl Admission {
         self.tenants.get(tenant.0 as usize)?.as_ref()
     }
 
-    /// Why no further job of this tenant and user is taken: too many have ended and left processes behind, each of which
-    /// the agent goes on looking after.
+    /// Refusal of a further job of this tenant and user because too many ended jobs have left processes
+    /// behind, each of which the agent keeps watching.
     pub(super) fn too_many_linger(&self, tenant: TenantId, user: u32) -> Option<Refusal> {
         let lingering = self.active.iter().filter_map(|id| self.jobs.get(id));
         let lingering = lingering.filter(|job| matches!(job.state, State::Lingering { .. }));
@@ -93,17 +93,17 @@ impl Admission {
         self.active.iter().filter_map(|id| Some((*id, self.jobs.get(id)?.run()?)))
     }
 
-    /// Counts up with every change of what is kept.
+    /// Counter of changes of the stored state.
     pub fn nr_changes(&self) -> u64 {
         self.nr_changes
     }
 
-    /// The number of the next job.
+    /// Number of the next job.
     pub fn next_number(&self) -> u64 {
         self.next_job
     }
 
-    /// Jobs get numbers from `first` on, because an earlier agent may have given those below.
+    /// Continues numbering from `first`, because an earlier agent may have used the numbers below.
     pub fn skip_numbers(&mut self, first: u64) {
         self.next_job = self.next_job.max(first);
     }

@@ -1,23 +1,23 @@
-//! What keeps a job from starting, or from being taken, with its figures.
+//! Obstacles to a job's start or admission, with figures.
 
 use std::fmt;
 
 use super::types::JobId;
 use tenantd_core::units::Bytes;
 
-/// The one thing that keeps a job from starting, with its figures.
+/// Obstacle to a job's start, with figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Others go first.
+    /// Other jobs go first.
     Turn,
-    /// As many jobs run as may run at once.
+    /// The maximum number of jobs is running.
     Running {
-        /// How many.
+        /// Allowed number.
         max: u32,
     },
     /// Too few slots are free.
     Slots {
-        /// Slots that it needs.
+        /// Needed slots.
         wanted: u64,
         /// Slots that no running job needs.
         free: u64,
@@ -26,54 +26,54 @@ pub enum Reason {
     },
     /// Too little memory is free.
     Memory {
-        /// What it declared.
+        /// Declared memory.
         wanted: u64,
-        /// What is neither reserved nor used outside of jobs.
+        /// Memory that is neither reserved nor used outside jobs.
         free: u64,
-        /// What there is.
+        /// All memory.
         total: u64,
     },
     /// Too little of its tenant's limit is free.
     TenantMemory {
-        /// What it declared.
+        /// Declared memory.
         wanted: u64,
-        /// What the other jobs of the tenant leave.
+        /// Rest beside the other jobs of the tenant.
         free: u64,
-        /// The limit.
+        /// Limit of the tenant.
         total: u64,
     },
     /// Too few units of a counted resource are free.
     Units {
-        /// The resource.
+        /// Name of the resource.
         name: String,
-        /// Units that it needs.
+        /// Needed units.
         wanted: u32,
         /// Units that no job has.
         free: u32,
         /// All units.
         total: u32,
     },
-    /// Its tenant runs as many jobs as it may.
+    /// Its tenant runs the allowed number of jobs.
     TenantRunning {
-        /// How many.
+        /// Allowed number.
         max: u32,
     },
-    /// Its user runs as many jobs in this tenant as one user may.
+    /// Its user runs the allowed number of jobs in this tenant.
     UserRunning {
-        /// How many.
+        /// Allowed number.
         max: u32,
     },
     /// A job that was overtaken as often as allowed goes first.
     Overtaken {
-        /// Which.
+        /// The other job.
         job: JobId,
-        /// How often it was overtaken.
+        /// Number of times it was overtaken.
         times: u32,
     },
 }
 
 impl Reason {
-    /// The name of its kind: that of `WaitKind` in `io.tenantd.Jobs`.
+    /// Name of its kind: that of `WaitKind` in `io.tenantd.Jobs`.
     pub fn kind(&self) -> &'static str {
         match self {
             Reason::Turn => "turn",
@@ -133,28 +133,28 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why a job is not taken.
+/// Reason for refusing a job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
-    /// There is no such tenant.
+    /// The tenant does not exist.
     NoSuchTenant,
-    /// As many jobs of the tenant wait as may.
+    /// The allowed number of the tenant's jobs is waiting.
     TenantQueueFull {
-        /// How many.
+        /// Allowed number.
         max: u32,
     },
-    /// As many jobs of the user wait as may.
+    /// The allowed number of the user's jobs is waiting.
     UserQueueFull {
-        /// How many.
+        /// Allowed number.
         max: u32,
     },
-    /// As many jobs of the user, or of the tenant, have left processes behind as may wait.
+    /// Too many ended jobs of the user or the tenant have left processes behind.
     TooManyLinger {
-        /// How many.
+        /// Allowed number.
         max: u32,
-        /// All jobs of the tenant are counted, not those of the user.
+        /// True if all jobs of the tenant are counted, false for those of the user.
         is_of_tenant: bool,
     },
-    /// It could not start if no other job ran.
+    /// The job could not start even if no other ran.
     NeverFits(Reason),
 }

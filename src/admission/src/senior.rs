@@ -1,22 +1,20 @@
-//! What is free, and the jobs that were overtaken as often as allowed.
+//! Free resources, and the jobs that were overtaken as often as allowed.
 
 use super::fit::{Free, Lack, Need};
 use super::state::Admission;
 use super::types::JobId;
 
 impl Admission {
-    /// What is free if no job ran, and nothing outside.
+    /// Free resources without jobs and without outside usage.
     pub(super) fn free_of_empty(&self) -> Free {
         Free::new((self.slots(), self.widest()), &self.capacity, 0)
     }
 
-    /// What is free if no job ran.
     pub(super) fn free_without_jobs(&self) -> Free {
         Free::new((self.slots(), self.widest()), &self.capacity, self.measured.outside_bytes)
             .withholding(&self.withheld)
     }
 
-    /// What is free now.
     pub(super) fn free_now(&self) -> Free {
         let mut free = self.free_without_jobs();
         for (id, _) in self.runs() {
@@ -26,7 +24,7 @@ impl Admission {
         free
     }
 
-    /// All that a job lacks. One whose tenant has left the policy lacks nothing: it is about to leave the queue.
+    /// Everything that a job lacks. A job of a removed tenant lacks nothing: it is about to leave the queue.
     pub(super) fn lacks<'a>(
         &self,
         need: &'a Need,
@@ -36,29 +34,28 @@ impl Admission {
         terms.map(|terms| free.lacks(terms, need)).into_iter().flatten()
     }
 
-    /// The first that a job lacks; `None` where it fits.
     pub(super) fn lack(&self, need: &Need, free: &Free) -> Option<Lack> {
         self.lacks(need, free).next()
     }
 
-    /// Whether a job fits, and no senior goes first.
+    /// True if a job fits, and no senior goes first.
     pub(super) fn may_start(&self, id: JobId, free: &Free) -> bool {
         let need = &self.jobs[&id].need;
         self.lack(need, free).is_none() && self.senior_before(id, need, free).is_none()
     }
 
-    /// The senior before which a job may not start: one that lacks something which the job takes, or would lack units again
+    /// The senior that blocks a job: one that lacks something which the job takes, or would again lack units
     /// that it has lacked.
     ///
-    /// All that a senior lacks counts, not what it is told. While jobs start, a senior never lacks less, so a job that it
-    /// keeps from starting is kept to the end of the dispatch; and what it lacks beside the limits of its tenant is not
-    /// taken from it each time when its tenant has just begun another job. Units that it has lacked are kept for it when
-    /// they are free while it lacks something else: two things that are free in turn would keep it waiting without bound. Its
-    /// tenant's limits are not: other jobs of the tenant run while the units are held elsewhere.
+    /// All lacks of a senior count, not only the reported one. While jobs start, a senior never lacks less, so
+    /// a blocked job stays blocked to the end of the dispatch; and the start of another job of the senior's
+    /// tenant does not open its other lacks to everyone. Units that it has lacked are kept for it when they are
+    /// free while it lacks something else: two resources that are free in turn would delay it without bound.
+    /// Its tenant's limits are not kept: other jobs of the tenant run while the units are held elsewhere.
     pub(super) fn senior_before(&self, id: JobId, need: &Need, free: &Free) -> Option<JobId> {
         let blocks = |senior: &&JobId| {
             let Some(job) = self.jobs.get(senior) else { return false };
-            // Waiting for others to end would not help one that lacks what no job has.
+            // Waiting for others to end would not help a senior that lacks more than they hold.
             let is_kept = |at: &usize| free.is_for_one(*at, &job.need, need);
             let mut lacks = self.lacks(&job.need, free);
             (lacks.any(|lack| lack.is_taken_by(&job.need, need))
@@ -68,7 +65,6 @@ impl Admission {
         self.seniors.iter().take_while(|senior| **senior != id).find(blocks).copied()
     }
 
-    /// Notes the units that seniors lack at the end of a dispatch.
     pub(super) fn note_lacked_units(&mut self, free: &Free) {
         for senior in self.seniors.clone() {
             let Some(job) = self.jobs.get(&senior) else { continue };

@@ -1,16 +1,16 @@
-//! How the running jobs of one tenant share it.
+//! Shares of the running jobs of one tenant.
 //!
 //! # Rule
-//! Multilevel feedback ([`multilevel`]): the level of a job follows from the CPU time that it has used, {0, 1, 10, 60, 300}
-//! seconds. A level where jobs run has half the weight of the level before, in equal parts to its jobs. So a job that
-//! has just started is not slowed by those that run for hours, and these still get a part.
+//! Multilevel feedback ([`multilevel`]): the level of a job follows from its CPU time, {0, 1, 10, 60, 300}
+//! seconds. A level with running jobs has half the weight of the level before, in equal parts to its jobs.
+//! So a new job is not slowed by those that run for hours, and these still get a part.
 
 use tenantd_queue::discipline::multilevel::{self, LEVELS};
 
-/// The weight of the last level; that of the first is 2⁴ times as much.
+/// Weight of the last level; that of the first is 2⁴ times as much.
 const LAST_WEIGHT: f64 = 100.0;
 
-/// The weights of jobs that have used so much CPU time, in seconds.
+/// Weights of jobs with this CPU time, in seconds.
 pub fn weights(cpu_seconds: &[f64]) -> Vec<f64> {
     // A float saturates when it becomes an integer.
     let level = |seconds: &f64| multilevel::level_of((seconds * 1e9) as u64);

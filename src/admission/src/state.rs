@@ -1,4 +1,4 @@
-//! The state of the queue of one host, and what happens to it.
+//! State of the queue of one host, and its changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,21 +14,20 @@ use tenantd_queue::discipline::{Name, Parameters, Ties, multilevel};
 use tenantd_queue::virtual_time::Method;
 use tenantd_queue::{self as queue, Estimator, Machine, Queue, Setup, TenantId, Ticket};
 
-/// What a job of an unknown class is taken to cost, in CPU seconds: about as much as it can use before it is charged for
-/// the first time. More than that would let those wait of whom nothing is known yet, behind jobs that are known to be
-/// small.
+/// Assumed cost of a job of an unknown class, in CPU seconds: about its possible usage before the first
+/// charge. A larger value would make unknown jobs wait behind jobs that are known to be small.
 const COST_SECONDS: f64 = 0.1;
 
-/// The part of a CPU that a job pays for at least while it holds a worker. One that only waits would be free, and its tenant
-/// would go before those that come later for ever.
+/// Least CPU usage that a job with a worker pays for. A job that only waits would otherwise be free, and
+/// its tenant would always go before newer ones.
 const WORKER_CORES: f64 = 0.05;
 
-/// How much of the mean duration of jobs stays when one ends.
+/// Part of the mean duration that stays when a job ends.
 const PACE_KEPT: f64 = 0.9;
 
-/// The order of DRF is asked which tenant goes next and never whether its job fits: that is decided here, so that a job
-/// that does not fit is not passed over in silence. All shares are taken of a machine so many times as large, which
-/// leaves their order as it is.
+/// Factor of the machine's size for the order of DRF, which chooses tenants but never tests whether a job
+/// fits: that is decided here, so that a job that does not fit is reported. It leaves the order of the
+/// shares unchanged.
 const ROOMY: f64 = 1024.0;
 
 /// The queue of jobs of one host.
@@ -48,24 +47,21 @@ pub struct Admission {
     #[serde(flatten)]
     pub(super) numbers: TenantNumbers,
     pub(super) jobs: BTreeMap<JobId, Job>,
-    /// Those of them that do not wait.
+    /// Jobs that do not wait.
     pub(super) active: BTreeSet<JobId>,
-    /// How many of each user wait.
     waiting_of_users: BTreeMap<u32, u32>,
     pub(super) free_workers: BTreeSet<u32>,
-    /// Jobs that were overtaken as often as allowed, in the order in which that came about.
+    /// Jobs that were overtaken as often as allowed, in the order in which they became seniors.
     pub(super) seniors: Vec<JobId>,
     #[serde(default, rename = "class_names")]
     pub(super) classes: ClassNumbers,
     pub(super) next_job: u64,
-    /// The mean time that jobs ran, in seconds; `None` before any has ended.
+    /// Mean duration of jobs, in seconds; `None` before any has ended.
     pub(super) pace_seconds: Option<f64>,
-    /// Counts what has changed of all this.
     #[serde(skip)]
     pub(super) nr_changes: u64,
 }
 
-/// One job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Job {
     pub(super) request: Request,
@@ -73,16 +69,14 @@ pub(super) struct Job {
     pub(super) submitted: f64,
     pub(super) state: State,
     pub(super) cpu_seconds: f64,
-    /// What the queue was charged for it.
     #[serde(default)]
     pub(super) paid_seconds: f64,
     pub(super) used_bytes: Option<u64>,
-    /// The counted resources, by place, of which it has had too few units at the end of a dispatch since it is a senior.
+    /// Counted resources, by index, that it has lacked at the end of a dispatch since it is a senior.
     #[serde(default)]
     pub(super) lacked_units: BTreeSet<usize>,
 }
 
-/// What it is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum State {
     Waiting { overtaken: u32 },
@@ -90,7 +84,6 @@ pub(super) enum State {
     Lingering { since: f64 },
 }
 
-/// A job with a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Run {
     pub(super) ticket: Ticket,
@@ -125,14 +118,13 @@ impl Job {
         matches!(self.state, State::Waiting { .. })
     }
 
-    /// What is kept for it while it runs.
     pub(super) fn reserved_bytes(&self) -> u64 {
         self.need.memory_bytes.max(self.used_bytes.unwrap_or(0))
     }
 }
 
 impl Admission {
-    /// An empty queue without tenants.
+    /// Creates an empty queue without tenants.
     pub fn new(rules: Rules, capacity: Capacity) -> Admission {
         let queue = Queue::new(setup(&rules, &capacity));
         let mut admission = Admission {
@@ -159,8 +151,8 @@ impl Admission {
 
     // --- the policy and the machine ---
 
-    /// Takes up a policy. Returns the jobs that waited for tenants that are not in it: they have left the queue. Jobs
-    /// that run go on.
+    /// Applies a policy. Returns the waiting jobs of removed tenants, which have left the queue. Running
+    /// jobs go on.
     pub fn policy(&mut self, rules: Rules, tenants: Vec<Terms>, now: f64) -> Vec<JobId> {
         let has_changed = std::mem::replace(&mut self.rules, rules) != rules;
         self.nr_changes += 1;
@@ -187,7 +179,7 @@ impl Admission {
         gone
     }
 
-    /// Takes up what the machine has.
+    /// Applies the capacity of the machine.
     pub fn capacity(&mut self, capacity: Capacity, now: f64) {
         if capacity == self.capacity {
             return;
@@ -212,8 +204,8 @@ impl Admission {
         debug_assert!(outcome.is_ok(), "{outcome:?}");
     }
 
-    /// Begins a queue of another discipline or size with the same jobs: those that run are charged for what they have
-    /// used, those that wait keep their places, and tenants their turns.
+    /// Begins a queue of another discipline or size with the same jobs: running ones are charged for their
+    /// usage, waiting ones keep their places, and tenants their turns.
     fn reform(&mut self, now: f64) {
         let turns = self.queue.turns();
         self.queue = Queue::new(setup(&self.rules, &self.capacity));
@@ -256,7 +248,7 @@ impl Admission {
 
     // --- jobs ---
 
-    /// A job is submitted: it waits until a dispatch starts it.
+    /// Submits a job, which waits until a dispatch starts it.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -300,7 +292,7 @@ impl Admission {
         debug_assert!(waits, "a job of a tenant that was not admitted");
     }
 
-    /// A job that waits leaves the queue. Returns whether it waited.
+    /// Removes a waiting job from the queue. Returns true if it waited.
     pub fn cancel(&mut self, id: JobId, now: f64) -> bool {
         let Some(job) = self.jobs.get(&id).filter(|job| job.is_waiting()) else { return false };
         self.queue.withdraw(job.need.tenant, id.0, now);
@@ -310,7 +302,6 @@ impl Admission {
         true
     }
 
-    /// A job that waited does so no more.
     pub(super) fn waits_no_more(&mut self, id: JobId) {
         self.nr_changes += 1;
         let user = self.jobs[&id].request.user;
@@ -322,7 +313,7 @@ impl Admission {
         }
     }
 
-    /// A running job has used so much CPU time since it started, and uses so much memory now.
+    /// Charges a running job for its CPU time since it started, and records its memory usage.
     pub fn charge(&mut self, id: JobId, cpu_seconds: f64, used_bytes: Option<u64>, now: f64) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.used_bytes = used_bytes.or(job.used_bytes);
@@ -339,7 +330,7 @@ impl Admission {
         }
     }
 
-    /// A job has ended, after it was charged for the last time. Returns whether it was there.
+    /// Removes an ended job, after its last charge. Returns true if it existed.
     pub fn ended(&mut self, id: JobId, now: f64) -> bool {
         self.release(id, now);
         self.seniors.retain(|senior| *senior != id);
@@ -350,7 +341,7 @@ impl Admission {
         self.jobs.remove(&id).is_some()
     }
 
-    /// The first process of a running job has ended, and it left others behind: it lingers from now on.
+    /// Marks a running job as lingering: its first process has ended, and others remain.
     pub fn left_daemons(&mut self, id: JobId, now: f64) {
         let since = self.release(id, now);
         if let (Some(job), Some(since)) = (self.jobs.get_mut(&id), since) {
@@ -358,7 +349,7 @@ impl Admission {
         }
     }
 
-    /// Takes back what a running job has. Returns when it started.
+    /// Releases the resources of a running job. Returns the time of its start.
     fn release(&mut self, id: JobId, now: f64) -> Option<f64> {
         let run = *self.jobs.get(&id)?.run()?;
         self.nr_changes += 1;
@@ -372,8 +363,8 @@ impl Admission {
         Some(run.since)
     }
 
-    /// A job that an earlier agent started runs, or lingers: it is in the queue as if this one had started it. `times` are
-    /// when it was submitted and started.
+    /// Adds a running or lingering job of an earlier agent, as if this one had started it. `times` are
+    /// those of its submission and start.
     pub fn adopt(
         &mut self,
         id: JobId,
@@ -420,7 +411,7 @@ impl Admission {
         }
     }
 
-    /// Goes on where an earlier agent ended: jobs that waited have left the queue.
+    /// Continues after an earlier agent: waiting jobs have left the queue.
     pub fn resume(&mut self, now: f64) {
         let waiting = self.jobs.iter().filter(|(_, job)| job.is_waiting());
         let waiting: Vec<JobId> = waiting.map(|(id, _)| *id).collect();
@@ -429,7 +420,6 @@ impl Admission {
         }
     }
 
-    /// What a request comes to on this machine.
     fn need(&self, tenant: TenantId, class: u32, request: &Request) -> Need {
         let most = u64::from(self.widest());
         let dop_max = self.terms(tenant).and_then(|terms| terms.dop_max);
@@ -448,7 +438,7 @@ impl Admission {
         Need { tenant, user, class, floor, ceiling, memory_bytes, units }
     }
 
-    /// What keeps a job from starting even if no other ran.
+    /// Obstacle to a job's start even if no other ran.
     fn never_fits(&self, need: &Need, request: &Request) -> Option<Reason> {
         let known = |name: &String| self.capacity.units.iter().any(|(of, _)| of == name);
         let unknown = request.units.iter().find(|(name, count)| *count > 0 && !known(name));
@@ -473,7 +463,7 @@ fn setup(rules: &Rules, capacity: &Capacity) -> Setup {
         ageing: 1.0,
         alpha: Estimator::ALPHA,
         initial: COST_SECONDS,
-        // What a machine gives to jobs is not what it could give.
+        // The machine's delivered CPU time may be less than its capacity.
         virtual_time: Method::Served,
         capacity: all.map(|amount| amount * ROOMY).collect(),
         ties: Ties::Turn,

@@ -1,4 +1,4 @@
-//! The inputs and outputs of the admission.
+//! Inputs and outputs of the admission.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tenantd_dop::target::Width;
 use tenantd_queue::discipline::Name;
 
-/// A job, by a number that is not used again.
+/// Number of a job, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobId(pub u64);
 
@@ -17,18 +17,18 @@ impl fmt::Display for JobId {
     }
 }
 
-/// The part of the policy that is the same for all tenants.
+/// Policy for all tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
-    /// Which tenant goes next.
+    /// Discipline that chooses the next tenant.
     pub discipline: Name,
-    /// Jobs that run at once; `None` for as many as slots.
+    /// Most jobs that run at once; `None` for as many as slots.
     pub max_running: Option<u32>,
-    /// How often a job that lacks something is overtaken.
+    /// Most times that a job with a lack is overtaken.
     pub overtakes_max: u32,
-    /// Jobs of one tenant that wait.
+    /// Most waiting jobs of one tenant.
     pub max_waiting: u32,
-    /// Jobs of one user that wait, in all tenants together.
+    /// Most waiting jobs of one user, in all tenants together.
     pub max_waiting_per_user: u32,
 }
 
@@ -44,25 +44,25 @@ impl Default for Rules {
     }
 }
 
-/// The policy of one tenant.
+/// Policy of one tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
-    /// Its path in the policy.
+    /// Path in the policy.
     pub path: String,
-    /// Its weight among all tenants, positive.
+    /// Weight among all tenants, positive.
     pub weight: f64,
-    /// Jobs of it that run at once.
+    /// Most of its jobs that run at once.
     pub max_running: Option<u32>,
-    /// Jobs of one user in it that run at once.
+    /// Most of its jobs of one user that run at once.
     pub max_running_per_user: Option<u32>,
     /// Memory that its jobs may reserve together.
     pub memory_max_bytes: Option<u64>,
-    /// The widest that one of its jobs runs.
+    /// Largest width of one of its jobs.
     pub dop_max: Option<u32>,
 }
 
 impl Terms {
-    /// A tenant without bounds.
+    /// Creates a tenant without bounds.
     pub fn new(path: impl Into<String>, weight: f64) -> Terms {
         Terms {
             path: path.into(),
@@ -75,43 +75,43 @@ impl Terms {
     }
 }
 
-/// What all jobs share.
+/// Resources shared by all jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capacity {
-    /// Units of parallelism; 0 counts as 1. No job is wider, however many workers there are.
+    /// Slots; 0 counts as 1. No job is wider, however many workers there are.
     pub slots: u32,
-    /// Memory of jobs and of everything outside together; `None` where it is not known.
+    /// Memory for jobs and outside usage together; `None` if unknown.
     pub memory_bytes: Option<u64>,
     /// Counted resources: name and number.
     pub units: Vec<(String, u32)>,
 }
 
-/// What is measured when jobs are to start.
+/// Measurements before jobs start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// Memory that is used by everything that is no job, and cannot be taken from it.
+    /// Memory that is used outside jobs and cannot be reclaimed.
     pub outside_bytes: u64,
 }
 
-/// A job that is submitted.
+/// A submitted job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// The path of its tenant.
+    /// Path of its tenant.
     pub tenant: String,
     /// Its user.
     pub user: u32,
-    /// Jobs of one class of one tenant are expected to cost alike.
+    /// Class of jobs of its tenant with similar expected costs.
     pub class: Option<String>,
-    /// What it declares to use; 0 for nothing declared.
+    /// Declared memory; 0 without a declaration.
     pub memory_bytes: u64,
-    /// How wide it may run.
+    /// Allowed width.
     pub width: Width,
     /// Units of counted resources, by name.
     pub units: Vec<(String, u32)>,
 }
 
 impl Request {
-    /// A job that declares nothing.
+    /// Creates a job without declarations.
     pub fn new(tenant: impl Into<String>, user: u32) -> Request {
         Request {
             tenant: tenant.into(),
@@ -127,56 +127,56 @@ impl Request {
 /// A job that starts now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Which.
+    /// The job.
     pub job: JobId,
     /// Its width.
     pub dop: u32,
 }
 
-/// What follows from a call.
+/// Result of a dispatch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dispatch {
-    /// Jobs that start, in this order.
+    /// Starting jobs, in this order.
     pub starts: Vec<Start>,
-    /// Running jobs whose width changes, narrower ones first.
+    /// Running jobs with changed widths, narrower ones first.
     pub widths: Vec<(JobId, u32)>,
 }
 
-/// What a job is doing.
+/// State of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Phase {
-    /// It is in the queue.
+    /// The job is in the queue.
     Waiting {
-        /// How often others have overtaken it.
+        /// Number of times others have overtaken it.
         overtaken: u32,
     },
-    /// It has a worker.
+    /// The job has a worker.
     Running {
-        /// Since when.
+        /// Time of its start.
         since: f64,
-        /// How wide.
+        /// Width in CPUs.
         dop: u32,
     },
     /// Its first process has ended, and others that it started have not.
     Lingering {
-        /// When it started.
+        /// Time of its start.
         since: f64,
     },
 }
 
-/// A job as it is known.
+/// View of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct JobView<'a> {
-    /// Which.
+    /// The job.
     pub job: JobId,
-    /// What was submitted.
+    /// Submitted request.
     pub request: &'a Request,
-    /// When.
+    /// Time of the submission.
     pub submitted: f64,
-    /// What it is doing.
+    /// State of the job.
     pub phase: Phase,
-    /// CPU time that it has used, in seconds.
+    /// CPU time used, in seconds.
     pub cpu_seconds: f64,
-    /// Memory that it uses; `None` where it was not measured.
+    /// Memory used; `None` if it was not measured.
     pub used_bytes: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! How wide each running job is.
+//! Widths of the running jobs.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use tenantd_fair::integer::{self, Claim};
 use tenantd_queue::TenantId;
 
 impl Admission {
-    /// Jobs of others leave so many slots to each of these tenants and groups from now on, as far as their floors let
-    /// them; instead of what was withheld before. Returns whether that is different.
+    /// Makes the jobs of others leave these slots to each tenant or group, down to the jobs' floors. Replaces
+    /// the earlier values; returns true if they changed.
     pub fn withhold(&mut self, slots: &BTreeMap<String, u32>) -> bool {
         let withheld = Withheld::new(slots, self.numbers.all());
         let before = std::mem::replace(&mut self.withheld, withheld);
         !before.is_as(&self.withheld)
     }
 
-    /// The others no wider than what is left to them, down to their floors; what they give up goes to the jobs of those to
-    /// whom it is due, where these have any. `levels` are the claims that the jobs are in.
+    /// Narrows the others to their remaining slots, down to their floors; their rest goes to the jobs of
+    /// the claims, if any. `levels` are the claims around the jobs.
     fn narrowed(&self, claims: &[Claim], widths: &[u64], levels: &[Option<usize>]) -> Vec<u64> {
         let (slots, due) = (u64::from(self.slots()), self.withheld.due());
         let forest = &self.withheld.forest;
-        // Where nothing is left to anybody, a job gets no narrower.
+        // Without a claim to leave slots to, a job gets no narrower.
         let fix = |(claim, width): (&Claim, &u64)| Claim { floor: *width, ..*claim };
         let mut fixed: Vec<Claim> = claims.iter().zip(widths).map(fix).collect();
         let mut left = vec![slots; due.len()];
@@ -33,7 +33,8 @@ impl Admission {
             let all = level.map_or(slots, |claim| left[claim]);
             let sum: u64 = forest.below(level).map(|claim| due[claim]).sum();
             let on_level = || (0..claims.len()).filter(|job| levels[*job] == level);
-            // Those in no claim get no wider while something is due to others; those in one have a part in it.
+            // Jobs outside all claims get no wider while something is due to others; jobs inside one share
+            // in it.
             let capped = |job: usize| match level {
                 None => Claim { ceiling: widths[job], ..claims[job] },
                 Some(_) => claims[job],
@@ -54,8 +55,8 @@ impl Admission {
         integer::apportion(slots, &fixed)
     }
 
-    /// The slots divided among the running jobs by integer max-min: none below its floor or above its ceiling, the
-    /// weight of a tenant in equal parts to its jobs.
+    /// Divides the slots among the running jobs by integer max-min: none below its floor or above its
+    /// ceiling, the weight of a tenant in equal parts to its jobs.
     pub(super) fn widths(&self) -> Vec<(JobId, u32)> {
         let running: Vec<JobId> = self.runs().map(|(id, _)| id).collect();
         let mut nr_of: BTreeMap<TenantId, f64> = BTreeMap::new();
@@ -74,7 +75,7 @@ impl Admission {
             let levels: Vec<Option<usize>> = running.iter().map(level).collect();
             widths = self.narrowed(&claims, &widths, &levels);
         }
-        // More jobs than slots, where the machine has shrunk: each keeps one.
+        // More jobs than slots after the machine has shrunk: each keeps one.
         let width = |dop: u64| u32::try_from(dop).unwrap_or(u32::MAX).max(1);
         running.into_iter().zip(widths).map(|(id, dop)| (id, width(dop))).collect()
     }

@@ -3,19 +3,17 @@
 use tenantd_core::codec::coded;
 use tenantd_core::resource::{CPU, PerResource};
 
-/// What the limits above the tenants leave of the machine: those of their root and of everything above it.
-///
-/// Absent where no limit binds.
+/// Least limits of the tenants' root and of every cgroup above it. A field is `None` if no limit binds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AncestorBounds {
-    /// The least limit of each resource.
+    /// Smallest limit of each resource.
     pub limit: PerResource<Option<f64>>,
-    /// CPUs that tenants may run on at all: those of the effective set that are online and not isolated.
+    /// CPUs that tenants may use: effective, online and not isolated.
     pub nr_cpus: Option<u32>,
 }
 
 impl AncestorBounds {
-    /// These bounds and those of one more ancestor: whichever is less.
+    /// Combines two bounds; the smaller limit applies.
     pub fn and(self, other: AncestorBounds) -> AncestorBounds {
         fn less<T: PartialOrd>(one: Option<T>, other: Option<T>) -> Option<T> {
             match (one, other) {
@@ -29,8 +27,7 @@ impl AncestorBounds {
         }
     }
 
-    /// What all tenants can have together at most: the limit, and no more than the CPUs that a quota can be
-    /// used on; infinite where nothing binds.
+    /// Upper limit of all tenants together, including the number of usable CPUs. Infinite if nothing binds.
     pub fn most(&self) -> PerResource<f64> {
         let mut most = self.limit.map(|limit| limit.unwrap_or(f64::INFINITY));
         most[CPU] = most[CPU].min(self.nr_cpus.map_or(f64::INFINITY, f64::from));

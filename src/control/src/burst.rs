@@ -1,38 +1,35 @@
-//! What each node gets of a resource when the demand of every node is unlimited: its *burst*.
+//! Each node's *burst*: its amount of a resource if every node wants everything.
 //!
-//! **Problem.** A tenant that sleeps has no demand, and so no allocation; but when it wakes between two ticks
-//! it needs at once what it would get if it were always awake. That depends on weights, guarantees and limits
-//! alone, at every level of the tree: a guarantee that the tenant's group cannot pass on has no effect.
+//! **Problem.** A sleeping tenant has no demand and so no allocation. When it wakes between two ticks, it needs
+//! at once the amount it would get if it were always awake. This amount depends only on weights, guarantees and
+//! limits at every level of the tree. A guarantee has no effect if the tenant's group cannot pass it on.
 //!
 //! **Terms.** A node's *promise* is the larger of its own guarantee and the sum of the promises below it,
-//! within its limit. What it has *by weight alone* is its weight's part of its parent's part, as if nothing
-//! were guaranteed.
+//! within its limit. Its amount *by weight alone* ignores all guarantees.
 //!
-//! **Algorithm.** From the top, each node's amount is divided among its children by weighted max-min
-//! ([`tenantd_fair::max_min`]): each gets at least its promise and at most the limit of itself or of all nodes
-//! below it. So the burst of a group is at least the sum of the promises below it, and the bursts of siblings
-//! never add up to more than their parent's.
+//! **Algorithm.** From the top, weighted max-min ([`tenantd_fair::max_min`]) divides each node's amount among
+//! its children. A child gets at least its promise. It gets at most its own limit and the sum of the limits
+//! below it.
 //!
-//! **Promises that cannot be kept.** The policy's guarantees fit into the machine, but not always into what
-//! processes outside every tenant leave of it. Then all promises are scaled down by one ratio, the largest at
-//! which every node at the top level still has [`FLOOR_RATIO`] of what its weight alone would give it. A
-//! guarantee of one tenant must not starve another, whatever runs outside.
+//! **Promises that do not fit.** The policy's guarantees fit into the machine, but processes outside every
+//! tenant may leave too little. Then one ratio scales all promises down. It is the largest ratio at which every
+//! top-level node keeps [`FLOOR_RATIO`] of its weight-only share, so that one tenant's guarantee does not
+//! starve another.
 //!
-//! **Properties** (tests below, and `tests/control/weights.rs`):
-//! `a_burst_holds_what_is_promised_below`, `bursts_fit_into_their_parent`,
-//! `promises_are_scaled_down_together`.
+//! **Properties** (tests below, and `tests/control/weights.rs`): `a_burst_holds_what_is_promised_below`,
+//! `bursts_fit_into_their_parent`, `promises_are_scaled_down_together`.
 
 use crate::tree::TreeNode;
 use tenantd_core::resource::Resource;
 use tenantd_fair::max_min::{self, Claim};
 
-/// The part of a weight-only share that no tenant loses to the guarantees of others.
+/// Part of the weight-only share that other tenants' guarantees cannot take.
 pub const FLOOR_RATIO: f64 = 0.1;
 
-/// Room for `0.1 + 0.2 > 0.3`, less than the allocation core leaves.
+/// Rounding tolerance (`0.1 + 0.2 > 0.3`), smaller than that of the allocation core.
 const ROUNDING: f64 = 1e-13;
 
-/// What each node is promised of a resource, within its limit.
+/// Promise of each node for a resource, within its limit.
 pub fn promised(nodes: &[TreeNode], resource: Resource) -> Vec<f64> {
     let mut promised = vec![0.0; nodes.len()];
     for (index, node) in nodes.iter().enumerate().rev() {
@@ -45,7 +42,7 @@ pub fn promised(nodes: &[TreeNode], resource: Resource) -> Vec<f64> {
     promised
 }
 
-/// What each node has of `amount` by weight alone, within its limit.
+/// Amount of each node by weight alone, within its limit.
 pub fn by_weight(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f64> {
     let mut totals = vec![0.0; nodes.len() + 1];
     for node in nodes {
@@ -60,7 +57,7 @@ pub fn by_weight(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f64
     shares
 }
 
-/// Which part of every promise `amount` can keep, 0 ..= 1.
+/// Part of every promise that `amount` can keep, 0 ..= 1.
 pub fn kept_ratio(nodes: &[TreeNode], amount: f64, resource: Resource) -> f64 {
     let promised = promised(nodes, resource);
     let top = || nodes.iter().zip(&promised).filter(|(node, _)| node.parent.is_none());
@@ -70,8 +67,7 @@ pub fn kept_ratio(nodes: &[TreeNode], amount: f64, resource: Resource) -> f64 {
     }
     let floors = by_weight(nodes, amount * FLOOR_RATIO, resource);
     let floors = nodes.iter().zip(&floors).filter(|(node, _)| node.parent.is_none());
-    // `Σ max(t·promise, floor) = amount`: a promise counts from the ratio at which it exceeds its
-    // floor.
+    // `Σ max(t·promise, floor) = amount`: a promise counts from the ratio at which it exceeds its floor.
     let mut bends: Vec<(f64, f64, f64)> = top()
         .zip(floors)
         .filter(|((_, promised), _)| **promised > 0.0)
@@ -96,7 +92,7 @@ pub fn kept_ratio(nodes: &[TreeNode], amount: f64, resource: Resource) -> f64 {
     ratio.clamp(0.0, 1.0)
 }
 
-/// The burst of each node where `amount` is divided: cores, slots or bytes.
+/// Burst of each node when `amount` (cores, slots or bytes) is divided.
 pub fn bursts(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f64> {
     let ratio = kept_ratio(nodes, amount, resource);
     let promised = promised(nodes, resource);
@@ -111,7 +107,7 @@ pub fn bursts(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f64> {
         }
     }
     let mut bursts = vec![0.0; nodes.len()];
-    // Most nodes are tenants, which are no sets.
+    // Skips tenants, which have no children.
     for (set, members) in members.iter().enumerate().filter(|(_, members)| !members.is_empty()) {
         let whole = set.checked_sub(1).map_or(amount, |parent| bursts[parent]);
         let claim = |&node: &usize| Claim {
@@ -128,7 +124,7 @@ pub fn bursts(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f64> {
     bursts
 }
 
-/// The set of siblings a node belongs to: 0 under the machine, else one more than its parent.
+/// Index of the node's set of siblings: 0 at the top level, else the parent's number plus 1.
 pub fn siblings_of(node: &TreeNode) -> usize {
     node.parent.map_or(0, |parent| parent + 1)
 }

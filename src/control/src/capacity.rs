@@ -1,4 +1,4 @@
-//! What can be divided in a tick, and what processes outside every tenant use.
+//! Capacity to divide in a tick, and usage by processes outside every tenant.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use super::state::NodeState;
 use super::usage;
 use tenantd_core::resource::{CPU, PerResource};
 
-/// What can be divided: the machine less `reserve` less `outside`, within the limits above the tenants.
+/// Capacity to divide: the machine less `reserve` and `outside`, within the limits above the tenants.
 ///
-/// These limits apply to the tenants alone, so reserve and outside use are subtracted from the machine only.
+/// These limits apply to the tenants alone, so reserve and outside usage are subtracted from the machine only.
 pub fn capacity(
     machine: PerResource<f64>,
     reserve: PerResource<f64>,
@@ -20,30 +20,28 @@ pub fn capacity(
     let most = above.most();
     PerResource::from_fn(|r| {
         let machine_or_less = machine[r].min(most[r]);
-        // A machine fully taken by the reserve or by outside processes still has something to divide by
-        // weight.
+        // Keeps something to divide by weight when the reserve or outside processes take the whole machine.
         let least = machine_or_less * 0.01;
         (machine[r] - reserve[r] - outside[r]).max(least).min(machine_or_less)
     })
 }
 
-/// What can be divided.
+/// Capacity to divide in a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Capacity {
-    /// Of each resource.
+    /// Amount of each resource to divide among the tenants.
     pub divided: PerResource<f64>,
-    /// What would be divided if nothing else ran on the machine and nothing above the tenants were limited.
+    /// Amount to divide if no other work ran and nothing above the tenants were limited.
     pub promised: PerResource<f64>,
-    /// CPUs that processes outside every tenant used; `None` without two readings of the host.
+    /// CPUs used by processes outside every tenant; `None` without two samples of the host.
     pub outside_cores: Option<f64>,
-    /// CPUs on which nothing ran; `None` without two readings of the host.
+    /// Idle CPUs; `None` without two samples of the host.
     pub idle_cores: Option<f64>,
-    /// What outside processes have beyond the reserve, of each resource.
+    /// Usage of outside processes beyond the reserve, per resource.
     pub outside: PerResource<f64>,
 }
 
-/// What can be divided of the machine: what it has, less the `reserve`, less what outside processes use,
-/// within the limits `above` the tenants.
+/// Computes the capacity: the machine less `reserve` and outside usage, within the limits `above` the tenants.
 pub(super) fn measure(
     states: &[NodeState],
     reserve: PerResource<f64>,
@@ -57,7 +55,7 @@ pub(super) fn measure(
         .and_then(|(elapsed, before)| usage::outside_cores(&before, &host, elapsed, used))
         .map(|outside| outside.min(f64::from(host.nr_cpus)));
     let machine = host.machine();
-    // What the reserve already covers is not taken off twice.
+    // The reserve already covers part of the outside usage.
     let outside = PerResource::from_fn(|r| {
         let outside = match r {
             CPU => outside_cores.unwrap_or(0.0),

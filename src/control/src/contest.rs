@@ -1,66 +1,66 @@
-//! When the agent gives way to another program that keeps overwriting a value.
+//! Yields to another program that keeps overwriting a value.
 //!
-//! **Problem.** `control.on_drift: repair` overwrites what another program wrote. Where that program writes again and
-//! again, the value changes back and forth for ever: neither of the two is in force, and both work for nothing.
+//! **Problem.** `control.on_drift: repair` overwrites values of other programs. If the other program
+//! repairs too, the value flips forever: neither value is in force, and both programs waste work.
 //!
-//! **Terms.** A *round* is lost when a value of the agent is found overwritten and would be written again, or when
-//! the file holds something else right after the write.
+//! **Terms.** The agent loses a *round* when it finds its value overwritten and would write it again, or
+//! when the file holds another value right after the write.
 //!
-//! **Rules.** After [`ROUNDS`] lost rounds within [`WINDOW_TICKS`] the agent *yields*: it leaves the file alone for
-//! a minute of ticks, then writes it once more. A round that is lost within another window makes it yield again, for
-//! twice as long, up to about an hour. A value that stands for a window is the agent's again, and the contest is
-//! forgotten. A reload of the policy and `tenantctl mode enforce` end every pause at once.
+//! **Rules.** After [`ROUNDS`] lost rounds within [`WINDOW_TICKS`] the agent *yields*: it leaves the file
+//! alone for [`PAUSE_TICKS`], then writes it once more. Another lost round within the window doubles the
+//! pause, up to about an hour. A value that stands for a window ends the contest. A policy reload and
+//! `tenantctl mode enforce` end every pause at once.
 //!
-//! **Properties** (`tests/control/contest.rs`). Against a writer that never gives up the agent writes a number of times
-//! that is logarithmic in the pauses, then once in the longest pause. A writer that gives up is noticed within one
-//! pause. Fewer rounds than that within any window never make it yield.
+//! **Properties** (`tests/control/contest.rs`). Against a persistent writer the number of writes is
+//! logarithmic in the pauses, then 1 per longest pause. The agent notices within one pause that the other
+//! program stopped. Fewer than [`ROUNDS`] lost rounds in any window never make it yield.
 
 use tenantd_core::codec::coded;
 
 use super::plan::Knob;
 
-/// So many lost rounds make the agent yield ...
+/// Lost rounds within [`WINDOW_TICKS`] that make the agent yield.
 pub const ROUNDS: usize = 5;
-/// ... when they lie within so many ticks. Files are read in one of ten ticks, so this is one round in two readings.
+/// Window for lost rounds, in ticks. Files are read every 10 ticks, so [`ROUNDS`] means one round in two
+/// readings.
 pub const WINDOW_TICKS: u64 = 100;
-/// How long the agent leaves a file alone at first.
+/// First pause, in ticks.
 pub const PAUSE_TICKS: u64 = 60;
-/// How long at most.
+/// Longest pause, in ticks.
 pub const PAUSE_TICKS_MAX: u64 = PAUSE_TICKS << 6;
 
-/// The values of one cgroup that another program overwrites.
+/// Values of one cgroup that another program overwrites.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contests {
     each: Vec<Contest>,
 }
 
-/// One of them.
+/// A contested value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contest {
-    /// Which.
+    /// The contested knob.
     pub knob: Knob,
-    /// Whether the file is left alone now.
+    /// True while the agent leaves the file alone.
     pub has_yielded: bool,
-    /// The length of the present or the last pause; 0 where there was none yet.
+    /// Length of the current or last pause; 0 if there was none.
     pub pause_ticks: u64,
-    /// The ticks of the rounds that were lost within the window.
+    /// Ticks of the rounds lost within the window.
     lost: Vec<u64>,
-    /// When the pause ends or ended.
     until: u64,
 }
 
 impl Contests {
-    /// Whether the file of `knob` is left alone.
+    /// Returns true if the file of `knob` is left alone.
     pub fn has_yielded(&self, knob: Knob) -> bool {
         self.each.iter().any(|contest| contest.knob == knob && contest.has_yielded)
     }
 
-    /// Those that are left alone now.
+    /// Contests in which the agent has yielded.
     pub fn yielded(&self) -> impl Iterator<Item = &Contest> {
         self.each.iter().filter(|contest| contest.has_yielded)
     }
 
-    /// Begins the tick with this number: ends pauses that are over, and forgets contests that are.
+    /// Begins a tick: ends expired pauses and forgets settled contests.
     pub fn begin_tick(&mut self, tick: u64) {
         for contest in &mut self.each {
             contest.has_yielded &= tick < contest.until;
@@ -74,7 +74,7 @@ impl Contests {
         });
     }
 
-    /// The value of `knob` was overwritten; returns whether its file is left alone from now on.
+    /// Counts a lost round for `knob`. Returns true if the agent leaves the file alone from now on.
     pub fn lose_round(&mut self, knob: Knob, tick: u64) -> bool {
         let found = self.each.iter().position(|contest| contest.knob == knob);
         let index = found.unwrap_or_else(|| {
@@ -91,7 +91,7 @@ impl Contests {
         }
     }
 
-    /// Forgets that of `knob`.
+    /// Forgets the contest for `knob`.
     pub fn forget(&mut self, knob: Knob) {
         self.each.retain(|contest| contest.knob != knob);
     }
@@ -102,7 +102,7 @@ impl Contest {
         Contest { knob, has_yielded: false, pause_ticks: 0, lost: Vec::new(), until: 0 }
     }
 
-    /// Whether the agent yielded before: then one more round is enough.
+    /// True if the agent yielded before: then one more lost round is enough.
     fn is_known(&self) -> bool {
         self.pause_ticks > 0
     }

@@ -1,20 +1,19 @@
 //! The control loop: one tick as a function of values.
 //!
-//! **Problem.** What is decided in a tick depends on what was decided before it: demands are smoothed, widths
-//! are held, failed writes wait. All of that state is here and nowhere else, so that a whole tick is a value:
-//! the same inputs give the same decisions, bit for bit, in production, in a simulation and in a replay.
+//! **Problem.** A tick depends on earlier ticks: demands are smoothed, widths are held, failed writes wait.
+//! All of that state is in [`ControlLoop`]. So the same inputs give the same decisions, bit for bit, in
+//! production, in a simulation and in a replay.
 //!
-//! **Terms.** An [`Input`] is all that was read from the host in a tick; a [`Decision`] is all that follows
-//! from it. [`ControlLoop::step`] computes the decision: usage, demand, allocation, width, placement, plan.
-//! The results of the actions are passed in afterwards ([`ControlLoop::settle`]), and count in the next tick.
+//! **Terms.** An [`Input`] is everything read from the host in a tick; a [`Decision`] is the result.
+//! [`ControlLoop::step`] computes usage, demand, allocation, width, placement and plan.
+//! [`ControlLoop::settle`] takes the results of the actions, which count in the next tick.
 //!
-//! **Rules.** A node whose sample is missing keeps its last decision. A tick that comes less than half an
-//! interval after the one before decides nothing and keeps the earlier samples: rates over a few milliseconds
-//! are noise.
+//! **Rules.** A node without a sample keeps its last decision. A tick less than half an interval after the
+//! previous one decides nothing and keeps the earlier samples, because rates over a few milliseconds are
+//! noise.
 //!
 //! **Properties** (`tests/control/control_loop.rs`): two loops over the same inputs decide the same;
-//! allocations never exceed the capacity over any number of ticks; a loop whose values are all in place
-//! writes nothing.
+//! allocations never exceed the capacity; a loop whose values are all in place writes nothing.
 
 mod memory;
 mod probing;
@@ -51,13 +50,12 @@ use tenantd_core::resource::{CPU, PerResource};
 use tenantd_dop::{CpuSet, Topology, tenant};
 use tenantd_policy::model::Amount;
 
-/// Interval in ticks at which the files are read again, to detect writes by other programs.
+/// Ticks between two readings of a file, to detect writes by other programs.
 const VERIFY_TICKS: u64 = 10;
 
-/// Interval in ticks at which the limits above the tenants are read again.
+/// Ticks between two readings of the limits above the tenants.
 const BOUNDS_TICKS: u64 = 4;
 
-/// What was read of the files of one node.
 struct Read {
     observed: Option<Vec<Observation>>,
     arrivals: Vec<Outcome>,
@@ -76,12 +74,11 @@ pub struct ControlLoop {
     nr_drift: u64,
     nr_yields: u64,
     alarm: Alarm,
-    /// How much of the present window of the trim has passed.
     trim_window: Duration,
 }
 
 impl ControlLoop {
-    /// A loop that has seen nothing yet.
+    /// Creates a loop without samples.
     pub fn new(settings: Settings, tree: Tree) -> ControlLoop {
         let states = vec![NodeState::default(); tree.len()];
         ControlLoop {
@@ -99,17 +96,17 @@ impl ControlLoop {
         }
     }
 
-    /// The settings in force.
+    /// Settings in force.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The nodes.
+    /// Tree of nodes.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// What is known of each node, by number.
+    /// State of each node, by number.
     pub fn states(&self) -> &[NodeState] {
         &self.states
     }
@@ -119,39 +116,39 @@ impl ControlLoop {
         self.tick
     }
 
-    /// The machine's CPUs; `None` where they could not be read.
+    /// CPUs of the machine; `None` if they could not be read.
     pub fn topology(&self) -> Option<&Topology> {
         self.topology.as_ref()
     }
 
-    /// The present or the last episode of unfairness.
+    /// Current or last episode of unfairness.
     pub fn episode(&self) -> &Episode {
         &self.episode
     }
 
-    /// How often someone else's write was found since the start.
+    /// Foreign writes found since the start.
     pub fn nr_drift(&self) -> u64 {
         self.nr_drift
     }
 
-    /// Whether `now` is too early for a tick: rates over less than half an interval are noise. The samples and the
-    /// decisions of the last tick stay.
+    /// True if less than half an interval has passed since the last tick, so that rates would be noise. The
+    /// last samples and decisions then stay.
     pub fn is_premature(&self, now: Duration) -> bool {
         let elapsed = self.last.map(|(then, _)| now.saturating_sub(then));
         elapsed.is_some_and(|elapsed| elapsed < self.settings.interval / 2)
     }
 
-    /// Begins a tick, and counts it.
+    /// Begins a tick and returns its number.
     pub fn begin_tick(&mut self) -> u64 {
         self.tick += 1;
         self.tick
     }
 
-    /// What to read of the tenant with this number.
+    /// Files to sample for the tenant with this number.
     pub fn sampling(&self, number: usize) -> Sampling {
         let state = &self.states[number];
         let was_empty = state.sample.as_ref().is_some_and(|last| last.populated == Some(false));
-        // Processes may also come and be killed between two ticks.
+        // Processes may also start and be killed between two ticks.
         let is_due = self.is_turn_of(number);
         Sampling {
             threads: self.threads_to_read(number),
@@ -165,8 +162,8 @@ impl ControlLoop {
         }
     }
 
-    /// Whether the files of the node with this number are to be read in this tick: those of a tenth of all
-    /// nodes, because reading the values of a thousand tenants takes longer than sampling them.
+    /// True if the files of this node are due in this tick. Only a tenth of all nodes is due, because
+    /// reading the values of a thousand tenants takes longer than sampling them.
     pub fn wants_observation(&self, number: usize) -> bool {
         let state = &self.states[number];
         let is_to_be_bounded = state.squeeze.as_ref().is_some_and(|it| it.held.is_none());
@@ -180,24 +177,24 @@ impl ControlLoop {
         (self.tick + number as u64).is_multiple_of(VERIFY_TICKS)
     }
 
-    /// Whether this tick checks for obstacles that keep values from taking effect.
+    /// True if this tick checks for obstacles that keep values from taking effect.
     pub fn wants_effects(&self) -> bool {
         self.tick % VERIFY_TICKS == 1
     }
 
-    /// Whether the limits above the tenants are to be read in this tick.
+    /// True if the limits above the tenants are due in this tick.
     pub fn wants_bounds(&self) -> bool {
         self.tick % BOUNDS_TICKS == 1
     }
 
-    /// The tenants that lacked something in the last tick, by number.
+    /// Numbers of the tenants with a shortfall in the last tick.
     pub fn lacking(&self) -> Vec<usize> {
         let lacks = |number: &usize| self.states[*number].shortfall.is_some();
         (0..self.tree.nodes().len()).filter(lacks).collect()
     }
 
-    /// One tick. One that is premature ([`ControlLoop::is_premature`]) decides nothing, and what was read for it is
-    /// lost.
+    /// Computes one tick. A premature tick ([`ControlLoop::is_premature`]) decides nothing and discards its
+    /// input.
     pub fn step(&mut self, input: Input) -> Decision {
         let Input { now, host, nodes, topology, above } = input;
         let elapsed = self.last.map(|(then, _)| now.saturating_sub(then));
@@ -237,7 +234,7 @@ impl ControlLoop {
         Decision { is_void: false, elapsed, capacity, slots, wanted, actions, drifts, findings }
     }
 
-    /// Takes in what was read of each node; returns what the files hold.
+    /// Stores the samples of each node; returns the file contents.
     fn take_in(
         &mut self,
         nodes: Vec<NodeInput>,
@@ -258,8 +255,8 @@ impl ControlLoop {
                 }
                 state.totals.note(&sample);
                 let before = state.take_sample(sample);
-                // Longer than a tick where it could not be read in the last one; and each is read when the others before
-                // it are done.
+                // Longer than a tick after a failed reading. Nodes are read one after another, each at its
+                // own time.
                 let now = now.saturating_add(input.sampled_after);
                 let since = now.saturating_sub(std::mem::replace(&mut state.sampled_at, now));
                 let pair = before.as_ref().zip(state.sample.as_ref());
@@ -269,14 +266,13 @@ impl ControlLoop {
         };
         let read = self.states.iter_mut().zip(nodes).map(take).collect();
         members::sum_up(&self.tree, &mut self.states, elapsed);
-        // Of one that could not be read now it is of an earlier tick, and CPUs may be gone since.
+        // Usage kept from an earlier tick may exceed the CPUs left after a hot-unplug.
         for state in &mut self.states {
             state.usage = state.usage.map(|usage| usage.within(nr_cpus));
         }
         read
     }
 
-    /// Estimates every tenant's demand; one without rates keeps its last.
     fn estimate(&mut self, host: HostSample, elapsed: Option<Duration>) {
         self.states.iter_mut().for_each(|state| state.context = None);
         let Some(elapsed) = elapsed else { return };
@@ -292,13 +288,11 @@ impl ControlLoop {
         members::sum_up_demands(tree, &mut self.states, machine, elapsed);
     }
 
-    /// The limits above the tenants, with the CPUs that may be used at all.
     fn with_usable_cpus(&self, above: AncestorBounds) -> AncestorBounds {
         let nr_cpus = self.topology.as_ref().map(|topology| topology.usable().len() as u32);
         above.and(AncestorBounds { nr_cpus, ..AncestorBounds::default() })
     }
 
-    /// Divides the machine.
     fn allocate(
         &mut self,
         capacity: PerResource<f64>,
@@ -332,8 +326,8 @@ impl ControlLoop {
         findings
     }
 
-    /// What each ancestor is weighed by beside the tenants below it. What others use there rises at once and falls
-    /// by half in a tick.
+    /// Weight input for each ancestor beside its tenants: usage by others, which rises at once and halves
+    /// in a tick.
     fn foreign(&mut self) -> Vec<Foreign> {
         let used = |number: usize| Some(self.states[number].usage.as_ref()?.cpu_cores);
         let cores = govern::foreign_cores(&self.tree, used);
@@ -351,24 +345,23 @@ impl ControlLoop {
         ancestors.zip(cores).map(foreign).collect()
     }
 
-    /// Measures how far what the tenants got is from what they should have, and finds out why.
+    /// Measures the distance between received and fair amounts, and diagnoses it.
     fn judge(&mut self, scene: &Scene<'_>, elapsed: Option<Duration>) {
         let Some(elapsed) = elapsed else { return };
         let worst = shortfall::judge(&self.tree, &mut self.states, scene, elapsed);
         self.episode.step(worst, elapsed);
     }
 
-    /// CPUs that tenants can be wide together: the machine's less the reserve.
+    /// CPUs available for the widths of all tenants: the usable CPUs less the reserve.
     ///
-    /// What processes outside every tenant use is not taken off: it changes from second to second, and a width
-    /// that followed it would too. Weights divide the time that is there.
+    /// Outside usage is not subtracted: it changes from second to second, and widths would follow it.
+    /// Weights divide the time that is left.
     fn slots(&self, nr_cpus: u32, reserve: f64) -> u32 {
         let usable = self.topology.as_ref().map_or(f64::from(nr_cpus), |t| t.usable().len() as f64);
         let allocatable = usable - reserve;
         tenant::slots(allocatable, self.settings.oversubscription)
     }
 
-    /// Steps the widths of all tenants, and places those that are pinned.
     fn widen(&mut self, slots: u32, now: Duration) -> Vec<Finding> {
         let fair = target::bursts(self.tree.nodes(), f64::from(slots));
         let mut widths: Vec<WidthState> = Vec::with_capacity(self.states.len());
@@ -402,7 +395,7 @@ impl ControlLoop {
         findings
     }
 
-    /// Takes in what the files hold; counts foreign writes, and keeps them where the policy says so.
+    /// Compares file contents with known values; counts foreign writes, and accepts them by the policy.
     fn observe(&mut self, read: Vec<Read>, now: Duration) -> Vec<Drift> {
         let mut drifts = Vec::new();
         for (number, read) in read.into_iter().enumerate() {
@@ -416,7 +409,7 @@ impl ControlLoop {
             }
             for (action, outcome) in read.arrivals {
                 match outcome {
-                    // What the file holds was just read.
+                    // The value in the file was read above.
                     Ok(_) => state.retries.retain(|retry| retry.knob != action.knob),
                     Err(refusal) => {
                         let yields = state.settle(&action, self.tick, Err(refusal));
@@ -434,7 +427,6 @@ impl ControlLoop {
         drifts
     }
 
-    /// What every file shall hold and does hold, and the actions that bring the one to the other.
     fn plan(&self) -> (Vec<Wanted>, Vec<Action>) {
         let wanted = desired::wanted(&self.tree, &self.states);
         let online = self.topology.as_ref().map(Topology::online);
@@ -447,7 +439,7 @@ impl ControlLoop {
         (wanted, actions)
     }
 
-    /// The tenants with these numbers are placed where an earlier agent had placed them.
+    /// Restores the placement that an earlier agent gave to these tenants.
     pub fn place_on(&mut self, places: Vec<(usize, CpuSet)>) {
         for (number, cpus) in places {
             if self.tree.nodes().get(number).is_some_and(|node| node.is_leaf) {
@@ -456,17 +448,17 @@ impl ControlLoop {
         }
     }
 
-    /// Other settings from the next tick on.
+    /// Replaces the settings from the next tick on.
     pub fn set(&mut self, settings: Settings) {
         self.settings = settings;
     }
 
-    /// Takes another tree: the node with the number `n` is the one with the number `kept[n]` from now on, and
-    /// keeps what is known of it. Where a tenant was one cgroup and has members from now on, that is the number of the member
-    /// with its cgroup. `unpinned` are those of the new ones that may run anywhere, in order.
+    /// Replaces the tree. Node `n` of the old tree becomes node `kept[n]` and keeps its state. If a
+    /// tenant's one cgroup becomes a member, `kept` holds the number of that member. `unpinned` lists the
+    /// new nodes that may run anywhere, in order.
     pub fn take_tree(&mut self, tree: Tree, kept: &[Option<usize>], unpinned: &[usize]) {
         let mut states = vec![NodeState::default(); tree.len()];
-        // The old numbers are those of the old tree: beyond its nodes are members, however many nodes the new one has.
+        // Old numbers from `nr_before` on are members, however many nodes the new tree has.
         let (nr_before, nr_nodes) = (self.tree.nodes().len(), tree.nodes().len());
         for (number, (mut state, new)) in
             std::mem::take(&mut self.states).into_iter().zip(kept).enumerate()

@@ -1,54 +1,48 @@
-//! What a tenant could use now, if it had no competition.
+//! Estimates a tenant's demand: its usage if it had no competition.
 //!
-//! **Problem.** A usage counter shows only what the other tenants left. An allocator fed with usage would
-//! freeze every starved tenant in its starvation. So demand is estimated apart from usage, and never capped
-//! by what the tenant has at present.
+//! **Problem.** Usage shows only the part that other tenants left. An allocator fed with usage would freeze
+//! every starved tenant in its starvation. So demand is estimated apart from usage, and is not capped by the
+//! current allocation.
 //!
-//! **Terms.** A tenant is *pressed* for CPU when some task of it waited for more than 2 % of the time (PSI
-//! `some`) or when `cpu.max` held it back. A tenant is *at its allocation* when it uses at least four fifths
-//! of it.
+//! **Terms.** A tenant is *pressed* for CPU if a task of it waited for more than 2 % of the time (PSI `some`)
+//! or if `cpu.max` throttled it. It is *at its allocation* if it uses at least four fifths of it.
 //!
-//! **Algorithm**, for CPU:
-//! - not pressed: used × 1.1, a margin that lets it grow;
-//! - pressed, its threads read: what they would use if none had to wait (`usage::wanted_cores`), which is
-//!   exact and not bound by the allocation, so nothing is added to it;
-//! - pressed, too many or too short-lived threads: used, plus the waiting share of at least one CPU; where
-//!   the tenant is at its allocation, at least 1.2 × that allocation and at least its guarantee, so that
-//!   demand grows by a fifth each tick while the pressure lasts;
-//! - then never more than its limit and the machine, and smoothed: up at once, down by half in two seconds, and that
-//!   from no more than its allocation: what it wanted beyond that it never had, and a tenant that sleeps after wanting
-//!   every CPU would otherwise hold the weight of the slice above it for as long as that demand lasts.
+//! **Algorithm** for CPU:
+//! - not pressed: usage × 1.1, a margin for growth;
+//! - pressed, threads read: the usage without waits (`usage::wanted_cores`). This is exact and not bound by the
+//!   allocation, so nothing is added;
+//! - pressed, threads too many or too short-lived: usage plus the waiting share of at least 1 CPU. At its
+//!   allocation it is at least 1.2 × the allocation and at least the guarantee, so demand grows by a fifth each
+//!   tick while the pressure lasts.
 //!
-//! For memory it is the working set. While evicted pages come back, demand is more than what is resident:
-//! those pages fit only because others were evicted for them. Then it is all that is resident and what came back,
-//! a fifth above the first where tasks wait for memory, and not less than before. Otherwise a tenant would lose its
-//! claim to the memory that it is squeezed out of. Tasks that wait at a bound of the agent's ([`super::squeeze`],
-//! [`super::probe`]) wait for the agent, so that alone is no sign of pages that matter; but where a bound takes pages
-//! that come back, demand grows as without it: what is held is what the bound allows, and a demand of no more would
-//! keep the bound where it is for ever. A probe ends by itself. A tenant counts as refaulting when at least a hundredth of
-//! what is missing came back in the interval, or when tasks wait for memory; a few pages of a file that is
-//! read again after hours are not a working set.
+//! The limit and the machine cap the result. Smoothing is up at once, down by half in 2 s. The decay starts at
+//! the allocation at most: otherwise a tenant that sleeps after wanting every CPU would inflate the weight of
+//! the slice above it.
 //!
-//! Where the kernel keeps pages in generations (`CONFIG_LRU_GEN_ENABLED`), what is read from files counts as inactive
-//! however often it is read, and only reclaim shows what was in use. There all that is charged counts until it was
-//! taken and did not come back: a stream of files loses what it read as fast as it reads on, and its demand falls; a
-//! cache that is read again and again keeps its own. While all tasks of a tenant wait for memory (PSI `full`) nothing
-//! can be missed, and what is taken then counts as before.
+//! **Algorithm** for memory: the working set.
+//! - *Refaults.* Held pages fit only because others were evicted, so demand is the held memory plus refaults,
+//!   at least the last demand, and a fifth more if tasks stall. Otherwise a tenant would lose its claim to the
+//!   memory it is squeezed out of. A tenant refaults if at least a hundredth of its missing memory came back in
+//!   the interval, or if tasks stall. A few pages of a file that is read again after hours do not count.
+//! - *Bounds of the agent* ([`super::squeeze`], [`super::probe`]). Stalls at such a bound are caused by the
+//!   agent, so they alone do not count. Refaults below a bound raise the demand as without it: otherwise the
+//!   bound would confirm itself. A probe ends by itself.
+//! - *Generations* (`CONFIG_LRU_GEN_ENABLED`). The kernel counts file pages as inactive however often they are
+//!   read, so only reclaim shows their use. All charged memory counts until it was taken and did not come back.
+//!   The demand of a file stream falls; a cache in use keeps its own. While all tasks stall (PSI `full`),
+//!   nothing can refault, and reclaim is discounted.
+//! - *OOM kills.* The tenant wanted more than its observed peak. Demand is a fifth above the peak, at least 100
+//!   MiB above it, and halves in 2 min instead of 15 s. Repeated kills do not add up: each starts from the
+//!   observed peak.
 //!
-//! A tenant of which a process was killed for want of memory wanted more than it was ever seen to hold, and what it
-//! holds now is what the kill left. So its demand is a fifth above the peak that was observed, 100 MiB at least, and
-//! falls by half in two minutes instead of 15 s while it runs. Kills that follow each other do not add up: each
-//! starts from what was observed, and not from what was estimated after the one before.
-//!
-//! Going down fast costs nothing here: a tenant that is satisfied keeps the weight of its full fair share
-//! (`target`), so an underestimate never delays one that wakes up.
+//! A fast decrease costs nothing: a satisfied tenant keeps the weight of its full fair share (`target`), so an
+//! underestimate never delays one that wakes up.
 //!
 //! **Properties.** A pressed tenant at its allocation always asks for more than it has
 //! (`a_pressed_tenant_is_never_frozen`). Demand is finite, not negative, and within limit and machine
 //! (`tests/control.rs`). Up is immediate, down is gradual (`fast_up_slow_down`).
 //!
-//! Source: the demand side follows Kubernetes' API priority and fairness (borrowing by smoothed demand),
-//! `max(E, a·prev + (1 − a)·E)`.
+//! Source: borrowing by smoothed demand in Kubernetes' API priority and fairness, `max(E, a·prev + (1 − a)·E)`.
 
 use std::time::Duration;
 
@@ -59,44 +53,42 @@ use tenantd_core::codec::coded;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_core::units::Bytes;
 
-/// PSI `some` above this share of the time means pressed.
+/// PSI `some` for CPU above which a tenant is pressed.
 pub const PRESSED_RATIO: f64 = 0.02;
-/// What an unpressed tenant may grow by before the next tick.
+/// Growth of an unpressed tenant before the next tick, as a factor.
 const GROWTH_MARGIN: f64 = 1.1;
-/// What a pressed tenant at its allocation asks for at least, times that allocation.
+/// Least demand of a pressed tenant at its allocation, as a factor of that allocation.
 const EXPLORATION: f64 = 1.2;
-/// Using this much of the allocation counts as being at it.
+/// Part of the allocation from which a tenant is at its allocation.
 const AT_ALLOCATION_RATIO: f64 = 0.8;
-/// PSI `some` for memory above this share of the time means that reads-back matter.
 const MEMORY_PRESSED_RATIO: f64 = 0.01;
 
-/// When this part of what is missing was read back in an interval, the tenant is refaulting.
+/// Part of the missing memory that must refault in an interval for a tenant to count as refaulting.
 const REFAULTING_RATIO: f64 = 0.01;
-/// A demand above what was measured by more than this part of it is called decaying ...
+/// Excess over the measured amount, as a part of it, above which a demand is decaying.
 const DECAY_RATIO: f64 = 0.01;
-/// ... and where a probe takes a hundredth in six seconds, by more than this: falling by half in 15 s, it lags by 3.6 %.
+/// The same during a probe. A probe takes a hundredth in 6 s; a half-life of 15 s makes the demand lag by
+/// 3.6 %.
 const PROBED_DECAY_RATIO: f64 = 0.05;
 
-/// The time in which a demand after a kill falls by half: whoever is started again takes a while to get there.
+/// Half-life of a demand after an OOM kill, long enough for a restarted process to grow back.
 const KILLED_HALF_LIFE: Duration = Duration::from_secs(120);
-/// What a tenant wants after a kill for want of memory, times the most that was observed ...
 const KILLED_RATIO: f64 = 1.2;
-/// ... but more than that by this at least.
 const KILLED_LEAST: Bytes = Bytes::mib(100);
 
-/// What a tenant could use now.
+/// Demand of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
-    /// How much of each resource.
+    /// Amount of each resource.
     pub amount: PerResource<f64>,
-    /// How the CPU figure came about.
+    /// Basis of the CPU demand.
     pub cpu_basis: CpuBasis,
-    /// How the memory figure came about.
+    /// Basis of the memory demand.
     pub memory_basis: MemoryBasis,
 }
 
 impl Demand {
-    /// That of a tenant that was not measured yet: counted as none, and nothing is taken away for it.
+    /// Demand of a tenant without a sample: counted as 0, but nothing is taken from the tenant for it.
     pub const UNKNOWN: Demand = Demand {
         amount: PerResource([0.0; Resource::ALL.len()]),
         cpu_basis: CpuBasis::Unknown,
@@ -104,69 +96,68 @@ impl Demand {
     };
 }
 
-/// How a CPU demand came about.
+/// Basis of a CPU demand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CpuBasis {
-    /// It was not measured yet.
+    /// Not measured yet.
     #[default]
     Unknown,
     /// No process is in its cgroup.
     Idle,
-    /// It gets all it asks for.
+    /// The tenant gets all it asks for.
     Unpressed,
-    /// Its threads were looked at.
+    /// Measured from its threads.
     Threads,
     /// Estimated from the time it waited.
     Pressure,
-    /// It is pressed at its allocation: the demand is raised by a fifth.
+    /// Pressed at its allocation: the demand is raised by a fifth.
     Exploring,
     /// Falling from an earlier demand.
     Decaying,
 }
 
-/// How a memory demand came about.
+/// Basis of a memory demand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryBasis {
-    /// It was not measured yet.
+    /// Not measured yet.
     #[default]
     Unknown,
-    /// From the working set, because nothing that was evicted came back.
+    /// Working set, without refaults.
     WorkingSet,
-    /// From the working set while it is squeezed a little, and nothing that was evicted comes back.
+    /// Working set during a probe, without refaults.
     Probed,
-    /// From all that is resident and what came back.
+    /// Held memory plus refaults.
     Refaulting,
-    /// A fifth above all that is resident: evicted pages come back, and tasks wait for them.
+    /// A fifth above held memory: evicted pages refault, and tasks stall.
     Waiting,
-    /// It falls from an earlier demand.
+    /// Falling from an earlier demand.
     Decaying,
-    /// A fifth above the peak before a process was killed for want of memory, or falling from there.
+    /// A fifth above the peak before an OOM kill, or falling from there.
     AfterKill,
 }
 
-/// What bounds a demand, and what it was before.
+/// Bounds of a demand, and its last value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Context {
     /// CPUs allocated at the last tick.
     pub allocation_cores: f64,
-    /// CPUs guaranteed, 0 where none.
+    /// Guaranteed CPUs; 0 without a guarantee.
     pub guarantee_cores: f64,
-    /// The smaller of the limit and the machine, for each resource.
+    /// Smaller of the limit and the machine, per resource.
     pub max: PerResource<f64>,
-    /// Whether its memory is bounded, because it gives some back or is probed.
+    /// True if the agent bounds its memory, by a squeeze or a probe.
     pub is_bounded: bool,
-    /// Whether it is probed.
+    /// True if it is probed.
     pub is_probed: bool,
-    /// The most memory that was observed, where a process was killed for want of it since the last estimate.
+    /// Largest observed memory if a process was OOM-killed since the last estimate.
     pub killed_peak_bytes: Option<f64>,
-    /// The demand at the last tick.
+    /// Demand at the last tick.
     pub last: Option<Demand>,
 }
 
 impl Context {
-    /// What the memory demand is raised to, because of a kill.
     fn raised_bytes(&self) -> Option<f64> {
         self.killed_peak_bytes.map(after_kill).map(|bytes| bytes.min(self.max[MEMORY]))
     }
@@ -176,12 +167,12 @@ impl Context {
     }
 }
 
-/// The memory that a tenant wants, of which a process was killed with `peak_bytes` in use.
+/// Memory demand of a tenant after an OOM kill with `peak_bytes` in use.
 pub fn after_kill(peak_bytes: f64) -> f64 {
     (peak_bytes * KILLED_RATIO).max(peak_bytes + KILLED_LEAST.0 as f64)
 }
 
-/// The demand behind `usage`, `elapsed` after the last one.
+/// Estimates the demand from `usage`, `elapsed` after the last estimate.
 pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     let mut last = context.last.unwrap_or(Demand::UNKNOWN).amount;
     last[CPU] = last[CPU].min(context.allocation_cores);
@@ -212,19 +203,19 @@ pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     }
 }
 
-/// What is wanted of memory now; `None` where it could not be read.
+/// Unsmoothed memory demand; `None` if memory could not be read.
 fn fresh_bytes(held: Option<(f64, MemoryBasis)>, context: &Context) -> Option<f64> {
     let raised = context.raised_bytes();
     held.map(|(fresh, _)| fresh).into_iter().chain(raised).reduce(f64::max)
 }
 
-/// Where memory could not be read, that of the last tick, whose demand is kept.
+/// Basis of the memory demand. Unreadable memory keeps the last basis with its demand.
 fn memory_basis(held: Option<(f64, MemoryBasis)>, context: &Context, demand: f64) -> MemoryBasis {
     let decay_ratio = if context.is_probed { PROBED_DECAY_RATIO } else { DECAY_RATIO };
     let last = context.last.unwrap_or(Demand::UNKNOWN);
     let is_raised = context.raised_bytes().is_some_and(|raised| demand <= raised);
     match held {
-        // What comes back of a working set confirms the demand, and does not say where it is from.
+        // Refaults confirm the demand but not its basis.
         Some((fresh, MemoryBasis::Refaulting | MemoryBasis::Waiting))
             if context.was_after_kill() && fresh <= last.amount[MEMORY] =>
         {
@@ -241,20 +232,20 @@ fn memory_basis(held: Option<(f64, MemoryBasis)>, context: &Context, demand: f64
     }
 }
 
-/// CPUs that a tenant could use now, whatever it could before.
+/// Unsmoothed CPU demand.
 pub(super) fn fresh_cores(usage: &Usage, context: &Context) -> f64 {
     cpu(usage, context).0.min(context.max[CPU])
 }
 
-/// The time in which a demand falls by half. What is held and given back now is often wanted again soon.
+/// Half-life of a demand. Memory has a longer one because it is often wanted again soon.
 fn half_life(resource: Resource) -> Duration {
     Duration::from_secs(if resource == CPU { 2 } else { 15 })
 }
 
-/// Whether some task of the tenant had to wait for CPU.
+/// True if a task of the tenant had to wait for CPU.
 ///
-/// Without PSI a tenant that uses nearly all that it was allocated counts as pressed: it may be held back,
-/// and looking at its threads will tell.
+/// Without PSI a tenant that uses nearly all of its allocation counts as pressed; a look at its threads
+/// then gives the exact demand.
 pub fn is_pressed(usage: &Usage, allocation_cores: f64) -> bool {
     let waited = match usage.cpu_some_ratio {
         Some(ratio) => ratio > PRESSED_RATIO,
@@ -292,10 +283,10 @@ fn held(
     context: &Context,
 ) -> Option<(f64, MemoryBasis)> {
     let working_set = usage.used(resource)?;
-    // Only memory is taken away and comes back.
+    // Only memory can refault.
     let came_back = usage.refaulted_bytes.filter(|_| resource == MEMORY).unwrap_or(0.0);
     let waited = usage.memory_some_ratio.is_some_and(|ratio| ratio > MEMORY_PRESSED_RATIO);
-    // A wait at a bound that the agent set is the agent's doing.
+    // The agent caused the stalls at its own bound.
     let waits = waited && !context.is_bounded;
     let is_refaulting = resource == MEMORY && is_refaulting(usage, waits, last - working_set);
     if !is_refaulting {
@@ -303,7 +294,7 @@ fn held(
             if resource == MEMORY { in_use(usage, working_set, context) } else { working_set };
         return Some((in_use, MemoryBasis::WorkingSet));
     }
-    // What comes back so soon was in use, and so is what stayed, whatever reclaim calls it.
+    // Refaulted pages were in use, and so were the pages that stayed, whatever reclaim assumes.
     let resident = usage.charged_bytes.filter(|_| resource == MEMORY).unwrap_or(0.0);
     let resident = resident.max(working_set);
     let is_short = waited && !context.is_probed;
@@ -312,29 +303,28 @@ fn held(
     Some((grown.max(resident + came_back).max(last), basis))
 }
 
-/// What of its memory counts as in use while nothing comes back, of which the kernel says so of `working_set`.
+/// Memory counted as in use without refaults; at least `working_set`.
 ///
-/// Where it does not tell which files are in use, all that is charged when it is first seen or comes to it later, until
-/// as much was taken and not missed.
+/// If the kernel does not report which files are in use, all charged memory counts until reclaim took as
+/// much and it did not refault.
 fn in_use(usage: &Usage, working_set: f64, context: &Context) -> f64 {
     let Some((stolen, charged)) = usage.stolen_bytes.zip(usage.charged_bytes) else {
         return working_set;
     };
     let grown = usage.charged_growth_bytes.unwrap_or(0.0);
-    // Who waits for memory itself can miss nothing meanwhile.
+    // A stalled tenant cannot refault, so its reclaim is discounted.
     let judged_ratio = 1.0 - usage.memory_full_ratio.unwrap_or(0.0);
     let unmissed = stolen * judged_ratio;
     let counted = context.last.map_or(charged, |last| last.amount[MEMORY] + grown - unmissed);
     counted.min(charged).max(working_set)
 }
 
-/// Whether pages come back that were taken from it: a hundredth of what is missing, or some while tasks wait.
+/// True if reclaimed pages refault: a hundredth of the missing memory, or any while tasks stall.
 pub(super) fn is_refaulting(usage: &Usage, waits: bool, missing: f64) -> bool {
     let came_back = usage.refaulted_bytes.unwrap_or(0.0);
     came_back > 0.0 && (waits || came_back >= REFAULTING_RATIO * missing)
 }
 
-/// Up at once, down by half in `half_life`.
 fn smooth(fresh: f64, last: f64, elapsed: Duration, half_life: Duration) -> f64 {
     let keep = 0.5_f64.powf(elapsed.as_secs_f64() / half_life.as_secs_f64());
     fresh.max(keep * last + (1.0 - keep) * fresh)
@@ -442,18 +432,18 @@ mod tests {
             context.last.unwrap().amount[MEMORY].round()
         };
         assert_eq!(estimate(0.0, 0.0, 0.0), 5e8);
-        // A stream loses what it reads, and less and less counts ...
+        // A stream loses the pages it read, and less and less counts ...
         assert_eq!(estimate(0.0, 2e8, 0.0), 4e8);
         assert_eq!(estimate(0.0, 2e8, 0.0), 3e8);
         // ... also while it reads nothing, until something is added.
         assert_eq!(estimate(0.0, 0.0, 0.0), 3e8);
         assert_eq!(estimate(5e7, 0.0, 0.0), 3.5e8);
-        // It may be taken down to what the kernel says is in use.
+        // The demand can fall to the kernel's working set.
         for _ in 0..20 {
             estimate(0.0, 1e9, 0.0);
         }
         assert!((1e8..1.01e8).contains(&estimate(0.0, 1e9, 0.0)));
-        // What comes back was in use, and so was the rest.
+        // Refaulted pages were in use, and so was the rest.
         assert_eq!(estimate(0.0, 2e8, 2e8), 7e8);
         assert_eq!(estimate(0.0, 0.0, 0.0), 6e8);
     }
@@ -493,7 +483,7 @@ mod tests {
             (demand.amount[MEMORY], demand.memory_basis)
         };
         assert_eq!(bounded(5e6, false), (1.2e8, MemoryBasis::Waiting));
-        // Nothing comes back to who waits while it reads something new.
+        // A stalled tenant that reads something new does not refault.
         assert_eq!(bounded(0.0, false), (1e8, MemoryBasis::WorkingSet));
         assert_eq!(bounded(5e6, true), (1.05e8, MemoryBasis::Refaulting));
     }
@@ -508,7 +498,7 @@ mod tests {
         };
         assert_eq!(after(1.04e8, false), MemoryBasis::Decaying);
         assert_eq!(after(1.04e8, true), MemoryBasis::Probed);
-        // More than a probe takes was given back otherwise.
+        // The fall exceeds a probe, so it has another cause.
         assert_eq!(after(2e8, true), MemoryBasis::Decaying);
     }
 
@@ -531,7 +521,7 @@ mod tests {
     fn fast_up_slow_down() {
         let mut context = context(1.0);
         context.last = Some(Demand { amount: PerResource([4.0, 0.0]), ..Demand::UNKNOWN });
-        // From the one CPU that it was allocated.
+        // The decay starts at the allocation of 1 CPU.
         let down = estimate(&using(0.0, 0.0), &context, Duration::from_secs(2));
         assert_eq!((down.amount[CPU], down.cpu_basis), (0.5, CpuBasis::Decaying));
         let up = estimate(&using(5.0, 0.0), &context, SECOND);
@@ -563,12 +553,12 @@ mod tests {
             context.last = Some(estimate(&squeezed(20e6, 0.0), &context, SECOND));
         }
         assert_eq!(context.last.unwrap().amount[MEMORY], 615e6);
-        // What comes back beyond that was wanted as well.
+        // Further refaults were wanted as well.
         assert_eq!(estimate(&squeezed(600e6, 0.0), &context, SECOND).amount[MEMORY], 713e6);
-        // A few pages are no working set, unless tasks wait for them.
+        // A few pages are not a working set, unless tasks stall on them.
         assert!(estimate(&squeezed(4e6, 0.0), &context, SECOND).amount[MEMORY] < 600e6);
         assert_eq!(estimate(&squeezed(4e6, 0.1), &context, SECOND).amount[MEMORY], 615e6);
-        // It is over when nothing comes back any more.
+        // The demand decays once refaults stop.
         let quiet = estimate(&squeezed(0.0, 0.0), &context, Duration::from_secs(15));
         assert_eq!(quiet.amount[MEMORY], 364e6);
     }
@@ -580,7 +570,7 @@ mod tests {
         assert_eq!(estimate(&using(0.0, 0.0), &context, SECOND).amount[MEMORY], 77.0);
     }
 
-    /// The demand of a tenant that holds so much, `after` what it was, and perhaps after a kill.
+    /// Demand of a tenant with this memory after the demand `after`, and perhaps after a kill.
     fn killed(bytes: f64, peak: Option<f64>, after: Option<Demand>) -> Demand {
         let usage = Usage { held: PerResource([None, Some(bytes)]), ..using(0.1, 0.0) };
         let context = Context { killed_peak_bytes: peak, last: after, ..context(1.0) };
@@ -599,7 +589,7 @@ mod tests {
         }
         let half = (bytes + 1e7) / 2.0;
         assert!((last.amount[MEMORY] - half).abs() < 1e3, "{last:?}");
-        // It is over when that much is held, or nothing runs.
+        // The kill is over when the demand is used, or when nothing runs.
         let there = killed(last.amount[MEMORY], None, Some(last));
         assert_eq!(there.memory_basis, MemoryBasis::WorkingSet);
         let context = Context { last: Some(last), ..context(1.0) };

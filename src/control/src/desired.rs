@@ -1,11 +1,12 @@
-//! What every file shall hold after a tick: targets and CPUs as values, less what is not the agent's to write.
+//! Desired values of every file after a tick, from targets and CPUs, without values that are not the agent's.
 //!
-//! **Rules.** A node without a steered cgroup has no desired values, and neither has a knob whose foreign
-//! value was accepted, or is left in place for a time. An ancestor is protected by what is protected below it,
-//! in addition to what it was before the agent, which is for the work of others; it is weighed where it has a
-//! governed sibling
-//! ([`super::govern`]). Protection shrinks only where the demand of everything below is known: no tenant loses
-//! protection before its demand is known.
+//! **Rules.**
+//! - A node without a governed cgroup has no desired values. A knob has none if its foreign value was accepted
+//!   or is left in place for a time.
+//! - The protection of an ancestor is the sum below it plus its value before the agent, which serves other
+//!   work.
+//! - An ancestor has a weight if it has a governed sibling ([`super::govern`]).
+//! - Protection shrinks only if the demand of everything below is known.
 
 use super::govern;
 use super::plan::{Action, Knob, Value, Wanted, WeightBand};
@@ -17,10 +18,9 @@ use super::width;
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_core::units::Limit;
 
-/// A knob, its desired value, and why; empty where [`reason`] tells it.
+/// A knob, its desired value and the reason; the reason is empty if [`reason`] derives it.
 type Desired = (Knob, Value, String);
 
-/// What files shall hold, node after node.
 pub(super) fn wanted(tree: &Tree, states: &[NodeState]) -> Vec<Wanted> {
     let protections = target::protections(tree, |number| &states[number].target);
     let promised = tree.any_below(|number| target::is_promised(tree, number));
@@ -48,10 +48,8 @@ pub(super) fn wanted(tree: &Tree, states: &[NodeState]) -> Vec<Wanted> {
     all
 }
 
-/// How many values a tenant has, where it has no limits.
 const VALUES_EACH: usize = 2;
 
-/// How far the weight in a node's file may be from the one that is wanted.
 fn weight_band(state: &NodeState) -> WeightBand {
     match &state.trim {
         Some(trim) if trim.is_exact => WeightBand::Exact,
@@ -60,8 +58,7 @@ fn weight_band(state: &NodeState) -> WeightBand {
     }
 }
 
-/// The values of a cgroup of the node with this number, but for its CPUs: of what is protected in it, and whether any of that
-/// is promised.
+/// Values of a node's cgroup except its CPUs, from its protection and whether any of it is guaranteed.
 fn tenants(
     tree: &Tree,
     node: usize,
@@ -84,8 +81,8 @@ fn tenants(
         .map(bounded)
 }
 
-/// The least CPU limit of the groups above a node: the legacy hierarchy refuses a quota beyond its parent's, and nothing more
-/// would take effect in the unified one.
+/// Least CPU limit of the groups above a node. The legacy hierarchy refuses a quota above the parent's; the
+/// unified one ignores the excess.
 fn limit_above(tree: &Tree, node: usize) -> Option<Value> {
     let nodes = tree.nodes();
     let groups = std::iter::successors(nodes[node].parent, |above| nodes[*above].parent);
@@ -93,7 +90,6 @@ fn limit_above(tree: &Tree, node: usize) -> Option<Value> {
     least.map(|cores| Value::amount(CPU, cores))
 }
 
-/// The protection of the cgroup above tenants with this number.
 fn above(
     tree: &Tree,
     number: usize,
@@ -107,19 +103,17 @@ fn above(
     low.into_iter().chain(min)
 }
 
-/// The bound of a node's memory, while the agent has one: a bound of others is not changed.
+/// Memory bound set by the agent. A bound set by others is not changed.
 fn bound(state: &NodeState) -> Option<(Knob, Value)> {
     let limit = state.squeeze.as_ref()?.wanted()?;
     Some((Knob::MemoryHigh, Value::Amount(MEMORY, limit)))
 }
 
-/// The CPUs of a node that is placed.
 fn cpus(state: &NodeState) -> Option<Desired> {
     let cpus = state.width.cpus()?.clone();
     Some((Knob::Cpus, Value::CpuList(cpus), String::new()))
 }
 
-/// Why `action` is taken, where that follows from the target of its node.
 pub(super) fn reason(action: &Action, tree: &Tree, states: &[NodeState]) -> Option<String> {
     let (node, state) = (tree.node(action.node)?, &states[action.node]);
     Some(match action.knob {
@@ -131,7 +125,7 @@ pub(super) fn reason(action: &Action, tree: &Tree, states: &[NodeState]) -> Opti
     })
 }
 
-/// The protection of an ancestor: what is protected below it, in addition to what it had.
+/// Protection of an ancestor: the sum below it plus its earlier value.
 fn protection(state: &NodeState, knob: Knob, below_bytes: f64) -> Desired {
     let sum = Value::amount(MEMORY, below_bytes.floor());
     let kind = if knob == Knob::MemoryMin { "guaranteed" } else { "protected" };
@@ -147,20 +141,19 @@ fn protection(state: &NodeState, knob: Knob, below_bytes: f64) -> Desired {
     }
 }
 
-/// The weight of an ancestor; none where it is not there.
 fn weight(state: &NodeState) -> Option<Desired> {
     let reason = || value_reason::reason_above(Knob::CpuWeight, &state.target);
     let weight = Value::Weight(state.target.cpu_weight);
     state.is_present.then(|| (Knob::CpuWeight, weight, reason()))
 }
 
-/// Whether `action` takes protection away from a node before the demands of all below it are known.
+/// True if `action` lowers protection before all demands below the node are known.
 pub(super) fn is_premature(action: &Action, unknown: &[bool]) -> bool {
     let is_protection = matches!(action.knob, Knob::MemoryMin | Knob::MemoryLow);
     is_protection && unknown[action.node] && action.shrinks()
 }
 
-/// For each node, whether the demand of any tenant in or below it was never estimated.
+/// For each node, true if the demand of a tenant in or below it was never estimated.
 pub(super) fn unknown(tree: &Tree, states: &[NodeState]) -> Vec<bool> {
     tree.any_below(|number| tree.has_work(number) && states[number].demand.is_none())
 }

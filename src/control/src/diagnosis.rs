@@ -1,15 +1,14 @@
-//! Why a tenant lacks something, from what one tick knows.
+//! Reasons for a tenant's shortfall, from the data of one tick.
 //!
-//! **Problem.** Time and memory that a tenant is due and does not have are somewhere: with work of no tenant, with
-//! other tenants, behind a limit, or unused. Several of these can be true at once.
+//! **Problem.** Missing time and memory are somewhere: with outside work, with other tenants, behind a limit,
+//! or idle. Several of these can be true at once.
 //!
-//! **Rules.** What is certain is always named: a limit that holds the tenant back, a value that is not in force, a
-//! weight without effect, a stall. The rest is a balance: what outside work has beyond the reserve, what a limit
-//! above the tenants takes away, what other tenants have too much, and what is idle. Of these each is named that is
-//! at least a quarter of the shortfall; and the largest where there is no other reason at all. So every shortfall
-//! has a reason.
+//! **Rules.** Certain reasons are always named: a limit on the tenant, a value not in force, a weight without
+//! effect, a stall. The rest is a balance of outside usage beyond the reserve, limits above the tenants, excess
+//! of other tenants, and idle time. A part of the balance is named if it is at least a quarter of the
+//! shortfall. Without any other reason the largest part is named, so every shortfall has a reason.
 //!
-//! O(n + m·d) for n nodes, of which m lack something at a depth of d.
+//! O(n + m·d) for n nodes with m shortfalls at depth d.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,14 +22,13 @@ use super::tree::{CgroupParent, Tree};
 use super::weight;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 
-/// What is at least this part of a shortfall counts as a reason of it.
+/// Smallest part of a shortfall that counts as a reason.
 const PART_RATIO: f64 = 0.25;
-/// Some task waits for this part of the time: a stall.
+/// PSI `some` from which a tenant stalls.
 const STALL_RATIO: f64 = 0.1;
-/// Most other tenants, and most values, that are named.
 const NAMED_MAX: usize = 3;
 
-/// What a tick knows beside the nodes.
+/// Data of a tick beside the nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scene<'a> {
     pub(super) capacity: Capacity,
@@ -40,23 +38,18 @@ pub(super) struct Scene<'a> {
     pub(super) actions: &'a [Action],
 }
 
-/// What one tenant lacks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lack {
-    /// How much, as far as that is known.
     pub(super) missing: PerResource<f64>,
-    /// Whether the quota of its own cgroup held it back.
+    /// True if the quota of its own cgroup throttled it.
     pub(super) is_throttled: bool,
-    /// The node whose limit of the policy holds it back: itself or a group above it.
+    /// Node whose policy limit holds the tenant back: itself or a group above it.
     pub(super) limiting: PerResource<Option<usize>>,
-    /// Whether reclaim took from its memory although that was protected.
     pub(super) is_reclaimed: bool,
-    /// Whether it waits for memory, and met a memory limit.
     pub(super) met_limit: bool,
 }
 
 impl Lack {
-    /// Whether it lacks any of each resource.
     pub(super) fn of(&self) -> PerResource<bool> {
         let is_held_back = PerResource([self.is_throttled, self.is_reclaimed || self.met_limit]);
         PerResource::from_fn(|r| {
@@ -65,7 +58,7 @@ impl Lack {
     }
 }
 
-/// The reasons of each of `lacks`, which are leaves by number. `due` are the CPUs that each node is due.
+/// Reasons for each of `lacks` (leaves by number). `due` holds the CPUs due to each node.
 pub(super) fn reasons(
     tree: &Tree,
     states: &[NodeState],
@@ -81,12 +74,11 @@ pub(super) fn reasons(
     lacks.iter().map(reasons).collect()
 }
 
-/// Where the machine's resources are, and what is being changed.
+/// Distribution of the machine's resources, and pending changes.
 struct Balance {
-    /// What leaves have beyond what they are due, the largest first, and the sum.
+    /// Excess of leaves over their due amount, largest first, and the sum.
     excess: PerResource<(Vec<(f64, usize)>, f64)>,
     idle_cores: f64,
-    /// The values that are raised in this tick.
     raised: BTreeSet<(usize, Knob)>,
 }
 
@@ -115,7 +107,6 @@ impl Balance {
     }
 }
 
-/// One tenant that lacks something.
 struct Case<'a> {
     tree: &'a Tree,
     states: &'a [NodeState],
@@ -131,7 +122,6 @@ impl Case<'_> {
         &self.states[self.number]
     }
 
-    /// The states of its cgroups.
     fn cgroups(&self) -> &[NodeState] {
         &self.states[self.tree.cgroups_of(self.number)]
     }
@@ -152,7 +142,6 @@ impl Case<'_> {
         all
     }
 
-    /// Limits that hold it back.
     fn limits(&self, resource: Resource) -> Vec<Reason> {
         let nodes = self.tree.nodes();
         let mut reasons = Vec::new();
@@ -181,7 +170,6 @@ impl Case<'_> {
         reasons
     }
 
-    /// Values of the tenant and of what is above it that are not in force.
     fn not_written(&self, resource: Resource) -> Vec<Reason> {
         let mut reasons = Vec::new();
         for number in self.upwards() {
@@ -204,7 +192,7 @@ impl Case<'_> {
         reasons
     }
 
-    /// The tenant and its cgroups, and everything above them whose values matter to it: groups, governed cgroups.
+    /// The tenant, its cgroups, and every group and governed cgroup above them.
     fn upwards(&self) -> Vec<usize> {
         let group = |number: &usize| self.tree.nodes().get(*number)?.parent;
         let cgroup = |number: &usize| match self.tree.parents()[*number] {
@@ -221,7 +209,6 @@ impl Case<'_> {
         all
     }
 
-    /// What keeps its weight from its effect.
     fn weight(&self) -> impl Iterator<Item = Reason> {
         let weights = self.cgroups().iter().map(|state| &state.target);
         let weights = weights.map(|target| (target.cpu_weight, target.exact_cpu_weight));
@@ -232,7 +219,6 @@ impl Case<'_> {
         inexact.into_iter().chain(void.map(KernelLimit::VoidWeight)).map(Reason::Kernel)
     }
 
-    /// What the tenant does to itself.
     fn inside(&self) -> impl Iterator<Item = Reason> {
         let state = self.state();
         let nr_cpus = state.width.cpus().map(|cpus| cpus.len());
@@ -245,7 +231,6 @@ impl Case<'_> {
         cpus.into_iter().chain(memory).chain(io).map(Reason::Inside)
     }
 
-    /// What protects its memory too little.
     fn reclaim(&self) -> impl Iterator<Item = Reason> {
         let is_bounded = self.state().target.bounded_protection_bytes.is_some();
         let bounded = is_bounded.then_some(KernelLimit::Protection);
@@ -253,12 +238,12 @@ impl Case<'_> {
         bounded.into_iter().chain(reclaimed).map(Reason::Kernel)
     }
 
-    /// Where what it lacks is; `others` are the reasons that are certain.
+    /// Holders of the missing amount; `others` are the certain reasons.
     fn parts(&self, resource: Resource, others: &[Reason]) -> Vec<Reason> {
         let missing = self.lack.missing[resource];
         let counts = |part: f64| missing > 0.0 && part >= PART_RATIO * missing;
         let bound = self.bound(resource);
-        // What is idle while a limit holds a tenant back is idle for that reason.
+        // A limit that holds a tenant back explains the idle time.
         let is_limited = bound.as_ref().is_some_and(|(part, _)| counts(*part))
             || others.iter().any(|reason| {
                 use Reason::{Inside as In, Kernel, Policy};
@@ -290,7 +275,6 @@ impl Case<'_> {
         (amount, Reason::Outside { resource, amount, largest })
     }
 
-    /// What a limit above all tenants takes away.
     fn bound(&self, resource: Resource) -> Option<(f64, Reason)> {
         let AncestorBounds { limit, nr_cpus } = self.scene.above;
         let most = self.scene.above.most()[resource];
@@ -306,7 +290,7 @@ impl Case<'_> {
     fn tenants(&self, resource: Resource) -> Option<(f64, Reason)> {
         let (all, sum) = &self.balance.excess[resource];
         let others = || all.iter().filter(|(_, number)| *number != self.number);
-        // One that has too much of a resource may lack it all the same: what reclaim took was protected.
+        // A tenant with an excess can still have a shortfall: reclaim took protected memory.
         let own = all.iter().find(|(_, number)| *number == self.number);
         let amount = sum - own.map_or(0.0, |(excess, _)| *excess);
         let name = |(_, number): &(f64, usize)| self.tree.name(*number).to_string();
@@ -323,7 +307,7 @@ impl Case<'_> {
 
     fn waits(&self) -> (f64, Reason) {
         let ratio = self.state().usage.and_then(|usage| usage.memory_some_ratio).unwrap_or(0.0);
-        // Only where nothing else is known.
+        // Only if nothing else is known.
         (f64::MIN_POSITIVE, Reason::Inside(Inside::Memory(ratio)))
     }
 }

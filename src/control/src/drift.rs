@@ -1,8 +1,9 @@
-//! What the files hold, and which value wins after a foreign write.
+//! Observed values, and the winner after a foreign write.
 //!
-//! A value that is neither the last observed one nor the one that the agent requested is *drift*: counted,
-//! logged once and then, as `control.on_drift` says, overwritten (`repair`) or accepted for good (`accept`).
-//! Accepted values are not restored at the end either. What is overwritten again and again is [`super::contest`]'s.
+//! *Drift* is a value that is neither the last observed one nor the one that the agent requested. It is
+//! counted, logged once and then, by `control.on_drift`, overwritten (`repair`) or accepted permanently
+//! (`accept`). Accepted values are not restored at the end. [`super::contest`] handles a value that is
+//! overwritten again and again.
 
 use super::plan::{Knob, Value};
 use super::squeeze;
@@ -12,28 +13,28 @@ use tenantd_core::codec::coded;
 /// One value read from a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
-    /// Which.
+    /// The knob.
     pub knob: Knob,
-    /// What the file holds.
+    /// Value in the file.
     pub value: Value,
-    /// Whether the agent requested this value and it arrived late, or systemd returned to the earlier value.
+    /// True if the agent requested this value and it arrived late, or if systemd restored the earlier value.
     pub is_ours: bool,
 }
 
 /// A foreign value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drift {
-    /// The number of the node.
+    /// Number of the node.
     pub node: usize,
-    /// Which.
+    /// The knob.
     pub knob: Knob,
-    /// What the file held when it was read last.
+    /// Last observed value.
     pub before: Value,
-    /// What it holds now.
+    /// Value in the file now.
     pub now: Value,
 }
 
-/// Takes in the present file values of the node with this number; returns the foreign writes.
+/// Records the file contents of a node; returns the foreign writes.
 pub(super) fn observe(
     node: usize,
     state: &mut NodeState,
@@ -57,8 +58,8 @@ pub(super) fn observe(
     drifts
 }
 
-/// Tells the agent's own bounds in what was read from those of others: they arrive late, and what another program sets is
-/// what comes back in the end.
+/// Separates the agent's own bounds from those of others. The agent's bounds can arrive late; a foreign
+/// bound is restored in the end.
 fn own_bounds(state: &mut NodeState, observed: &mut [Observation]) {
     let known = match state.observed(Knob::MemoryHigh) {
         Some(Value::Amount(_, limit)) => Some(*limit),
@@ -67,8 +68,8 @@ fn own_bounds(state: &mut NodeState, observed: &mut [Observation]) {
     let Some(squeeze) = &mut state.squeeze else { return };
     for seen in observed.iter_mut().filter(|seen| seen.knob == Knob::MemoryHigh) {
         let Value::Amount(_, limit) = seen.value else { continue };
-        // What was told and not read since is known in bytes, and the file holds whole pages. It may have stood for long,
-        // while what is wanted moved on by less than is written.
+        // A bound that was written and not read since is known in bytes, but the file holds whole pages. The
+        // wanted bound may since have moved by less than the write threshold.
         let is_as_known =
             known.is_some_and(|known| squeeze::is_as_told(known, limit)) && squeeze.held.is_some();
         match is_as_known || squeeze.has_wanted(limit) {
@@ -108,7 +109,7 @@ mod tests {
         assert_eq!(observe(0, &mut state, weight(400.0, false)), [], "left to the other writer");
     }
 
-    /// The agent told a number of bytes, the file holds whole pages, and other bounds were wanted since.
+    /// The agent wrote a number of bytes, the file holds whole pages, and the wanted bound has moved since.
     #[test]
     fn a_bound_that_stands_for_long_is_not_taken_for_another_program_s() {
         let bound = |limit| Value::Amount(MEMORY, limit);
@@ -123,7 +124,7 @@ mod tests {
         let seen = vec![Observation { knob: Knob::MemoryHigh, value: found, is_ours: false }];
         assert_eq!(observe(0, &mut state, seen), []);
         assert_eq!(state.squeeze.as_ref().unwrap().held, Some(Limit::Max));
-        // Another value is another program's, and comes back in the end.
+        // Any other value is foreign and is restored in the end.
         let found = bound(Limit::Finite(200 << 20));
         let seen = vec![Observation { knob: Knob::MemoryHigh, value: found, is_ours: false }];
         assert_eq!(observe(0, &mut state, seen).len(), 1);

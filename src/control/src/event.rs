@@ -1,17 +1,17 @@
-//! Everything that changes the control loop, as values: what a recording is made of.
+//! Every change of the control loop as a value: the content of a recording.
 //!
-//! **Problem.** A replay gives the same decisions only where it repeats everything that the loop was given: not only the
-//! samples of each tick, but also what came of its writes, cgroups that went away, and other trees and settings.
+//! **Problem.** A replay needs every input of the loop: samples, results of writes, lost cgroups, new trees
+//! and settings.
 //!
-//! **Answer.** Each way in which the loop changes is an [`Event`], and [`Event::happen`] is the only one that the agent
-//! has: it holds the loop behind a value that hands out no other (`recorded.rs` of the agent). The loop as it was at some
-//! tick ([`tenantd_core::codec`]) and the events since then are the loop as it is now, to the last bit.
+//! **Answer.** Each change is an [`Event`]. The agent has no other way to change the loop than
+//! [`Event::happen`] (`agent/recorded.rs`). A recorded state ([`tenantd_core::codec`]) and the events since
+//! then reproduce the loop to the last bit.
 //!
-//! **Coding.** Events of one kind are written against the last of their kind ([`Memory`]). Where nodes get other numbers,
-//! what is remembered of them gets them too: a tenant that comes costs its own values, and not those of all others.
+//! **Coding.** Events are encoded as differences to the last event of their kind ([`Memory`]). When nodes
+//! get new numbers, the remembered events are renumbered: a new tenant costs only its own values.
 //!
-//! **Properties** (`tests/history/replay.rs`): over random loads, faults, reloads and tenants that come and go, a replay
-//! decides the same as the agent did; it may begin at any tick at which the loop was written down.
+//! **Properties** (`tests/history/replay.rs`): over random loads, faults, reloads and changing tenants, a
+//! replay decides the same as the agent; it can begin at any tick with a recorded state.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -28,60 +28,60 @@ use tenantd_dop::CpuSet;
 /// One change of the control loop.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A tick begins.
+    /// Begin of a tick.
     Begin,
-    /// What was read for it.
+    /// Input of the tick.
     Step(Box<Input>),
-    /// What came of an action.
+    /// Result of an action.
     Settle(Box<Outcome>),
-    /// What the files of a node hold that was opened between two ticks.
+    /// File contents of a node opened between two ticks.
     ObserveFirst(usize, Vec<Observation>),
-    /// A foreign value that is not accepted after all.
+    /// Withdrawn acceptance of a foreign value.
     Reclaim(usize, Knob),
-    /// The cgroup of a node went away; whether accepted foreign values outlive it.
+    /// Loss of a node's cgroup; true if accepted foreign values outlive it.
     Lose(usize, bool),
-    /// The value of a knob was restored.
+    /// Restored value of a knob.
     Forget(usize, Knob),
-    /// All cgroups are opened anew.
+    /// Reopening of all cgroups.
     ForgetObserved,
-    /// All values were restored.
+    /// Restored values of all nodes.
     Reset,
-    /// What was left to another program that kept overwriting it is written again.
+    /// End of all pauses for contested values.
     TryYielded,
-    /// Where an earlier agent had placed tenants.
+    /// Placement of tenants by an earlier agent.
     PlaceOn(Vec<(usize, CpuSet)>),
-    /// Other settings.
+    /// New settings.
     Set(Settings),
-    /// Other nodes.
+    /// New nodes.
     TakeTree(Box<TreeChange>),
 }
 
-/// What is told of every change of a control loop.
+/// Observer of every change of a control loop.
 pub trait Witness: Debug {
-    /// `event` is about to change `control`.
+    /// Called before `event` changes `control`.
     fn note(&mut self, control: &ControlLoop, event: &Event);
 
-    /// Why it cannot do its work at the moment, as a sentence.
+    /// Reason why the observer cannot work at the moment, as a sentence.
     fn trouble(&self) -> Option<&str> {
         None
     }
 
-    /// Keeps no more bytes than this, and nothing that is older.
+    /// Limits the size and age of the kept data.
     fn bound(&mut self, _max_bytes: u64, _max_age: Duration) {}
 }
 
-/// Other nodes from now on.
+/// Replacement of the tree.
 #[derive(Clone, Debug)]
 pub struct TreeChange {
-    /// The nodes.
+    /// The new tree.
     pub tree: Tree,
-    /// The number that each of the nodes before has from now on; `None` for those that went.
+    /// New number of each old node; `None` if it is gone.
     pub kept: Vec<Option<usize>>,
-    /// The new ones that may run anywhere, in order.
+    /// New nodes that may run anywhere, in order.
     pub unpinned: Vec<usize>,
 }
 
-/// The last event of each kind.
+/// Last event of each kind.
 #[derive(Clone, Debug)]
 pub struct Memory {
     input: Input,
@@ -104,7 +104,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// The tree at the beginning, which the loop brings along.
+    /// Starts with the tree of the loop.
     pub fn of(control: &ControlLoop) -> Memory {
         Memory {
             tree: control.tree().clone(),
@@ -113,7 +113,6 @@ impl Memory {
         }
     }
 
-    /// Gives what is remembered of nodes their new numbers.
     fn renumber(&mut self, kept: &[Option<usize>], nr_nodes: usize) {
         let mut nodes: Vec<NodeInput> = Vec::new();
         nodes.resize_with(nr_nodes, Coded::blank);
@@ -126,7 +125,7 @@ impl Memory {
     }
 }
 
-/// The kinds, as they are written: the first byte of an event. A new one goes to the end.
+/// First byte of an encoded event. Add new kinds at the end.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Begin,
@@ -163,7 +162,7 @@ impl Kind {
 }
 
 impl Event {
-    /// Changes the loop; what was decided, where that is a step.
+    /// Changes the loop; returns the decision of a step.
     pub fn happen(self, control: &mut ControlLoop) -> Option<Decision> {
         match self {
             Event::Begin => {
@@ -188,8 +187,7 @@ impl Event {
         None
     }
 
-    /// Whether the event fits a loop with so many nodes: one that does not is damaged, and would end a replay in a
-    /// panic.
+    /// True if the event fits a loop with `nr_nodes` nodes. A damaged event would make a replay panic.
     pub fn fits(&self, nr_nodes: usize) -> bool {
         let is_node = |number: &usize| *number < nr_nodes;
         match self {
@@ -212,7 +210,7 @@ impl Event {
         }
     }
 
-    /// Writes the event as it differs from the last of its kind.
+    /// Encodes the difference to the last event of its kind.
     pub fn put(&self, memory: &mut Memory, out: &mut Out) {
         match self {
             Event::Begin => out.byte(Kind::Begin as u8),
@@ -258,10 +256,10 @@ impl Event {
         }
     }
 
-    /// Reads an event.
+    /// Decodes an event.
     ///
     /// # Errors
-    /// The bytes are none.
+    /// The bytes are not an event.
     pub fn take(memory: &mut Memory, from: &mut In<'_>) -> Result<Event, Torn> {
         let kind = Kind::ALL.get(usize::from(from.byte()?)).ok_or(Torn)?;
         Ok(match kind {
@@ -300,7 +298,7 @@ fn number(from: &mut In<'_>) -> Result<usize, Torn> {
     usize::try_from(from.number()?).map_err(|_| Torn)
 }
 
-/// The fingerprint of what a recording holds: recordings with another one were made by another version of tenantd.
+/// Fingerprint of the recording format. Another version of tenantd may have another fingerprint.
 pub fn format() -> u64 {
     let parts = [
         codec::fingerprint::<ControlLoop>(),

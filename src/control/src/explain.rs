@@ -1,15 +1,15 @@
-//! Why each value of a tenant is what it is: the last tick for one node, link by link.
+//! Explains each value of a tenant: the last tick for one node, step by step.
 //!
 //! **Problem.** A weight of 214 explains nothing. The answer to "why is my job slow?" is the chain from the
-//! kernel's counters to the value in the file, with the number and the reason of each step. It describes the
-//! tick that ran, not a recomputation.
+//! kernel's counters to the value in the file, with the number and the reason of each step. It describes
+//! the tick that ran, not a recomputation.
 //!
-//! **What is kept.** A tick leaves a [`Trace`]: its intermediate values, a few hundred bytes a node. The text
-//! is made only on request ([`explain`]), so an explainable tick costs next to nothing. The form is that of
-//! [`super::explanation`].
+//! **Data.** A tick leaves a [`Trace`] of its intermediate values, a few hundred bytes per node.
+//! [`explain`] makes the text on request, so the cost per tick is small. [`super::explanation`] defines the
+//! form.
 //!
-//! **Properties** (`tests/control/explain.rs`, `tests/agent/explain.rs`): the last step of an explanation is
-//! what the files hold; every step has its reason, and reasons agree with the numbers beside them.
+//! **Properties** (`tests/control/explain.rs`, `tests/agent/explain.rs`): the last step of an explanation
+//! equals the file contents; every step has a reason, and reasons agree with the numbers beside them.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use tenantd_dop::band;
 use tenantd_policy::hint;
 use tenantd_policy::model::{Allocation, CpusPolicy, DopPolicy};
 
-/// The last tick for the node at `path`; `None` where the policy has no such node.
+/// Explains the last tick for the node at `path`; `None` if the policy has no such node.
 pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation> {
     let nodes = trace.tree.nodes();
     let index = nodes.iter().position(|node| node.path == path)?;
@@ -66,7 +66,7 @@ pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation
     })
 }
 
-/// The paths of which `path` may be a misspelling, the nearest first, at most `max`; all where there are no more than that.
+/// Paths of which `path` may be a misspelling, nearest first, at most `max`; all paths if there are no more.
 pub fn names_near(trace: &Trace, path: &str, max: usize) -> Vec<String> {
     let nodes = trace.tree.nodes();
     let paths = || nodes.iter().map(|node| node.path.as_str());
@@ -105,7 +105,7 @@ fn allocation_step(trace: &Trace, node: &TreeNode, record: &Record) -> Allocatio
     }
 }
 
-/// What is used up of what a tenant wants more of, which need not be its dominant resource.
+/// Bound of the resource that the tenant wants more of, which need not be its dominant resource.
 fn held_back(target: &Target) -> String {
     let up_to = format!("at a level of {:.4}", target.level);
     let scarce: Vec<&str> =
@@ -132,7 +132,7 @@ fn bound(rule: Allocation, node: &TreeNode, record: &Record) -> AllocationBound 
     } else if rule == Allocation::Static {
         AllocationBound::Weight
     } else if !Resource::ALL.iter().any(unmet) {
-        // A demand that was cut down to the limit is met by the limit.
+        // The limit satisfies a demand that it cut down.
         match Resource::ALL.into_iter().any(is_limited) {
             true => AllocationBound::Limit,
             false => AllocationBound::Demand,

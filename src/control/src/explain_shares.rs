@@ -1,4 +1,4 @@
-//! The cgroups of a tenant in the kernel's tree: their weights among siblings, and what is above them.
+//! Cgroups of a tenant in the kernel's tree: weights among siblings, and ancestors.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ use super::value_reason;
 use super::width;
 use tenantd_core::resource::{CPU, PerResource};
 
-/// What weights are among siblings, in the tree of cgroups.
 pub(super) struct Shares<'a> {
     trace: &'a Trace,
     sums: BTreeMap<CgroupParent, f64>,
@@ -27,7 +26,6 @@ impl<'a> Shares<'a> {
         Shares { trace, sums }
     }
 
-    /// The number itself, and those of the governed cgroups above its own.
     fn path(&self, number: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(number), |number| match self.trace.tree.parents().get(*number) {
             Some(CgroupParent::Governed(above)) => Some(*above),
@@ -35,7 +33,6 @@ impl<'a> Shares<'a> {
         })
     }
 
-    /// The part of its governed siblings' weights that its own is.
     fn among_siblings(&self, number: usize) -> f64 {
         let parent = self.trace.tree.parents().get(number);
         let sum = parent.and_then(|parent| self.sums.get(parent)).copied().unwrap_or(0.0);
@@ -43,8 +40,7 @@ impl<'a> Shares<'a> {
         weight / sum.max(f64::MIN_POSITIVE)
     }
 
-    /// The part of all CPU time of what is governed that a cgroup has, or all members of a tenant together, while
-    /// all are busy.
+    /// Part of all governed CPU time for a cgroup, or for all members of a tenant, while all are busy.
     fn of_all(&self, number: usize) -> f64 {
         let of =
             |number| self.path(number).map(|number| self.among_siblings(number)).product::<f64>();
@@ -54,7 +50,6 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// The values of a node or member.
     pub(super) fn values(&self, number: usize) -> Vec<ValueStep> {
         let tree = &self.trace.tree;
         let (Some(node), Some(of)) = (tree.node_number(number), self.trace.records.get(number))
@@ -70,7 +65,6 @@ impl<'a> Shares<'a> {
         self.trace.values(of).iter().map(step).collect()
     }
 
-    /// What is above the cgroup with a number, the nearest first.
     pub(super) fn above(&self, number: usize) -> Vec<AboveStep> {
         let tree = &self.trace.tree;
         let step = |number: usize| {
@@ -85,7 +79,6 @@ impl<'a> Shares<'a> {
         self.path(number).filter(|number| tree.is_ancestor(*number)).filter_map(step).collect()
     }
 
-    /// The members of a tenant that has any now.
     pub(super) fn members(&self, tenant: usize) -> Vec<MemberStep> {
         let tree = &self.trace.tree;
         let step = |(number, member): (usize, &Member)| {
@@ -138,7 +131,7 @@ impl<'a> Shares<'a> {
     }
 }
 
-/// Why a file shall hold a value: of a cgroup with this record, whose tenant has this `width`.
+/// Reason for a value of the cgroup with this record, whose tenant has this `width`.
 fn reason(node: &TreeNode, (record, width): (&Record, &Record), value: &ValueRecord) -> String {
     match value.knob {
         Knob::Cpus => {

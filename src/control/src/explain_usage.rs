@@ -1,4 +1,4 @@
-//! What was measured of a tenant and what it demands, with the reasons: the first links of an explanation.
+//! Measured usage and demand of a tenant with reasons: the first steps of an explanation.
 
 use std::borrow::Cow;
 
@@ -76,7 +76,6 @@ pub(super) fn usage_step(trace: &Trace, usage: &Usage, record: &Record) -> Usage
     }
 }
 
-/// The reason of a demand that is not known.
 const NOT_MEASURED: &str = "not measured yet";
 
 pub(super) fn demand_step(trace: &Trace, node: &TreeNode, record: &Record) -> DemandStep {

@@ -1,4 +1,4 @@
-//! Why a file shall hold a value, and whether it does.
+//! Explains a desired value and whether it is in force.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) fn value_step(
     reason: String,
 ) -> ValueStep {
     let text = |of| (trace.spelling.text)(value.knob, of);
-    // What was written in this tick is newer than what was held before.
+    // A value written in this tick is newer than the observed one.
     let held = value.held.as_ref().filter(|_| value.outcome != Outcome::Written);
     let age = held.map(|_| trace.now.saturating_sub(value.held_at));
     ValueStep {

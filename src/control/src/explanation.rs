@@ -1,6 +1,5 @@
-//! The form of an explanation, as it goes over the wire: one step for each link of the chain.
-//!
-//! Every step has its numbers and a reason in words. `super::explain` computes them.
+//! Wire format of an explanation: one step per link of the chain, with its numbers and a reason.
+//! [`super::explain`] computes them.
 
 use std::borrow::Cow;
 
@@ -13,233 +12,233 @@ use tenantd_core::resource::{PerResource, wire};
 use tenantd_policy::key::Setting;
 use tenantd_policy::model::Mode;
 
-/// The last tick for one tenant or group. A group is not sampled and has no width.
+/// Last tick of one tenant or group. A group has no sample and no width.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Explanation {
-    /// Its names from the top, joined by slashes.
+    /// Path of names from the top, joined by slashes.
     pub tenant: String,
     /// Ticks since the agent started.
     pub tick: u64,
-    /// Whether values are written or only computed.
+    /// Mode: values are written, or only computed.
     pub mode: Mode,
     /// Time between the two samples.
     pub elapsed_seconds: Option<f64>,
-    /// What the kernel counted.
+    /// Counters of the kernel.
     pub sample: Vec<Counter>,
-    /// What that comes to.
+    /// Rates between the two samples.
     pub usage: Option<UsageStep>,
-    /// What the tenant could use.
+    /// Demand of the tenant.
     pub demand: Option<DemandStep>,
-    /// What it is entitled to.
+    /// Allocation of the tenant.
     pub allocation: AllocationStep,
-    /// Its weight among its siblings.
+    /// Weight among its siblings.
     pub weight: WeightStep,
-    /// How wide it should run.
+    /// Degree of parallelism.
     pub width: Option<WidthStep>,
-    /// Where it runs.
+    /// CPUs it runs on.
     pub placement: Option<PlacementStep>,
-    /// Every value in its file.
+    /// Values in its files.
     pub values: Vec<ValueStep>,
-    /// The cgroups of a tenant that has several.
+    /// Cgroups of a tenant that has several.
     pub members: Vec<MemberStep>,
-    /// The slices and services above its cgroup that are set as well, the nearest first.
+    /// Governed slices and services above its cgroup, nearest first.
     pub above: Vec<AboveStep>,
-    /// Of a tenant: what it is due, wants and does not get.
+    /// Shortfall of a tenant.
     #[serde(flatten, with = "wire::missing")]
     pub missing: PerResource<Option<f64>>,
-    /// Why.
+    /// Reasons for the shortfall.
     pub reasons: Vec<ReasonStatus>,
-    /// How often it lacked something since the agent started.
+    /// Fault counters since the agent started.
     pub faults: FaultsStatus,
-    /// Processes of it that were killed for want of memory since the agent started.
+    /// OOM kills since the agent started.
     pub nr_oom_kills: Option<u64>,
-    /// What was found about it in this tick.
+    /// Findings of this tick about the node.
     pub findings: Vec<String>,
 }
 
-/// A counter of the kernel in the last two samples.
+/// Counter of the kernel in the last two samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
-    /// The kernel's name, with the unit last.
+    /// Kernel's name of the counter, with the unit last.
     pub name: Cow<'static, str>,
-    /// At the tick before.
+    /// Count at the previous tick.
     pub before: Option<u64>,
-    /// At this tick.
+    /// Count at this tick.
     pub now: Option<u64>,
 }
 
-/// What two samples come to.
+/// Rates between two samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UsageStep {
     /// CPUs used on average.
     pub cpu_cores: f64,
-    /// Share of the time in which some task waited for a CPU.
+    /// PSI `some` for CPU.
     pub cpu_pressure_ratio: Option<f64>,
-    /// Whether `cpu.max` held it back.
+    /// True if `cpu.max` throttled the tenant.
     pub throttled: bool,
-    /// CPUs its threads would use if none had to wait; absent where they were not looked at.
+    /// CPUs its threads would use without waits; absent if they were not read.
     pub wanted_cores: Option<f64>,
     /// Memory in use.
     pub working_set_bytes: Option<f64>,
-    /// Share of the time in which some task waited for memory.
+    /// PSI `some` for memory.
     pub memory_pressure_ratio: Option<f64>,
-    /// Pages read back after they were reclaimed, a second.
+    /// Refaulted pages per second.
     pub refaults_per_sec: Option<f64>,
-    /// Whether any process is in it.
+    /// True if it has a process.
     pub populated: bool,
-    /// What these figures mean.
+    /// Explanation of these figures.
     pub reason: String,
 }
 
-/// What the tenant could use.
+/// Demand of a tenant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DemandStep {
-    /// Of each resource.
+    /// Amount of each resource.
     #[serde(flatten, with = "wire::qualified")]
     pub amount: PerResource<f64>,
-    /// How the CPU figure came about.
+    /// Basis of the CPU demand.
     pub cpu_basis: CpuBasis,
-    /// How the memory figure came about.
+    /// Basis of the memory demand.
     pub memory_basis: MemoryBasis,
-    /// At the tick before.
+    /// Demand at the previous tick.
     #[serde(flatten, with = "wire::last")]
     pub last: PerResource<Option<f64>>,
-    /// The smaller of its limit and the machine.
+    /// Smaller of its limit and the machine.
     #[serde(flatten, with = "wire::max")]
     pub max: PerResource<f64>,
-    /// Why this much.
+    /// Reason for each amount.
     #[serde(flatten, with = "wire::reason")]
     pub reason: PerResource<String>,
 }
 
-/// What ended the filling for a tenant.
+/// Constraint that ended the filling for a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AllocationBound {
-    /// It has all it could use.
+    /// Its demand is met.
     Demand,
-    /// Its own limit.
+    /// Its own limit is reached.
     Limit,
     /// A resource was used up at its level.
     Level,
     /// Its weight alone decides.
     Weight,
-    /// It asks for nothing.
+    /// It has no demand.
     #[default]
     Nothing,
 }
 
-/// What the tenant is entitled to.
+/// Allocation of a tenant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AllocationStep {
-    /// Of each resource.
+    /// Amount of each resource.
     #[serde(flatten, with = "wire::amount")]
     pub amount: PerResource<f64>,
-    /// What was divided.
+    /// Divided capacity.
     #[serde(flatten, with = "wire::capacity")]
     pub capacity: PerResource<f64>,
-    /// CPUs that its weight alone gives it.
+    /// CPUs by its weight alone.
     pub fair_share_cores: f64,
-    /// What it gets whenever it wants it.
+    /// Guaranteed amount.
     #[serde(flatten, with = "wire::guarantee")]
     pub guarantee: PerResource<Option<f64>>,
-    /// What it never exceeds.
+    /// Upper limit.
     #[serde(flatten, with = "wire::limit")]
     pub limit: PerResource<Option<f64>>,
-    /// Both in the notation of the policy: `limit.cpu` is `50%`.
+    /// Guarantee and limit in the notation of the policy: `limit.cpu` is `50%`.
     pub written: Vec<Setting>,
     /// `cpu` or `memory`.
     pub dominant_resource: Option<Cow<'static, str>>,
-    /// The part of what is divided of that resource that it is allocated, not weighted.
+    /// Allocated part of the capacity of the dominant resource, not weighted.
     pub dominant_share: f64,
-    /// That part over its weight when filling stopped.
+    /// Ratio of that part to its weight when filling stopped.
     pub level: f64,
-    /// What ended the filling.
+    /// Constraint that ended the filling.
     pub bound: AllocationBound,
-    /// The same in words.
+    /// Reason in words.
     pub reason: String,
 }
 
-/// Its weight among its siblings, from the policy to the file.
+/// Weight among siblings, from the policy to the file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WeightStep {
-    /// In the policy.
+    /// Weight in the policy.
     pub policy_weight: f64,
-    /// That weight's part of the sum of the siblings.
+    /// Part of the siblings' sum in the policy.
     pub policy_share: f64,
-    /// In the unit of `cpu.weight`.
+    /// Weight in the unit of `cpu.weight`.
     pub cpu_weight: f64,
-    /// The part of their CPU time that this is while all of them are busy.
+    /// Part of the siblings' CPU time while all of them are busy.
     pub sibling_share: f64,
-    /// What the file holds, in its own unit; absent where it was not read.
+    /// Weight in the file, in its own unit; absent if it was not read.
     pub file_value: Option<String>,
-    /// Why.
+    /// Reason for the weight.
     pub reason: String,
 }
 
-/// How wide it should run.
+/// Degree of parallelism of a tenant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WidthStep {
-    /// CPUs wide.
+    /// Current width in CPUs.
     pub dop: Option<u32>,
-    /// CPUs that all tenants can be wide together.
+    /// CPUs for the widths of all tenants.
     pub slots: u32,
-    /// What it is given of them before the band.
+    /// Slots claimed before the band applies.
     pub claim: Option<u32>,
-    /// The least that the policy allows.
+    /// Least width that the policy allows.
     pub floor: Option<u32>,
-    /// The most that the policy and the limit allow.
+    /// Largest width that the policy and the limit allow.
     pub ceiling: Option<u32>,
     /// CPUs used over its width.
     pub utilisation_ratio: Option<f64>,
-    /// Whether it has used next to nothing for a while.
+    /// True if it has been nearly idle for a while.
     pub asleep: bool,
-    /// Time since its width last changed; absent where it never did.
+    /// Time since its width last changed; absent if it never did.
     pub changed_seconds: Option<f64>,
-    /// Why.
+    /// Reason for the width.
     pub reason: String,
 }
 
-/// Where it runs.
+/// CPUs of a tenant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlacementStep {
-    /// The CPUs, in the kernel's list format; absent where it is not pinned.
+    /// CPUs in the kernel's list format; absent if it is not pinned.
     pub cpus: Option<String>,
-    /// Time since it was last placed elsewhere.
+    /// Time since its CPUs last changed.
     pub moved_seconds: Option<f64>,
-    /// Why.
+    /// Reason for the placement.
     pub reason: String,
 }
 
-/// One of the cgroups of a tenant that has several, and its part of what the tenant has.
+/// One of several cgroups of a tenant, and its part of the tenant's amounts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemberStep {
-    /// Its unit, or its cgroup: from the mount, or with `./` from the root where the agent made it.
+    /// Its unit, or its cgroup: from the mount, or with `./` from the root that the agent made.
     pub cgroup: String,
-    /// Whether it was handed to the tenant while the agent ran.
+    /// True if it was attached to the tenant while the agent ran.
     pub is_attached: bool,
-    /// CPUs used since the last tick, and what is held of the others; absent where it could not be read.
+    /// CPUs used since the last tick, and memory held; absent if unreadable.
     #[serde(flatten, with = "wire::usage")]
     pub usage: PerResource<Option<f64>>,
-    /// What it could use.
+    /// Demand of the member.
     #[serde(flatten, with = "wire::demand")]
     pub demand: PerResource<f64>,
-    /// Its part of what the tenant is entitled to.
+    /// Its part of the tenant's allocation.
     #[serde(flatten, with = "wire::allocation")]
     pub allocation: PerResource<f64>,
-    /// As [`AboveStep::sibling_share`].
+    /// See [`AboveStep::sibling_share`].
     pub sibling_share: f64,
-    /// Its values.
+    /// Values in its files.
     pub values: Vec<ValueStep>,
-    /// As [`Explanation::above`].
+    /// See [`Explanation::above`].
     pub above: Vec<AboveStep>,
 }
 
@@ -247,11 +246,11 @@ pub struct MemberStep {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AboveStep {
-    /// Its name.
+    /// Name of the unit.
     pub unit: String,
-    /// The part of the CPU time of its governed siblings that its weight is, while all of them are busy.
+    /// Part of the governed siblings' CPU time while all of them are busy.
     pub sibling_share: f64,
-    /// Its values.
+    /// Values in its files.
     pub values: Vec<ValueStep>,
 }
 
@@ -259,18 +258,18 @@ pub struct AboveStep {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ValueStep {
-    /// The file.
+    /// Path of the file.
     pub path: String,
-    /// What it held before this tick.
+    /// Value before this tick.
     pub held: Option<String>,
-    /// How long before this tick that was read, or written; absent where it was not.
+    /// Age of that value, from its reading or writing; absent without one.
     pub held_seconds: Option<f64>,
-    /// What it shall hold.
+    /// Desired value.
     pub wanted: String,
-    /// What came of it.
+    /// Result of the write.
     pub outcome: Outcome,
-    /// Why this value.
+    /// Reason for the value.
     pub reason: String,
-    /// Why this outcome, with the remedy where something prevents the effect.
+    /// Reason for the outcome, with a remedy if something prevents the effect.
     pub detail: String,
 }

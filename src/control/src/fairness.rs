@@ -1,42 +1,42 @@
-//! How far what tenants get is from what they are entitled to, measured each tick.
+//! Distance between received and allocated CPU time, measured each tick.
 //!
-//! **Terms.** A tenant's *share error* is the part of the divided CPUs which it is entitled to, wants, and
-//! did not get in the last interval: 0 for a tenant whose tasks never waited, whatever it used. What it got
-//! over what it is entitled to is its *delivery*: 1 where the two agree, whatever its weight and its group,
-//! so that Jain's index over deliveries is 1 for a division that is exactly as decided. A tenant is *starved*
-//! while it gets less than half of its weight-fair share (or of its demand, where that is less) and its tasks
-//! wait. An *unfairness episode* is a run of ticks in which some share error exceeds [`FAIR_ERROR_MAX`]; its
-//! length is the time that the agent took to bring about what it decided.
+//! **Terms.**
+//! - *Share error*: the part of the divided CPUs that a tenant is entitled to, wants, and did not get in
+//!   the last interval. It is 0 for a tenant whose tasks never waited.
+//! - *Delivery*: received over allocated CPU time. It is 1 if both agree, whatever the weight, so Jain's
+//!   index over deliveries is 1 for an exact division.
+//! - *Starved*: less than half of the weight-fair share (or of a smaller demand), while tasks wait.
+//! - *Unfairness episode*: a run of ticks with a share error above [`FAIR_ERROR_MAX`]. Its length is the
+//!   time that the agent needed to enforce its decision.
 //!
-//! What a tenant is entitled to is decided from the same interval in which it is measured, so the first tick
-//! after a load changes counts as wrong, as it should.
+//! Allocations are decided from the interval in which they are measured, so the first tick after a load
+//! change counts as unfair.
 
 use std::time::Duration;
 use tenantd_core::codec::coded;
 
-/// The largest share error that counts as fair: a twentieth of what is divided.
+/// Largest share error that counts as fair.
 pub const FAIR_ERROR_MAX: f64 = 0.05;
 
-/// Less than this part of the fair share counts as starved.
 const STARVED_RATIO: f64 = 0.5;
 
-/// One tenant in one interval.
+/// Measurements of one tenant in one interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
     /// CPUs used.
     pub used_cores: f64,
-    /// Whether its tasks waited.
+    /// True if its tasks waited.
     pub pressed: bool,
     /// CPUs it could have used.
     pub demand_cores: f64,
     /// CPUs it was entitled to.
     pub allocation_cores: f64,
-    /// CPUs that its weight alone gives it.
+    /// CPUs by its weight alone.
     pub fair_share_cores: f64,
 }
 
 impl Measured {
-    /// The part of the `divided_cores` that it was entitled to, wanted and did not get, 0 ..= 1.
+    /// Part of `divided_cores` that it was entitled to, wanted and did not get, 0 ..= 1.
     pub fn share_error(&self, divided_cores: f64) -> f64 {
         let entitled = self.allocation_cores.min(self.demand_cores);
         match self.pressed {
@@ -45,23 +45,22 @@ impl Measured {
         }
     }
 
-    /// The CPUs it got over those it is entitled to and wants. `None` where it had all that it wants and no
-    /// more than its own share: a tenant that leaves CPUs to others is no evidence of how the others divide
-    /// them.
+    /// Received CPUs over the CPUs it is entitled to and wants. `None` for a satisfied tenant within its
+    /// own share, which is no evidence of the division among others.
     pub fn delivery(&self) -> Option<f64> {
         let due = self.allocation_cores.min(self.demand_cores);
         let wants_more = self.pressed || self.demand_cores > self.allocation_cores;
         (wants_more && due > 0.0).then(|| self.used_cores / due)
     }
 
-    /// Whether it got less than half of what its weight alone would have given it.
+    /// True if it got less than half of its weight-only share.
     pub fn is_starved(&self) -> bool {
         let due = self.fair_share_cores.min(self.demand_cores);
         self.pressed && self.used_cores < STARVED_RATIO * due
     }
 }
 
-/// The present or the last episode of unfairness.
+/// Current or last episode of unfairness.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Episode {
     length: Option<Duration>,
@@ -69,7 +68,7 @@ pub struct Episode {
 }
 
 impl Episode {
-    /// Another interval, with the largest share error in it.
+    /// Adds an interval with its largest share error.
     pub fn step(&mut self, share_error_max: f64, elapsed: Duration) {
         let lasts = share_error_max > FAIR_ERROR_MAX;
         if lasts {
@@ -79,7 +78,7 @@ impl Episode {
         self.lasts = lasts;
     }
 
-    /// How long the episode took, or has taken; `None` where there never was one.
+    /// Length of the episode so far; `None` if there never was one.
     pub fn length(&self) -> Option<Duration> {
         self.length
     }
@@ -119,7 +118,7 @@ mod tests {
     fn a_delivery_is_what_was_got_over_what_is_due() {
         assert_eq!(measured(3.0, true).delivery(), Some(1.0));
         assert_eq!(measured(1.5, true).delivery(), Some(0.5));
-        // More than its own share without pressure: evidence of unfairness where other tenants wait.
+        // More than its own share without pressure: evidence of unfairness while other tenants wait.
         assert_eq!(measured(4.0, false).delivery(), Some(4.0 / 3.0));
         let content = Measured { demand_cores: 2.2, ..measured(2.0, false) };
         assert_eq!(content.delivery(), None);

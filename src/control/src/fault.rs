@@ -1,7 +1,7 @@
-//! Fault counters: how often, and for how long, a tenant wanted something and did not get it.
+//! Fault counters: number and length of a tenant's unmet demands.
 //!
-//! An *episode* is a run of intervals in which the fault held. An interval in which that could not be read neither
-//! begins an episode nor ends one, and a fault that the kernel does not report is absent, never zero.
+//! An *episode* is a run of intervals with the fault. An unreadable interval neither begins nor ends an
+//! episode. A fault that the kernel does not report is absent, never zero.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Another interval, and whether the fault held in it; `None` where that is not known.
+    /// Adds an interval; `None` if the fault is unknown in it.
     pub fn note(&mut self, holds: Option<bool>, elapsed: Duration) {
         let Some(holds) = holds else { return };
         self.is_known = true;
@@ -29,27 +29,27 @@ impl Fault {
         self.lasts = holds;
     }
 
-    /// How often; `None` where it was never known.
+    /// Number of episodes; `None` if it was never known.
     pub fn nr_episodes(&self) -> Option<u64> {
         self.is_known.then_some(self.nr_episodes)
     }
 
-    /// For how long in all.
+    /// Total length of all episodes.
     pub fn time(&self) -> Duration {
         self.time
     }
 }
 
-/// All faults of one tenant. Kills for want of memory are counted in [`super::usage::Kills`]: they have no length.
+/// All faults of one tenant. OOM kills have no length and are counted in [`super::usage::Kills`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// It lacked what it should have of a resource ([`super::shortfall`]).
+    /// Shortfall of a resource ([`super::shortfall`]).
     pub short: PerResource<Fault>,
-    /// It had less than half of its fair share of the CPUs.
+    /// Less than half of its fair share of the CPUs.
     pub starved: Fault,
-    /// A CPU limit held it back: its own, or that of a group above it.
+    /// Throttled by a CPU limit: its own, or that of a group above it.
     pub throttled: Fault,
-    /// Reclaim took from its memory although that was within its protection.
+    /// Reclaim of protected memory.
     pub reclaimed: Fault,
 }
 

@@ -1,17 +1,17 @@
 //! A problem as a value: one type from the control loop and the backends to the log, the status and the wire.
 //!
-//! A finding has a kind ([`Code`]), a severity ([`Severity`]), the tenant that it concerns, the fact, and
-//! where there is one the remedy. Its text is made in one place ([`fmt::Display`]).
+//! A finding has a kind ([`Code`]), a severity ([`Severity`]), the affected tenant, the fact, and possibly a
+//! remedy. [`fmt::Display`] makes its text.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// A notice: the host is as the policy asks.
+    /// The host is as the policy asks.
     Note,
     /// A part of the policy has no effect, or not yet.
     #[default]
@@ -20,39 +20,39 @@ pub enum Severity {
     Error,
 }
 
-/// What kind of finding it is; stable, so that alerts can be written against it.
+/// Kind of a finding; stable, so that alerts can match it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
     /// A kernel file could not be read or understood.
     Unreadable,
-    /// A value could not be written, and is tried again.
+    /// A value could not be written; the write is retried.
     NotWritten,
     /// A cgroup could not be made or opened.
     NotAttached,
     /// A cgroup went away.
     CgroupGone,
-    /// A cgroup that the policy names is not there.
+    /// A cgroup named in the policy does not exist.
     CgroupMissing,
-    /// A unit of systemd is missing, or does not run.
+    /// A systemd unit is missing, or does not run.
     UnitMissing,
     /// Systemd does not answer.
     BusAway,
     /// A process could not be moved into its tenant.
     NotClaimed,
-    /// Processes have lost their tenant.
+    /// Processes have left their tenant's cgroup.
     Displaced,
-    /// A value is set and cannot take effect.
+    /// A value is set but cannot take effect.
     Ineffective,
-    /// The kernel lacks something that is needed.
+    /// The kernel lacks a needed feature.
     KernelLacks,
     /// A foreign value is left in place.
     LeftToOthers,
-    /// Another program keeps overwriting a value, and it is left alone for a time.
+    /// Another program keeps overwriting a value; the agent leaves it alone for a time.
     Contested,
-    /// No CPU could be given, or no exclusive one.
+    /// No CPU, or no exclusive CPU, is available.
     NotPlaced,
-    /// A limit keeps a tenant from something that it tried.
+    /// A limit stops a tenant.
     LimitReached,
     /// A guarantee of the policy does not fit into the capacity.
     Unkeepable,
@@ -60,50 +60,50 @@ pub enum Code {
     PolicyRefused,
     /// State could not be saved for the next start, or a notification could not be sent.
     NotKept,
-    /// A user or group that the policy names is not known to the daemon.
+    /// The daemon cannot find a user or group of the policy.
     AccountMissing,
-    /// Accounts cannot be looked up: the service does not answer.
+    /// The account service does not answer.
     AccountsAway,
-    /// A finding of another version of tenantd, whose kind is not known to this one.
+    /// A kind from another version of tenantd.
     #[default]
     #[serde(other)]
     Unknown,
 }
 
-/// One finding.
+/// A finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Finding {
-    /// Its kind.
+    /// Kind of the finding.
     pub code: Code,
-    /// How much it matters.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// The tenant, group or slice that it concerns; absent where it concerns the host.
+    /// Affected tenant, group or slice; absent for the host.
     pub tenant: Option<String>,
-    /// What is the case.
+    /// The fact.
     pub message: String,
-    /// What to do about it; absent where the message says it, or there is nothing to do.
+    /// Remedy; absent if the message contains it or there is none.
     pub remedy: Option<String>,
 }
 
 impl Finding {
-    /// A warning about the host.
+    /// Creates a warning about the host.
     pub fn of_host(code: Code, message: impl Into<String>) -> Finding {
         let message = message.into();
         Finding { code, severity: Severity::Warning, tenant: None, message, remedy: None }
     }
 
-    /// A warning about one tenant, group or slice.
+    /// Creates a warning about one tenant, group or slice.
     pub fn of(tenant: &str, code: Code, message: impl Into<String>) -> Finding {
         Finding { tenant: Some(tenant.to_string()), ..Finding::of_host(code, message) }
     }
 
-    /// The same as an error.
+    /// Returns the finding as an error.
     pub fn as_error(self) -> Finding {
         Finding { severity: Severity::Error, ..self }
     }
 
-    /// The same with a remedy.
+    /// Returns the finding with a remedy.
     pub fn with_remedy(self, remedy: impl Into<String>) -> Finding {
         Finding { remedy: Some(remedy.into()), ..self }
     }

@@ -1,29 +1,27 @@
 //! Weights across the tree of cgroups.
 //!
-//! **Problem.** The kernel divides CPU time at every cgroup among those directly in it. Tenants that are units of
-//! systemd are wherever systemd has them, and a weight in one slice means nothing against another slice. The policy
-//! says 4 to 1 all the same.
+//! **Problem.** The kernel divides CPU time in every cgroup among its children. Tenants that are systemd
+//! units sit in different slices, and a weight in one slice has no effect on another slice. The policy's
+//! ratios must hold all the same.
 //!
-//! **Terms.** What the agent writes is *governed*: the cgroups of tenants and groups, and their ancestors up to
-//! the top. The *foreign* use of an ancestor is the CPU time of work below it that belongs to no tenant.
+//! **Terms.** The cgroups of tenants and groups, and their ancestors up to the top, are *governed*.
+//! *Foreign* usage of an ancestor is CPU time of processes below it that belong to no tenant.
 //!
-//! **Weights.** What a cgroup should have is the sum of what the tenants below it are entitled to, and of its
-//! foreign use. The weights of the governed cgroups in one parent are proportional to that. By induction from the
-//! top, every tenant gets what it is entitled to while all of them want more, wherever it is: the part of a parent
-//! divides into the parts of its children. What a satisfied tenant leaves goes to its siblings first, until the
-//! next tick divides again by the new demand, and a tenant that wakes beside a hungry one in the same slice gets the rest of
-//! its part then. As for siblings of the policy ([`super::target`]), two amounts count:
-//! the allocation of those that want more, and the burst of those that may wake.
+//! **Weights.** The entitlement of a cgroup is the sum over the tenants below it plus its foreign usage.
+//! Weights of governed siblings are proportional to it. By induction from the top, every tenant gets its
+//! entitlement while all want more. A satisfied tenant leaves its rest to its siblings until the next tick.
+//! As in [`super::target`], two amounts count: the allocation of tenants that want more, and the burst of
+//! tenants that may wake.
 //!
-//! **Foreign siblings** keep their weights and their place. The ancestors in one parent have together the weight
-//! that they had before, so what an administrator set on a slice counts; tenants beside others have the default in
-//! the mean. There, weights stay within 1 to [`RATIO_MAX`]: further apart the kernel's own arithmetic fails. The
-//! largest are lowered first, and what is below them gets less than its part: a small tenant in pieces beside a
-//! slice of much work (`weights_a_hundredfold_apart_do_not_reach_every_division`). An
-//! ancestor without a governed sibling is not weighed at all.
+//! **Foreign siblings** keep their weights. The ancestors in one parent keep their earlier sum, so an
+//! administrator's weight of a slice counts; tenants beside others have the default on average. There,
+//! weights stay within 1 to [`RATIO_MAX`], because the kernel's arithmetic fails beyond. The largest are
+//! lowered first, so the tenants below them get less than their part
+//! (`weights_a_hundredfold_apart_do_not_reach_every_division`). An ancestor without a governed sibling
+//! keeps its weight.
 //!
-//! Foreign work that is busy weighs as much as a governed sibling of mean weight, which is its place without the
-//! agent; its use settles geometrically over the ticks.
+//! Busy foreign work weighs as much as a governed sibling of mean weight, as without the agent; its usage
+//! settles geometrically.
 //!
 //! **Properties** (`tests/control/govern.rs`), over random trees and a model of the kernel's division:
 //! `every_tenant_gets_its_allocation`, `busy_work_of_others_settles_and_keeps_its_part`,
@@ -35,26 +33,20 @@ use super::tree::{CgroupParent, Tree};
 use super::weight::{self, Entitlement, Weights};
 use tenantd_core::resource::CPU;
 
-/// How far apart the weights of siblings are at most where others are beside them.
 const RATIO_MAX: f64 = 100.0;
-/// The weight that a cgroup has by default.
 const DEFAULT_WEIGHT: f64 = 100.0;
 
-/// What an ancestor is weighed by, beside the tenants below it.
+/// Weight input of an ancestor beside the tenants below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Foreign {
-    /// CPUs that work below it uses which belongs to no tenant.
+    /// CPUs used by processes below it that belong to no tenant.
     pub cores: f64,
-    /// Its weight before the agent; `None` where it was not read.
+    /// Weight before the agent; `None` if it was not read.
     pub weight_before: Option<f64>,
 }
 
-/// Weighs all governed cgroups: sets the weights of the nodes and members in `targets`, and appends a target for each
-/// ancestor.
-///
-/// `foreign` has one item for each ancestor.
-///
-/// O(n log n) in the number of cgroups.
+/// Weighs all governed cgroups: sets the weights of nodes and members in `targets`, and appends a target
+/// for each ancestor. `foreign` has one item per ancestor. O(n log n) in the number of cgroups.
 pub fn weigh(tree: &Tree, foreign: &[Foreign], targets: &mut Vec<Target>) {
     let first_ancestor = tree.first_ancestor();
     targets.resize(tree.len(), Target::default());
@@ -86,9 +78,9 @@ pub fn weigh(tree: &Tree, foreign: &[Foreign], targets: &mut Vec<Target>) {
     }
 }
 
-/// The ancestors that have a governed sibling, by number: only their weights matter.
+/// Numbers of the ancestors with a governed sibling: only their weights matter.
 pub fn weighed_ancestors(tree: &Tree) -> Vec<usize> {
-    // Most hosts have none, and a tick is no place for a thousand lists.
+    // Most hosts have none; this avoids many lists per tick.
     if tree.len() == tree.first_ancestor() {
         return Vec::new();
     }
@@ -99,8 +91,8 @@ pub fn weighed_ancestors(tree: &Tree) -> Vec<usize> {
     weighed
 }
 
-/// CPUs that work in the cgroup of each ancestor uses which belongs to nothing governed below it; by the ancestor's
-/// place in the tree, `None` where its use is not known. `used` is what each number uses, of groups nothing.
+/// CPUs used in each ancestor by processes that belong to nothing governed below it; `None` if its usage is
+/// unknown. `used` is the usage of each number; groups have none.
 pub fn foreign_cores(tree: &Tree, used: impl Fn(usize) -> Option<f64>) -> Vec<Option<f64>> {
     let first_ancestor = tree.first_ancestor();
     let mut below = vec![0.0; tree.len()];
@@ -117,7 +109,7 @@ pub fn foreign_cores(tree: &Tree, used: impl Fn(usize) -> Option<f64>) -> Vec<Op
     foreign
 }
 
-/// What each governed cgroup is weighed by: sums over the tenants below it, and foreign use.
+/// Weight input of each governed cgroup: sums over the tenants below it, and foreign usage.
 fn shares(tree: &Tree, foreign: &[Foreign], targets: &[Target]) -> Vec<Share> {
     let first_ancestor = tree.first_ancestor();
     let mut shares = vec![Share { satisfied: true, ..Share::default() }; tree.len()];
@@ -141,13 +133,13 @@ fn shares(tree: &Tree, foreign: &[Foreign], targets: &[Target]) -> Vec<Share> {
     shares
 }
 
-/// Whether cgroups of others are beside those that are governed in the cgroup of this node.
+/// True if foreign cgroups are beside governed ones in the cgroup of this node.
 fn is_shared(tree: &Tree, number: usize) -> bool {
     let ancestor = tree.ancestors().find(|(known, _)| *known == number);
     ancestor.is_some_and(|(_, ancestor)| ancestor.is_shared)
 }
 
-/// The governed cgroups of each parent that has any, by number; `None` is the top.
+/// Governed children of each parent, by number; `None` is the top.
 pub(super) fn sets_of_siblings(tree: &Tree) -> Vec<(Option<usize>, Vec<usize>)> {
     let mut sets: Vec<Vec<usize>> = vec![Vec::new(); tree.len() + 1];
     for (number, parent) in tree.parents().iter().enumerate() {
@@ -161,7 +153,7 @@ pub(super) fn sets_of_siblings(tree: &Tree) -> Vec<(Option<usize>, Vec<usize>)> 
     parents.zip(sets).filter(|(_, members)| !members.is_empty()).collect()
 }
 
-/// Weights that are `together` what they were, and so far apart at most that the kernel can express it.
+/// Weights that keep their sum `together`, within the kernel's range.
 fn beside_others(siblings: &[Entitlement], together: f64) -> Weights {
     let sum = siblings.iter().map(|sibling| sibling.now).sum::<f64>();
     if sum <= 0.0 {

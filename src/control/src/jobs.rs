@@ -1,64 +1,64 @@
-//! The jobs in the status of a tick: how many wait and run, how wide, and why the others wait.
+//! Jobs in the status of a tick: counts, widths and reasons to wait.
 //!
-//! Sums only: the jobs themselves are in `io.tenantd.Jobs`. What is here has as many entries as there are tenants and
-//! kinds of reasons, however many jobs there are.
+//! Sums only; `io.tenantd.Jobs` lists the jobs. The size depends on the number of tenants and kinds of
+//! reasons, not on the number of jobs.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-/// The jobs of all tenants.
+/// Jobs of all tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobsStatus {
-    /// Jobs that wait.
+    /// Waiting jobs.
     pub nr_waiting: u64,
     /// Jobs whose first process runs.
     pub nr_running: u64,
-    /// Jobs whose first process has ended, and that left others behind.
+    /// Jobs whose first process has ended while other processes remain.
     pub nr_lingering: u64,
-    /// Slots that running jobs are as wide as together, at most.
+    /// Upper limit of the sum of the running jobs' widths, in slots.
     pub slots: u32,
     /// Slots that no running job needs.
     pub free_slots: u32,
-    /// Why jobs wait: the kinds of reasons that there are now, each with its number of jobs.
+    /// Number of waiting jobs per kind of reason.
     pub waiting_for: Vec<WaitCount>,
 }
 
-/// Jobs that wait for one kind of reason.
+/// Number of jobs that wait for one kind of reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WaitCount {
-    /// The name of the kind, as in `io.tenantd.Jobs`.
+    /// Name of the kind, as in `io.tenantd.Jobs`.
     pub kind: Cow<'static, str>,
-    /// Jobs.
+    /// Number of jobs.
     pub nr_jobs: u64,
 }
 
-/// The jobs of one tenant.
+/// Jobs of one tenant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TenantJobs {
-    /// Jobs that wait.
+    /// Waiting jobs.
     pub nr_waiting: u64,
     /// Jobs whose first process runs.
     pub nr_running: u64,
-    /// Jobs whose first process has ended, and that left others behind.
+    /// Jobs whose first process has ended while other processes remain.
     pub nr_lingering: u64,
-    /// The widths that its running jobs were told, together, in CPUs.
+    /// Sum of the widths of its running jobs, in CPUs.
     pub dop: u64,
-    /// How long the job that has waited longest has waited, in seconds; absent where none waits.
+    /// Longest current wait, in seconds; absent if no job waits.
     pub longest_wait_seconds: Option<f64>,
-    /// Why that job waits, with the figures; absent where none waits.
+    /// Reason for that wait, with figures; absent if no job waits.
     pub reason: Option<String>,
-    /// Jobs that started since the agent did.
+    /// Jobs started since the agent started.
     pub nr_started: u64,
-    /// How long these had waited, together, in seconds.
+    /// Sum of their waits, in seconds.
     pub waited_seconds: f64,
 }
 
 impl TenantJobs {
-    /// What it comes to in words: `2 run 6 wide, 3 wait`; empty where there are none.
+    /// Summary in words: `2 run 6 wide, 3 wait`; empty without jobs.
     pub fn in_words(&self) -> String {
         let mut parts = Vec::new();
         if self.nr_running > 0 {

@@ -1,47 +1,46 @@
 //! One tick as a function: samples in, ordered actions out.
 //!
-//! **Problem.** Once a second the agent must decide what each tenant is entitled to and which values make the
-//! kernel enforce it. Its inputs are counters that only grow, files that may be missing and tenants that come
-//! and go. The decision has to be repeatable (the same samples give the same values), explainable (every
-//! value has a reason) and stable (a value that need not change does not change).
+//! **Problem.** Once a second the agent must decide each tenant's entitlement and the values that enforce
+//! it. Its inputs are growing counters, files that may be missing, and tenants that come and go. The
+//! decision must be repeatable (same samples, same values), explainable (every value has a reason) and
+//! stable (no needless changes).
 //!
-//! **The chain**, one file a link; read them in this order:
+//! **The chain**, one file per link, in reading order:
 //!
 //! | link | file | from → to |
 //! |---|---|---|
-//! | sample | [`sample`] | what the kernel said at one instant, absent where it said nothing |
+//! | sample | [`sample`] | one reading of the kernel's counters |
 //! | usage | [`usage`] | two samples and the time between them → rates |
-//! | | [`thread_budget`] | who is pressed, and how many threads each has → whose threads are read |
-//! | demand | [`demand`] | rates and the last decision → what a tenant could use now |
-//! | | [`bounds`] | the limits above the tenants |
-//! | capacity | [`capacity`] | the machine less reserve and outside use → what is divided |
-//! | target | [`target`] | demands, policy, capacity → allocation and the values that enforce it |
-//! | | [`burst`], [`weight`] | what each gets when all are hungry; entitlements as the kernel's weights |
-//! | | [`govern`] | the same wherever the cgroups are |
-//! | | `siblings` | what siblings of either tree are weighed by |
-//! | | [`members`] | the same for tenants of several cgroups: sums, and parts of them |
-//! | protect | [`protect`] | what is wanted to be protected, what cannot be reclaimed → what can be protected |
-//! | memory alarm | [`memory_alarm`] | how long the whole host has waited for memory → what protection is withdrawn |
-//! | probe | [`probe`] | how long tasks waited at a bound → the next bound |
-//! | would get | [`would_get`] | demands, policy, capacity → what each tenant would be allocated if it woke up |
+//! | | [`thread_budget`] | pressed tenants and their thread counts → threads to read |
+//! | demand | [`demand`] | rates and the last decision → demand |
+//! | | [`bounds`] | limits above the tenants |
+//! | capacity | [`capacity`] | machine less reserve and outside usage → capacity to divide |
+//! | target | [`target`] | demands, policy, capacity → allocations and the values that enforce them |
+//! | | [`burst`], [`weight`] | amounts if all are hungry; entitlements as kernel weights |
+//! | | [`govern`] | weights across the tree of cgroups |
+//! | | `siblings` | weights of siblings in either tree |
+//! | | [`members`] | tenants of several cgroups: sums and parts |
+//! | protect | [`protect`] | wanted protection, unreclaimable memory → possible protection |
+//! | memory alarm | [`memory_alarm`] | stall of the whole host → withdrawn protection |
+//! | probe | [`probe`] | stalls at a bound → next bound |
+//! | would get | [`would_get`] | demands, policy, capacity → allocation of a tenant that wakes |
 //! | width | [`width`] | allocations → degrees of parallelism |
 //! | place | [`place`] | degrees of parallelism → sets of CPUs |
-//! | pids | [`pids`] | processes and refused forks → what a limit stops |
-//! | drift | [`drift`] | what the files hold → what others wrote there |
-//! | contest | [`contest`] | values that others overwrite again and again → which are left alone for a time |
-//! | desired | `desired` | targets and places → what every file shall hold |
-//! | | [`value_reason`] | targets → the reason of a value, as text |
-//! | plan | [`plan`] | desired minus observed → an ordered list of actions |
-//! | fairness | [`fairness`] | what was decided and what was got → how far apart they are |
-//! | shortfall | [`shortfall`], [`fault`] | what was got and what is due → what each lacks; how often so far |
-//! | | `diagnosis`, [`reason`] | what a tick knows → why |
+//! | pids | [`pids`] | processes and refused forks → reached limits |
+//! | drift | [`drift`] | observed values → foreign writes |
+//! | contest | [`contest`] | repeated foreign writes → values left alone |
+//! | desired | `desired` | targets and places → desired values |
+//! | | [`value_reason`] | targets → reason of a value, as text |
+//! | plan | [`plan`] | desired minus observed → ordered actions |
+//! | fairness | [`fairness`] | allocated and received → distance |
+//! | shortfall | [`shortfall`], [`fault`] | received and due → shortfalls and their counts |
+//! | | `diagnosis`, [`reason`] | data of a tick → reasons |
 //!
-//! [`event`] is every change of that state as a value, for recordings.
-//! [`control_loop`] is the chain as a whole, with all state between ticks ([`state`], [`step`]):
-//! `step(Input) -> Decision`. What a tick reports is in [`finding`], [`status`] with [`jobs`], and [`trace`]; [`explain`]
-//! turns a trace into an [`explanation`], the form that goes over the wire.
+//! [`event`] is every change of the state as a value, for recordings. [`control_loop`] is the whole chain
+//! with all state between ticks ([`state`], [`step`]): `step(Input) -> Decision`. [`finding`], [`status`],
+//! [`jobs`] and [`trace`] report a tick; [`explain`] turns a trace into an [`explanation`] for the wire.
 //!
-//! Nothing here reads a file or a clock: time is an argument, and so is everything else.
+//! Nothing here reads a file or a clock: all inputs, including time, are arguments.
 
 #![deny(missing_docs)]
 

@@ -1,23 +1,23 @@
-//! Tenants of several cgroups: sums over their members, and what each member gets of them.
+//! Tenants of several cgroups: sums over members, and parts for members.
 //!
-//! **Problem.** The policy speaks of tenants, and the kernel of cgroups. A tenant may be two services, or all
-//! containers of one name; its cgroups come and go, and the policy stays.
+//! **Problem.** The policy names tenants, the kernel has cgroups. A tenant may be two services, or all
+//! containers of one name; its cgroups come and go.
 //!
-//! **Rules.** What is used, wanted, waited for and held is measured for each member. The tenant's usage and demand are
-//! the sums, its pressure that of the member under most, and the machine is divided among tenants by these. What a
-//! tenant gets is then divided among its members by max-min fairness of their own demands: no member has more than one
-//! that wants more. So is its guarantee, and its limit; of what is left each member has an equal part, as it may want
-//! more at any moment. Both stay where they are until that gives a member which needs it a twentieth more: they are
-//! hard, and moving them costs a write each. A member that wakes up has an equal part of the tenant's burst.
+//! **Rules.** Usage, demand, waits and memory are measured per member. The tenant's usage and demand are
+//! the sums; its pressure is the maximum. The machine is divided among tenants. A tenant's amount is
+//! divided among its members by max-min fairness of their demands, and so are its guarantee and limit; each
+//! member gets an equal part of the rest, because it may want more at any moment. Guarantees and limits
+//! move only if a member in need gains at least a twentieth: each move costs a write. A member that wakes
+//! gets an equal part of the tenant's burst.
 //!
-//! **Coming and going.** A member that was not measured yet has no demand, and gets nothing but its part of the
-//! burst and of the rest. A tenant without any member is as one whose cgroup is empty. Totals continue: what a member
-//! counted stays in its tenant's when the member goes.
+//! **Changing members.** A member without a sample has no demand, and gets only its parts of the burst and
+//! the rest. A tenant without members is like an empty cgroup. The counts of a lost member stay in its
+//! tenant's totals.
 //!
-//! **Properties** (`tests/control/members.rs`): the parts add up to the whole
+//! **Properties** (`tests/control/members.rs`): parts add up to the whole
 //! (`what_a_tenant_has_is_what_its_members_have`), a tenant is treated the same in one cgroup or in several
-//! (`several_cgroups_are_treated_as_one`), totals never fall (`totals_outlive_members`). Over random trees of cgroups and
-//! a model of the kernel's division, in `tests/control/govern.rs`.
+//! (`several_cgroups_are_treated_as_one`), totals never fall (`totals_outlive_members`).
+//! `tests/control/govern.rs` tests them over random trees with a model of the kernel's division.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -31,14 +31,14 @@ use super::usage::Usage;
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 use tenantd_fair::max_min::{self, Claim};
 
-/// Limits and guarantees of members are divided anew where one that needs more gets at least so much more.
+/// Least gain of a member in need for which limits and guarantees are divided anew.
 const GAIN_RATIO: f64 = 1.05;
 
-/// A member that has this part of its limit of processes needs more.
+/// Part of its process limit above which a member needs more.
 const PIDS_NEAR_RATIO: f64 = 0.8;
 
-/// Sets the usage of each tenant with members to the sum of theirs, and adds to its totals what they counted.
-/// `elapsed` is the time since the tick before.
+/// Sums the members' usage for each tenant, and adds their counts to its totals. `elapsed` is the time
+/// since the last tick.
 pub(super) fn sum_up(tree: &Tree, states: &mut [NodeState], elapsed: Option<Duration>) {
     for tenant in tenants(tree) {
         let members = tree.members_of(tenant);
@@ -57,7 +57,7 @@ pub(super) fn sum_up(tree: &Tree, states: &mut [NodeState], elapsed: Option<Dura
     }
 }
 
-/// Takes the totals of members as they are now: a tenant's own continue from here. To be called when members have gone.
+/// Continues the tenants' totals from their members' current ones. Call it after members have gone.
 pub(super) fn note_all_totals(tree: &Tree, states: &mut [NodeState]) {
     for tenant in tenants(tree) {
         note_totals(states, tenant, tree.members_of(tenant));
@@ -70,7 +70,7 @@ fn note_totals(states: &mut [NodeState], tenant: usize, members: Range<usize>) {
     let cpu_usec = cpu_usec.reduce(|a, b| a + b);
     let kills = of_members.iter().filter_map(|state| state.oom_kills.total());
     let kills = kills.reduce(|a, b| a + b);
-    // Sums of tallies that begin at 0: what the first one holds counts.
+    // These tallies begin at 0, so the first reading counts.
     let pids = of_members.iter().map(|state| state.pids).reduce(PidsState::and);
     let state = &mut states[tenant];
     state.pids.follow(pids.unwrap_or_default());
@@ -78,7 +78,6 @@ fn note_totals(states: &mut [NodeState], tenant: usize, members: Range<usize>) {
     state.oom_kills.follow(kills.unwrap_or(0));
 }
 
-/// What two members use together.
 fn sum(a: Usage, b: Usage) -> Usage {
     let add = |of: fn(&Usage) -> Option<f64>| match (of(&a), of(&b)) {
         (Some(a), Some(b)) => Some(a + b),
@@ -92,7 +91,7 @@ fn sum(a: Usage, b: Usage) -> Usage {
         (Some(a), Some(b)) => Some(a || b),
         (a, b) => a.or(b),
     };
-    // One whose threads were not looked at gets what it asks for.
+    // A member whose threads were not read counts with its usage.
     let wants = |usage: &Usage| usage.wanted_cores.unwrap_or(usage.cpu_cores);
     let was_asked = a.wanted_cores.or(b.wanted_cores).is_some();
     Usage {
@@ -122,8 +121,8 @@ fn sum(a: Usage, b: Usage) -> Usage {
     }
 }
 
-/// Sets the demand of each tenant with members to the sum of theirs, within its limit and the `machine`. Where none is
-/// known it stays; without any member it is that of an empty cgroup.
+/// Sets each tenant's demand to its members' sum, within its limit and the `machine`. Unknown demands keep
+/// the last one. Without members the demand is that of an empty cgroup.
 pub(super) fn sum_up_demands(
     tree: &Tree,
     states: &mut [NodeState],
@@ -136,7 +135,7 @@ pub(super) fn sum_up_demands(
         if members.is_empty() {
             states[tenant].estimate(node.guarantee[CPU], max, elapsed);
         } else if let Some(demand) = demand(&states[members], &max) {
-            // Its members' demands have been raised for their kills.
+            // The members' demands were raised for their OOM kills.
             states[tenant].oom_kills.answer();
             states[tenant].demand = Some(demand);
         }
@@ -147,7 +146,6 @@ fn tenants(tree: &Tree) -> impl Iterator<Item = usize> {
     (0..tree.nodes().len()).filter(|number| tree.has_members(*number))
 }
 
-/// What members want together, `None` where none is known: at most `max`.
 fn demand(members: &[NodeState], max: &PerResource<f64>) -> Option<Demand> {
     let demands = || members.iter().filter_map(|state| state.demand);
     let largest = |r| {
@@ -163,7 +161,7 @@ fn demand(members: &[NodeState], max: &PerResource<f64>) -> Option<Demand> {
     })
 }
 
-/// Appends the targets of all members to those of the nodes: parts of their tenants'.
+/// Appends the targets of all members, as parts of their tenants', to those of the nodes.
 ///
 /// O(n log n) in the number of members.
 pub fn divide(tree: &Tree, states: &[NodeState], targets: &mut Vec<Target>) {
@@ -175,7 +173,6 @@ pub fn divide(tree: &Tree, states: &[NodeState], targets: &mut Vec<Target>) {
     }
 }
 
-/// The parts of one tenant's target that these members have.
 fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
     let demands = members.iter().map(|state| state.demand.unwrap_or(Demand::UNKNOWN).amount);
     let demands: Vec<PerResource<f64>> = demands.collect();
@@ -205,7 +202,7 @@ fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
             allocation: allocated,
             burst: PerResource([whole.burst[CPU] / nr, fair_bytes[index]]),
             floor_cores: whole.floor_cores / nr,
-            // Where nothing else weighs it, its siblings are those of its tenant.
+            // Without another weighting, its siblings are those of its tenant.
             cpu_weight: (whole.cpu_weight * part).max(1.0),
             exact_cpu_weight: (whole.cpu_weight * part).max(1.0),
             guarantee: of(&guarantee),
@@ -220,7 +217,7 @@ fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
     parts
 }
 
-/// Divides a limit of processes by how many each member has. A member near its part needs more.
+/// Divides a process limit by the members' counts. A member near its part needs more.
 fn pids_parts(limit: u32, members: &[NodeState]) -> Vec<u32> {
     let has = |state: &NodeState| state.pids.last.map_or(0.0, |pids| pids.nr_current as f64);
     let needs: Vec<f64> = members.iter().map(|state| has(state) / PIDS_NEAR_RATIO).collect();
@@ -236,14 +233,12 @@ fn pids_parts(limit: u32, members: &[NodeState]) -> Vec<u32> {
     kept.unwrap_or(fresh).into_iter().map(|part| (part.floor() as u32).max(1)).collect()
 }
 
-/// Whether limits `before` may stay in place of `fresh` ones: they add up to the same, and no member that needs more
-/// would get much more.
+/// True if the earlier limits may stay: the sum is the same, and no member in need would gain much.
 fn may_stay(before: &[f64], fresh: &[f64], demand: impl Fn(usize) -> f64) -> bool {
     let sum = |parts: &[f64]| parts.iter().sum::<f64>();
     (sum(before) - sum(fresh)).abs() <= sum(fresh) * 1e-6 && !gains(before, fresh, demand)
 }
 
-/// Whether a member that needs more would get much more.
 fn gains(before: &[f64], fresh: &[f64], demand: impl Fn(usize) -> f64) -> bool {
     let gains = |(index, (before, fresh)): (usize, (&f64, &f64))| {
         demand(index) > *before && *fresh > *before * GAIN_RATIO
@@ -251,7 +246,7 @@ fn gains(before: &[f64], fresh: &[f64], demand: impl Fn(usize) -> f64) -> bool {
     before.iter().zip(fresh).enumerate().any(gains)
 }
 
-/// Divides what may be protected of a tenant's memory as it should be.
+/// Divides the tenant's possible protection like its wanted protection.
 fn bound_protection(whole: &Target, parts: &mut [Target]) {
     let Some(bound) = whole.bounded_protection_bytes else { return };
     let wanted: f64 = parts.iter().map(Target::wanted_protection).sum();
@@ -261,7 +256,7 @@ fn bound_protection(whole: &Target, parts: &mut [Target]) {
     }
 }
 
-/// Divides `amount` by max-min fairness of demands, and what is left in equal parts.
+/// Divides `amount` by max-min fairness of demands, and the rest equally.
 fn part_by_part(amount: f64, demands: impl Iterator<Item = f64>) -> Vec<f64> {
     let claim = |ceiling| Claim { weight: 1.0, floor: 0.0, ceiling };
     let claims: Vec<Claim> = demands.map(claim).collect();

@@ -1,11 +1,11 @@
-//! The emergency: the whole host waits for memory, and the agent withdraws what it has set.
+//! Emergency: the whole host stalls on memory, and the agent withdraws its protection.
 //!
-//! **Problem.** What the agent protects rests on estimates. Where these are wrong, reclaim finds nothing and every task
-//! of the host waits: then the agent's own values may be the cause, and there is no time to ask.
+//! **Problem.** Protection rests on estimates. If these are wrong, reclaim finds nothing and every task
+//! stalls; the agent's own values may be the cause.
 //!
-//! **Rule.** While the host's PSI `memory` `full` stays above a half of the time: after five seconds only guarantees are
-//! protected; after fifteen nothing is. The host is then as it would be without the agent. Both come back after thirty
-//! seconds below a tenth. A tick without a reading changes nothing.
+//! **Rule.** While the host's PSI `memory` `full` is above a half: after 5 s only guarantees are protected;
+//! after 15 s nothing is, as without the agent. Protection returns after 30 s below a tenth. A tick without
+//! a reading changes nothing.
 
 use std::time::Duration;
 use tenantd_core::codec::coded;
@@ -16,20 +16,20 @@ const FIRST_AFTER: Duration = Duration::from_secs(5);
 const SECOND_AFTER: Duration = Duration::from_secs(15);
 const CALM_AFTER: Duration = Duration::from_secs(30);
 
-/// What is withdrawn.
+/// Withdrawn protection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Nothing.
+    /// Nothing is withdrawn.
     #[default]
     Calm,
-    /// Protection beyond guarantees.
+    /// Protection beyond guarantees is withdrawn.
     Guarantees,
-    /// All protection.
+    /// All protection is withdrawn.
     Nothing,
 }
 
 impl Stage {
-    /// As a finding; `None` where nothing is withdrawn.
+    /// Text of the finding; `None` if nothing is withdrawn.
     pub fn text(self) -> Option<&'static str> {
         match self {
             Stage::Calm => None,
@@ -43,7 +43,7 @@ impl Stage {
     }
 }
 
-/// How long the host has waited.
+/// Stall time of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Alarm {
     stage: Stage,
@@ -52,12 +52,12 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// What is withdrawn.
+    /// Current stage.
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// One tick, in which all tasks waited for `full_ratio` of the time.
+    /// Adds a tick with `full_ratio` (PSI `full`).
     pub fn step(&mut self, full_ratio: Option<f64>, elapsed: Duration) {
         let Some(full_ratio) = full_ratio else { return };
         self.stalled =

@@ -1,8 +1,8 @@
-//! Whether a limit of processes stops a tenant or a group from starting more.
+//! Process limits that stop a tenant or a group from starting processes.
 //!
-//! The kernel counts a refused fork where its limit was reached and above (since 6.11), or only in the cgroup of the
-//! process that forked (before, and on legacy hosts). So the number of processes is compared with the limit as well:
-//! of a tenant whose processes are in cgroups of its own, older kernels tell nothing else.
+//! The kernel counts a refused fork in the cgroup at its limit and above (since 6.11), or only in the
+//! forking process's cgroup (before, and on legacy hosts). So the process count is also compared with the
+//! limit: if a tenant's processes are in nested cgroups, older kernels report nothing else.
 
 use std::time::Duration;
 
@@ -14,22 +14,20 @@ use super::usage::Tally;
 use tenantd_core::codec::coded;
 use tenantd_core::units::Limit;
 
-/// For this long after the last refused fork it is reported.
 const REPORTED_TIME: Duration = Duration::from_secs(60);
 
-/// What is known of the processes of one node.
+/// Processes of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PidsState {
-    /// The newest reading.
+    /// Newest reading.
     pub last: Option<PidsSample>,
-    /// Forks that were refused since the agent started.
+    /// Refused forks since the agent started.
     pub refused: Tally,
-    /// Time since the last of them was noticed.
     refused_ago: Option<Duration>,
 }
 
 impl PidsState {
-    /// Takes in what was read, `elapsed` after the reading before.
+    /// Adds a reading, `elapsed` after the last one.
     pub(super) fn note(&mut self, sample: Option<PidsSample>, elapsed: Option<Duration>) {
         self.refused_ago = self.refused_ago.zip(elapsed).map(|(ago, elapsed)| ago + elapsed);
         let before = self.refused.total();
@@ -42,7 +40,6 @@ impl PidsState {
         self.last = sample;
     }
 
-    /// Two of them together.
     pub(super) fn and(self, other: PidsState) -> PidsState {
         let mut refused = Tally::default();
         refused.follow(self.refused.total().unwrap_or(0) + other.refused.total().unwrap_or(0));
@@ -58,25 +55,23 @@ impl PidsState {
         PidsState { last, refused, refused_ago: ago }
     }
 
-    /// Takes in what the members of a tenant come to.
     pub(super) fn follow(&mut self, members: PidsState) {
         self.refused.follow(members.refused.total().unwrap_or(0));
         (self.last, self.refused_ago) = (members.last, members.refused_ago);
     }
 
-    /// The same where the cgroup went away: only what was counted stays.
     pub(super) fn without_sample(self) -> PidsState {
         PidsState { last: None, ..self }
     }
 }
 
-/// Whether the processes of the node with this number are limited by the policy: its own, or those of a group with it.
+/// True if the policy limits the processes of this node or of a group above it.
 pub fn is_limited(tree: &Tree, number: usize) -> bool {
     let ups = std::iter::successors(tree.node(number), |below| tree.nodes().get(below.parent?));
     ups.into_iter().any(|node| node.written.limit.pids.is_some())
 }
 
-/// That the node cannot start more processes, or could not lately; `held` is what its limit was when it was read last.
+/// Finding if the node cannot start more processes, or could not recently. `held` is its last observed limit.
 pub(super) fn finding(name: &str, pids: &PidsState, held: Option<&Value>) -> Option<Finding> {
     let most = match held {
         Some(Value::Count(Limit::Finite(most))) => Some(*most),

@@ -1,21 +1,19 @@
-//! Which CPUs each tenant runs on, tick by tick.
+//! CPU sets of the tenants, tick by tick.
 //!
 //! **Problem.** [`tenantd_dop::placement`] makes CPU sets from the widths of one instant. This file applies it
-//! over time: tenants sleep and wake, CPUs come and go, and a tenant is not to be moved too often.
+//! over time: tenants sleep and wake, CPUs come and go, and a tenant must not move too often.
 //!
-//! **Rule.** Only tenants that are awake are placed. A sleeping tenant keeps its CPUs, and the others may use
-//! them too: a narrow set would confine it at the very moment it wakes up; so it wakes up on its own CPUs and
-//! shares them by weight until the others have moved off them. A fixed list is lent in the same way. Tenants
-//! with exclusive CPUs are always placed: their CPUs are never lent, and no other tenant sleeps on them.
+//! **Rules.**
+//! - Only awake tenants are placed. A sleeper keeps its CPUs, and others may use them too: a narrow set would
+//!   confine it when it wakes. It shares its CPUs by weight until the others have moved. A fixed list is lent
+//!   in the same way.
+//! - Tenants with exclusive CPUs are always placed; their CPUs are never lent.
+//! - A tenant stays in place if possible, and moves at most once per dwell time unless one of its CPUs went
+//!   away. A tenant placed by an earlier agent begins with its CPUs.
+//! - After a stable while, tenants scattered over several caches or nodes are gathered if possible.
 //!
-//! Each tenant stays where it is as far as possible, and none is placed twice within the dwell time, the
-//! first time included, unless one of its CPUs went away. A tenant that an earlier agent placed begins with
-//! the CPUs that it had. When all placements have been stable for a while, tenants that were scattered over
-//! several caches or nodes are brought together, if that can be done.
-//!
-//! **Properties** (`tests/agent/width`): a sleeper's CPUs are lent and returned; at most one change in the
-//! dwell time; no set is ever empty; exclusive sets are disjoint from all others; fixed lists stay as
-//! written.
+//! **Properties** (`tests/agent/width`): a sleeper's CPUs are lent and returned; at most one change per dwell
+//! time; no set is ever empty; exclusive sets are disjoint from all others; fixed lists stay as written.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -28,17 +26,17 @@ use tenantd_dop::topology::Level;
 use tenantd_dop::{CpuSet, Topology, transition};
 use tenantd_policy::model::CpusPolicy;
 
-/// What is decided in a tick is written a moment later; on a slow machine that moment varies.
+/// Delay between decision and write on a slow machine.
 const WRITE_SLACK: Duration = Duration::from_secs(2);
-/// How long after the last change of any placement, and for how long, a tidier one is looked for.
+/// Time after the last placement change in which a tidier one is sought.
 const TIDY: Range<Duration> = Duration::from_secs(20)..Duration::from_secs(25);
 
-/// Whether any tenant of the policy needs a set of CPUs of its own.
+/// True if a tenant of the policy needs its own set of CPUs.
 pub fn pins(nodes: &[TreeNode]) -> bool {
     nodes.iter().any(|node| node.is_leaf && node.cpus != CpusPolicy::Shared)
 }
 
-/// Places all leaves that are pinned (`states[i]` belongs to `leaves[i]`); returns the findings.
+/// Places all pinned leaves (`states[i]` belongs to `leaves[i]`); returns the findings.
 pub fn place(
     leaves: &[Leaf<'_>],
     states: &mut [WidthState],
@@ -49,14 +47,14 @@ pub fn place(
     let takes_part = |index: &usize| {
         let (leaf, state) = (&leaves[*index], &states[*index]);
         match &leaf.node.cpus {
-            // Shared tenants are kept off exclusive CPUs; otherwise they are left alone.
+            // Shared tenants are pinned only to keep them off exclusive CPUs.
             CpusPolicy::Shared => exclusive,
             CpusPolicy::Exclusive => true,
             CpusPolicy::Fixed(list) => {
                 exclusive || !state.is_asleep() || !has_list(state, list, topology)
             }
             CpusPolicy::Dop => {
-                // A sleeper that was moved a moment ago must not block exclusive CPUs again.
+                // A sleeper that was just moved must not block exclusive CPUs again.
                 let rests = exclusive && state.moved.is_some_and(|moved| is_held(moved, now));
                 !state.is_asleep() || rests || lacks_cpus(state, topology)
             }
@@ -92,7 +90,6 @@ pub fn place(
     refused.map(|(leaf, reason)| refusal(leaf.node, reason)).collect()
 }
 
-/// Why each of `count` requests was refused, where it was.
 fn reasons(placement: &Placement, count: usize) -> Vec<Option<Reason>> {
     let mut reasons = vec![None; count];
     for refusal in &placement.refusals {
@@ -105,21 +102,19 @@ fn is_exclusive(leaf: &Leaf<'_>) -> bool {
     leaf.node.cpus == CpusPolicy::Exclusive
 }
 
-/// Whether a sleeper has no CPU to wake up on.
 fn lacks_cpus(state: &WidthState, topology: &Topology) -> bool {
     state.placed.as_ref().is_none_or(|cpus| !cpus.is_subset(topology.usable()))
 }
 
-/// Whether it is on the CPUs of its `list`, as far as they are online.
+/// True if it is on the online CPUs of its `list`.
 fn has_list(state: &WidthState, list: &[u32], topology: &Topology) -> bool {
     let online = list.iter().copied().collect::<CpuSet>().intersection(topology.online());
     state.placed.as_ref() == Some(&online)
 }
 
-/// Which of the `placed` leaves were moved so recently that they must stay for now.
+/// True for each of the `placed` leaves that moved too recently to move again.
 fn held(leaves: &[Leaf<'_>], states: &[WidthState], placed: &[usize], now: Duration) -> Vec<bool> {
-    // A change of exclusive CPUs changes the sets of all tenants that share the rest: so these all rest
-    // together.
+    // A change of exclusive CPUs changes the sets of all tenants on the rest, so these rest together.
     let shares = |index: usize| {
         matches!(leaves[index].node.cpus, CpusPolicy::Exclusive | CpusPolicy::Shared)
     };
@@ -146,7 +141,6 @@ fn request(leaf: &Leaf<'_>, state: &WidthState, held: bool) -> Request {
     }
 }
 
-/// Where one leaf is and where it would go.
 struct Spot {
     present: Option<CpuSet>,
     held: bool,
@@ -180,10 +174,9 @@ fn spots(
 
 /// Delays the changes of recently placed leaves where they can wait.
 ///
-/// The placement itself holds the sets of tenants that have a width. It would change three others at once: a
-/// list whose CPUs came back, the rest of the machine that shared tenants have, and an exclusive tenant that
-/// found no CPU of its own and now could. The delay leaves no tenant without a CPU, and none on an exclusive
-/// CPU of another tenant.
+/// The placement itself holds the sets of tenants with a width. This delay covers a list whose CPUs came
+/// back, the rest of the machine for shared tenants, and an exclusive tenant that now finds a CPU. It
+/// leaves no tenant without a CPU, and none on an exclusive CPU of another tenant.
 fn keep_still(spots: &mut [Spot], online: &CpuSet) {
     for own_first in [true, false] {
         for index in 0..spots.len() {
@@ -203,7 +196,7 @@ fn keep_still(spots: &mut [Spot], online: &CpuSet) {
     }
 }
 
-/// Moves sleepers, which are not placed, off CPUs that became exclusive: they must not wake up there.
+/// Moves unplaced sleepers off CPUs that became exclusive, so that they do not wake up there.
 fn clear_off(
     leaves: &[Leaf<'_>],
     states: &mut [WidthState],
@@ -225,11 +218,10 @@ fn clear_off(
     }
 }
 
-/// A placement that keeps tenants closer together than `present` does, if there is one.
+/// A placement with better locality than `present`, if there is one.
 ///
-/// Staying has precedence over locality, so CPUs that went away and came back leave tenants scattered in each
-/// other's domains, and no single move can gather them. The scattered ones are placed anew, all at once; that
-/// is worth a change only where the whole then spans fewer domains.
+/// Staying has precedence over locality, so a CPU hotplug can scatter tenants over each other's domains, and no
+/// single move gathers them. The scattered tenants are placed anew together, if the result spans fewer domains.
 fn tidied(
     topology: &Topology,
     mut requests: Vec<Request>,

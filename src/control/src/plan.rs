@@ -1,23 +1,20 @@
-//! Desired minus observed, as an ordered list of actions.
+//! Desired minus observed values, as an ordered list of actions.
 //!
-//! **Problem.** The agent knows the value that each file should hold. Writing all of them every tick would
-//! hide the one write that mattered, wake the kernel for nothing and conflict with other programs that write
-//! there. The order counts as well: memory protection that grows in a child before its parent is void, and
-//! one that shrinks in a parent before its child takes from a sibling for a moment.
+//! **Problem.** Writing all files every tick would hide the writes that matter, cost kernel time and
+//! conflict with other programs. The order counts too: protection that grows in a child before its parent
+//! is void; protection that shrinks in a parent before its child takes from a sibling for a moment.
 //!
-//! **Terms.** A *knob* is one setting of a tenant's cgroup ([`Knob`]); a *value* is what it is set to
-//! ([`Value`]), in the agent's units and not in a file's text, so that one plan serves both hierarchies. What is
-//! *wanted* ([`Wanted`]) is a value beside the one that was observed in its file. An *action* is one write, as data: a
-//! dry run prints the same list that apply executes.
+//! **Terms.** A *knob* is one setting of a cgroup ([`Knob`]). A *value* ([`Value`]) is in the agent's
+//! units, so one plan serves both hierarchies. [`Wanted`] is a desired value beside the observed one. An
+//! *action* is one write, as data: a dry run prints the list that apply executes.
 //!
-//! **Algorithm.** For each value that is wanted, in the order of the policy: nothing where the
-//! observed one lies within the dead band; else an action. Then growing actions come first, parents
-//! before children; shrinking ones after, children before parents. Sets of CPUs follow in the order of
-//! [`tenantd_dop::transition`], which widens before it narrows.
+//! **Algorithm.** A value within the dead band of its desired value needs no action. Growing actions come
+//! first, parents before children; shrinking ones follow, children before parents. CPU sets follow in the
+//! order of [`tenantd_dop::transition`], which widens before it narrows.
 //!
-//! **Properties.** Applying a plan and planning again gives nothing (`an_applied_plan_leaves_nothing`). The
-//! order puts every grow before every shrink (`grow_before_shrink_parents_before_children`). A knob without
-//! a desired value is never touched (`what_the_policy_does_not_name_is_left_alone`).
+//! **Properties.** Applying a plan and planning again gives nothing (`an_applied_plan_leaves_nothing`).
+//! Every grow precedes every shrink (`grow_before_shrink_parents_before_children`). A knob without a
+//! desired value is never touched (`what_the_policy_does_not_name_is_left_alone`).
 
 use std::fmt;
 
@@ -29,50 +26,48 @@ use tenantd_core::resource::Resource;
 use tenantd_core::units::Limit;
 use tenantd_dop::{CpuSet, transition};
 
-/// Weights closer than this to the desired one stay: rewriting them would change no share by more than
-/// a twentieth of itself.
+/// Dead band of weights: rewriting closer ones would change no share by more than a twentieth.
 pub const WEIGHT_DEAD_BAND_RATIO: f64 = 0.05;
 
-/// ... and closer than this to one that has been wanted for a while ([`super::steady`]).
+/// Dead band of a weight that has been wanted for a while ([`super::steady`]).
 pub const STEADY_DEAD_BAND_RATIO: f64 = 0.02;
 
-/// A weight that is trimmed is a whole number, and written where its file holds another.
+/// Dead band of a trimmed weight, which is a whole number.
 pub const WEIGHT_EXACT_WITHIN: f64 = 0.5;
 
-/// Memory protection closer than this to the desired one stays.
+/// Dead band of memory protection.
 pub const MEMORY_DEAD_BAND_RATIO: f64 = 0.05;
 
-/// ... and in any case closer than this: below it the kernel's own batching of charges blurs the figure.
+/// Least dead band of memory protection: the kernel batches charges below it.
 pub const MEMORY_DEAD_BAND_BYTES: u64 = 4 << 20;
 
-/// A memory bound closer than this to the desired one stays.
+/// Dead band of a memory bound.
 pub const BOUND_DEAD_BAND_RATIO: f64 = 0.01;
 
-/// ... and in any case closer than this.
+/// Least dead band of a memory bound.
 pub const BOUND_DEAD_BAND_BYTES: u64 = 1 << 20;
 
-/// The smallest limit of CPU time that a file holds.
 const QUOTA_MIN_MILLI_CPUS: f64 = 10.0;
 
-/// One setting of a tenant's cgroup.
+/// A setting of a tenant's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Knob {
-    /// Its share of CPU time against its siblings.
+    /// Weight of CPU time among siblings.
     CpuWeight,
-    /// The CPU time it never exceeds.
+    /// Limit of CPU time.
     CpuMax,
-    /// The memory that reclaim leaves it in any case.
+    /// Memory that reclaim never takes.
     MemoryMin,
-    /// The memory that reclaim leaves it as long as there is other memory to take.
+    /// Memory that reclaim takes only if nothing else is left.
     MemoryLow,
-    /// The memory beyond which it waits for its own to be reclaimed.
+    /// Memory above which tasks stall in reclaim.
     MemoryHigh,
-    /// The memory it never exceeds.
+    /// Limit of memory.
     MemoryMax,
-    /// The processes and threads it never exceeds.
+    /// Limit of processes and threads.
     PidsMax,
-    /// The CPUs it runs on.
+    /// Set of CPUs.
     Cpus,
 }
 
@@ -89,10 +84,10 @@ impl Knob {
         Knob::Cpus,
     ];
 
-    /// Those that are set above tenants as well.
+    /// Knobs that are also set above tenants.
     pub const ABOVE: [Knob; 3] = [Knob::CpuWeight, Knob::MemoryMin, Knob::MemoryLow];
 
-    /// The resource that it divides; none where it only bounds a number.
+    /// Divided resource; `None` if the knob only bounds a number.
     pub fn resource(self) -> Option<Resource> {
         match self {
             Knob::CpuWeight | Knob::CpuMax | Knob::Cpus => Some(Resource::Cpu),
@@ -103,12 +98,12 @@ impl Knob {
         }
     }
 
-    /// What it is about, in a log: its resource, or `pids`.
+    /// Subject in a log: the resource, or `pids`.
     pub fn subject(self) -> &'static str {
         self.resource().map_or("pids", Resource::name)
     }
 
-    /// What a sentence calls it.
+    /// Noun for a sentence.
     pub fn noun(self) -> &'static str {
         match self {
             Knob::CpuWeight => "CPU weight",
@@ -122,7 +117,7 @@ impl Knob {
         }
     }
 
-    /// The knob that limits a resource.
+    /// Knob that limits a resource.
     pub fn limit(resource: Resource) -> Knob {
         match resource {
             Resource::Cpu => Knob::CpuMax,
@@ -131,26 +126,26 @@ impl Knob {
     }
 }
 
-/// What a knob is set to.
+/// Value of a knob.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A weight in the unit of `cpu.weight`, 1 ..= 10,000; fractions are rounded by the file that takes it.
+    /// Weight in the unit of `cpu.weight`, 1 ..= 10,000; the file rounds fractions.
     Weight(f64),
-    /// An amount of a resource, in its smallest unit.
+    /// Amount of a resource, in its smallest unit.
     Amount(Resource, Limit<u64>),
-    /// A number of processes and threads.
+    /// Number of processes and threads.
     Count(Limit<u64>),
-    /// A set of CPUs; empty where those of the parent are inherited.
+    /// Set of CPUs; empty if the parent's are inherited.
     CpuList(CpuSet),
 }
 
 impl Value {
-    /// An amount of a resource.
+    /// Creates an amount of a resource.
     pub fn amount(resource: Resource, amount: f64) -> Value {
         Value::Amount(resource, Limit::Finite(resource.smallest(amount)))
     }
 
-    /// One number that grows with the value, for ordering a grow against a shrink.
+    /// A number that grows with the value, to order grows and shrinks.
     pub(super) fn magnitude(&self) -> f64 {
         match self {
             Value::Weight(weight) => *weight,
@@ -162,7 +157,6 @@ impl Value {
         }
     }
 
-    /// Whether `self`, observed, is close enough to `desired` to be left alone.
     fn settles(&self, desired: &Value, knob: Knob, weight_band: WeightBand) -> bool {
         if let (Value::CpuList(now), Value::CpuList(then)) = (self, desired) {
             return now == then;
@@ -174,17 +168,17 @@ impl Value {
         let distance = (now - then).abs();
         match knob {
             Knob::CpuWeight => weight_band.settles(now, then),
-            // Zero and nonzero are different answers to "is it protected?", however small the amount.
+            // Zero means "not protected", so no dead band spans it.
             Knob::MemoryLow if now == 0.0 || then == 0.0 => false,
             Knob::MemoryLow => {
                 distance <= (MEMORY_DEAD_BAND_RATIO * then).max(MEMORY_DEAD_BAND_BYTES as f64)
             }
-            // It moves by a twentieth at most in a step.
+            // A finite bound moves by a twentieth per step at most.
             Knob::MemoryHigh if distance.is_infinite() => false,
             Knob::MemoryHigh => {
                 distance <= (BOUND_DEAD_BAND_RATIO * then).max(BOUND_DEAD_BAND_BYTES as f64)
             }
-            // Promises and limits come from the policy and move only with it: a page of rounding, nothing more.
+            // Guarantees and limits move only with the policy; the band covers rounding to a page.
             Knob::MemoryMin | Knob::MemoryMax => distance < 4096.0,
             // The kernel takes no quota below a hundredth of a CPU.
             Knob::CpuMax => (now - then.max(QUOTA_MIN_MILLI_CPUS)).abs() < 1.0,
@@ -210,58 +204,57 @@ impl fmt::Display for Value {
 pub struct Action {
     /// Index of the node in the tree of tenants, pre-order.
     pub node: usize,
-    /// What is told.
+    /// Knob to write.
     pub knob: Knob,
-    /// What the file held; `None` where it could not be read or is not made yet.
+    /// Observed value; `None` if it could not be read or does not exist yet.
     pub from: Option<Value>,
-    /// What it shall hold.
+    /// Value to write.
     pub to: Value,
-    /// The reason, as text.
+    /// Reason, as text.
     pub reason: String,
 }
 
 impl Action {
-    /// Whether it takes away from what is there.
+    /// True if it lowers the value.
     pub fn shrinks(&self) -> bool {
         self.from.as_ref().is_some_and(|from| from.magnitude() > self.to.magnitude())
     }
 }
 
-/// A value that a file shall hold, beside the one that it holds.
+/// A desired value beside the observed one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     /// Index of the node in the tree of tenants, pre-order.
     pub node: usize,
-    /// What is told.
+    /// Knob of the value.
     pub knob: Knob,
-    /// What the file held when it was read last; `None` where it could not be read or is not made yet.
+    /// Last observed value; `None` if it could not be read or does not exist yet.
     pub held: Option<Value>,
-    /// What it shall hold.
+    /// Desired value.
     pub value: Value,
-    /// The reason, if it is known yet.
+    /// Reason, if known yet.
     pub reason: String,
-    /// Whether what is held is close enough to be left alone.
+    /// True if the observed value may stay.
     pub is_settled: bool,
 }
 
-/// How far a weight in a file may be from the one that is wanted.
+/// Allowed distance of a weight in a file from the desired one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightBand {
-    /// By [`WEIGHT_DEAD_BAND_RATIO`].
+    /// [`WEIGHT_DEAD_BAND_RATIO`].
     #[default]
     Moving,
-    /// By [`STEADY_DEAD_BAND_RATIO`].
+    /// [`STEADY_DEAD_BAND_RATIO`].
     Steady,
-    /// By [`WEIGHT_EXACT_WITHIN`], because it is trimmed.
+    /// [`WEIGHT_EXACT_WITHIN`], for trimmed weights.
     Exact,
 }
 
 impl WeightBand {
-    /// Whether `now` may stay where `then` is wanted.
     fn settles(self, now: f64, then: f64) -> bool {
         let distance = (now - then).abs();
-        // A file holds whole weights, or whole shares: nearer than this it cannot come, and to write the same again each tick
-        // would change nothing. What is read back of shares differs from what was computed by a rounding of the last digit.
+        // A file holds whole weights or whole shares, so the nearest one may stay; writing it again each
+        // tick would change nothing. The tolerance covers rounding in the conversion from shares.
         let is_nearest = weight::held(then).iter().any(|held| (now - held).abs() <= 1e-9 * held);
         match self {
             _ if is_nearest => true,
@@ -273,7 +266,7 @@ impl WeightBand {
 }
 
 impl Wanted {
-    /// That the file of `knob`, which holds what `observed` says, shall hold `value`; a weight within its band may stay.
+    /// Creates the desired `value` of `knob` beside its observed one. A weight within its band may stay.
     pub fn new(
         node: usize,
         (knob, value, reason): (Knob, Value, String),
@@ -285,17 +278,15 @@ impl Wanted {
         Wanted { node, knob, held: held.cloned(), value, reason, is_settled }
     }
 
-    /// The write of `to`.
     fn action(&self, to: Value) -> Action {
         let (node, knob, reason) = (self.node, self.knob, self.reason.clone());
         Action { node, knob, from: self.held.clone(), to, reason }
     }
 }
 
-/// The ordered actions that bring files from what they hold to what is `wanted`, where each node has this depth from the
-/// top of the tree.
+/// Ordered actions from observed to `wanted` values; `depths` are the depths of the nodes from the top.
 ///
-/// `online` are the CPUs that a set may be made of; no set is written while they are not known.
+/// `online` are the CPUs allowed in a set; no set is written while they are unknown.
 pub fn plan(wanted: &[Wanted], depths: &[usize], online: Option<&CpuSet>) -> Vec<Action> {
     let is_open = |it: &&Wanted| it.knob != Knob::Cpus && !it.is_settled;
     let mut grow = Vec::new();
@@ -312,9 +303,8 @@ pub fn plan(wanted: &[Wanted], depths: &[usize], online: Option<&CpuSet>) -> Vec
     grow.into_iter().chain(shrink).chain(sets).collect()
 }
 
-/// The writes of sets of CPUs, in an order that leaves no tenant without a CPU in between.
-///
-/// Only tenants are given sets; groups above them keep all their CPUs, so that nothing has to fit.
+/// Writes of CPU sets, in an order that never leaves a tenant without a CPU. Groups keep all their CPUs, so
+/// nothing has to fit into them.
 fn cpuset_actions(wanted: &[Wanted], online: &CpuSet) -> Vec<Action> {
     let mut owners = Vec::new();
     let mut groups = Vec::new();
@@ -349,7 +339,7 @@ coded!(enum Value {
     Weight { 0: weight }, Amount { 0: resource, 1: amount }, Count { 0: count }, CpuList { 0: cpus },
 });
 
-/// Without the reason: no decision depends on that of an action that was carried out.
+/// Encoded without the reason: no decision depends on it after the action.
 impl Coded for Action {
     fn blank() -> Self {
         let (from, to) = (None, Value::blank());
@@ -399,7 +389,6 @@ mod tests {
         desired.map(|desired| Wanted::new(node, desired, observed, band)).collect()
     }
 
-    /// What is planned of one node.
     fn planned(desired: Values<'_>, observed: Values<'_>) -> Vec<Action> {
         plan(&wanted_of(0, desired, observed), &[0], Some(&CpuSet::below(8)))
     }

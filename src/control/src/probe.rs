@@ -1,22 +1,23 @@
 //! The working set of a cgroup, found by a gentle squeeze (`memory: { probe: true }`).
 //!
-//! **Problem.** What a cgroup holds is not what it needs: file cache and pages that were touched once stay until somebody
-//! else needs the memory. Only taking some of it shows whether it is missed.
+//! **Problem.** A cgroup holds more memory than it needs: file cache and pages touched once stay until
+//! another cgroup needs the memory. Only reclaim shows whether pages are missed.
 //!
-//! **Algorithm.** The law of senpai (facebookincubator, `senpai.py`). Tasks may wait for memory for a target time in each
-//! interval. Where they waited for longer, the bound is raised at once, by the square of the excess. Where they waited for
-//! less by the end of an interval, it is lowered by the square of what was left of the target, by a hundredth at most.
+//! **Algorithm.** The law of senpai (facebookincubator, `senpai.py`). Tasks may stall for a target time per
+//! interval. After a longer stall, the bound rises at once by the square of the excess. After a shorter
+//! one, it falls at the end of the interval by the square of the remainder, by a hundredth at most.
 //!
-//! A probe begins with a bound at what is held, after a minute in which tasks waited no longer than the law allows. It is
-//! lifted where it may not go on (no room in swap, memory is contended, something could not be measured), and where a raise
-//! takes it clear of what is held: then the cgroup is left alone for a minute, two, four … an hour.
+//! A probe begins with a bound at the held memory, after a calm minute. It is lifted if it may not go on
+//! (full swap, contended memory, a missing measurement), or if a raise takes it clear of the held memory.
+//! Then the cgroup is left alone for 1, 2, 4 … 60 minutes.
 //!
-//! **Properties** (tests below, and `tests/agent/probe.rs`): no bound is below the floor, falls by more than a hundredth in a
-//! step or is more than two below what is held (`a_bound_stays_near_what_is_held`), a bound comes to rest near what is in
-//! use (`it_finds_what_is_in_use`), and one that hurts is lifted within a tick (`a_wait_lifts_it_at_once`).
+//! **Properties** (tests below, and `tests/agent/probe.rs`): no bound is below the floor, falls by more
+//! than a hundredth per step, or is more than two hundredths below the held memory
+//! (`a_bound_stays_near_what_is_held`); a bound rests near the working set (`it_finds_what_is_in_use`); a
+//! harmful bound is lifted within a tick (`a_wait_lifts_it_at_once`).
 //!
-//! **What it cannot see**: `memory.swap.max` of the cgroup. Where that leaves no room, tasks wait as soon as nothing but
-//! anonymous memory is left, and the bound is lifted for that.
+//! **Limitation**: `memory.swap.max` of the cgroup is not read. If it leaves no room, tasks stall once only
+//! anonymous memory is left, and this lifts the bound.
 //!
 //! Vectors: `tests/vectors/control_loops.yaml` (`tests/control/vectors.rs`).
 
@@ -25,38 +26,37 @@ use std::time::Duration;
 use tenantd_core::codec::coded;
 use tenantd_core::units::Bytes;
 
-/// From one lowering to the next.
+/// Time from one lowering to the next.
 pub const INTERVAL: Duration = Duration::from_secs(6);
-/// For how long tasks have to be calm before a probe begins.
+/// Calm time before a probe begins.
 pub const CALM: Duration = Duration::from_secs(60);
-/// Kept above what is guaranteed and what cannot go anywhere, as senpai does.
+/// Margin above guaranteed and pinned memory, as in senpai.
 const MARGIN: Bytes = Bytes::mib(100);
-/// How far below what is held a bound is at most, in parts of that: two steps, as one is within the dead band of the file.
+/// Largest distance of a bound below the held memory: two steps, because one is within the dead band of the
+/// file.
 const BELOW_HELD_RATIO: f64 = 0.02;
-/// A bound that was raised so far above what is held binds nothing.
+/// Ratio to the held memory above which a raised bound binds nothing.
 const FREE_RATIO: f64 = 1.1;
-/// How long a cgroup is left alone at first after a probe that hurt.
 const LEFT_FIRST: Duration = Duration::from_secs(60);
-/// ... and at most.
 const LEFT_MOST: Duration = Duration::from_secs(3600);
 
-/// The constants of the law.
+/// Constants of the law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Law {
-    /// How long tasks may wait for memory in an interval.
+    /// Allowed stall time per interval.
     pub target: Duration,
-    /// The largest part that a bound is lowered by.
+    /// Largest relative lowering.
     pub lower_max: f64,
-    /// The largest part that it is raised by.
+    /// Largest relative raise.
     pub raise_max: f64,
-    /// Where tasks waited for the target over this or less, the bound is lowered by the largest part.
+    /// Divisor of the target for the stall time at which the lowering is largest.
     pub lower_coefficient: f64,
-    /// Where they waited for so many times the target or longer, it is raised by the largest part.
+    /// Multiple of the target at which the raise is largest.
     pub raise_coefficient: f64,
 }
 
 impl Law {
-    /// Senpai's own, for intervals of six seconds and swap on solid-state disks.
+    /// Constants of senpai, for intervals of 6 s and swap on solid-state disks.
     pub const SENPAI: Law = Law {
         target: Duration::from_millis(10),
         lower_max: 0.01,
@@ -65,9 +65,9 @@ impl Law {
         raise_coefficient: 20.0,
     };
 
-    /// By what part of itself a bound changes after tasks have waited for so long in an interval.
+    /// Relative change of a bound after a stall of `waited` in an interval.
     pub fn relative_change(&self, waited: Duration) -> f64 {
-        // A microsecond is what the kernel counts in.
+        // The kernel counts in microseconds.
         let waited_sec = waited.max(Duration::from_micros(1)).as_secs_f64();
         let ratio = waited_sec / self.target.as_secs_f64();
         if waited > self.target {
@@ -78,16 +78,16 @@ impl Law {
     }
 }
 
-/// What one cgroup holds, and how it fared since the tick before.
+/// Memory of one cgroup, and its stall since the last tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Probed {
-    /// All that is charged to it.
+    /// Charged memory.
     pub charged_bytes: f64,
-    /// What it was promised.
+    /// Guaranteed memory.
     pub guarantee_bytes: f64,
-    /// What neither reclaim nor swap can take.
+    /// Memory that neither reclaim nor swap can take.
     pub pinned_bytes: f64,
-    /// How long some task of it waited for memory.
+    /// Time in which a task stalled on memory.
     pub waited: Duration,
 }
 
@@ -97,16 +97,14 @@ impl Probed {
     }
 }
 
-/// One cgroup's probe between ticks.
+/// State of one cgroup's probe between ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Probe {
-    /// What it is held to, in bytes; `None` while it is not squeezed.
+    /// Bound in bytes; `None` while it is not squeezed.
     pub bound_bytes: Option<f64>,
-    /// How long tasks waited since the bound was moved.
     waited: Duration,
-    /// How long ago that was; without a bound, for how long tasks have been calm.
+    /// Time since the bound was moved; without a bound, calm time.
     since: Duration,
-    /// What is left of the time in which it is left alone.
     left_alone: Duration,
     next_left_alone: Duration,
 }
@@ -124,7 +122,7 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// One tick; `None` where the cgroup may not be squeezed now.
+    /// Steps the probe; `None` if the cgroup may not be squeezed now.
     pub fn step(&mut self, probed: Option<&Probed>, elapsed: Duration) {
         self.left_alone = self.left_alone.saturating_sub(elapsed);
         let Some(probed) = probed else { return self.lift() };
@@ -140,7 +138,7 @@ impl Probe {
         (self.bound_bytes, self.waited, self.since) = (None, Duration::ZERO, Duration::ZERO);
     }
 
-    /// Begins at what is held, once tasks are calm and there is something to take.
+    /// Begins at the held memory once tasks are calm and something can be taken.
     fn begin(&mut self, probed: &Probed, elapsed: Duration) {
         let target = Law::SENPAI.target;
         let allowed = target.mul_f64(elapsed.as_secs_f64() / INTERVAL.as_secs_f64());
@@ -161,7 +159,7 @@ impl Probe {
     fn move_bound(&mut self, bound: f64, probed: &Probed) {
         let law = Law::SENPAI;
         let change = law.relative_change(self.waited);
-        // A bound that could not be written, or is not met yet, must not run ahead of what is held.
+        // A bound that could not be written or is not met yet must not run ahead of the held memory.
         let least = (1.0 - BELOW_HELD_RATIO) * probed.charged_bytes;
         let least = least.max(probed.floor_bytes());
         if self.waited > law.target {
@@ -198,7 +196,6 @@ mod tests {
         Probed { charged_bytes: mib * MIB, ..Probed::default() }
     }
 
-    /// One whose tasks are calm for as long as it takes to begin.
     fn begun(mib: f64) -> Probe {
         let mut probe = Probe::default();
         (0..60).for_each(|_| probe.step(Some(&holding(mib)), SECOND));
@@ -212,7 +209,7 @@ mod tests {
         let mut least = held;
         for second in 0..3600 {
             held = held.min(probe.bound_bytes.map_or(1000.0, |bytes| bytes / MIB));
-            // What is in use and was taken is read back, at 100 MiB a second.
+            // Pages in use refault at 100 MiB/s.
             let waited = Duration::from_secs_f64((600.0 - held).max(0.0) / 100.0);
             let probed = Probed { waited, ..holding(held.max(600.0)) };
             probe.step(Some(&probed), SECOND);

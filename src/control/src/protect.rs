@@ -1,100 +1,85 @@
-//! How much memory can be protected, so that there is always something left to reclaim.
+//! Upper limit of protected memory, so that reclaim always finds something.
 //!
-//! **Problem.** A protection (`memory.low`, `memory.min`) tells the kernel what it may not take.
-//! Without swap it cannot take anonymous memory, page tables or locked pages either, whether or not
-//! their tenant is entitled to them. Where the two together fill the memory, reclaim finds nothing:
-//! every allocation scans the whole host, the page cache that programs run from is read again and
-//! again, and a host that would have survived without any protection does not respond for minutes.
-//! So protected memory has to fit beside memory that cannot be reclaimed.
+//! **Problem.** `memory.low` and `memory.min` forbid reclaim. Without swap the kernel cannot take anonymous
+//! memory, page tables or locked pages either. If the two fill the memory, every allocation scans the whole
+//! host, the page cache of running programs is read again and again, and the host does not respond for
+//! minutes. So protected memory must fit beside unreclaimable memory.
 //!
 //! **Terms**, per tenant:
-//! - *inelastic*: what reclaim cannot take, whatever is protected. Everything but file cache and
-//!   reclaimable slab; where there is swap, less the part of the anonymous memory for which swap
-//!   has room.
-//! - *kept*: the larger of the protection and the inelastic part. An anonymous page is there once,
-//!   whether it is protected or not.
-//! - *growth*: by how much the inelastic part is going to grow until the next values take effect.
+//! - *inelastic*: memory that reclaim cannot take. Everything but file cache and reclaimable slab, less the
+//!   anonymous memory for which swap has room.
+//! - *kept*: the larger of the protection and the inelastic part, because they overlap.
+//! - *growth*: expected growth of the inelastic part until the next values take effect.
 //!
-//! **Rule.** `Σ kept + what is inelastic outside every tenant + what the kernel keeps free + margin
-//! ≤ memory`. Guarantees come first: they are promises. Then comes what is wanted within the weight-fair
-//! shares, and last what is lent: what nobody else wants now, but may come to want. Each is scaled down by
-//! one ratio for all tenants, as large as the rule allows, and nothing of what follows is protected before
-//! all of it is. A protection within its tenant's inelastic part costs nothing, but where not even that
-//! leaves room only guarantees are protected.
+//! **Rule.** `Σ kept + inelastic outside every tenant + watermarks of the kernel + margin ≤ memory`.
+//! Guarantees come first, then wanted memory within the weight-fair shares, then lent memory (unwanted by
+//! its owners now). One ratio per class scales all tenants, as large as the rule allows; a class is
+//! protected only if the previous one is complete. A protection within the inelastic part costs nothing. If
+//! even that leaves no room, only guarantees are protected.
 //!
-//! **Guarantees give way to what is guaranteed and to what is outside of the tenants, and to nothing
-//! else.** A tenant that takes anonymous memory beyond its own guarantee would otherwise take the
-//! guarantees of all others with it. What it takes beyond the memory that is left is for the kernel's
-//! OOM killer, which the guarantees bring about, or for a limit in the policy. Where they do not fit
-//! beside what is outside, they are scaled down by one ratio.
+//! **Guarantees yield only to other guarantees and to outside memory.** Otherwise one tenant with too much
+//! anonymous memory would take the guarantees of all others. Its excess is a matter for the OOM killer or
+//! for a limit in the policy. If guarantees do not fit beside outside memory, one ratio scales them down.
 //!
-//! **The margin.** A process can take 1 GiB of memory a second, more than any controller with a
-//! tick of a second can answer. Two things are done about it:
-//! - a standing margin of a sixteenth of the machine, 64 MiB at least and 1 GiB at most. That is
-//!   one second of such a process where memory is large enough for it to matter; on a small machine
-//!   a larger margin would leave nothing to protect, and a sixteenth still holds the programs of
-//!   the host. It is also more than the dead band within which a written protection is left alone.
-//!   What the kernel keeps free comes on top: reclaim begins and ends there, and it can be most of
-//!   a sixteenth. Growth beyond it within one tick meets `memory.low`, which the kernel breaks when
-//!   it finds nothing else, and not `memory.min`.
-//! - growth that has been seen goes on: what a tenant's inelastic part grew by in the last interval
-//!   is expected again for each of the next two, as far as its limit lets it. What such a process
-//!   takes before its growth is seen comes out of the margin; what follows is taken off the
-//!   protections in advance.
+//! **Margin.** A process can take 1 GiB/s, faster than a controller with a tick of 1 s. Hence:
+//! - a standing margin of a sixteenth of the machine, 64 MiB to 1 GiB: one second of such a process on a
+//!   large machine, and the programs of a small host. It exceeds the dead band of a written protection. The
+//!   kernel's watermarks come on top, because reclaim begins and ends there. Growth beyond it within a tick
+//!   meets `memory.low`, which the kernel breaks if it finds nothing else, but not `memory.min`;
+//! - extrapolated growth: the growth of the last interval is expected in each of the next two, within the
+//!   limit. Memory taken before the growth is seen comes out of the margin; later growth is subtracted from
+//!   the protections in advance.
 //!
-//! **Properties** (tests below, and `tests/control/protect.rs`): the rule holds, or nothing
-//! beyond guarantees is protected (`what_is_protected_leaves_room`), no protection exceeds what is wanted, guarantees come before
-//! allocations (`guarantees_are_protected_first`) and these before what is lent
-//! (`what_is_lent_is_protected_last`), the ratios are the largest possible
-//! (`no_more_could_be_protected`), and where everything fits nothing is changed
-//! (`protection_that_fits_is_not_bounded`).
+//! **Properties** (tests below, and `tests/control/protect.rs`): the rule holds, or only guarantees are
+//! protected (`what_is_protected_leaves_room`); no protection exceeds the wanted one; guarantees come
+//! before allocations (`guarantees_are_protected_first`) and these before lent memory
+//! (`what_is_lent_is_protected_last`); the ratios are the largest possible (`no_more_could_be_protected`);
+//! nothing changes if everything fits (`protection_that_fits_is_not_bounded`).
 
 use std::fmt;
 
 use tenantd_core::units::Bytes;
 
-/// The part of the machine that is neither protected nor inelastic.
 const MARGIN_RATIO: f64 = 1.0 / 16.0;
-/// ... but so much at least.
 const MARGIN_LEAST: Bytes = Bytes::mib(64);
-/// ... and so much at most: what a process can take in a second.
+/// Largest margin: memory that a process can take in a second.
 const MARGIN_MOST: Bytes = Bytes::gib(1);
 
-/// Intervals for which growth that was seen is expected to go on: the one that passes before the
-/// values of this tick meet the next, and the one after, in which late writes and late ticks fall.
+/// Intervals for which observed growth continues: the one until this tick's values apply, and one for late
+/// writes and late ticks.
 pub(super) const GROWTH_INTERVALS: f64 = 2.0;
 
-/// What the machine has, in bytes.
+/// Memory of the machine, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Memory {
-    /// All of it; within a limit from above, what that leaves.
+    /// Total memory, within the limits above the tenants.
     pub total_bytes: f64,
-    /// Free swap. 0 where there is none.
+    /// Free swap; 0 without swap.
     pub swap_free_bytes: f64,
-    /// What processes outside every tenant hold that cannot be reclaimed without swap.
+    /// Outside memory that cannot be reclaimed without swap.
     pub outside_unreclaimable_bytes: f64,
-    /// The anonymous part of that.
+    /// Anonymous part of it.
     pub outside_anon_bytes: f64,
-    /// What the kernel keeps free: it reclaims until there is so much.
+    /// Memory that the kernel keeps free by reclaim.
     pub kept_free_bytes: f64,
 }
 
-/// What one tenant holds and wants, in bytes.
+/// Memory of one tenant, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Need {
-    /// What cannot be reclaimed without swap.
+    /// Memory that cannot be reclaimed without swap.
     pub unreclaimable_bytes: f64,
-    /// The part of it that swap could take: anonymous memory, shared memory included.
+    /// Part of it that swap could take: anonymous and shared memory.
     pub anon_bytes: f64,
-    /// What the unreclaimable part grew by in the last interval; 0 where it shrank or is not known.
+    /// Growth of the unreclaimable part in the last interval; 0 if it shrank or is unknown.
     pub growth_bytes: f64,
-    /// What it never exceeds; infinite without a limit.
+    /// Limit; infinite without one.
     pub limit_bytes: f64,
-    /// What is wanted to be protected, the guarantee included.
+    /// Wanted protection, the guarantee included.
     pub wanted_bytes: f64,
-    /// What was promised of it.
+    /// Guaranteed part of it.
     pub guarantee_bytes: f64,
-    /// Its weight-fair share: what it wants beyond that is lent to it.
+    /// Weight-fair share; wanted memory beyond it is lent.
     pub fair_bytes: f64,
 }
 
@@ -103,46 +88,45 @@ impl Need {
         self.guarantee_bytes.min(self.wanted_bytes)
     }
 
-    /// What it wants of what is its own: its promise, and what is within its share.
     fn own_bytes(&self) -> f64 {
         self.wanted_bytes.min(self.guarantee_bytes.max(self.fair_bytes))
     }
 }
 
-/// What is to be protected.
+/// Possible protection.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Protections {
-    /// One for each tenant, in bytes.
+    /// Protection of each tenant, in bytes.
     pub bytes: Vec<f64>,
-    /// Why it is less than was wanted, where it is.
+    /// Shortage, if not everything can be protected.
     pub shortage: Option<Shortage>,
 }
 
-/// Why not everything can be protected.
+/// Incomplete protection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shortage {
-    /// What was wanted to be protected, in bytes.
+    /// Wanted protection, in bytes.
     pub wanted_bytes: f64,
-    /// What of it is protected.
+    /// Possible protection, in bytes.
     pub protected_bytes: f64,
-    /// What cannot be reclaimed: of tenants, expected growth included, and outside of them.
+    /// Unreclaimable memory of tenants (with expected growth) and outside, in bytes.
     pub inelastic_bytes: f64,
-    /// The part of every guarantee that is protected, 0 ..= 1.
+    /// Protected part of every guarantee, 0 ..= 1.
     pub guarantee_ratio: f64,
-    /// The part of what is wanted beyond the guarantees and within the shares that is protected, 0 ..= 1.
+    /// Protected part of wanted memory beyond guarantees and within shares, 0 ..= 1.
     pub allocation_ratio: f64,
-    /// The part of what is lent that is protected, 0 ..= 1.
+    /// Protected part of lent memory, 0 ..= 1.
     pub lent_ratio: f64,
 }
 
 impl Shortage {
-    /// Whether promises are not kept.
+    /// True if guarantees are broken.
     pub fn breaks_guarantees(&self) -> bool {
         self.guarantee_ratio < 1.0
     }
 }
 
-/// Without figures: it is said for as long as it is so, and figures change every second.
+/// Without figures: the text must stay the same while the shortage lasts, and figures change every second.
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.breaks_guarantees() {
@@ -158,12 +142,12 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// The margin of a machine with so much memory.
+/// Margin of a machine with this memory.
 pub fn margin(total_bytes: f64) -> f64 {
     (total_bytes * MARGIN_RATIO).clamp(MARGIN_LEAST.0 as f64, MARGIN_MOST.0 as f64)
 }
 
-/// Divides what can be protected. O(n log n).
+/// Divides the possible protection. O(n log n).
 pub fn protect(memory: &Memory, needs: &[Need]) -> Protections {
     let inelastic = inelastic(memory, needs);
     let outside = outside_inelastic(memory, needs);
@@ -201,7 +185,7 @@ fn beyond(all: &[f64], base: &[f64]) -> Vec<f64> {
     all.iter().zip(base).map(|(all, base)| all - base).collect()
 }
 
-/// The part of all guarantees that fits beside what is guaranteed and held, and what is outside.
+/// Part of all guarantees that fits beside guaranteed inelastic memory and outside memory.
 fn guarantee_ratio(room: f64, inelastic: &[f64], guarantees: &[f64]) -> f64 {
     if guarantees.iter().all(|&promised| promised == 0.0) {
         return 1.0;
@@ -211,13 +195,12 @@ fn guarantee_ratio(room: f64, inelastic: &[f64], guarantees: &[f64]) -> f64 {
     largest_ratio(room, &within.collect::<Vec<f64>>(), &nothing, guarantees)
 }
 
-/// The part of anonymous memory, of tenants and outside, for which swap has room.
+/// Part of all anonymous memory for which swap has room.
 fn swappable_ratio(memory: &Memory, needs: &[Need]) -> f64 {
     let anon = memory.outside_anon_bytes + needs.iter().map(|need| need.anon_bytes).sum::<f64>();
     if anon > 0.0 { (memory.swap_free_bytes / anon).min(1.0) } else { 0.0 }
 }
 
-/// What reclaim cannot take from each tenant by the time that the next values take effect.
 fn inelastic(memory: &Memory, needs: &[Need]) -> Vec<f64> {
     let swappable = swappable_ratio(memory, needs);
     let of = |need: &Need| {
@@ -233,10 +216,8 @@ fn outside_inelastic(memory: &Memory, needs: &[Need]) -> f64 {
     (memory.outside_unreclaimable_bytes - swappable).max(0.0)
 }
 
-/// The largest part `t` of `more`, 0 ..= 1, for which `Σ max(inelastic, base + t·more)` fits into
-/// `room`; 0 where nothing does.
-///
-/// The sum is a rising polyline in `t`, bent where a protection begins to exceed its inelastic
+/// Largest part `t` of `more`, 0 ..= 1, for which `Σ max(inelastic, base + t·more)` fits into `room`; 0 if
+/// none does. The sum is a rising polyline in `t`, bent where a protection begins to exceed its inelastic
 /// part: one sweep over the bends.
 fn largest_ratio(room: f64, inelastic: &[f64], base: &[f64], more: &[f64]) -> f64 {
     let each =
@@ -301,14 +282,13 @@ mod tests {
         assert_eq!((mib(&protections), protections.shortage), (vec![600.0, 1600.0], None));
     }
 
-    /// The machine that thrashed: 600 MiB of cache that is read all the time beside 1,500 MiB of
-    /// anonymous memory, on 2 GiB without swap.
+    /// A machine that thrashed: 600 MiB of busy cache beside 1,500 MiB of anonymous memory, on 2 GiB
+    /// without swap.
     #[test]
     fn anonymous_memory_cannot_be_taken_for_a_protected_tenant() {
         let memory = Memory { outside_unreclaimable_bytes: 100.0 * MIB, ..machine(2048.0) };
         let protections = protect(&memory, &[cache(600.0, 0.0), anonymous(1500.0, 1200.0)]);
-        // 2048 less 128 of margin, less 100, less 1500: what is left is 320 of the 600 that are
-        // wanted.
+        // 2048 less 128 of margin, 100 and 1500 leaves 320 of the wanted 600.
         assert_eq!(mib(&protections), [320.0, 640.0]);
         let shortage = protections.shortage.unwrap();
         assert!(!shortage.breaks_guarantees());
@@ -316,8 +296,7 @@ mod tests {
         assert!(shortage.to_string().contains("guarantees are kept"), "{shortage}");
     }
 
-    /// A guest of 1,474 MiB kept 67 MiB of them free: with 92 MiB of margin alone, next to nothing was left to
-    /// reclaim.
+    /// A guest of 1,474 MiB kept 67 MiB free: a margin of 92 MiB alone left almost nothing to reclaim.
     #[test]
     fn what_the_kernel_keeps_free_is_not_there() {
         let memory = Memory { kept_free_bytes: 67.0 * MIB, ..machine(1472.0) };
@@ -330,11 +309,11 @@ mod tests {
         let memory = machine(2048.0);
         let protections = protect(&memory, &[cache(900.0, 400.0), anonymous(1300.0, 1200.0)]);
         assert_eq!(mib(&protections)[0], 620.0);
-        // Whatever another tenant takes beyond its own.
+        // Guarantees hold whatever another tenant takes.
         let protections = protect(&memory, &[cache(900.0, 600.0), anonymous(1900.0, 1000.0)]);
         assert_eq!(mib(&protections), [600.0, 0.0]);
         assert!(!protections.shortage.unwrap().breaks_guarantees());
-        // They are scaled down together where not even they fit beside what is outside.
+        // If they do not fit beside outside memory, they are scaled down together.
         let memory = Memory { outside_unreclaimable_bytes: 1520.0 * MIB, ..machine(2048.0) };
         let protections = protect(&memory, &[cache(900.0, 600.0), cache(900.0, 200.0)]);
         assert_eq!(mib(&protections), [300.0, 100.0]);
@@ -350,7 +329,7 @@ mod tests {
             let protections = protect(&swap(mib), &[cache(500.0, 100.0), lent]);
             (super::tests::mib(&protections), protections.shortage.map(|it| it.lent_ratio))
         };
-        // Less a sixteenth: 1,500, 1,350, 1,200 and 1,050.
+        // The capacities less a sixteenth: 1,500, 1,350, 1,200 and 1,050.
         assert_eq!(protect(1600.0), (vec![500.0, 1000.0], None));
         assert_eq!(protect(1440.0), (vec![500.0, 850.0], Some(0.5)));
         assert_eq!(protect(1280.0), (vec![500.0, 700.0], Some(0.0)));

@@ -1,6 +1,5 @@
-//! Why a tenant does not get what it should have, as values with one text each.
-//!
-//! [`super::diagnosis`] decides which of them apply; this file decides how they read.
+//! Reasons for a shortfall, as values with one text each. [`super::diagnosis`] chooses them; this file
+//! words them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,14 +11,13 @@ use super::plan::Knob;
 use tenantd_core::codec::coded;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 
-/// Most characters of a path in a text.
 const PATH_CHARS_MAX: usize = 48;
 
-/// What kind of reason it is; stable, so that programs can tell them apart.
+/// Kind of a reason; stable, so that programs can match it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasonKind {
-    /// Work that belongs to no tenant.
+    /// Processes that belong to no tenant.
     OutsideWork,
     /// A limit or a rule of the kernel.
     KernelLimit,
@@ -29,23 +27,23 @@ pub enum ReasonKind {
     InsideTenant,
     /// Values of the policy that are not in force.
     NotWritten,
-    /// Other tenants have more than they should.
+    /// Other tenants with an excess.
     OtherTenants,
-    /// A reason of another version of tenantd.
+    /// A reason from another version of tenantd.
     #[default]
     #[serde(other)]
     Unknown,
 }
 
-/// Work that belongs to no tenant, in one cgroup and all below it.
+/// Outside work: processes of no tenant, in one cgroup and all below it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outsider {
-    /// The cgroup, from the mount.
+    /// Path of the cgroup from the mount.
     pub cgroup: String,
-    /// Whether these are the processes directly in a cgroup that tenants are in as well.
+    /// True for processes directly in a cgroup that also contains tenants.
     pub is_direct: bool,
-    /// The name of the process that uses most; absent where none was found.
+    /// Name of the process with the largest usage; absent if none was found.
     pub command: Option<String>,
     /// CPUs used between its last two readings.
     pub cores: f64,
@@ -62,7 +60,7 @@ impl fmt::Display for Outsider {
     }
 }
 
-/// The end of a path, as much as fits into a line of a terminal beside other words.
+/// Shortens a path to its end, to fit into a line of a terminal.
 fn end_of(path: &str) -> Cow<'_, str> {
     match path.char_indices().rev().nth(PATH_CHARS_MAX - 1) {
         Some((start @ 1.., _)) => format!("…{}", &path[start..]).into(),
@@ -70,80 +68,80 @@ fn end_of(path: &str) -> Cow<'_, str> {
     }
 }
 
-/// A limit of a cgroup above that of a tenant, which the policy did not set.
+/// Limit of a cgroup above a tenant's, not set by the policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitAbove {
-    /// The cgroup, from the mount.
+    /// Path of the cgroup from the mount.
     pub cgroup: String,
-    /// Of what.
+    /// Limited resource.
     pub resource: Resource,
-    /// How much all in it may have together.
+    /// Limit of all processes in the cgroup.
     pub amount: f64,
-    /// Whether it held them back since it was read last.
+    /// True if the limit was reached since its last reading.
     pub is_binding: bool,
 }
 
-/// What was found around the cgroup of a tenant that lacks something.
+/// Findings around the cgroup of a tenant with a shortfall.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Surroundings {
-    /// The largest work of no tenant beside it and beside everything above it, the largest first.
+    /// Outside work beside it and beside its ancestors, largest first.
     pub outsiders: Arc<[Outsider]>,
-    /// The limits above it.
+    /// Limits above it.
     pub limits: Vec<LimitAbove>,
-    /// Why its CPU weight has no effect, where that is so.
+    /// Obstacle to the effect of its CPU weight.
     pub void_weight: Option<String>,
 }
 
-/// What one tenant lacks, and why.
+/// Shortfall of one tenant, with reasons.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shortfall {
-    /// How much of each resource; 0 where it lacks none, or an amount that is not known.
+    /// Missing amount of each resource; 0 without a shortfall or if the amount is unknown.
     pub missing: PerResource<f64>,
-    /// Why: at least one reason.
+    /// Reasons, at least one.
     pub reasons: Vec<Reason>,
 }
 
-/// Why a tenant does not get what it should have.
+/// Reason for a tenant's shortfall.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
-    /// Work of no tenant has this much more than the reserve.
+    /// Outside work uses more than the reserve.
     Outside {
-        /// Of what.
+        /// Affected resource.
         resource: Resource,
-        /// All of it, as far as the reserve does not cover it.
+        /// Outside usage beyond the reserve.
         amount: f64,
-        /// The largest of it, where it was found.
+        /// Largest outside work, if found.
         largest: Arc<[Outsider]>,
     },
-    /// The kernel's limits.
+    /// A limit of the kernel.
     Kernel(KernelLimit),
-    /// The policy's limits: its own, or that of this group.
+    /// A limit of the policy: the tenant's own, or its group's.
     Policy {
-        /// Of what.
+        /// Limited resource.
         resource: Resource,
-        /// How much.
+        /// The limit.
         amount: f64,
-        /// The group; `None` for its own.
+        /// Group with the limit; `None` for the tenant's own.
         group: Option<String>,
     },
-    /// The tenant itself.
+    /// A cause inside the tenant.
     Inside(Inside),
     /// A value that is not in force.
     NotWritten {
-        /// Which.
+        /// Knob of the value.
         knob: Knob,
-        /// The group, slice or service that it is a value of; `None` for the tenant.
+        /// Group, slice or service of the value; `None` for the tenant.
         of: Option<String>,
-        /// Why.
+        /// Reason for the delay.
         why: NotWritten,
     },
-    /// Other tenants have more than they should: the largest of them, and what all have too much.
+    /// Other tenants with an excess.
     Tenants {
-        /// Of what.
+        /// Affected resource.
         resource: Resource,
-        /// The sum.
+        /// Sum of the excesses.
         amount: f64,
-        /// Their names.
+        /// Names of the tenants with the largest excesses.
         names: Vec<String>,
     },
 }
@@ -151,32 +149,32 @@ pub enum Reason {
 /// A limit or a rule of the kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KernelLimit {
-    /// A limit of a cgroup above it; without a name that of all tenants.
+    /// A limit of a cgroup above the tenant, or of all tenants.
     Above {
-        /// Of what.
+        /// Limited resource.
         resource: Resource,
-        /// How much all in it may have together.
+        /// Limit of all processes in the cgroup.
         amount: f64,
-        /// The cgroup.
+        /// The cgroup; `None` for all tenants.
         cgroup: Option<String>,
     },
-    /// A quota of its own cgroup that is not the policy's.
+    /// A quota of its own cgroup, not set by the policy.
     OwnQuota,
-    /// Tenants may run on so many of the machine's CPUs.
+    /// Tenants may use only a part of the machine's CPUs.
     Cpus {
-        /// So many.
+        /// Number of CPUs that tenants may use.
         usable: u32,
-        /// Of these.
+        /// Number of online CPUs.
         online: u32,
     },
     /// Its weight cannot be written exactly.
     Weight {
-        /// What is written.
+        /// Written weight.
         written: f64,
-        /// What it should be.
+        /// Exact weight.
         exact: f64,
     },
-    /// Its weight has no effect, for this reason.
+    /// Its weight has no effect; the cause.
     VoidWeight(String),
     /// More protected memory would leave nothing to reclaim.
     Protection,
@@ -184,45 +182,45 @@ pub enum KernelLimit {
     Reclaim,
 }
 
-/// What a tenant does to itself.
+/// Causes inside the tenant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Inside {
-    /// It is placed on so few CPUs.
+    /// Its placement has only this number of CPUs.
     Cpus(usize),
     /// Its tasks wait while CPUs are idle.
     IdleCpus {
-        /// CPUs that nothing runs on.
+        /// Idle CPUs.
         idle_cores: f64,
-        /// Its threads, where they were counted.
+        /// Number of its threads, if counted.
         nr_threads: Option<usize>,
-        /// How many CPUs wide it was told to run.
+        /// Published width.
         dop: Option<u32>,
     },
-    /// Some task waits for memory for this part of the time.
+    /// PSI `some` for memory.
     Memory(f64),
-    /// Some task waits for input or output for this part of the time.
+    /// PSI `some` for IO.
     Io(f64),
 }
 
-/// Why a value is not in force.
+/// Reason why a value is not in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotWritten {
-    /// Nothing is written.
+    /// Mode observe: nothing is written.
     Observing,
-    /// It is written in this tick, or soon after it.
+    /// The write is done in this tick or soon.
     Pending,
-    /// It was refused; the error.
+    /// The write failed; the error.
     Failed(String),
-    /// It would have done harm; why.
+    /// The write would have done harm; the reason.
     Deferred(String),
-    /// It was set by someone else and is left so.
+    /// A foreign value is left in place.
     LeftToOthers,
     /// Another program keeps overwriting it, and it is left alone for a time.
     Contested,
 }
 
 impl Reason {
-    /// Its kind.
+    /// Kind of the reason.
     pub fn kind(&self) -> ReasonKind {
         match self {
             Reason::Outside { .. } => ReasonKind::OutsideWork,
@@ -234,14 +232,14 @@ impl Reason {
         }
     }
 
-    /// The resource that it is about.
+    /// Resource of the reason.
     pub fn resource(&self) -> Resource {
         match self {
             Reason::Outside { resource, .. }
             | Reason::Policy { resource, .. }
             | Reason::Tenants { resource, .. }
             | Reason::Kernel(KernelLimit::Above { resource, .. }) => *resource,
-            // A limit of processes is no reason to lack any.
+            // A process limit does not cause a shortfall.
             Reason::NotWritten { knob, .. } => knob.resource().unwrap_or(CPU),
             Reason::Kernel(KernelLimit::Protection | KernelLimit::Reclaim)
             | Reason::Inside(Inside::Memory(_)) => MEMORY,
@@ -249,7 +247,7 @@ impl Reason {
         }
     }
 
-    /// The work of no tenant that it names.
+    /// Outside work named in the reason.
     pub fn outsiders(&self) -> &[Outsider] {
         match self {
             Reason::Outside { largest, .. } => largest,

@@ -1,79 +1,78 @@
-//! What the kernel said at one instant: raw counters, each absent where it could not be read.
+//! Raw kernel counters at one instant.
 //!
-//! An absent counter is never a zero. A controller that took a vanished tenant for an idle one would hand its
-//! share to others and starve it on return; so every field that a kernel, a hierarchy or a race can withhold
-//! is an `Option`, and each missing one is listed beside the samples as a [`SampleGap`].
+//! An absent counter is never a zero. A controller that took a lost tenant for an idle one would hand its
+//! share to others and starve it on return. So every field that a kernel, a hierarchy or a race can
+//! withhold is an `Option`, and each missing one is listed as a [`SampleGap`].
 
 use tenantd_core::codec::{Coded, In, Layout, Out, Torn, coded};
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_core::units::Bytes;
 
-/// The counters of one tenant's cgroup at one instant.
+/// Counters of one tenant's cgroup at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantSample {
-    /// Inode number of the cgroup: a different number means a different cgroup, whatever its name.
+    /// Inode number of the cgroup; it differs for a new cgroup of the same name.
     pub generation: u64,
-    /// Whether any process is in it.
+    /// True if it has a process.
     pub populated: Option<bool>,
-    /// CPU time used since the cgroup was made, in µs.
+    /// CPU time since the cgroup was made, in µs.
     pub usage_usec: Option<u64>,
-    /// Periods in which `cpu.max` held it back.
+    /// Periods throttled by `cpu.max`.
     pub nr_throttled: Option<u64>,
-    /// Time at least one task waited for a CPU, in µs (PSI `cpu` `some` `total`).
+    /// Time in which a task waited for a CPU, in µs (PSI `cpu` `some` `total`).
     pub cpu_some_usec: Option<u64>,
-    /// Its memory.
+    /// Memory counters.
     pub memory: Option<MemorySample>,
-    /// Time at least one task waited for memory, in µs (PSI `memory` `some` `total`).
+    /// Time in which a task stalled on memory, in µs (PSI `memory` `some` `total`).
     pub memory_some_usec: Option<u64>,
-    /// Time all tasks that were not idle waited for memory at once, in µs (PSI `memory` `full` `total`).
+    /// Time in which all non-idle tasks stalled on memory, in µs (PSI `memory` `full` `total`).
     pub memory_full_usec: Option<u64>,
-    /// Time at least one task waited for input or output, in µs (PSI `io` `some` `total`); taken only where the
-    /// tenant lacks something.
+    /// Time in which a task stalled on IO, in µs (PSI `io` `some` `total`); read only during a shortfall.
     pub io_some_usec: Option<u64>,
-    /// Run and wait times of its threads; taken only where the demand is in question.
+    /// Run and wait times of its threads; read only if the demand is uncertain.
     pub threads: Option<Vec<ThreadSample>>,
 }
 
-/// The memory counters of one cgroup, in bytes and events.
+/// Memory counters of one cgroup, in bytes and events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySample {
-    /// Everything charged to it.
+    /// All charged memory.
     pub current_bytes: u64,
-    /// File cache it has not touched lately: what reclaim takes first.
+    /// Inactive file cache, which reclaim takes first.
     pub inactive_file_bytes: u64,
-    /// File cache in use.
+    /// Active file cache.
     pub active_file_bytes: u64,
-    /// Anonymous and shared memory: what only swap could take. Absent where it was not read.
+    /// Anonymous and shared memory, which only swap could take. Absent if it was not read.
     pub anon_bytes: Option<u64>,
-    /// Kernel caches that reclaim takes like file cache; absent where the kernel does not tell them apart.
+    /// Reclaimable kernel caches; absent if the kernel does not report them.
     pub slab_reclaimable_bytes: Option<u64>,
-    /// Memory that reclaim took since the cgroup was made, in MiB (`pgsteal`); only where the kernel keeps pages in
-    /// generations, and file cache is inactive however often it is read.
+    /// Memory reclaimed since the cgroup was made, in MiB (`pgsteal`); only on kernels with generations,
+    /// where file cache is inactive however often it is read.
     pub stolen_mib: Option<u64>,
-    /// Pages read back soon after they were reclaimed, since the cgroup was made.
+    /// Refaulted pages since the cgroup was made.
     pub refaults: Option<u64>,
-    /// Reclaims from it although it was within its protection; absent where the kernel does not count them.
+    /// Reclaims within its protection; absent if the kernel does not count them.
     pub nr_low_events: Option<u64>,
-    /// Allocations that met `memory.high`; absent where the kernel has no such file.
+    /// Allocations that met `memory.high`; absent without such a file.
     pub nr_high_events: Option<u64>,
     /// Allocations that met the hard limit.
     pub nr_max_events: Option<u64>,
-    /// Processes killed for want of memory.
+    /// OOM kills.
     pub nr_oom_kills: Option<u64>,
 }
 
-/// Kept between what cannot be reclaimed and a limit that is set: page tables, stacks and sockets in flight.
+/// Room between unreclaimable memory and a new limit, for page tables, stacks and sockets in flight.
 const LIMIT_MARGIN: Bytes = Bytes::mib(16);
 
 impl MemorySample {
-    /// Whether a limit of `limit_bytes` could be met without killing: it is not reached, or reclaim gets
-    /// there with a margin.
+    /// True if a limit of `limit_bytes` can be met without a kill: usage is below it, or reclaim gets there
+    /// with a margin.
     pub fn fits(&self, limit_bytes: u64) -> bool {
         self.current_bytes <= limit_bytes
             || self.unreclaimable_bytes().saturating_add(LIMIT_MARGIN.0) <= limit_bytes
     }
 
-    /// What reclaim could not take back quickly: all but file cache and the kernel's own caches.
+    /// Memory that reclaim cannot take quickly: all but file cache and reclaimable slab.
     pub fn unreclaimable_bytes(&self) -> u64 {
         let slab = self.slab_reclaimable_bytes.unwrap_or(0);
         let cache = self.inactive_file_bytes.saturating_add(self.active_file_bytes);
@@ -81,14 +80,14 @@ impl MemorySample {
         self.current_bytes.saturating_sub(cache)
     }
 
-    /// The working set: all but the file cache that was not touched lately.
+    /// Working set: all memory but inactive file cache.
     pub fn working_set_bytes(&self) -> u64 {
         self.current_bytes.saturating_sub(self.inactive_file_bytes).max(self.unreclaimable_bytes())
     }
 }
 
 impl TenantSample {
-    /// What it holds of a resource that is held, not used for a time.
+    /// Amount held of a resource such as memory; `None` for CPU.
     pub fn held(&self, resource: Resource) -> Option<f64> {
         match resource {
             Resource::Cpu => None,
@@ -97,18 +96,18 @@ impl TenantSample {
     }
 }
 
-/// The processes of one cgroup and all below it.
+/// Process counts of one cgroup and all below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PidsSample {
-    /// The identity of the cgroup.
+    /// Identity of the cgroup.
     pub generation: u64,
-    /// Processes and threads now.
+    /// Current processes and threads.
     pub nr_current: u64,
-    /// Forks that were refused since the cgroup was made; absent where the kernel does not count them.
+    /// Refused forks since the cgroup was made; absent if the kernel does not count them.
     pub nr_refused: Option<u64>,
 }
 
-/// One thread's `/proc/TID/schedstat`.
+/// `/proc/TID/schedstat` of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadSample {
     /// Thread number.
@@ -119,37 +118,36 @@ pub struct ThreadSample {
     pub wait_nsec: u64,
 }
 
-/// The counters of the host at one instant.
+/// Counters of the host at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostSample {
-    /// CPUs online.
+    /// Online CPUs.
     pub nr_cpus: u32,
     /// CPU time that was not idle, all CPUs together, in µs.
     pub busy_usec: Option<u64>,
-    /// CPU time in which nothing ran, all CPUs together, in µs. It is not what is left of the busy time: a host that
-    /// is not given its CPUs counts neither.
+    /// Idle CPU time of all CPUs, in µs. It is not the complement of the busy time: stolen time of a
+    /// virtual host counts as neither.
     pub idle_usec: Option<u64>,
-    /// All memory of the host, in bytes.
+    /// Memory of the host, in bytes.
     pub memory_total_bytes: u64,
-    /// Memory that could be had without swapping, in bytes (`MemAvailable`).
+    /// Memory available without swapping, in bytes (`MemAvailable`).
     pub memory_available_bytes: Option<u64>,
-    /// Memory that nothing uses, in bytes (`MemFree`).
+    /// Free memory, in bytes (`MemFree`).
     pub memory_free_bytes: Option<u64>,
-    /// Time all tasks of the host that were not idle waited for memory at once, in µs.
+    /// Time in which all non-idle tasks of the host stalled on memory, in µs.
     pub memory_full_usec: Option<u64>,
-    /// Memory that reclaim cannot take without swap: all that is neither free nor file cache nor one of the
-    /// kernel's caches.
+    /// Memory that reclaim cannot take without swap: neither free, nor file cache, nor reclaimable slab.
     pub unreclaimable_bytes: Option<u64>,
-    /// The part of it that swap could take: anonymous and shared memory.
+    /// Part of it that swap could take: anonymous and shared memory.
     pub anon_bytes: Option<u64>,
-    /// Free swap; 0 where there is none.
+    /// Free swap; 0 without swap.
     pub swap_free_bytes: Option<u64>,
-    /// Memory that the kernel keeps free; absent where it does not say.
+    /// Memory that the kernel keeps free; absent if unknown.
     pub kept_free_bytes: Option<u64>,
 }
 
 impl HostSample {
-    /// What the machine has of each resource.
+    /// Capacity of the machine, per resource.
     pub fn machine(&self) -> PerResource<f64> {
         PerResource::from_fn(|resource| match resource {
             Resource::Cpu => f64::from(self.nr_cpus),
@@ -157,7 +155,7 @@ impl HostSample {
         })
     }
 
-    /// What everything on the machine holds of a resource that is held, not used for a time.
+    /// Amount of a held resource in use on the whole machine; `None` for CPU.
     pub fn in_use(&self, resource: Resource) -> Option<f64> {
         match resource {
             Resource::Cpu => None,
@@ -168,12 +166,12 @@ impl HostSample {
     }
 }
 
-/// Something that should have been readable and was not.
+/// A counter that should have been readable and was not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleGap {
-    /// The tenant it concerns; `None` for the host.
+    /// Affected tenant; `None` for the host.
     pub tenant: Option<String>,
-    /// The error, with its file.
+    /// Error with its file.
     pub message: String,
 }
 
@@ -217,7 +215,7 @@ impl Coded for ThreadSample {
         to.note("ThreadSample: tid, run_nsec, wait_nsec, by tid");
     }
 
-    /// Threads come and go: each is compared with itself, and its number with that of the one before it in the list.
+    /// Threads come and go: each is compared with itself, and its number with the previous one in the list.
     fn put_all(all: &[Self], last: &mut Vec<Self>, out: &mut Out) {
         let mut tid = 0;
         for thread in all {
@@ -239,7 +237,7 @@ impl Coded for ThreadSample {
     }
 }
 
-/// The thread with this number in the list before, or one that has not run yet.
+/// The thread with this number in the last list, or one that has not run yet.
 fn known(tid: u32, last: &[ThreadSample]) -> ThreadSample {
     match last.binary_search_by_key(&tid, |thread| thread.tid) {
         Ok(index) => last[index],

@@ -1,17 +1,16 @@
-//! What each tenant should have, wants, and does not get.
+//! Shortfalls: amounts that tenants are due, want, and do not get.
 //!
-//! **Problem.** A share error compares what a tenant got with what it was allocated, and what is allocated is less
-//! than the policy promises where others use the machine or a limit above the tenants binds. A user asks for the
-//! promise: why do I not get my share?
+//! **Problem.** A share error compares received and allocated amounts. The allocation is less than the policy
+//! promises if others use the machine or a limit above the tenants binds. A user asks for the promise: why do I
+//! not get my share?
 //!
-//! **Terms.** A tenant is *due* what it wants, at most its allocation, or what that would be if nothing else ran on
-//! the machine and nothing above the tenants were limited. What it lacks of that is its *shortfall*, if it waits: a
-//! tenth of what is due is within the noise of one interval. A tenant that a CPU limit holds back, or that loses
-//! memory which is protected, has a shortfall of an unknown amount. A tenant that is starved, or whose share error
-//! counts as unfair, has one as well.
+//! **Terms.** A tenant is *due* its demand, up to its share. The share is computed as if no other work ran and
+//! nothing above the tenants were limited. Its *shortfall* is the missing part of it, if the tenant waits; a
+//! tenth of the due amount is noise. A throttled tenant, or one that loses protected memory, has a shortfall of
+//! unknown amount. A starved tenant, or one with an unfair share error, has a shortfall as well.
 //!
-//! **Properties** (`tests/control/shortfall.rs`): a tenant that wanted and did not get has a reason
-//! ([`super::diagnosis`]), one that got what it wanted has none.
+//! **Properties** (`tests/control/shortfall.rs`): every unmet demand has a reason ([`super::diagnosis`]), every
+//! met demand has none.
 
 use std::time::Duration;
 
@@ -25,15 +24,15 @@ use super::tree::{Tree, TreeNode};
 use super::usage::Usage;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 
-/// Less than this part of what is due is no shortfall.
+/// Part of the due amount below which nothing is missing.
 const SHORT_RATIO: f64 = 0.1;
-/// Nor are fewer CPUs than this.
+/// Missing CPUs below which nothing is missing.
 const NOISE_CORES: f64 = 0.001;
-/// A group whose tenants use this part of its limit is held back by it.
+/// Usage of a group's limit from which the limit binds.
 const AT_LIMIT_RATIO: f64 = 0.95;
 
-/// Measures how far what the tenants got is from what they should have, counts it, and finds the reasons. Returns
-/// the largest share error.
+/// Measures each tenant's distance from its due amounts, counts faults, and finds the reasons. Returns the
+/// largest share error.
 pub(super) fn judge(
     tree: &Tree,
     states: &mut [NodeState],
@@ -90,7 +89,6 @@ pub(super) fn judge(
     worst
 }
 
-/// What the kernel counts of the cgroups of a tenant.
 struct Counts {
     throttling: bool,
     memory: bool,
@@ -106,7 +104,6 @@ impl Counts {
     }
 }
 
-/// Counts the faults of one interval.
 fn count(
     state: &mut NodeState,
     counts: &Counts,
@@ -125,13 +122,12 @@ fn count(
     faults.reclaimed.note(reclaimed, elapsed);
 }
 
-/// Whether `had` is less than `due` by more than the noise.
 fn is_short(due: f64, had: f64, noise: f64) -> bool {
     due - had > (SHORT_RATIO * due).max(noise)
 }
 
-/// CPUs that each node is due if it wants them: its allocation, scaled to the promised capacity as far as limits let
-/// it and the groups above it.
+/// CPUs that each node is due if it wants them: its allocation, scaled to the promised capacity within the
+/// limits above it.
 fn due_cores(nodes: &[TreeNode], states: &[NodeState], scene: &Scene<'_>) -> Vec<f64> {
     let Capacity { divided, promised, .. } = scene.capacity;
     let allocated = |number: usize| states[number].target.allocation[CPU];
@@ -145,7 +141,6 @@ fn due_cores(nodes: &[TreeNode], states: &[NodeState], scene: &Scene<'_>) -> Vec
     due
 }
 
-/// Memory that a tenant is due, in bytes.
 fn due_bytes(node: &TreeNode, state: &NodeState, scene: &Scene<'_>) -> f64 {
     let Capacity { divided, promised, .. } = scene.capacity;
     let ratio = promised[MEMORY] / divided[MEMORY].max(f64::MIN_POSITIVE);
@@ -153,7 +148,6 @@ fn due_bytes(node: &TreeNode, state: &NodeState, scene: &Scene<'_>) -> f64 {
     state.demand.map_or(0.0, |demand| demand.amount[MEMORY]).min(due)
 }
 
-/// What each node uses, with all below it.
 fn used_below(nodes: &[TreeNode], states: &[NodeState]) -> Vec<PerResource<f64>> {
     let own = |state: &NodeState| {
         PerResource::from_fn(|r| state.usage.and_then(|usage| usage.used(r)).unwrap_or(0.0))
@@ -168,7 +162,7 @@ fn used_below(nodes: &[TreeNode], states: &[NodeState]) -> Vec<PerResource<f64>>
     used
 }
 
-/// CPUs that a tenant wants now. A demand that falls from an earlier one is more than that.
+/// Present CPU demand of a tenant. A decaying demand overstates it.
 fn wanted_cores(state: &NodeState, usage: &Usage) -> f64 {
     let demand = state.demand.map_or(0.0, |demand| demand.amount[CPU]);
     let fresh = state.context.as_ref().map(|context| demand::fresh_cores(usage, context));
@@ -197,7 +191,7 @@ fn waits_for_memory(usage: &Usage) -> bool {
     usage.memory_some_ratio.is_some_and(|ratio| ratio > PRESSED_RATIO)
 }
 
-/// Memory of a tenant that was evicted and is read back while its tasks wait for it.
+/// Memory that refaults while the tenant's tasks stall.
 fn missing_bytes(usage: &Usage, due: f64) -> f64 {
     let is_refaulting = usage.refaulted_bytes.is_some_and(|bytes| bytes > 0.0);
     match usage.used(MEMORY) {
@@ -208,7 +202,6 @@ fn missing_bytes(usage: &Usage, due: f64) -> f64 {
     }
 }
 
-/// The node from `number` upwards that has the least limit of the policy.
 fn least_limit(nodes: &[TreeNode], number: usize, resource: Resource) -> Option<usize> {
     let limit = |node: &usize| nodes[*node].limit[resource].unwrap_or(f64::INFINITY);
     let limited = upwards(nodes, number).filter(|node| limit(node).is_finite());
@@ -229,7 +222,6 @@ fn full_group(
     upwards(nodes, number).skip(1).find(is_full)
 }
 
-/// A node and the groups above it.
 fn upwards(nodes: &[TreeNode], number: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(number), |node| nodes[*node].parent)
 }

@@ -1,31 +1,26 @@
-//! What siblings are weighed by: nodes of one group, or cgroups in one parent.
+//! Weight input of siblings: nodes of one group, or cgroups in one parent.
 //!
-//! A sibling that wants more is weighed by its allocation, one that is satisfied by what it needs when it wakes. The
-//! essays are those of [`super::target`] and [`super::govern`].
+//! A sibling that wants more is weighed by its allocation, a satisfied one by its need when it wakes.
+//! [`super::target`] and [`super::govern`] explain why.
 
 use super::weight::Entitlement;
 
-/// What one sibling has a claim to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Share {
-    /// CPUs that it is entitled to now.
     pub(super) allocation_cores: f64,
     /// CPUs that it gets when all are hungry.
     pub(super) burst_cores: f64,
-    /// CPUs that no guarantee of others takes from it.
     pub(super) floor_cores: f64,
-    /// Whether it is allocated all that it could use.
     pub(super) satisfied: bool,
 }
 
 impl Share {
-    /// What the policy alone entitles it to.
     pub(super) fn standing_cores(&self) -> f64 {
         self.burst_cores.max(self.floor_cores)
     }
 }
 
-/// What each of some siblings is to be weighed by, as parts of `whole` CPUs.
+/// Weight input of each sibling, as parts of `whole` CPUs.
 pub(super) fn entitlements(shares: &[Share], whole: f64) -> Vec<Entitlement> {
     let whole = whole.max(f64::MIN_POSITIVE);
     let ratio = Siblings::of(shares).own_ratio();
@@ -41,12 +36,11 @@ pub(super) fn entitlements(shares: &[Share], whole: f64) -> Vec<Entitlement> {
     shares.iter().map(entitlement).collect()
 }
 
-/// Siblings as far as their weights depend on each other.
 #[derive(Clone, Debug, Default)]
 struct Siblings {
-    /// Allocation and burst of those whose demand is not met.
+    /// Allocation and burst of siblings with unmet demand.
     unmet: Vec<[f64; 2]>,
-    /// ... and of those that are satisfied with more than their burst.
+    /// Allocation and burst of satisfied siblings with more than their burst.
     borrowers: Vec<[f64; 2]>,
 }
 
@@ -64,13 +58,12 @@ impl Siblings {
         siblings
     }
 
-    /// The weight of one unit of allocation, where one unit of burst has weight 1. It is the ratio at which
-    /// the tenants weighed by their allocations weigh no more together than by their bursts.
+    /// Weight of one unit of allocation, where one unit of burst has weight 1: the ratio at which the
+    /// siblings weighed by allocation weigh no more together than by burst.
     ///
-    /// Where some demand is not met, a borrower needs weight for what it has beyond its burst, unless that
-    /// amount scaled down is no more than its burst. Excluding such a borrower lowers the ratio. So borrowers
-    /// are excluded in the order of what they borrow, the smallest part first, until the ratio excludes no
-    /// more of them.
+    /// While some demand is unmet, a borrower needs weight for its excess over its burst, unless its scaled
+    /// amount is within its burst. Excluding such a borrower lowers the ratio. So borrowers are excluded in
+    /// the order of their relative excess, smallest first, until the ratio excludes no more.
     fn own_ratio(&mut self) -> f64 {
         if self.unmet.is_empty() {
             return 0.0;

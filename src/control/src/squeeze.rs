@@ -1,90 +1,82 @@
-//! Which tenants give memory back while others lack what they are entitled to.
+//! Makes tenants release memory while others are short of their entitlement.
 //!
-//! **Problem.** Protection (`memory.low`) keeps what a tenant holds; it brings nothing back that the tenant lost or never
-//! had. A tenant that streams files fills all memory that others have not touched for a moment, and reclaim with
-//! generations takes from a cgroup within its protection after it has passed over it once (`mm/vmscan.c`,
-//! `shrink_one`, Linux 6.12). A tenant that holds more than its allocation has to give the rest back, and only
-//! `memory.high` makes a cgroup do so without a kill.
+//! **Problem.** Protection (`memory.low`) keeps held memory; it brings no lost memory back. A tenant that
+//! streams files fills all memory that others have not touched for a moment, and reclaim with generations
+//! takes from protected cgroups after one pass (`mm/vmscan.c`, `shrink_one`, Linux 6.12). A tenant with
+//! more than its allocation must release the rest, and only `memory.high` does so without a kill.
 //!
-//! **Terms**, in bytes. A cgroup *lacks* what of its fitting entitlement it neither holds nor is without a wish for:
-//! pages that it had come back, and it holds less than it is entitled to. What is free beyond what the kernel keeps so
-//! is *spare*: whoever lacks memory has it without anybody giving. The *floor* of a cgroup is what it keeps in any case:
-//! what it is entitled to, its weight-fair share, and what reclaim cannot take from it with a margin. What it holds
-//! beyond the floor is its *excess*. A *bound* is what its `memory.high` shall hold.
+//! **Terms**, in bytes.
+//! - A cgroup *lacks* memory if it refaults while it holds less than its entitlement (the part that fits).
+//! - *Spare* memory is free memory above the kernel's watermarks; no cgroup needs to release it.
+//! - The *floor* of a cgroup is the largest of its entitlement, its weight-fair share, and its
+//!   unreclaimable memory with a margin.
+//! - The *excess* is held memory above the floor.
+//! - A *bound* is the desired value of `memory.high`.
 //!
-//! **Why the weight-fair share.** A tenant whose files are read once is entitled to little, because it wants little.
-//! Bounded there, it would stand still for a tick or two whenever it comes to want what is its own. Nothing that it holds
-//! within its share belongs to others: if these are to have it, reclaim takes it, at the moment in which it is needed.
+//! **Weight-fair share.** A tenant that reads files once has a small entitlement because it wants little.
+//! Bounded there, it would stall for a tick or two whenever it wants its own share. Memory within its share
+//! belongs to no other tenant; if others need it, reclaim takes it at that moment.
 //!
-//! **Algorithm.** While more is lacking than is spare, each cgroup with an excess is bounded: first at what it holds now, and
-//! then lower by its part of what is lacking, in proportion to the excess, by at most a twentieth of what it holds in a
-//! second. A bound is never above what is held when it falls, never more than such a step below it (a bound that could
-//! not be written must not run ahead), and never below the floor. When no cgroup lacks anything any more, bounds stay
-//! for a time, ten seconds at first, and then rise by a fiftieth a second until nothing is bound by them; where that much
-//! is spare beyond what is lacking, at once. One whose cgroup has come to need more than it ends at once: a floor that
-//! grows is followed a tick late. Where something is lacking again before that, the next time is twice as long, five
-//! minutes at most: so a bound that is needed all the time is not tried all the time.
+//! **Algorithm.** While more is lacking than spare, each cgroup with an excess is bounded: first at its
+//! held memory, then lower in proportion to its excess, by at most a twentieth of its held memory per
+//! second. A falling bound is never above the held memory, never more than one step below it (an unwritten
+//! bound must not run ahead), and never below the floor.
 //!
-//! **What a bound must not do.** A task that allocates beyond `memory.high` waits for reclaim. Where a cgroup that meets
-//! its bound stands still for more than half of the time, five seconds long (PSI `memory` `full`), reclaim does not find
-//! what it should, and the bound is lifted and not set again for a minute, then two, four … an hour. It is lifted as well
-//! while the whole host waits for memory ([`super::memory_alarm`]), and where a counter is missing that all this rests on.
+//! When nothing is lacking, bounds stand for 10 s at first and then rise by a fiftieth per second until
+//! they bind nothing; they rise at once if spare memory covers a step beyond the lack. A bound ends at once
+//! if its cgroup's floor outgrows it, because the bound would follow a tick late. A new lack during the
+//! rise doubles the standing time, up to 5 min, so that a permanent need is not retried all the time.
 //!
-//! **Properties** (tests below): no bound is below the floor (`nothing_is_taken_below_the_floor`), none falls faster
-//! than a twentieth of what is held in a second, what others lack is the most that is taken in a step
-//! (`no_more_is_taken_than_is_lacking`), none is bounded where none lacks anything (`without_need_nothing_happens`),
-//! while memory is free (`what_is_spare_is_had_without_anybody_giving`), and every bound ends
-//! (`bounds_stand_and_rise_and_end`).
+//! **Safety.** A task that allocates beyond `memory.high` waits for reclaim. If a cgroup at its bound
+//! stalls for more than half of 5 s (PSI `memory` `full`), reclaim does not find enough: the bound is
+//! lifted for 1, 2, 4 … 60 min. Bounds are also lifted while the whole host stalls on memory
+//! ([`super::memory_alarm`]), and if a needed counter is missing.
 //!
-//! Source: the careful lowering follows `memory.high`'s use in senpai (facebookincubator) and the kernel's
-//! `Documentation/admin-guide/cgroup-v2.rst`, "memory.high".
+//! **Properties** (tests below): no bound is below the floor (`nothing_is_taken_below_the_floor`) or falls
+//! faster than a twentieth per second; a step takes at most the lack (`no_more_is_taken_than_is_lacking`);
+//! nothing is bounded without a lack (`without_need_nothing_happens`) or while memory is free
+//! (`what_is_spare_is_had_without_anybody_giving`); every bound ends (`bounds_stand_and_rise_and_end`).
+//!
+//! Source: `memory.high` in senpai (facebookincubator) and in the kernel's
+//! `Documentation/admin-guide/cgroup-v2.rst`.
 
 use std::time::Duration;
 
 use tenantd_core::codec::coded;
 use tenantd_core::units::{Bytes, Limit};
 
-/// The part of what is held that a bound falls by in a second, at most.
 const FALL_RATIO: f64 = 0.05;
-/// The part of itself that a bound rises by in a second.
 const RISE_RATIO: f64 = 0.02;
-/// Kept free above what reclaim cannot take.
 const MARGIN: Bytes = Bytes::mib(16);
-/// The largest page: memory files count whole ones.
+/// Largest page size: memory files count whole pages.
 const PAGE_BYTES: u64 = 64 << 10;
-/// A bound this far above what is held binds nothing.
+/// Ratio to the held memory from which a bound binds nothing.
 const FREE_RATIO: f64 = 1.1;
-/// A floor this far above the bound belongs to work that grows: a bound that followed it would hold it up in every tick.
+/// Ratio of floor to bound from which the cgroup grows: a bound that followed would hold it up in every tick.
 const OUTGROWN_RATIO: f64 = 1.05;
-/// How long bounds stand at first when nothing is lacking any more.
 const STAND_FIRST: Duration = Duration::from_secs(10);
-/// ... and at most.
 const STAND_MOST: Duration = Duration::from_secs(320);
-/// Standing still for more than this part of the time is futile.
 const FUTILE_RATIO: f64 = 0.5;
-/// ... when it lasts for so long.
 const FUTILE_AFTER: Duration = Duration::from_secs(5);
-/// How long a cgroup is left alone then at first.
 const LEFT_FIRST: Duration = Duration::from_secs(60);
-/// ... and at most.
 const LEFT_MOST: Duration = Duration::from_secs(3600);
 
-/// What one cgroup holds and may keep, in bytes.
+/// Memory of one cgroup, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Holding {
-    /// All that is charged to it.
+    /// Charged memory.
     pub charged_bytes: f64,
-    /// What it is entitled to: its allocation, or its guarantee where that is more.
+    /// Entitlement: the larger of its allocation and its guarantee.
     pub entitled_bytes: f64,
-    /// Its weight-fair share: what it has whenever it wants it.
+    /// Weight-fair share.
     pub fair_bytes: f64,
-    /// What reclaim cannot take from it, with what it is growing by.
+    /// Unreclaimable memory, with its expected growth.
     pub inelastic_bytes: f64,
-    /// What it lacks of what it is entitled to; 0 where it wants no more.
+    /// Missing part of its entitlement; 0 if it wants no more.
     pub lacking_bytes: f64,
-    /// The part of the time in which all its tasks waited for memory, 0 ..= 1; absent without PSI.
+    /// PSI `full` for memory, 0 ..= 1; absent without PSI.
     pub full_ratio: Option<f64>,
-    /// Whether its memory reached its bound.
+    /// True if its memory reached its bound.
     pub met_bound: bool,
 }
 
@@ -94,7 +86,6 @@ impl Holding {
         self.entitled_bytes.max(self.fair_bytes).max(inelastic)
     }
 
-    /// The most that may be taken in one step.
     fn step_bytes(&self, elapsed: Duration) -> f64 {
         FALL_RATIO * elapsed.as_secs_f64().min(1.0) * self.charged_bytes
     }
@@ -104,26 +95,23 @@ impl Holding {
     }
 }
 
-/// One cgroup's bound between ticks.
+/// State of one cgroup's bound between ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Squeeze {
-    /// What its file held before; `None` until it was read.
+    /// Value of its file before the bound; `None` until it was read.
     pub held: Option<Limit<u64>>,
-    /// What it shall hold at most, in bytes; `None` where nothing is bound.
+    /// Bound in bytes; `None` if nothing is bound.
     pub bound_bytes: Option<f64>,
-    /// What it shall hold at most because it is probed ([`super::probe`]), in bytes.
+    /// Bound of its probe ([`super::probe`]), in bytes.
     pub probed_bytes: Option<f64>,
-    /// How long nothing was lacking.
     quiet: Duration,
-    /// How long bounds stand.
     stand: Duration,
-    /// Whether it rises, or did.
+    /// True if the bound rises or has risen.
     has_risen: bool,
     stalled: Duration,
-    /// What is left of the time in which it is left alone.
     left_alone: Duration,
     next_left_alone: Duration,
-    /// What the file was to hold lately, newest first, in bytes: what is read may be one of these.
+    /// Recently desired values, newest first, in bytes: a reading may return one of these.
     wanted_lately: [Option<Limit<u64>>; 4],
 }
 
@@ -145,12 +133,12 @@ impl Default for Squeeze {
 }
 
 impl Squeeze {
-    /// The lower of its bounds, in bytes; `None` where nothing is bound.
+    /// Lower of its bounds, in bytes; `None` if nothing is bound.
     pub fn lowest_bytes(&self) -> Option<f64> {
         self.bound_bytes.into_iter().chain(self.probed_bytes).reduce(f64::min)
     }
 
-    /// What the file shall hold: the bound, and never more than it held before. `None` until that is known.
+    /// Desired value: the bound, but never more than the earlier value. `None` until that is known.
     pub fn wanted(&self) -> Option<Limit<u64>> {
         let held = self.held?;
         let Some(bound) = self.lowest_bytes().map(|bytes| bytes as u64) else { return Some(held) };
@@ -160,19 +148,18 @@ impl Squeeze {
         })
     }
 
-    /// Whether the file was to hold that lately.
+    /// True if `limit` was desired recently.
     pub fn has_wanted(&self, limit: Limit<u64>) -> bool {
         let mut wanted = self.held.iter().chain(self.wanted_lately.iter().flatten());
         wanted.any(|wanted| is_as_told(*wanted, limit))
     }
 
-    /// Bounds it because it is probed, or no more.
+    /// Sets or removes the bound of its probe.
     pub fn probe(&mut self, bytes: Option<f64>) {
         self.probed_bytes = bytes;
         self.note_wanted();
     }
 
-    /// Notes what the file shall hold.
     fn note_wanted(&mut self) {
         let wanted = self.wanted();
         if wanted.is_some() && self.wanted_lately[0] != wanted {
@@ -181,22 +168,22 @@ impl Squeeze {
         }
     }
 
-    /// Whether it is left alone, because a bound did not help.
+    /// True while it is left alone after a futile bound.
     pub fn is_left_alone(&self) -> bool {
         !self.left_alone.is_zero()
     }
 
-    /// Whether there is nothing to remember any more.
+    /// True if no state is left to remember.
     pub fn is_over(&self) -> bool {
         self.lowest_bytes().is_none() && !self.is_left_alone() && self.quiet > 2 * self.stand
     }
 
-    /// No bound from now on.
+    /// Removes the bound.
     pub fn lift(&mut self) {
         (self.bound_bytes, self.stalled, self.has_risen) = (None, Duration::ZERO, true);
     }
 
-    /// Notes how long its tasks stand still at the bound; lifts a bound that is futile.
+    /// Measures the stall at the bound; lifts a futile bound.
     fn judge(&mut self, holding: &Holding, elapsed: Duration) {
         self.left_alone = self.left_alone.saturating_sub(elapsed);
         let is_stalled = self.bound_bytes.is_some()
@@ -210,7 +197,7 @@ impl Squeeze {
         }
     }
 
-    /// Lowers the bound by `part_bytes`, or as much of that as one step takes.
+    /// Lowers the bound by `part_bytes`, at most by one step.
     fn lower(&mut self, holding: &Holding, part_bytes: f64, elapsed: Duration) {
         if self.has_risen {
             self.stand = (2 * self.stand).min(STAND_MOST);
@@ -218,13 +205,13 @@ impl Squeeze {
         (self.quiet, self.has_risen) = (Duration::ZERO, false);
         let from = self.bound_bytes.unwrap_or(f64::INFINITY).min(holding.charged_bytes);
         let step_bytes = part_bytes.min(holding.step_bytes(elapsed));
-        // A bound that could not be written, or is not met yet, must not run ahead of what is held.
+        // A bound that could not be written or is not met yet must not run ahead of the held memory.
         let least = holding.charged_bytes - holding.step_bytes(elapsed);
         self.bound_bytes = Some((from - step_bytes).max(least).max(holding.floor_bytes()));
     }
 
-    /// It has nothing to give, or nothing is lacking: stands, then rises, then ends; and ends at once where its floor has
-    /// outgrown it.
+    /// Steps a bound that is not lowered: it stands, then rises, then ends. It ends at once if its floor
+    /// has outgrown it.
     fn rise(&mut self, holding: &Holding, spare_bytes: f64, elapsed: Duration) {
         self.quiet += elapsed;
         let Some(bound) = &mut self.bound_bytes else { return };
@@ -248,29 +235,28 @@ impl Squeeze {
 /// One cgroup in a tick.
 #[derive(Debug)]
 pub struct Cgroup<'a> {
-    /// Its bound; `None` where nothing is known of it.
+    /// State of its bound; `None` without one.
     pub squeeze: &'a mut Option<Box<Squeeze>>,
-    /// What it holds; `None` where it was not measured, and its bound is lifted.
+    /// Its memory; `None` if it was not measured, which lifts its bound.
     pub holding: Option<Holding>,
 }
 
 impl Cgroup<'_> {
-    /// What it could give; 0 where it gives nothing.
     fn gift_bytes(&self) -> f64 {
         self.holding.filter(gives).map_or(0.0, |holding| holding.excess_bytes())
     }
 }
 
-/// What the host has to say about it.
+/// State of the host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Host {
-    /// Memory that whoever lacks some can have at once, in bytes.
+    /// Free memory above the kernel's watermarks, in bytes.
     pub spare_bytes: f64,
-    /// Whether all of it waits for memory: no bound stays.
+    /// True while the whole host stalls on memory: no bound stays.
     pub is_emergency: bool,
 }
 
-/// One tick: steps the bounds of all cgroups.
+/// Steps the bounds of all cgroups in one tick.
 pub fn step(cgroups: &mut [Cgroup<'_>], host: Host, elapsed: Duration) {
     let Host { spare_bytes, is_emergency } = host;
     let measured = cgroups.iter().filter_map(|cgroup| cgroup.holding);
@@ -301,7 +287,7 @@ pub fn step(cgroups: &mut [Cgroup<'_>], host: Host, elapsed: Duration) {
     }
 }
 
-/// Whether a file that was told `told` may hold `found`: the kernel rounds down to pages.
+/// True if a file told `told` may hold `found`: the kernel rounds down to pages.
 pub fn is_as_told(told: Limit<u64>, found: Limit<u64>) -> bool {
     match (told, found) {
         (Limit::Finite(told), Limit::Finite(found)) => told.abs_diff(found) < PAGE_BYTES,
@@ -309,7 +295,6 @@ pub fn is_as_told(told: Limit<u64>, found: Limit<u64>) -> bool {
     }
 }
 
-/// Whether it has more than its floor, and lacks nothing itself.
 fn gives(holding: &Holding) -> bool {
     holding.lacking_bytes == 0.0 && holding.excess_bytes() > 0.0
 }
@@ -366,7 +351,7 @@ mod tests {
         let holdings = [giver(1000.0, 600.0), lacking(300.0), giver(50.0, 60.0)].map(Some);
         step(&mut squeezes, &holdings, false, SECOND);
         assert_eq!(squeezes.each_ref().map(bound), [Some(950.0), None, None]);
-        // Nothing is set before it is known what was there.
+        // Nothing is set before the earlier value is known.
         assert_eq!((&squeezes[1], &squeezes[2]), (&None, &None));
     }
 
@@ -394,10 +379,10 @@ mod tests {
             bound(&squeeze)
         };
         assert_eq!(step(1000.0, 30.0), None);
-        // No more is given than is missing beyond it.
+        // No more is released than is missing beyond spare memory.
         assert_eq!(step(1000.0, 20.0), Some(990.0));
         assert_eq!(step(990.0, 30.0), Some(990.0));
-        // It rises at once where there is that much more than anybody lacks.
+        // It rises at once if spare memory covers a step beyond the lack.
         assert_eq!(step(990.0, 40.0), Some(990.0));
         assert_eq!(step(990.0, 50.0), Some(1010.0));
     }
@@ -434,7 +419,7 @@ mod tests {
             let mut nr_standing = 0;
             let mut nr_ticks = 0;
             while bound(&squeeze[0]).is_some() {
-                // It takes what it may, up to what it can use.
+                // It grows to its bound, up to its need.
                 charged = bound(&squeeze[0]).unwrap().min(1000.0).max(charged.min(set));
                 nr_standing += usize::from(bound(&squeeze[0]) == Some(set));
                 nr_ticks += 1;
@@ -446,10 +431,9 @@ mod tests {
         };
         let first = run(&mut squeezes, 950.0);
         assert!((10..13).contains(&first), "{first}");
-        // Needed again soon: it stands for twice as long.
+        // A new need soon after doubles the standing time.
         let second = run(&mut squeezes, 950.0);
         assert!((20..23).contains(&second), "{second}");
-        // It is forgotten in the end.
         for _ in 0..60 {
             step(&mut squeezes, &[Some(giver(1000.0, 600.0))], false, SECOND);
         }
@@ -465,7 +449,7 @@ mod tests {
             step(&mut squeezes, &[stalled, lacking(300.0)].map(Some), false, SECOND);
             left_alone.extend(squeezes[0].as_ref().unwrap().is_left_alone().then_some(tick));
         }
-        // Five seconds of stalling, a minute alone, five seconds, two minutes.
+        // 5 s of stalling, 1 min alone, 5 s, 2 min.
         assert_eq!(left_alone[0], 5);
         let pauses: Vec<i32> =
             left_alone.windows(2).map(|w| w[1] - w[0]).filter(|d| *d > 1).collect();
@@ -478,7 +462,7 @@ mod tests {
         let lacks = lacking(300.0);
         step(&mut squeezes, &[giver(1000.0, 600.0), lacks].map(Some), false, SECOND);
         assert_eq!(bound(&squeezes[0]), Some(950.0));
-        // A little more is followed.
+        // A small growth is followed.
         step(&mut squeezes, &[giver(950.0, 980.0), lacks].map(Some), false, SECOND);
         assert_eq!(bound(&squeezes[0]), Some(980.0));
         let grows = Holding { inelastic_bytes: 1100.0 * MIB, ..giver(980.0, 600.0) };
@@ -494,7 +478,7 @@ mod tests {
         assert!(bound(&squeezes[0]).is_some());
         step(&mut squeezes, &holdings, true, SECOND);
         assert_eq!(bound(&squeezes[0]), None);
-        // So does a counter that is missing.
+        // A missing counter lifts the bound too.
         step(&mut squeezes, &holdings, false, SECOND);
         step(&mut squeezes, &[None, holdings[1]], false, SECOND);
         assert_eq!(bound(&squeezes[0]), None);

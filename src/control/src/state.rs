@@ -1,4 +1,4 @@
-//! What the control loop knows of one node between ticks.
+//! State of one node between ticks.
 
 use std::time::Duration;
 
@@ -20,117 +20,116 @@ use super::width::WidthState;
 use tenantd_core::codec::coded;
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 
-/// A failed write is tried again after 1, 2, 4 … at most this many ticks.
+/// Longest pause between retries of a failed write, in ticks: 1, 2, 4 … this.
 const RETRY_TICKS_MAX: u64 = 64;
-/// A set of CPUs is tried again sooner: it is a place to run, and wrong again whenever a CPU goes away.
+/// The same for a CPU set, which is retried sooner: it is invalid again whenever a CPU goes away.
 const RETRY_CPUS_TICKS_MAX: u64 = 4;
 
-/// One node between ticks.
+/// State of one node between ticks.
 #[derive(Clone, Debug, Default)]
 pub struct NodeState {
-    /// Whether any cgroup is steered for it.
+    /// True if the agent governs a cgroup for it.
     pub is_governed: bool,
-    /// Whether its cgroup is there.
+    /// True if its cgroup exists.
     pub is_present: bool,
-    /// The sample before the newest, without threads.
+    /// Previous sample, without threads.
     pub before: Option<Box<TenantSample>>,
-    /// The newest sample.
+    /// Newest sample.
     pub sample: Option<TenantSample>,
-    /// When that was taken.
+    /// Time of the newest sample.
     pub sampled_at: Duration,
-    /// What the two come to; `None` where there is no rate.
+    /// Usage between the two; `None` without a rate.
     pub usage: Option<Usage>,
-    /// How many threads it had when they were counted last.
+    /// Last thread count.
     pub nr_threads: Option<usize>,
-    /// How many of them may be read in the next tick; 0 where others come first.
+    /// Threads that may be read in the next tick; 0 if others come first.
     pub nr_readable_threads: usize,
-    /// What it could use.
+    /// Demand.
     pub demand: Option<Demand>,
-    /// What the demand was estimated from, where it was in this tick.
+    /// Context of the demand, if it was estimated in this tick.
     pub context: Option<Context>,
-    /// What it is entitled to.
+    /// Entitlement and weights.
     pub target: Target,
-    /// What its files held when they were read last.
+    /// Last observed values of its files.
     pub observed: Vec<(Knob, Value)>,
-    /// When that was, or when they were written, by the number of the knob.
+    /// Time of the last reading or writing, by the number of the knob.
     pub observed_at: [Duration; Knob::ALL.len()],
-    /// Of an ancestor: what its files held before the agent.
+    /// Values before the agent; only for an ancestor.
     pub held_before: Vec<(Knob, Value)>,
-    /// Of an ancestor: CPUs that work below it uses which belongs to no tenant, smoothed.
+    /// Smoothed CPU usage of foreign work below it; only for an ancestor.
     pub foreign_cores: Option<f64>,
-    /// Writes that failed.
+    /// Failed writes.
     pub retries: Vec<Retry>,
-    /// Whether its files are to be read at the next tick, because of a foreign write.
+    /// True if a foreign write requires reading its files in the next tick.
     pub is_overtaken: bool,
-    /// Its degree of parallelism and its CPUs.
+    /// Degree of parallelism and CPUs.
     pub width: WidthState,
-    /// What of the CPUs that are divided it was entitled to, wanted and did not get; `None` without rates.
+    /// Share error; `None` without rates.
     pub share_error: Option<f64>,
-    /// What it lacks, and why; `None` where it lacks nothing, and without rates.
+    /// Shortfall with reasons; `None` without a shortfall or without rates.
     pub shortfall: Option<Box<Shortfall>>,
-    /// What was found around its cgroup, because it lacked something.
+    /// Findings around its cgroup during a shortfall.
     pub surroundings: Option<Box<Surroundings>>,
-    /// How often and for how long it lacked something, since the agent started.
+    /// Fault counters since the agent started.
     pub faults: Faults,
-    /// Processes of it that were killed for want of memory, since the agent started.
+    /// OOM kills since the agent started.
     pub oom_kills: Kills,
-    /// Its processes and refused forks, where they are limited.
+    /// Processes and refused forks, if they are limited.
     pub pids: PidsState,
-    /// What it used and waited in all, since the agent started.
+    /// Cumulative usage and waits since the agent started.
     pub totals: Totals,
-    /// What it gives back of its memory while others lack theirs; `None` where nothing is known of it.
+    /// State of its memory bound; `None` without one.
     pub squeeze: Option<Box<Squeeze>>,
-    /// How its working set is looked for; `None` where the policy has no probes.
+    /// State of its probe; `None` if the policy has no probes.
     pub probe: Option<Box<Probe>>,
-    /// How long its weight has been wanted.
+    /// Age of its desired weight.
     pub steady: Steady,
-    /// How its weight is trimmed; `None` where the policy has no trim.
+    /// State of its trim; `None` if the policy has no trim.
     pub trim: Option<Box<Trim>>,
-    /// Knobs with a foreign value that the policy accepts.
+    /// Knobs with accepted foreign values.
     pub left_to_others: Vec<Knob>,
-    /// Values that another program overwrites again and again.
+    /// Values that another program keeps overwriting.
     pub contests: Contests,
 }
 
-/// A write that failed, and when it is tried again.
+/// A failed write and its next attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// The knob that could not be written.
     pub knob: Knob,
-    /// How often it failed in a row.
+    /// Consecutive failures.
     pub nr_failures: u32,
-    /// The tick in which it is due.
+    /// Tick of the next attempt.
     pub at_tick: u64,
-    /// Why it was not done.
+    /// Reason for the failure.
     pub refusal: Refusal,
 }
 
-/// Why a write was not done.
+/// Reason for a write that was not done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusal {
-    /// What went wrong; `None` where the file is not there, which was found when the cgroup was opened.
+    /// Error message; `None` if the file does not exist, which was found when the cgroup was opened.
     pub message: Option<String>,
-    /// Whether it was not tried, because it would have done harm.
+    /// True if it was not tried because it would have done harm.
     pub is_deferred: bool,
-    /// Whether it was skipped, because the file changed since it was read.
+    /// True if it was skipped because the file changed since it was read.
     pub is_overtaken: bool,
-    /// Whether something was written, and could not be read back.
+    /// True if a written value could not be read back.
     pub is_unverified: bool,
-    /// Whether the file held another value right after the write.
+    /// True if the file held another value right after the write.
     pub is_overwritten: bool,
 }
 
-/// The result of an action: what the file holds now, or why it was not written.
+/// Result of an action: the file's value, or the reason for a failure.
 pub type Outcome = (Action, Result<Value, Refusal>);
 
 impl NodeState {
-    /// Whether its threads are worth a look: some task waited in the last interval, or the kernel cannot tell.
+    /// True if its threads should be read: a task waited in the last interval, or the kernel has no PSI.
     pub fn is_pressed(&self) -> bool {
         let allocation_cores = self.target.allocation[CPU];
         self.usage.as_ref().is_some_and(|usage| demand::is_pressed(usage, allocation_cores))
     }
 
-    /// Estimates its demand from its usage, where there is one.
     pub(super) fn estimate(
         &mut self,
         guarantee_cores: Option<f64>,
@@ -152,8 +151,8 @@ impl NodeState {
         self.context = Some(context);
     }
 
-    /// The most memory that was observed lately: what is held and was held, and what an earlier demand has kept of it.
-    /// A demand after a kill is no observation.
+    /// Largest memory observed recently, from both samples and an earlier demand. A demand after an OOM
+    /// kill is not an observation.
     fn peak_bytes(&self) -> f64 {
         let samples = self.before.as_deref().into_iter().chain(&self.sample);
         let held = samples.filter_map(|sample| sample.held(MEMORY));
@@ -161,17 +160,15 @@ impl NodeState {
         held.chain(last.map(|last| last.amount[MEMORY])).fold(0.0, f64::max)
     }
 
-    /// Whether a cgroup is steered for it that is there.
     pub(super) fn is_steered(&self) -> bool {
         self.is_governed && self.is_present
     }
 
-    /// Whether its memory is bounded to find out what it needs.
     pub(super) fn is_probed(&self) -> bool {
         self.squeeze.as_ref().is_some_and(|squeeze| squeeze.probed_bytes.is_some())
     }
 
-    /// What the last interval came to; `None` without rates.
+    /// Measurements of the last interval; `None` without rates.
     pub fn measured(&self) -> Option<Measured> {
         let (usage, demand) = (self.usage.as_ref()?, self.demand?);
         Some(Measured {
@@ -183,27 +180,25 @@ impl NodeState {
         })
     }
 
-    /// What the file of `knob` held when it was read last.
+    /// Last observed value of `knob`.
     pub fn observed(&self, knob: Knob) -> Option<&Value> {
         self.observed.iter().find(|(known, _)| *known == knob).map(|(_, value)| value)
     }
 
-    /// What the file of `knob` held before the agent.
     pub(super) fn held_before(&self, knob: Knob) -> Option<&Value> {
         self.held_before.iter().find(|(known, _)| *known == knob).map(|(_, value)| value)
     }
 
-    /// Takes the newest sample; the one that was so far is kept without its threads, for the explanation.
+    /// Stores the newest sample; the last one is kept without threads, for the explanation.
     pub(super) fn take_sample(&mut self, sample: TenantSample) -> Option<TenantSample> {
         match (self.before.as_deref_mut(), self.sample.as_ref().map(without_threads)) {
-            // Its place is used again: a thousand of them in every tick would fragment the heap.
+            // Reuses the allocation: a thousand new ones per tick would fragment the heap.
             (Some(before), Some(last)) => *before = last,
             (_, last) => self.before = last.map(Box::new),
         }
         let is_same = |last: &&TenantSample| last.generation == sample.generation;
         let sample = match self.sample.as_ref().filter(is_same) {
-            // The counters of an empty cgroup stand still: what they were stays true until processes come
-            // again.
+            // The counters of an empty cgroup stand still, so the last ones stay valid.
             Some(last) if sample.populated == Some(false) => TenantSample {
                 usage_usec: sample.usage_usec.or(last.usage_usec),
                 nr_throttled: sample.nr_throttled.or(last.nr_throttled),
@@ -217,8 +212,8 @@ impl NodeState {
         self.sample.replace(sample)
     }
 
-    /// Its cgroup went away: what was counted and read there is void. It keeps its demand, its width and its
-    /// target, because a re-created cgroup most likely runs the same work.
+    /// Discards the counters and values of a lost cgroup. Demand, width and target stay, because a
+    /// re-created cgroup most likely runs the same work.
     pub(super) fn lose_cgroup(&mut self, keeps_left: bool) {
         let old = std::mem::take(self);
         *self = NodeState {
@@ -235,7 +230,7 @@ impl NodeState {
         };
     }
 
-    /// Its cgroup is that of a member from now on, which is what is left here: the tenant keeps what is returned.
+    /// Turns this state into a member's, which takes over the cgroup; returns the rest, for the tenant.
     pub(super) fn hand_over(&mut self) -> NodeState {
         let mut tenant = self.clone();
         tenant.lose_cgroup(false);
@@ -248,24 +243,23 @@ impl NodeState {
         tenant
     }
 
-    /// All values were restored: only what was counted since the agent started stays.
+    /// Resets the state after all values were restored; only cumulative counts stay.
     pub(super) fn reset(&mut self) {
         let (faults, oom_kills, totals) = (self.faults, self.oom_kills, self.totals);
         let pids = self.pids.without_sample();
         *self = NodeState { faults, oom_kills, pids, totals, ..NodeState::default() };
     }
 
-    /// Whether a failed write of `knob` still waits in `tick`.
     pub(super) fn waits(&self, knob: Knob, tick: u64) -> bool {
         self.retries.iter().any(|retry| retry.knob == knob && retry.at_tick > tick)
     }
 
-    /// Whether the file of `knob` is another program's, for good or for a time.
+    /// True if the file of `knob` is left to another program, permanently or for a time.
     pub(super) fn leaves(&self, knob: Knob) -> bool {
         self.left_to_others.contains(&knob) || self.contests.has_yielded(knob)
     }
 
-    /// Notes the result of an action in `tick`; returns whether its file is left to another program from now on.
+    /// Records the result of an action. Returns true if its file is left to another program from now on.
     pub(super) fn settle(
         &mut self,
         action: &Action,
@@ -281,10 +275,11 @@ impl NodeState {
                 self.is_overtaken = true;
             }
             Err(refusal) => {
-                // What is there after a write that was not read back is unknown: the agent's own value is no drift.
+                // The file's value after an unverified write is unknown: the agent's own value must not
+                // count as drift.
                 let known = action.from.clone().filter(|_| !refusal.is_unverified);
                 self.observed.extend(known.map(|from| (action.knob, from)));
-                // A set of CPUs may have been cut by the kernel.
+                // The kernel may have cut a CPU set.
                 let is_lost = refusal.is_overwritten && action.knob != Knob::Cpus;
                 if is_lost && self.contests.lose_round(action.knob, tick) {
                     return true;
@@ -302,7 +297,6 @@ impl NodeState {
         false
     }
 
-    /// Forgets what the file of `knob` held, and that it could not be written.
     pub(super) fn forget(&mut self, knob: Knob) {
         self.unsettle(knob);
         self.contests.forget(knob);
@@ -315,7 +309,7 @@ impl NodeState {
     }
 }
 
-/// A sample to keep: threads are many, and matter to the next sample only.
+/// Returns the sample without threads, which are many and matter only for the next sample.
 pub fn without_threads(sample: &TenantSample) -> TenantSample {
     TenantSample { threads: None, ..*sample }
 }

@@ -1,9 +1,9 @@
-//! The tick as one immutable value, which every reader of the agent gets.
+//! The tick as one immutable value for every reader of the agent.
 //!
-//! The socket, the metrics, the demo and the log show this value only, so that they cannot disagree; the
-//! thresholds by which figures are judged are part of it for the same reason. Field names are those of the
-//! JSON: snake_case, CPU in cores, memory in bytes, fractions as numbers from 0 to 1. They are those of
-//! `io.tenantd.Manager.varlink` as well, and a test compares the two.
+//! The socket, the metrics, the demo and the log show this value only, so that they cannot disagree. It
+//! includes the thresholds for judging its figures. Field names are those of the JSON and of
+//! `io.tenantd.Manager.varlink` (a test compares the two): snake_case, CPU in cores, memory in bytes,
+//! fractions from 0 to 1.
 //!
 //! A reader may be older or newer than the agent: it ignores unknown fields, and absent fields have their
 //! defaults.
@@ -21,72 +21,72 @@ use super::reason::{Outsider, ReasonKind};
 use tenantd_core::resource::{PerResource, wire};
 use tenantd_policy::model::Mode;
 
-/// What the agent decided and did in one tick.
+/// Decisions and actions of one tick.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
     /// Ticks since the agent started, from 1.
     pub tick: u64,
-    /// When the tick was published, by the wall clock: RFC 3339, in UTC. Absent where no clock was asked.
+    /// Publication time by the wall clock: RFC 3339, in UTC. Absent without a clock.
     pub time: Option<String>,
-    /// The version of the agent.
+    /// Version of the agent.
     pub version: Cow<'static, str>,
-    /// Whether values are written or only computed.
+    /// Mode: values are written, or only computed.
     pub mode: Mode,
     /// Time from tick to tick, in seconds.
     pub interval_seconds: f64,
-    /// The machine and what is divided of it.
+    /// The machine and its divided capacity.
     pub host: HostStatus,
-    /// The tenants, in the order of the policy.
+    /// Tenants in the order of the policy.
     pub tenants: Vec<TenantStatus>,
-    /// The groups, in the order of the policy.
+    /// Groups in the order of the policy.
     pub groups: Vec<GroupStatus>,
-    /// What was written, or would be.
+    /// Writes of the tick, done or planned.
     pub actions: Vec<ActionStatus>,
-    /// Processes that the last search found outside of the tenants that claim them: they were moved, or would be.
+    /// Processes that the last search found outside the tenants that claim them: moved, or to be moved.
     pub moves: Vec<MoveStatus>,
-    /// What could not be read, written or take effect, each with its remedy where there is one.
+    /// Problems with reading, writing or effect, each with a remedy if there is one.
     pub findings: Vec<String>,
     /// The same findings as records, in the same order.
     pub finding_records: Vec<Finding>,
-    /// Number of foreign writes found in files that the agent writes, since the agent started.
+    /// Foreign writes found since the agent started.
     pub nr_drift: u64,
-    /// How often the agent gave way to a program that kept overwriting a value, since the agent started.
+    /// Number of times the agent yielded to a program that kept overwriting a value, since it started.
     pub nr_yields: u64,
-    /// Values that are left to such programs now.
+    /// Values left to such programs now.
     pub nr_contested: u64,
-    /// Values that were written, or would be, and cannot take effect.
+    /// Values, written or planned, that cannot take effect.
     pub nr_ineffective: u64,
-    /// Processes that were moved into tenants that claim them, since the agent started.
+    /// Processes moved into tenants that claim them, since the agent started.
     pub nr_moves: u64,
-    /// The jobs of all tenants; absent before the first was submitted.
+    /// Jobs of all tenants; absent before the first was submitted.
     pub jobs: Option<JobsStatus>,
-    /// Policies that were taken up since the agent started, the first not counted.
+    /// Policy reloads since the agent started.
     pub nr_reloads: u64,
-    /// Jain's index over the CPUs that each tenant that wants more got, over those it is entitled to; 1 where
-    /// the division is as decided. Absent where no tenant wants more.
+    /// Jain's index over the deliveries of the tenants that want more; 1 for an exact division. Absent if
+    /// no tenant wants more.
     pub jain_index: Option<f64>,
-    /// The largest [`TenantStatus::share_error`]; absent before there are rates.
+    /// Largest [`TenantStatus::share_error`]; absent without rates.
     pub max_share_error: Option<f64>,
-    /// Length of the present or the last unfairness episode; absent where there never was one.
+    /// Length of the current or last unfairness episode; absent if there never was one.
     pub convergence_seconds: Option<f64>,
-    /// The thresholds by which readers judge these figures.
+    /// Thresholds for judging these figures.
     pub thresholds: Thresholds,
-    /// What the agent itself costs.
+    /// Cost of the agent itself.
     pub agent: AgentStatus,
 }
 
 /// A tenant or a group, as one line of a list.
 #[derive(Clone, Copy, Debug)]
 pub enum Line<'a> {
-    /// A tenant, with its place among the tenants of the policy.
+    /// A tenant, with its index among the tenants of the policy.
     Tenant(usize, &'a TenantStatus),
     /// A group.
     Group(&'a GroupStatus),
 }
 
 impl Status {
-    /// Tenants and groups in the order of the policy: each group before the first tenant in it.
+    /// Tenants and groups in the order of the policy: each group before its first tenant.
     pub fn lines(&self) -> Vec<Line<'_>> {
         let mut groups = self.groups.iter().peekable();
         let mut lines = Vec::with_capacity(self.tenants.len() + self.groups.len());
@@ -99,7 +99,7 @@ impl Status {
         lines
     }
 
-    /// The tenants that `name` stands for: itself, or those in the group of this name.
+    /// Tenants selected by `name`: the tenant itself, or those in the group of this name.
     pub fn tenants_of<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a TenantStatus> {
         self.tenants
             .iter()
@@ -112,7 +112,7 @@ fn is_below(tenant: &str, group: &str) -> bool {
 }
 
 impl<'a> Line<'a> {
-    /// Its path of names.
+    /// Path of names.
     pub fn name(self) -> &'a str {
         match self {
             Line::Tenant(_, tenant) => &tenant.name,
@@ -120,7 +120,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// What it uses.
+    /// Usage.
     pub fn usage(self) -> PerResource<Option<f64>> {
         match self {
             Line::Tenant(_, tenant) => tenant.usage,
@@ -128,7 +128,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// What it could use.
+    /// Demand.
     pub fn demand(self) -> PerResource<f64> {
         match self {
             Line::Tenant(_, tenant) => tenant.demand,
@@ -136,7 +136,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// What it is entitled to.
+    /// Allocation.
     pub fn allocation(self) -> PerResource<f64> {
         match self {
             Line::Tenant(_, tenant) => tenant.allocation,
@@ -144,7 +144,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The tenant, where it is one.
+    /// The tenant, if the line is one.
     pub fn tenant(self) -> Option<&'a TenantStatus> {
         match self {
             Line::Tenant(_, tenant) => Some(tenant),
@@ -153,20 +153,20 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The thresholds by which readers judge a status, so that all of them judge alike.
+/// Thresholds of a status, so that all readers judge alike.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Thresholds {
-    /// A [`TenantStatus::share_error`] above this counts as unfair.
+    /// [`TenantStatus::share_error`] above which a tenant is treated unfairly.
     pub share_error_ratio: f64,
-    /// A tenant whose tasks wait for a larger part of the time counts as under pressure.
+    /// Waiting ratio above which a tenant is under pressure.
     pub pressure_ratio: f64,
-    /// A status that is older counts as stale.
+    /// Age above which a status is stale.
     pub stale_seconds: f64,
 }
 
 impl Thresholds {
-    /// The thresholds of an agent that ticks every `interval_seconds`.
+    /// Thresholds of an agent that ticks every `interval_seconds`.
     pub fn for_interval(interval_seconds: f64) -> Thresholds {
         Thresholds { stale_seconds: 1.0 + 2.0 * interval_seconds, ..Thresholds::default() }
     }
@@ -182,18 +182,18 @@ impl Default for Thresholds {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostStatus {
-    /// The host name.
+    /// Host name.
     pub name: String,
-    /// Which hierarchy enforces.
+    /// Hierarchy in use.
     pub hierarchy: Cow<'static, str>,
-    /// CPUs online.
+    /// Online CPUs.
     pub cpus: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// What was divided among the tenants.
+    /// Capacity divided among the tenants.
     #[serde(flatten, with = "wire::capacity")]
     pub capacity: PerResource<f64>,
-    /// CPUs that processes outside every tenant used.
+    /// CPUs used by processes outside every tenant.
     pub outside_cores: Option<f64>,
 }
 
@@ -201,126 +201,125 @@ pub struct HostStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TenantStatus {
-    /// Its path of names.
+    /// Path of names.
     pub name: SmolStr,
-    /// Whether `each` found it.
+    /// True if `each` found it.
     pub found: bool,
-    /// Its CPU weight in the policy.
+    /// CPU weight in the policy.
     pub weight: f64,
-    /// What it gets whenever it wants it.
+    /// Guaranteed amount.
     #[serde(flatten, with = "wire::guarantee")]
     pub guarantee: PerResource<Option<f64>>,
-    /// What it never exceeds.
+    /// Upper limit.
     #[serde(flatten, with = "wire::limit")]
     pub limit: PerResource<Option<f64>>,
-    /// CPUs used since the last tick, and what is held of the others; absent where it could not be read.
+    /// CPUs used since the last tick, and memory held; absent if unreadable.
     #[serde(flatten, with = "wire::usage")]
     pub usage: PerResource<Option<f64>>,
-    /// Share of the time in which some task of it waited for a CPU; absent without PSI.
+    /// PSI `some` for CPU; absent without PSI.
     pub cpu_pressure_ratio: Option<f64>,
-    /// Share of the time in which some task of it waited for memory; absent without PSI.
+    /// PSI `some` for memory; absent without PSI.
     pub memory_pressure_ratio: Option<f64>,
-    /// What it could use.
+    /// Demand.
     #[serde(flatten, with = "wire::demand")]
     pub demand: PerResource<f64>,
-    /// How its CPU demand came about.
+    /// Basis of its CPU demand.
     pub demand_basis: CpuBasis,
-    /// How its memory demand came about.
+    /// Basis of its memory demand.
     pub memory_demand_basis: MemoryBasis,
-    /// What it is entitled to.
+    /// Allocation.
     #[serde(flatten, with = "wire::allocation")]
     pub allocation: PerResource<f64>,
-    /// What it would be allocated now if it wanted everything: see [`super::would_get`].
+    /// Allocation if it wanted everything now: see [`super::would_get`].
     #[serde(flatten, with = "wire::would_get")]
     pub would_get: PerResource<f64>,
-    /// CPUs that its weight alone gives it, within its limit.
+    /// CPUs by its weight alone, within its limit.
     pub fair_share_cores: f64,
-    /// `cpu` or `memory`, whichever it is allocated the larger weighted share of.
+    /// `cpu` or `memory`: the resource with its largest weighted share.
     pub dominant_resource: Option<Cow<'static, str>>,
-    /// The part of what is divided of that resource that it is allocated, not weighted.
+    /// Allocated part of the capacity of that resource, not weighted.
     pub dominant_share: f64,
-    /// That part over its weight when filling stopped: equal for all siblings that one resource holds back.
+    /// Ratio of that part to its weight when filling stopped: equal for all siblings limited by one resource.
     pub level: f64,
-    /// Whether it is allocated all that it could use.
+    /// True if its allocation meets its demand.
     pub satisfied: bool,
-    /// The part of the CPUs that are divided which it is entitled to, wants, and does not get; absent without
-    /// rates.
+    /// Part of the divided CPUs that it is entitled to, wants, and does not get; absent without rates.
     pub share_error: Option<f64>,
-    /// What it is due by the policy, wants, and does not get: see [`super::shortfall`]. Absent without rates.
+    /// Amount that it is due, wants, and does not get: see [`super::shortfall`]. Absent without rates.
     #[serde(flatten, with = "wire::missing")]
     pub missing: PerResource<Option<f64>>,
-    /// Why; empty where it gets what it is due.
+    /// Reasons for the shortfall; empty without one.
     pub reasons: Vec<ReasonStatus>,
-    /// How often and for how long it lacked something, since the agent started.
+    /// Fault counters since the agent started.
     pub faults: FaultsStatus,
-    /// Time for which it had less than half of its fair share while it wanted more, since the agent started.
+    /// Time with less than half of its fair share while it wanted more, since the agent started.
     pub starved_seconds: f64,
-    /// CPU time used since the agent started; never decreases, also where the cgroup was re-created.
+    /// CPU time since the agent started; never decreases, even if the cgroup was re-created.
     pub cpu_usage_seconds: Option<f64>,
-    /// Time in which some task of it waited for a CPU, since the agent started; absent without PSI.
+    /// Time in which a task waited for a CPU, since the agent started; absent without PSI.
     pub cpu_pressure_seconds: Option<f64>,
-    /// Time in which some task of it waited for memory, since the agent started; absent without PSI.
+    /// Time in which a task stalled on memory, since the agent started; absent without PSI.
     pub memory_pressure_seconds: Option<f64>,
-    /// Processes of it that were killed for want of memory since the agent started.
+    /// OOM kills since the agent started.
     pub nr_oom_kills: Option<u64>,
-    /// Processes and threads that it never exceeds.
+    /// Limit of processes and threads.
     pub limit_pids: Option<u64>,
-    /// Processes and threads that it has; absent where the policy limits none, or it could not be read.
+    /// Processes and threads; absent if the policy has no limit, or if unreadable.
     pub usage_pids: Option<u64>,
-    /// Forks that were refused since the agent started; absent likewise.
+    /// Refused forks since the agent started; absent likewise.
     pub nr_refused_forks: Option<u64>,
-    /// How many CPUs wide it should run; absent before the first decision.
+    /// Degree of parallelism; absent before the first decision.
     pub dop: Option<u32>,
-    /// The CPUs that it is placed on, in the kernel's list format; absent where it is not pinned.
+    /// CPUs in the kernel's list format; absent if it is not pinned.
     pub cpus: Option<String>,
-    /// The CPU weight that its cgroup holds, in the unit of `cpu.weight`.
+    /// CPU weight in its file, in the unit of `cpu.weight`.
     pub cpu_weight: Option<f64>,
     /// Its jobs; absent before its first was submitted.
     pub jobs: Option<TenantJobs>,
 }
 
-/// Why a tenant does not get what it is due.
+/// Reason for a shortfall.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReasonStatus {
-    /// Its kind.
+    /// Kind of the reason.
     pub kind: ReasonKind,
     /// `cpu` or `memory`.
     pub resource: Cow<'static, str>,
-    /// The reason in words.
+    /// Reason in words.
     pub text: String,
-    /// The largest work of no tenant, where that is the reason and was found.
+    /// Largest outside work, if that is the reason and was found.
     pub outsiders: Vec<Outsider>,
 }
 
-/// Faults of one tenant since the agent started; absent where they were not counted.
+/// Faults of one tenant since the agent started; absent if not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FaultsStatus {
-    /// It lacked CPUs that it was due.
+    /// Shortfall of CPUs.
     pub cpu_short: Option<FaultStatus>,
-    /// It had less than half of its fair share of the CPUs.
+    /// Less than half of its fair share of the CPUs.
     pub cpu_starved: Option<FaultStatus>,
-    /// A CPU limit held it back.
+    /// Throttled by a CPU limit.
     pub cpu_throttled: Option<FaultStatus>,
-    /// It lacked memory that it was due, or waited at its memory limit.
+    /// Shortfall of memory, or stalls at its memory limit.
     pub memory_short: Option<FaultStatus>,
-    /// Reclaim took from its memory although that was protected.
+    /// Reclaim of protected memory.
     pub memory_reclaimed: Option<FaultStatus>,
 }
 
-/// How often and for how long.
+/// Number and length of a fault's episodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FaultStatus {
-    /// Episodes: runs of ticks.
+    /// Number of episodes (runs of ticks).
     pub count: u64,
-    /// Their length together.
+    /// Total length.
     pub seconds: f64,
 }
 
 impl FaultsStatus {
-    /// Each that was counted, with what a sentence says of the tenant.
+    /// Counted faults, each with its phrase for a sentence.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, FaultStatus)> {
         [
             ("short of CPU", self.cpu_short),
@@ -338,43 +337,43 @@ impl FaultsStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GroupStatus {
-    /// Its path of names.
+    /// Path of names.
     pub name: SmolStr,
-    /// Its CPU weight in the policy.
+    /// CPU weight in the policy.
     pub weight: f64,
     /// Tenants below it, at any depth.
     pub nr_tenants: u64,
-    /// Those of them that its `each` found.
+    /// Tenants found by its `each`.
     pub nr_found: u64,
-    /// What it gets whenever its tenants want it.
+    /// Guaranteed amount for its tenants.
     #[serde(flatten, with = "wire::guarantee")]
     pub guarantee: PerResource<Option<f64>>,
-    /// What its tenants together never exceed.
+    /// Upper limit of its tenants together.
     #[serde(flatten, with = "wire::limit")]
     pub limit: PerResource<Option<f64>>,
-    /// What its tenants use; absent where it could be read for none of them.
+    /// Usage of its tenants; absent if unreadable for all of them.
     #[serde(flatten, with = "wire::usage")]
     pub usage: PerResource<Option<f64>>,
-    /// What its tenants could use.
+    /// Demand of its tenants.
     #[serde(flatten, with = "wire::demand")]
     pub demand: PerResource<f64>,
-    /// What its tenants are entitled to.
+    /// Allocation of its tenants.
     #[serde(flatten, with = "wire::allocation")]
     pub allocation: PerResource<f64>,
-    /// What it would be allocated now if all its tenants wanted everything.
+    /// Allocation if all its tenants wanted everything now.
     #[serde(flatten, with = "wire::would_get")]
     pub would_get: PerResource<f64>,
-    /// CPUs that its weight alone gives it.
+    /// CPUs by its weight alone.
     pub fair_share_cores: f64,
-    /// Whether all its tenants are allocated all the CPU that they could use.
+    /// True if the allocations of all its tenants meet their CPU demands.
     pub satisfied: bool,
-    /// Processes and threads that its tenants together never exceed.
+    /// Limit of processes and threads of its tenants together.
     pub limit_pids: Option<u64>,
-    /// Processes and threads that they have; absent where the policy limits none, or it could not be read.
+    /// Processes and threads; absent if the policy has no limit, or if unreadable.
     pub usage_pids: Option<u64>,
-    /// Forks that were refused since the agent started; absent likewise.
+    /// Refused forks since the agent started; absent likewise.
     pub nr_refused_forks: Option<u64>,
-    /// The CPU weight that its cgroup holds, in the unit of `cpu.weight`.
+    /// CPU weight in its file, in the unit of `cpu.weight`.
     pub cpu_weight: Option<f64>,
 }
 
@@ -382,15 +381,15 @@ pub struct GroupStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ActionStatus {
-    /// The tenant or group.
+    /// Tenant or group.
     pub tenant: String,
-    /// The file.
+    /// Path of the file.
     pub path: String,
-    /// What it held; absent where it could not be read or is not made yet.
+    /// Earlier value; absent if it could not be read or does not exist yet.
     pub from: Option<String>,
-    /// What it holds now, or would.
+    /// New value, written or planned.
     pub to: String,
-    /// Why.
+    /// Reason for the action.
     pub reason: String,
 }
 
@@ -400,26 +399,26 @@ pub struct ActionStatus {
 pub struct MoveStatus {
     /// The tenant.
     pub tenant: String,
-    /// The cgroup; of many, how many more there are.
+    /// The cgroup; for many, one and the number of others.
     pub from: String,
-    /// Their number.
+    /// Number of processes.
     pub nr_processes: u64,
 }
 
-/// What the agent itself costs.
+/// Cost of the agent itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AgentStatus {
     /// CPU time since it started.
     pub cpu_seconds: f64,
-    /// Memory that it holds; absent where it could not be read.
+    /// Memory of the agent; absent if unreadable.
     pub resident_bytes: Option<u64>,
-    /// How long the last tick took.
+    /// Duration of the last tick.
     pub tick_seconds: f64,
-    /// How long the longest tick took since it started.
+    /// Duration of the longest tick since it started.
     pub longest_tick_seconds: f64,
-    /// How long after its time the last tick began.
+    /// Delay of the last tick.
     pub tick_late_seconds: f64,
-    /// Ticks since the start that never came or decided nothing, because the one before was late or took too long.
+    /// Ticks since the start that were skipped or void, because the previous one was late or slow.
     pub nr_skipped_ticks: u64,
 }

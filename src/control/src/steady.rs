@@ -1,33 +1,30 @@
-//! Weights that have been wanted for a while, and are written more closely.
+//! Steady weights, which are written more closely.
 //!
-//! **Problem.** Demands move from tick to tick, and weights that followed them exactly would be written all the time. So a
-//! weight that is within a twentieth of the one that is wanted stays ([`super::plan`]). Where nothing moves, that
-//! twentieth stays for good: three tenants of weights 1, 2 and 4 are to have 53, 106 and 211 in their files, the
-//! second has held 100 since its cgroup was made, and has a twentieth less than its part for as long as it runs.
+//! **Problem.** Demands move from tick to tick, and weights that followed them exactly would be written all the
+//! time. So a weight within a twentieth of the desired one stays ([`super::plan`]). If nothing moves, that
+//! error is permanent: of three tenants with desired weights 53, 106 and 211, the second keeps its initial 100
+//! and gets a twentieth less than its part.
 //!
-//! **Algorithm.** A weight is *steady* when it has been within a hundredth of what it was for ten seconds. Then its file
-//! has to be within a fiftieth of it. Two weights that are wanted while it is steady differ by no more than that, so
-//! there is one write for each time of steadiness at most.
+//! **Algorithm.** A weight is *steady* after 10 s within a hundredth of its value. Then its file must be within
+//! a fiftieth. Desired weights of one steady time differ by less than that, so it causes at most one write.
 
 use std::time::Duration;
 
 use tenantd_core::codec::coded;
 
-/// A weight that moves by no more than this part of what it was is the same.
+/// Relative change within which a weight counts as unchanged.
 const SAME_RATIO: f64 = 0.01;
-/// How long it has to be the same.
 const STEADY_AFTER: Duration = Duration::from_secs(10);
 
-/// How long a weight has been wanted.
+/// Age of a desired weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Steady {
-    /// What it was when it moved last.
     weight: f64,
     lasted: Duration,
 }
 
 impl Steady {
-    /// Takes in what is wanted in a tick, `elapsed` after the one before.
+    /// Adds the desired weight of a tick, `elapsed` after the last one.
     pub fn note(&mut self, weight: f64, elapsed: Duration) {
         match (weight - self.weight).abs() <= SAME_RATIO * self.weight {
             true => self.lasted = self.lasted.saturating_add(elapsed),
@@ -35,7 +32,7 @@ impl Steady {
         }
     }
 
-    /// Whether it has been the same for long enough.
+    /// True if it has been unchanged for long enough.
     pub fn is_steady(&self) -> bool {
         self.lasted >= STEADY_AFTER
     }
@@ -58,7 +55,7 @@ mod tests {
         };
         assert!(!after(106.0, 60) && !after(106.0, 5));
         assert!(after(105.5, 5) && after(106.9, 1));
-        // It has moved, if slowly: by a hundredth from where it began.
+        // A slow move counts too: a hundredth from where it began.
         assert!(!after(107.1, 1) && !after(107.1, 9));
         assert!(after(107.1, 1));
     }

@@ -1,4 +1,4 @@
-//! What goes into a step of the control loop, and what comes out of it.
+//! Input and output of a step of the control loop.
 
 use std::time::Duration;
 
@@ -16,31 +16,31 @@ use tenantd_core::resource::PerResource;
 use tenantd_dop::Topology;
 use tenantd_policy::model::{Allocation, Amount, OnDrift, Policy};
 
-/// What of the policy and the mode decides.
+/// Settings of the policy and the mode that decide.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Time from tick to tick.
     pub interval: Duration,
-    /// Kept for the system.
+    /// Reserve for the system.
     pub reserve: PerResource<Amount>,
-    /// How the machine is divided.
+    /// Allocation rule.
     pub allocation: Allocation,
     /// Slots over CPUs.
     pub oversubscription: f64,
-    /// Whether weights are trimmed by what they bring about.
+    /// True if weights are trimmed by feedback.
     pub trims: bool,
-    /// Whether working sets are found by a gentle squeeze.
+    /// True if working sets are probed.
     pub probes: bool,
-    /// Which value wins after a foreign write.
+    /// Winner after a foreign write.
     pub on_drift: OnDrift,
-    /// Whether any tenant needs a set of CPUs of its own.
+    /// True if a tenant needs its own set of CPUs.
     pub pins: bool,
-    /// Whether values are written.
+    /// True if values are written.
     pub is_enforcing: bool,
 }
 
 impl Settings {
-    /// The settings of `policy`.
+    /// Settings of `policy`.
     pub fn of(policy: &Policy, pins: bool, is_enforcing: bool) -> Settings {
         Settings {
             interval: policy.control.interval,
@@ -55,89 +55,89 @@ impl Settings {
         }
     }
 
-    /// Whether foreign values are accepted.
+    /// True if foreign values are accepted.
     pub fn leaves_drift(&self) -> bool {
         self.is_enforcing && self.on_drift == OnDrift::Accept
     }
 }
 
-/// All that was read from the host in one tick.
+/// Everything read from the host in one tick.
 #[derive(Clone, Debug, Default)]
 pub struct Input {
-    /// When the host's counters were read, since any fixed instant.
+    /// Time of the host's counters, since any fixed instant.
     pub now: Duration,
-    /// The host's counters.
+    /// Counters of the host.
     pub host: HostSample,
-    /// One for each number of the tree.
+    /// One entry per number of the tree.
     pub nodes: Vec<NodeInput>,
-    /// The machine's CPUs, where they are not those of the tick before.
+    /// CPUs of the machine, if they changed.
     pub topology: Option<Topology>,
-    /// The limits above the tenants.
+    /// Limits above the tenants.
     pub above: AncestorBounds,
 }
 
-/// What was read of one node.
+/// Readings of one node.
 #[derive(Clone, Debug, Default)]
 pub struct NodeInput {
-    /// Whether any cgroup is steered for it.
+    /// True if the agent governs a cgroup for it.
     pub is_governed: bool,
-    /// Whether its cgroup is there.
+    /// True if its cgroup exists.
     pub is_present: bool,
-    /// Its counters; `None` where they were not read.
+    /// Counters; `None` if they were not read.
     pub sample: Option<TenantSample>,
-    /// How long after those of the host they were read.
+    /// Time between the host's counters and these.
     pub sampled_after: Duration,
-    /// Processes of it that were killed for want of memory, since its cgroup was made; `None` where not asked.
+    /// OOM kills since its cgroup was made; `None` if not read.
     pub nr_oom_kills: Option<u64>,
-    /// Runs of its unit that ended since the last tick because a process was killed for want of memory.
+    /// Runs of its unit that ended by an OOM kill since the last tick.
     pub nr_killed_runs: u64,
-    /// How many threads it has; `None` where they were not counted.
+    /// Number of threads; `None` if not counted.
     pub nr_threads: Option<usize>,
-    /// Its processes, where they are limited; `None` where they were not read.
+    /// Processes, if limited; `None` if not read.
     pub pids: Option<PidsSample>,
-    /// What its files hold; `None` where they were not read.
+    /// Values of its files; `None` if not read.
     pub observed: Option<Vec<Observation>>,
-    /// Results of values that were requested in earlier ticks.
+    /// Results of values requested in earlier ticks.
     pub arrivals: Vec<Outcome>,
-    /// Of an ancestor: what its files held before the agent.
+    /// Values before the agent; only for an ancestor.
     pub held_before: Vec<(Knob, Value)>,
-    /// What was found around its cgroup; `None` where it did not lack anything in the tick before.
+    /// Findings around its cgroup; `None` without a shortfall in the last tick.
     pub surroundings: Option<Box<Surroundings>>,
 }
 
-/// What to read of one tenant beside its counters.
+/// Files to read of one tenant beside its counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sampling {
-    /// Its threads: its demand is in question.
+    /// Threads, because its demand is uncertain.
     pub threads: Look,
-    /// Its kills for want of memory also where no process is left: the last one there may have been killed.
+    /// OOM kills even of an empty cgroup: its last process may have been killed.
     pub kills_of_empty: bool,
-    /// Its CPU and waiting times also where no process is left: its last processes used some while they ended.
+    /// CPU and wait times even of an empty cgroup: its last processes used some while they ended.
     pub times_of_empty: bool,
-    /// Its waiting time for input and output: it lacks something.
+    /// IO stall time, because of a shortfall.
     pub io: bool,
-    /// Everything, whatever seems to stand still; and cgroups that the tenant made inside its own are looked for.
+    /// Everything, even if it seems idle; and a search for cgroups inside the tenant's own.
     pub all: bool,
 }
 
-/// All that follows from one input.
+/// Result of one input.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
-    /// Whether the tick came too soon after the one before, and decides nothing.
+    /// True if the tick came too soon after the last one, and decides nothing.
     pub is_void: bool,
-    /// Since the tick before.
+    /// Time since the last tick.
     pub elapsed: Option<Duration>,
-    /// What was divided.
+    /// Divided capacity.
     pub capacity: Capacity,
-    /// CPUs that all tenants can be wide together.
+    /// CPUs for the widths of all tenants.
     pub slots: u32,
-    /// What files shall hold and do hold, node after node.
+    /// Desired and observed values, node after node.
     pub wanted: Vec<Wanted>,
-    /// The writes that bring the one to the other, in order.
+    /// Ordered writes from observed to desired values.
     pub actions: Vec<Action>,
     /// Foreign writes in files that the agent writes.
     pub drifts: Vec<Drift>,
-    /// The findings of this tick.
+    /// Findings of this tick.
     pub findings: Vec<Finding>,
 }
 

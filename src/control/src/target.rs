@@ -1,40 +1,36 @@
 //! From demands to entitlements, and from entitlements to the values that enforce them.
 //!
-//! **Problem.** The allocation core says how much of each resource each tenant is entitled to, given what it
-//! could use. The kernel does not take entitlements: it takes weights among siblings, protections and limits.
-//! The mapping between the two decides what happens in the second until the next tick.
+//! **Problem.** The allocation core computes entitlements from demands. The kernel takes weights among
+//! siblings, protections and limits. The mapping decides the division until the next tick.
 //!
-//! **Capacity** is what the machine has, less the reserve, less what processes outside every tenant really
-//! use; and no more than the limits above the tenants let through ([`super::bounds::AncestorBounds`]). The
-//! policy's guarantees fit into the machine, but not always into what is left of it. Then they are scaled
-//! down together and this is reported ([`super::burst`]). Otherwise tenants without a guarantee would pay for
-//! capacity that does not exist.
+//! **Capacity** is the machine less the reserve less the usage outside every tenant, within the limits
+//! above the tenants ([`super::bounds::AncestorBounds`]). Guarantees fit into the machine, but not always
+//! into this capacity. Then they are scaled down together and this is reported ([`super::burst`]).
+//! Otherwise tenants without a guarantee would pay for missing capacity.
 //!
-//! **Weights carry entitlement, not demand.** The weight of a tenant whose demand is not met is proportional
-//! to its allocation. The weight of a satisfied or idle tenant is proportional to the larger of its
-//! allocation and its *burst*, its weight-fair share of the CPUs within its limit: an idle tenant's weight
-//! takes nothing from the others, and when it wakes between two ticks it gets its fair share at once, not a
-//! tick later. The capacity lent to others would delay that, so all weights that follow allocations are
-//! scaled down together until they add up to no more than the bursts of the same tenants: the ratios among
-//! them, which divide the CPUs now, stay. Where all are satisfied, all weights follow bursts, and changing
-//! demands cause no writes. A group is weighed in the same way, by the sum of its tenants.
+//! **Weights carry entitlement, not demand.** With unmet demand, a tenant's weight is proportional to its
+//! allocation. A satisfied or idle tenant's weight is proportional to the larger of its allocation and its
+//! *burst*, its weight-fair share within its limit: an idle tenant's weight takes nothing, and a tenant
+//! that wakes between two ticks gets its fair share at once. Lent capacity would delay that. So all weights
+//! by allocation are scaled down together to at most the sum of their bursts; the ratios among them stay.
+//! If all are satisfied, all weights follow bursts, and changing demands cause no writes. A group is
+//! weighed by the sum of its tenants.
 //!
-//! **What weight alone would have given stays a floor.** Where guarantees take CPUs that another
-//! tenant would have by weight, it keeps the weight of a tenth of them, even where nothing is
-//! allocated to it. A guarantee has priority over other tenants' shares; it must not starve them.
+//! **Floor.** A guarantee has priority over other shares but must not starve them. If guarantees take CPUs
+//! that another tenant would have by weight, it keeps the weight of a tenth of them, even without an
+//! allocation.
 //!
-//! Weights become integers in [`super::weight`].
+//! [`super::weight`] converts weights to integers.
 //!
-//! **Memory.** Protection is the larger of the allocation and the guarantee, as far as that leaves
-//! something to reclaim ([`super::protect`]); a group's is the sum of its children's, because
-//! protection below an unprotected parent is void. All of it is `memory.low`, which the kernel breaks
-//! where it finds nothing else to take: against anonymous memory without swap that is soon. What is
-//! guaranteed is `memory.min` as well, which it never breaks.
+//! **Memory.** Protection is the larger of the allocation and the guarantee, if something reclaimable
+//! remains ([`super::protect`]). A group's is the sum of its children's, because protection below an
+//! unprotected parent is void. All of it is `memory.low`, which the kernel breaks if it finds nothing else:
+//! soon, against anonymous memory without swap. The guarantee is `memory.min` as well, which the kernel
+//! never breaks.
 //!
-//! **Properties** (`tests/control.rs`): allocations never exceed the capacity; weights divide contended CPUs
-//! as allocated (`weights_bring_about_the_allocation`); a waking tenant has its fair share at once
-//! (`a_tenant_that_wakes_gets_its_burst`); guarantees below a group are there when their tenants wake
-//! (`tests/control/weights.rs`).
+//! **Properties** (`tests/control.rs`): allocations never exceed the capacity; weights divide contended
+//! CPUs as allocated (`weights_bring_about_the_allocation`); a waking tenant gets its fair share at once
+//! (`a_tenant_that_wakes_gets_its_burst`), and guarantees below a group too (`tests/control/weights.rs`).
 
 use crate::bounds::AncestorBounds;
 use crate::burst;
@@ -53,66 +49,63 @@ use tenantd_core::units::Limit;
 use tenantd_fair::{self as fair, Algorithm, Problem, WorkConserving};
 use tenantd_policy::model::Allocation;
 
-/// A tenant whose allocation lacks less than this part of its demand counts as satisfied.
+/// Unmet part of the demand below which a tenant counts as satisfied.
 const SATISFIED_RATIO: f64 = 1e-6;
 
-/// Steps in which a guarantee that leaves nothing to reclaim is given up.
 const PROMISE_STEPS: f64 = 16.0;
 
-/// Tenants whose weights cannot be written, reported by name; more are counted.
+/// Most tenants reported by name for unwritable weights; more are counted.
 const MOST_REPORTED: usize = 4;
 
-/// What one node of the tree is entitled to, and how it is weighed.
+/// Entitlement and weight of one node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Target {
-    /// Of each resource.
+    /// Allocation of each resource.
     pub allocation: PerResource<f64>,
-    /// Its weight-fair share of each resource, within its limit: what it has whenever it wants it, whoever else wants more.
+    /// Weight-fair share of each resource, within its limit: available whenever it wants it.
     pub burst: PerResource<f64>,
-    /// Its weight among its siblings, in the unit of `cpu.weight`.
+    /// Weight among its siblings, in the unit of `cpu.weight`.
     pub cpu_weight: f64,
-    /// What that would be if files took any number: more than a fortieth away from it only where siblings are
-    /// too far apart for the kernel.
+    /// Unrounded weight. It differs by more than a fortieth only if siblings are too far apart for the kernel.
     pub exact_cpu_weight: f64,
-    /// What its weight would be without the trim ([`super::trim`]); `None` where it is not trimmed.
+    /// Weight without the trim ([`super::trim`]); `None` if it is not trimmed.
     pub open_cpu_weight: Option<f64>,
-    /// What it keeps of the CPUs that its weight alone would give it, where guarantees of others take the rest.
+    /// CPUs of its weight-only share that other tenants' guarantees leave.
     pub floor_cores: f64,
-    /// What it gets whenever it wants it; of a member its part.
+    /// Guaranteed amount; for a member its part.
     pub guarantee: PerResource<Option<f64>>,
-    /// What it never exceeds; of a member its part.
+    /// Upper limit; for a member its part.
     pub limit: PerResource<Option<f64>>,
-    /// Processes and threads that it never exceeds; of a member its part.
+    /// Limit of processes and threads; for a member its part.
     pub pids_limit: Option<u32>,
-    /// CPUs that it never exceeds: its own limit or that of a group above it, whichever is less.
+    /// Smaller of its own CPU limit and those of the groups above it.
     pub limit_cores: Option<f64>,
-    /// The part of its guarantees that is kept: less than 1 where what is outside of the tenants leaves too
-    /// little for all of them.
+    /// Kept part of its guarantees; less than 1 if outside usage leaves too little for all of them.
     pub kept_ratio: PerResource<f64>,
-    /// The resource of which it is allocated the largest weighted share.
+    /// Resource with its largest weighted share.
     pub dominant: Option<Resource>,
-    /// The part of the capacity that this is, not weighted.
+    /// Its part of the capacity of that resource, not weighted.
     pub dominant_share: f64,
-    /// That part over its weight when filling stopped: equal for all siblings that one resource holds back.
+    /// Ratio of that part to its weight when filling stopped: equal for all siblings limited by one resource.
     pub level: f64,
-    /// Whether it is allocated all the CPU that it could use.
+    /// True if its allocation meets its CPU demand.
     pub satisfied: bool,
-    /// The resources that it wants more of and that are used up.
+    /// Exhausted resources that it wants more of.
     pub scarce: PerResource<bool>,
-    /// Whether its memory is bounded to find out what it needs ([`super::probe`]).
+    /// True if its memory is bounded by a probe ([`super::probe`]).
     pub is_probed: bool,
-    /// How much of its memory is protected, in bytes, where that is less than it should be.
+    /// Protected memory in bytes, if that is less than wanted.
     pub bounded_protection_bytes: Option<f64>,
 }
 
 impl Target {
-    /// What should be protected of a tenant's memory: its allocation or its guarantee, whichever is more.
+    /// Wanted protection: the larger of its allocation and its guarantee.
     pub(super) fn wanted_protection(&self) -> f64 {
         self.allocation[MEMORY].max(self.guarantee[MEMORY].unwrap_or(0.0))
     }
 
-    /// What of its guarantee is kept where this much is protected. Less than all moves in steps: what cannot be
-    /// reclaimed changes with every tick, and a promise is written to the byte.
+    /// Kept part of its guarantee for this protection. A partial one moves in steps: unreclaimable memory
+    /// changes every tick, and a guarantee is written to the byte.
     fn promised_bytes(&self, protection_bytes: f64) -> f64 {
         let promised = self.guarantee[MEMORY].unwrap_or(0.0);
         if protection_bytes >= promised {
@@ -122,7 +115,6 @@ impl Target {
         (protection_bytes / step).floor() * step
     }
 
-    /// What it is weighed by.
     pub(super) fn share(&self) -> Share {
         Share {
             allocation_cores: self.allocation[CPU],
@@ -133,7 +125,7 @@ impl Target {
     }
 }
 
-/// The targets of all `nodes` (pre-order) for the `demands` of the leaves (same order; groups ignored).
+/// Targets of all `nodes` (pre-order) for the `demands` of the leaves (same order; groups ignored).
 pub fn targets(
     nodes: &[TreeNode],
     demands: &[Demand],
@@ -167,9 +159,8 @@ pub fn targets(
     targets
 }
 
-/// Findings about these targets: guarantees that cannot be kept, weights that cannot be written.
-///
-/// Without figures that change from tick to tick.
+/// Findings about these targets: guarantees that cannot be kept, weights that cannot be written. They
+/// contain no figures that change from tick to tick.
 pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for r in Resource::ALL {
@@ -178,7 +169,7 @@ pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<Finding> {
             |(node, target): &(&TreeNode, &Target)| is_promised(node) && target.kept_ratio[r] < 1.0;
         if nodes.iter().zip(targets).any(|it| broken(&it)) {
             let resource = r.title();
-            // The number of found tenants is not known to `check`.
+            // `check` does not know the number of found tenants.
             let what = match nodes.iter().any(|node| node.is_found && is_promised(node)) {
                 true => format!(
                     "there is too little {resource} for the guarantees of all that `each` found: they are \
@@ -211,7 +202,7 @@ pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<Finding> {
     findings
 }
 
-/// What the allocation core gives each leaf, by `rule`; groups are left empty.
+/// Allocation of each leaf by `rule`; groups stay empty.
 fn allocations(
     nodes: &[TreeNode],
     demands: &[Demand],
@@ -230,8 +221,8 @@ fn allocations(
     let problem = match Problem::try_new(capacity.0.to_vec(), described) {
         Ok(problem) => problem,
         Err(findings) => {
-            // The policy was checked and demands are bounded, so this is a bug of the agent; the weights
-            // alone are a safe fallback.
+            // The policy was checked and demands are bounded, so this is a bug of the agent. Weights alone
+            // are a safe fallback.
             debug_assert!(false, "{findings:?}");
             return by_weight_alone(nodes, demands, capacity, burst, empty());
         }
@@ -252,7 +243,7 @@ fn allocations(
     targets
 }
 
-/// Each its weight's part of each resource, whatever it demands: for comparison.
+/// Allocates by weight alone, whatever the demands, for comparison.
 fn by_weight_alone(
     nodes: &[TreeNode],
     demands: &[Demand],
@@ -264,7 +255,7 @@ fn by_weight_alone(
         let target = &mut targets[index];
         target.allocation = PerResource::from_fn(|r| bursts[r][index]);
         let share = |r: Resource| target.allocation[r] / capacity[r];
-        // Of equal shares the first.
+        // The first resource wins a tie.
         let largest = |a: Resource, b| if share(b) > share(a) { b } else { a };
         if let Some(dominant) = Resource::ALL.into_iter().reduce(largest) {
             (target.dominant, target.dominant_share) = (Some(dominant), share(dominant));
@@ -275,15 +266,14 @@ fn by_weight_alone(
     targets
 }
 
-/// Whether `allocation` is all of `demand`, but for rounding.
+/// True if `allocation` meets `demand`, up to rounding.
 pub(crate) fn meets(allocation: f64, demand: f64) -> bool {
     allocation >= demand * (1.0 - SATISFIED_RATIO)
 }
 
-/// An amount of each resource, as the allocation core takes it.
 type Row = [f64; Resource::ALL.len()];
 
-/// A node as the allocation core takes it, with the part of its guarantees that can be kept.
+/// Converts a node for the allocation core, with the kept part of its guarantees.
 fn describe(node: &TreeNode, demand: &Demand, kept_ratio: PerResource<f64>) -> fair::Node<Row> {
     let guarantee = Resource::ALL.map(|r| node.guarantee[r].unwrap_or(0.0) * kept_ratio[r]);
     let limit = Resource::ALL.map(|r| node.limit[r].unwrap_or(f64::INFINITY));
@@ -298,19 +288,18 @@ fn describe(node: &TreeNode, demand: &Demand, kept_ratio: PerResource<f64>) -> f
     fair::Node { parent: node.parent, weight: node.weight.0, kind }
 }
 
-/// The weight-fair share of `cores` of each node, with what is guaranteed below it and within its limit: what
-/// it gets when all demands are unlimited.
+/// Weight-fair share of `cores` for each node within its limit, with the guarantees below it: its amount if
+/// all demands are unlimited.
 pub(crate) fn bursts(nodes: &[TreeNode], cores: f64) -> Vec<f64> {
     fair_shares(nodes, cores, CPU)
 }
 
-/// The share of `amount` of a resource that each node gets while all of them want everything: within its
-/// limit, and with what is guaranteed below it.
+/// Share of `amount` of a resource for each node while all want everything: within its limit, with the
+/// guarantees below it.
 pub fn fair_shares(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f64> {
     burst::bursts(nodes, amount, resource)
 }
 
-/// Sets the weight of each node among its siblings.
 fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target]) {
     let by_weight = burst::by_weight(nodes, cores, CPU);
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); nodes.len() + 1];
@@ -330,20 +319,19 @@ fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target])
     }
 }
 
-/// What a node keeps of the CPUs that its weight alone would give it, where guarantees of others take the rest.
+/// CPUs of a node's weight-only share that other guarantees leave.
 fn floor(burst: f64, by_weight: f64) -> f64 {
     let is_squeezed = burst < by_weight * (1.0 - SATISFIED_RATIO);
     if is_squeezed { by_weight * burst::FLOOR_RATIO } else { 0.0 }
 }
 
-/// The knobs that enforce each target of nodes in cgroups that are nested as the policy is.
+/// Knobs that enforce each target, if cgroups are nested like the policy.
 pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value)>> {
     let protections = protections(&Tree::new(nodes.into()), |number| &targets[number]);
     let each = targets.iter().zip(protections);
     each.map(|(target, it)| knobs_of(target, it.low_bytes).collect()).collect()
 }
 
-/// Those of one target, where this much is protected of its memory.
 pub(super) fn knobs_of(
     target: &Target,
     protection_bytes: f64,
@@ -356,12 +344,10 @@ pub(super) fn knobs_of(
     Resource::ALL.into_iter().filter_map(limit).chain([weight, low]).chain(pids)
 }
 
-/// Bounds what is protected of the leaves' memory by what cannot be reclaimed: on the host, and
-/// within a memory limit above the tenants. `usages` are in the order of the nodes; what a leaf
-/// without usage holds counts as held outside of the tenants.
+/// Bounds the protection of leaves by unreclaimable memory, on the host and within a memory limit above the
+/// tenants. `usages` has the order of the nodes; memory of a leaf without usage counts as outside.
 ///
-/// Returns why some protection is less than it should be. Where the host reports no memory counters, nothing is
-/// bounded.
+/// Returns the shortage of protection. Without memory counters of the host nothing is bounded.
 pub fn protect<'a>(
     nodes: &[TreeNode],
     usages: impl Iterator<Item = Option<&'a Usage>>,
@@ -383,7 +369,7 @@ pub fn protect<'a>(
         outside_anon_bytes: anon.max(0.0),
         kept_free_bytes: host.kept_free_bytes.unwrap_or(0) as f64,
     };
-    // A limit above the tenants does not include what outside processes hold.
+    // A limit above the tenants does not include outside memory.
     let limited = above.limit[MEMORY].map(|bytes| protect::Memory {
         total_bytes: bytes.min(machine.total_bytes),
         outside_unreclaimable_bytes: 0.0,
@@ -408,7 +394,7 @@ pub fn protect<'a>(
     shortage
 }
 
-/// What a leaf holds of memory that cannot be reclaimed, and what of its memory should be protected.
+/// Unreclaimable memory of a leaf, and its wanted protection.
 fn need(node: &TreeNode, target: &Target, usage: Option<&Usage>) -> Need {
     let of = |amount: fn(&Usage) -> Option<f64>| usage.and_then(amount).unwrap_or(0.0);
     Need {
@@ -422,22 +408,19 @@ fn need(node: &TreeNode, target: &Target, usage: Option<&Usage>) -> Need {
     }
 }
 
-/// How much memory of a cgroup is protected for the tenants in and below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Protection {
-    /// In any case: what is guaranteed, as far as that leaves something to reclaim.
     pub(super) min_bytes: f64,
-    /// As long as there is other memory to take: all that is protected.
     pub(super) low_bytes: f64,
 }
 
-/// Whether memory is guaranteed to the tenant whose cgroup has this number.
+/// True if the tenant of this cgroup has guaranteed memory.
 pub fn is_promised(tree: &Tree, number: usize) -> bool {
     let guarantee = tree.node(number).filter(|_| tree.has_work(number));
     guarantee.is_some_and(|node| node.guarantee[MEMORY].is_some_and(|bytes| bytes > 0.0))
 }
 
-/// How much memory is protected of each governed cgroup for the tenants below it, by number, as is their `target`.
+/// Protection of each governed cgroup for the tenants below it, by number.
 pub(super) fn protections<'a>(
     tree: &Tree,
     target: impl Fn(usize) -> &'a Target,

@@ -1,66 +1,63 @@
-//! Whose threads are looked at in a tick.
+//! Choice of the tenants whose threads are read in a tick.
 //!
-//! **Problem.** The demand of a pressed tenant is exact where the run and wait times of its threads are read, and that
-//! is one read for each thread. A tick must not take longer because a tenant starts ten thousand of them, and no tenant
-//! may use up what the others would need.
+//! **Problem.** A pressed tenant's demand is exact if the run and wait times of its threads are read, one
+//! read per thread. A tenant with ten thousand threads must neither slow a tick down nor use up the budget
+//! of the others.
 //!
-//! **Algorithm.** A tick reads at most [`PER_TICK`] threads, and of one tenant at most [`PER_TENANT`]: one with more is
-//! estimated from its pressure, as is one whose threads are in more cgroups than are looked into. What a tenant may have
-//! read, its *allowance*, is the number of threads that it had when they were counted last, rounded up to a power of two;
-//! where they were never counted, the most. The smallest allowances come first, so that the most tenants are exact.
-//! Among equal ones the tenant that comes first moves on
-//! after [`TURN_TICKS`] ticks, because an estimate needs two readings in a row. A tenant that is left out is counted in one
-//! of ten ticks.
+//! **Algorithm.** A tick reads at most [`PER_TICK`] threads, and at most [`PER_TENANT`] of one tenant;
+//! larger tenants, and those with too many cgroups, are estimated from their pressure. A tenant's
+//! *allowance* is its last thread count, rounded up to a power of two, or the maximum if it was never
+//! counted. The smallest allowances come first, so that most tenants are exact. Among equal ones the first
+//! changes after [`TURN_TICKS`] ticks, because an estimate needs two readings in a row. A tenant that is
+//! left out is counted every 10 ticks.
 //!
-//! **Properties** (`tests/control/thread_budget.rs`). Never more threads than the budget. Where all fit, all are read.
-//! A tenant with few threads is never pushed out by one with many. Of tenants with as many threads as each other, each
-//! has its turns.
+//! **Properties** (`tests/control/thread_budget.rs`). The budget is never exceeded. If all fit, all are
+//! read. A small tenant is never pushed out by a large one. Tenants of equal size take turns.
 
-/// Threads that are read in one tick at most: their files take about a microsecond and a half each.
+/// Most threads read in one tick; each takes about 1.5 µs.
 pub const PER_TICK: usize = 2048;
-/// Threads of one tenant that are read in one tick at most.
+/// Most threads of one tenant read in one tick.
 pub const PER_TENANT: usize = 256;
-/// The least allowance: below it a tenant's first threads would change it too often.
+/// Least allowance: below it a tenant's first threads would change it too often.
 const LEAST: usize = 16;
-/// Ticks in a row for which the same ones of equal tenants come first.
 const TURN_TICKS: u64 = 4;
 
-/// What is to be read of a tenant's threads.
+/// Mode of reading a tenant's threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Look {
-    /// Nothing.
+    /// Reads nothing.
     #[default]
     None,
-    /// How many there are.
+    /// Counts the threads.
     Count,
-    /// Their times, where there are no more than this; else how many there are.
+    /// Reads their times if there are no more than this; else counts them.
     Read(usize),
 }
 
 impl Look {
-    /// Whether the times of so many threads are read.
+    /// True if the times of `nr_threads` threads are read.
     pub fn reads(self, nr_threads: usize) -> bool {
         matches!(self, Look::Read(most) if nr_threads <= most)
     }
 }
 
-/// A tenant that is pressed.
+/// A pressed tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pressed {
-    /// Its number.
+    /// Number of the tenant.
     pub number: usize,
-    /// How many threads it had when they were counted last.
+    /// Last thread count.
     pub nr_threads: Option<usize>,
 }
 
 impl Pressed {
-    /// How many of its threads may be read.
+    /// Number of its threads that may be read.
     pub fn allowance(self) -> usize {
         self.nr_threads.map_or(PER_TENANT, |nr| nr.max(LEAST).next_power_of_two())
     }
 }
 
-/// The tenants whose threads are read in `tick`.
+/// Tenants whose threads are read in `tick`.
 pub fn chosen(pressed: &[Pressed], tick: u64) -> Vec<Pressed> {
     let eligible = pressed.iter().copied().filter(|tenant| tenant.allowance() <= PER_TENANT);
     let mut eligible: Vec<Pressed> = eligible.collect();

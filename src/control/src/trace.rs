@@ -1,8 +1,8 @@
-//! What a tick keeps so that it can be explained: its intermediate values, not the text.
+//! Intermediate values of a tick, kept for explanations.
 //!
-//! A few hundred bytes for each node, and half as many for an empty cgroup. Values that the tick made anyway
-//! are moved here, not copied; only the counters of the previous sample are kept for this alone. What nodes have different
-//! numbers of is in lists of all nodes: a list for each of a thousand nodes is a thousand allocations in every tick.
+//! A few hundred bytes per node, half of that for an empty cgroup. Values of the tick are moved here, not
+//! copied; only the counters of the previous sample are kept just for this. Lists of variable length span
+//! all nodes: one list per node would cost a thousand allocations in every tick.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,76 +20,76 @@ use super::width::WidthStatus;
 use tenantd_core::resource::PerResource;
 use tenantd_policy::model::Allocation;
 
-/// One tick, as far as it is needed to explain any value of it.
+/// Data of one tick to explain any of its values.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// When it was, on the clock of the agent.
+    /// Time of the tick, on the clock of the agent.
     pub now: Duration,
-    /// Since the tick before.
+    /// Time since the last tick.
     pub elapsed: Option<Duration>,
-    /// What the machine has.
+    /// Capacity of the machine.
     pub machine: PerResource<f64>,
-    /// What was divided of it.
+    /// Divided capacity.
     pub capacity: PerResource<f64>,
-    /// How it was divided.
+    /// Allocation rule.
     pub rule: Allocation,
-    /// CPUs that all tenants can be wide together.
+    /// CPUs for the widths of all tenants.
     pub slots: u32,
-    /// The nodes of the policy, their members, and what is above their cgroups.
+    /// Nodes of the policy, their members, and the ancestors of their cgroups.
     pub tree: Tree,
-    /// One for each number of the tree.
+    /// One entry per number of the tree.
     pub records: Vec<Record>,
-    /// The samples of the nodes where some process is.
+    /// Samples of the populated nodes.
     pub counters: Vec<Counters>,
-    /// What the tenants with members use.
+    /// Usage of the tenants with members.
     pub usages: Vec<Usage>,
-    /// The values of all nodes, node after node, and of each in the order of the links that made them.
+    /// Values of all nodes, node after node, each in the order of the chain.
     pub values: Vec<ValueRecord>,
-    /// How files are named and values are spelled.
+    /// Spelling of file names and values.
     pub spelling: Spelling,
 }
 
 /// One node in one tick.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// What was seen of it; `None` where it was not sampled.
+    /// Sample of the node; `None` without one.
     pub seen: Option<Seen>,
-    /// Its demand.
+    /// Demand.
     pub demand: Option<Demand>,
-    /// What it is entitled to.
+    /// Entitlement and weights.
     pub target: Target,
-    /// Its width and its place.
+    /// Width and placement.
     pub width: WidthStatus,
-    /// Its values, among those of the trace.
+    /// Range of its values in the trace.
     pub values: Range<usize>,
 }
 
-/// What was seen of one tenant.
+/// Sample of one tenant.
 #[derive(Clone, Copy, Debug)]
 pub enum Seen {
-    /// No process is in its cgroup.
+    /// Its cgroup has no process.
     Empty,
-    /// Some process is in its cgroup: these, among the counters of the trace.
+    /// Its cgroup has a process: index into the counters of the trace.
     Counters(usize),
-    /// It has several cgroups, which use this together, among the usages of the trace; `None` where none of them has a rate.
+    /// Several cgroups: index of their sum in the usages of the trace; `None` if none has a rate.
     Members(Option<usize>),
 }
 
-/// The samples of one tenant, and what they come to.
+/// Samples of one tenant, and the usage between them.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// What the kernel had counted at the tick before, without threads.
+    /// Counters at the last tick, without threads.
     pub before: Option<TenantSample>,
-    /// What it counted at this one, without threads.
+    /// Counters at this tick, without threads.
     pub now: TenantSample,
-    /// What the two come to.
+    /// Usage between the two.
     pub usage: Option<Usage>,
-    /// What bounded its demand, where it was estimated in this tick.
+    /// Bounds of its demand, if it was estimated in this tick.
     pub context: Option<Context>,
 }
 
 impl Trace {
-    /// The samples of a node, where its cgroup was populated.
+    /// Samples of a node, if its cgroup was populated.
     pub fn counters(&self, record: &Record) -> Option<&Counters> {
         match record.seen? {
             Seen::Counters(index) => self.counters.get(index),
@@ -97,7 +97,7 @@ impl Trace {
         }
     }
 
-    /// What a node used; zero for an empty cgroup.
+    /// Usage of a node; zero for an empty cgroup.
     pub fn usage(&self, record: &Record) -> Option<Usage> {
         match record.seen? {
             Seen::Counters(_) => self.counters(record)?.usage,
@@ -106,59 +106,59 @@ impl Trace {
         }
     }
 
-    /// The values of a node.
+    /// Values of a node.
     pub fn values(&self, record: &Record) -> &[ValueRecord] {
         self.values.get(record.values.clone()).unwrap_or_default()
     }
 }
 
-/// The result of a value.
+/// Result of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The file holds it already, exactly or closely enough.
+    /// The file's value is exact or close enough.
     #[default]
     Settled,
-    /// It was written.
+    /// The value was written.
     Written,
-    /// It would be written, in mode enforce.
+    /// The value would be written in mode enforce.
     Planned,
-    /// It was put off, because it would do harm now.
+    /// The write was deferred, because it would do harm now.
     Deferred,
-    /// It was refused.
+    /// The write failed.
     Failed,
-    /// There is no such file.
+    /// The file does not exist.
     Missing,
-    /// The file holds it, and it cannot take effect.
+    /// The file holds the value, but it cannot take effect.
     Ineffective,
 }
 
 /// One value in one tick.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValueRecord {
-    /// What is told.
+    /// The knob.
     pub knob: Knob,
-    /// What the file held before the tick.
+    /// Value before the tick.
     pub held: Option<Value>,
-    /// When that was read, or written.
+    /// Time of its reading or writing.
     pub held_at: Duration,
-    /// What it shall hold.
+    /// Desired value.
     pub wanted: Value,
-    /// What came of it.
+    /// Result of the write.
     pub outcome: Outcome,
-    /// What went wrong, or why it has no effect; absent where the outcome says all.
+    /// Error, or obstacle to the effect; absent if the outcome is enough.
     pub detail: Option<Box<str>>,
 }
 
-/// Names the file of a knob for the node with this path.
+/// Function that names the file of a knob for the node with this path.
 pub type Paths = Arc<dyn Fn(Knob, &str) -> String + Send + Sync>;
 
-/// How the host names its files and spells its values: functions, because this room knows no host.
+/// Host-specific names of files and spelling of values: functions, because this crate knows no host.
 #[derive(Clone)]
 pub struct Spelling {
-    /// The file of a knob for the node with this path.
+    /// Names the file of a knob for the node with this path.
     pub path: Paths,
-    /// A value as the file spells it.
+    /// Spells a value for its file.
     pub text: fn(Knob, &Value) -> String,
 }
 

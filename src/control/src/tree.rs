@@ -1,14 +1,13 @@
-//! The tree of tenants as the tick walks it: flat, in pre-order, parents before children.
+//! The tree of tenants: flat, in pre-order, parents before children.
 //!
-//! The nodes of the policy come first. They are followed by *members*: the cgroups of a tenant that has several, or
-//! that come and go while it stays. A tenant with members has no cgroup of its own; any other has one at most. Last
-//! are the *ancestors*: cgroups above those of tenants which belong to no tenant, for example the slices of systemd
-//! in which services are. An ancestor has no entitlement of its own, only what follows from what is below it. One
-//! index, the *number*, counts through all three.
+//! The nodes of the policy come first. *Members* follow: the cgroups of a tenant that has several, or whose
+//! cgroups come and go. A tenant with members has no cgroup of its own; any other has one at most. *Ancestors*
+//! are last: cgroups above tenants that belong to no tenant, such as systemd slices. An ancestor's entitlement
+//! follows from the nodes below it. One index, the *number*, counts through all three.
 //!
-//! **Two trees.** The policy nests tenants in groups; the kernel divides among cgroups in one parent. For cgroups
-//! that the agent makes both are the same. Units are wherever systemd has them, so each number has the parent of
-//! its cgroup as well ([`CgroupParent`]). What is written into all these cgroups is *governed*.
+//! **Two trees.** The policy nests tenants in groups; the kernel divides among cgroups in one parent. Both are
+//! the same for cgroups made by the agent. Systemd places units elsewhere, so each number also has the parent
+//! of its cgroup ([`CgroupParent`]). All cgroups that the agent writes are *governed*.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,44 +20,45 @@ use tenantd_core::resource::{PerResource, Resource};
 use tenantd_policy::key::Setting;
 use tenantd_policy::model::{Amount, CpusPolicy, DopPolicy, Limits, Policy, Tenant};
 
-/// One node of the tree: a tenant, or a group of them.
+/// One node of the tree: a tenant or a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TreeNode {
-    /// Its names from the top, joined by `/`: also the path of its cgroup below the root. Every status has it.
+    /// Names from the top, joined by `/`; also the path of its cgroup below the root. Every status contains
+    /// this path.
     pub path: SmolStr,
-    /// Index of the node above it.
+    /// Index of the parent node.
     pub parent: Option<usize>,
     /// Distance from the top, 0 for the first level.
     pub depth: usize,
-    /// Whether it is a tenant, not a group.
+    /// True for a tenant, false for a group.
     pub is_leaf: bool,
-    /// Whether the template of its group found it.
+    /// True if the template of its group found it.
     pub is_found: bool,
-    /// Its weight against its siblings, for each resource.
+    /// Weight among its siblings, for each resource.
     pub weight: PerResource<f64>,
-    /// What it gets whenever it wants it. A percentage is none until the machine is known ([`fit`]).
+    /// Guaranteed amount. A percentage is `None` until the machine is known ([`fit`]).
     pub guarantee: PerResource<Option<f64>>,
-    /// What it never exceeds, likewise.
+    /// Upper limit, likewise.
     pub limit: PerResource<Option<f64>>,
-    /// Both as the policy writes them.
+    /// Both as written in the policy.
     pub written: Written,
     /// Bounds of its degree of parallelism.
     pub dop: DopPolicy,
-    /// Which CPUs it runs on.
+    /// CPUs it runs on.
     pub cpus: CpusPolicy,
 }
 
-/// The bounds of a node as the policy writes them.
+/// Bounds of a node as written in the policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Its guarantees.
+    /// Guarantees.
     pub guarantee: PerResource<Option<Amount>>,
-    /// Its limits.
+    /// Limits.
     pub limit: Limits,
 }
 
 impl Written {
-    /// The bounds that are given, as settings of the policy.
+    /// The given bounds, as settings of the policy.
     pub fn settings(&self) -> Vec<Setting> {
         let bounds = [("guarantee", &self.guarantee), ("limit", &self.limit.amounts)];
         let each = bounds.into_iter().flat_map(|(key, amounts)| {
@@ -81,86 +81,86 @@ impl Written {
 }
 
 impl TreeNode {
-    /// What it can have of each resource at most where there is so much: its limit, or all of it.
+    /// Upper bound of each resource for a given total: its limit, or all of it.
     pub fn at_most(&self, there_is: PerResource<f64>) -> PerResource<f64> {
         PerResource::from_fn(|r| self.limit[r].unwrap_or(f64::INFINITY).min(there_is[r]))
     }
 }
 
-/// The number of a node of the policy. A plain number may be that of a member or of an ancestor as well, for which there
-/// is no [`TreeNode`]: only a [`Tree`] makes the one out of the other.
+/// Number of a node of the policy. A plain number may also be a member's or an ancestor's, which have no
+/// [`TreeNode`]; only a [`Tree`] converts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeNumber(usize);
 
 impl NodeNumber {
-    /// The number among those of the nodes, members and ancestors.
+    /// The number among nodes, members and ancestors.
     pub fn get(self) -> usize {
         self.0
     }
 }
 
-/// One cgroup of a tenant that has several, or none at times.
+/// One cgroup of a tenant with several or varying cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// The number of its tenant.
+    /// Number of its tenant.
     pub tenant: usize,
-    /// Its unit, or its cgroup: from the mount, or with `./` from the root where the agent made it.
+    /// Its unit, or its cgroup: from the mount, or with `./` from the root that the agent made.
     pub at: String,
-    /// What a finding calls it: its tenant, and in brackets its unit or cgroup.
+    /// Name in findings: its tenant, and in brackets its unit or cgroup.
     pub name: String,
-    /// Whether it was handed to the tenant while the agent ran.
+    /// True if it was attached to the tenant while the agent ran.
     pub is_attached: bool,
-    /// Where its cgroup is.
+    /// Parent of its cgroup.
     pub parent: CgroupParent,
 }
 
-/// A cgroup above tenants that belongs to no tenant. What is written there follows from what is below it.
+/// A cgroup above tenants that belongs to no tenant. Its values follow from the nodes below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ancestor {
-    /// What a finding calls it: its unit, or its cgroup where it is none.
+    /// Name in findings: its unit, or else its cgroup.
     pub name: String,
-    /// Its cgroup, from the mount.
+    /// Path of its cgroup from the mount.
     pub cgroup: String,
-    /// Where its cgroup is.
+    /// Parent of its cgroup.
     pub parent: CgroupParent,
-    /// Whether it is a unit of systemd.
+    /// True for a systemd unit.
     pub is_unit: bool,
-    /// Whether cgroups of others are directly in it, as in a slice of the system.
+    /// True if it directly contains foreign cgroups, like a slice of the system.
     pub is_shared: bool,
-    /// Whether what is protected below it needs protection of its own: not on a legacy host.
+    /// True if protection below it needs protection of its own, which is not so on a legacy host.
     pub has_protection: bool,
 }
 
-/// Where the cgroup of a node is in the kernel's tree, which need not be the policy's.
+/// Parent of a node's cgroup in the kernel's tree, which may differ from the policy's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CgroupParent {
-    /// It has no cgroup, or none was found yet.
+    /// No cgroup, or none found yet.
     Unknown,
-    /// It has members in place of a cgroup of its own.
+    /// Members instead of a cgroup of its own.
     Members,
-    /// In a cgroup that is not governed: the top of the hierarchy, or the agent's root.
+    /// A cgroup that is not governed: the top of the hierarchy, or the agent's root.
     Top,
-    /// In the cgroup of the node with this number.
+    /// The cgroup of the node with this number.
     Governed(usize),
 }
 
-/// The nodes of the policy, their members, and the ancestors of their cgroups.
+/// Nodes of the policy, their members, and the ancestors of their cgroups.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
     nodes: Arc<[TreeNode]>,
     members: Arc<[Member]>,
     ancestors: Arc<[Ancestor]>,
-    /// Of each number.
+    /// By number.
     parents: Arc<[CgroupParent]>,
     depths: Arc<[usize]>,
-    /// The machine that percentages were resolved for.
+    /// Machine for which percentages were resolved.
     machine: Option<PerResource<f64>>,
-    /// The nodes whose guarantees do not fit into limits on that machine.
+    /// Nodes whose guarantees do not fit into limits on that machine.
     cut: Vec<usize>,
 }
 
 impl Tree {
-    /// The nodes of a policy, in pre-order, in cgroups that are nested as the policy is.
+    /// Creates a tree whose cgroups are nested like the policy; `nodes` are in pre-order.
     pub fn new(nodes: Arc<[TreeNode]>) -> Tree {
         let parent =
             |node: &TreeNode| node.parent.map_or(CgroupParent::Top, CgroupParent::Governed);
@@ -168,8 +168,8 @@ impl Tree {
         Tree::below(nodes, parents, Vec::new(), Vec::new())
     }
 
-    /// The nodes of a policy, in pre-order, with the parents of their cgroups; their members, ordered by tenant; and
-    /// the ancestors, each after the one that it is in.
+    /// Creates a tree from the nodes (pre-order), the parents of their cgroups, the members (ordered by
+    /// tenant) and the ancestors (parents first).
     pub fn below(
         nodes: Arc<[TreeNode]>,
         parents: Vec<CgroupParent>,
@@ -187,7 +187,7 @@ impl Tree {
         Tree { nodes, members, ancestors, parents, depths, machine: None, cut: Vec::new() }
     }
 
-    /// Whether the kernel has other siblings than the policy: then weights are those of [`super::govern`].
+    /// True if siblings differ between kernel and policy: then [`super::govern`] sets the weights.
     pub fn is_apart(&self) -> bool {
         let is_apart = |(node, parent): (&TreeNode, &CgroupParent)| {
             let in_policy = node.parent.map_or(CgroupParent::Top, CgroupParent::Governed);
@@ -196,13 +196,13 @@ impl Tree {
         !self.ancestors.is_empty() || self.nodes.iter().zip(&*self.parents).any(is_apart)
     }
 
-    /// Whether all cgroups are where those of `other` are; both are of the same policy.
+    /// True if all cgroups have the same places as in `other`, a tree of the same policy.
     pub fn is_placed_as(&self, other: &Tree) -> bool {
         (&self.parents, &self.members, &self.ancestors)
             == (&other.parents, &other.members, &other.ancestors)
     }
 
-    /// Resolves percentages for `machine`, where it is not the one they are resolved for.
+    /// Resolves percentages for `machine`, if it changed.
     pub fn fit(&mut self, machine: PerResource<f64>) {
         if self.machine != Some(machine) {
             self.machine = Some(machine);
@@ -214,7 +214,7 @@ impl Tree {
         }
     }
 
-    /// Guarantees that were cut to the limits that the machine makes of percentages.
+    /// Findings for guarantees that were cut to limits in percent.
     pub fn cuts(&self) -> impl Iterator<Item = Finding> {
         self.cut.iter().map(|number| {
             let what = "on this machine its limit, a percentage or beside one, is below what is guaranteed: the \
@@ -223,23 +223,23 @@ impl Tree {
         })
     }
 
-    /// The nodes of the policy, in pre-order; their numbers come first.
+    /// Nodes of the policy, in pre-order; their numbers come first.
     pub fn nodes(&self) -> &[TreeNode] {
         &self.nodes
     }
 
-    /// The same, to be kept.
+    /// Shared reference to the nodes.
     pub fn shared_nodes(&self) -> Arc<[TreeNode]> {
         Arc::clone(&self.nodes)
     }
 
-    /// The members, each with its number, ordered by tenant.
+    /// Members with their numbers, ordered by tenant.
     pub fn members(&self) -> impl DoubleEndedIterator<Item = (usize, &Member)> {
         let nr_nodes = self.nodes.len();
         self.members.iter().enumerate().map(move |(index, member)| (nr_nodes + index, member))
     }
 
-    /// The members of each tenant that has any now: the tenant's number, and theirs.
+    /// Members of each tenant that has any: the tenant's number, and theirs.
     pub fn sets_of_members(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
         let mut first = self.nodes.len();
         self.members.chunk_by(|a, b| a.tenant == b.tenant).map(move |members| {
@@ -249,19 +249,19 @@ impl Tree {
         })
     }
 
-    /// The members of one tenant, by number.
+    /// Numbers of one tenant's members.
     pub fn members_of(&self, tenant: usize) -> Range<usize> {
         let first = self.members.partition_point(|member| member.tenant < tenant);
         let end = self.members.partition_point(|member| member.tenant <= tenant);
         self.nodes.len() + first..self.nodes.len() + end
     }
 
-    /// Whether the node with this number has members in place of a cgroup of its own, at the moment perhaps none.
+    /// True if the node has members, possibly none now, instead of a cgroup of its own.
     pub fn has_members(&self, number: usize) -> bool {
         self.parents[number] == CgroupParent::Members
     }
 
-    /// The numbers whose cgroups are those of a tenant: its own, or those of its members.
+    /// Numbers of a tenant's cgroups: its own, or its members.
     pub fn cgroups_of(&self, tenant: usize) -> Range<usize> {
         match self.has_members(tenant) {
             true => self.members_of(tenant),
@@ -269,8 +269,7 @@ impl Tree {
         }
     }
 
-    /// Whether this is the cgroup of a tenant, or of a part of one: not a group, nor an ancestor, nor a tenant that
-    /// has members instead.
+    /// True for the cgroup of a tenant or of a member: not for a group, an ancestor, or a tenant with members.
     pub fn has_work(&self, number: usize) -> bool {
         match self.nodes.get(number) {
             Some(node) => node.is_leaf && !self.has_members(number),
@@ -278,7 +277,7 @@ impl Tree {
         }
     }
 
-    /// The number of the policy's node that this is, or is a member of; `None` for an ancestor.
+    /// Number of the policy's node for this node or member; `None` for an ancestor.
     pub fn node_number(&self, number: usize) -> Option<usize> {
         match number.checked_sub(self.nodes.len()) {
             None => Some(number),
@@ -286,59 +285,59 @@ impl Tree {
         }
     }
 
-    /// The same, for lists that hold the policy's nodes alone.
+    /// Number of the policy's node as a [`NodeNumber`], for lists of these nodes.
     pub fn owner_of(&self, number: usize) -> Option<NodeNumber> {
         self.node_number(number).map(NodeNumber)
     }
 
-    /// The numbers of the policy's nodes.
+    /// Numbers of the policy's nodes.
     pub fn node_numbers(&self) -> impl Iterator<Item = NodeNumber> + use<> {
         (0..self.nodes.len()).map(NodeNumber)
     }
 
-    /// The policy's node that this is, or is a member of; `None` for an ancestor.
+    /// The policy's node for this node or member; `None` for an ancestor.
     pub fn node(&self, number: usize) -> Option<&TreeNode> {
         Some(&self.nodes[self.node_number(number)?])
     }
 
-    /// The number of the first ancestor, whether or not there is any.
+    /// Number of the first ancestor, even if there is none.
     pub fn first_ancestor(&self) -> usize {
         self.nodes.len() + self.members.len()
     }
 
-    /// Whether this is an ancestor.
+    /// True for an ancestor.
     pub fn is_ancestor(&self, number: usize) -> bool {
         number >= self.first_ancestor()
     }
 
-    /// The ancestors, each with its number.
+    /// Ancestors with their numbers.
     pub fn ancestors(&self) -> impl DoubleEndedIterator<Item = (usize, &Ancestor)> {
         let first = self.first_ancestor();
         self.ancestors.iter().enumerate().map(move |(index, above)| (first + index, above))
     }
 
-    /// Whether the ancestor with this number is protected for the tenants below it.
+    /// True if the ancestor is protected for the tenants below it.
     pub fn protects(&self, number: usize) -> bool {
         let index = number.checked_sub(self.first_ancestor());
         index.and_then(|index| self.ancestors.get(index)).is_some_and(|above| above.has_protection)
     }
 
-    /// Where the cgroup of each number is.
+    /// Parent of each number's cgroup.
     pub fn parents(&self) -> &[CgroupParent] {
         &self.parents
     }
 
-    /// How many numbers there are.
+    /// Count of all numbers.
     pub fn len(&self) -> usize {
         self.parents.len()
     }
 
-    /// Whether there is no node at all.
+    /// True if there is no node at all.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What a finding calls the node, member or ancestor with this number.
+    /// Name of the node, member or ancestor in findings.
     ///
     /// # Panics
     /// There is no such number.
@@ -351,19 +350,19 @@ impl Tree {
         }
     }
 
-    /// The numbers from the top downwards: ancestors, then the policy's nodes in pre-order, then members. A cgroup
-    /// comes before those in it.
+    /// Numbers from the top downwards: ancestors, then the policy's nodes in pre-order, then members. A
+    /// cgroup precedes those in it.
     pub fn from_above(&self) -> impl DoubleEndedIterator<Item = usize> + use<> {
         from_above(self.first_ancestor(), self.len())
     }
 
-    /// How many cgroups of the tree are above that of each number.
+    /// Depth of each number's cgroup in the tree.
     pub fn depths(&self) -> &[usize] {
         &self.depths
     }
 
-    /// For each number, whether `holds` for it, for any node or member below it in the policy, or for any whose
-    /// cgroup is below its own.
+    /// For each number, true if `holds` for it, for a node or member below it in the policy, or for one
+    /// whose cgroup is below its own.
     pub fn any_below(&self, holds: impl Fn(usize) -> bool) -> Vec<bool> {
         let mut any: Vec<bool> = (0..self.len()).map(holds).collect();
         for number in self.from_above().rev() {
@@ -383,12 +382,10 @@ impl Tree {
     }
 }
 
-/// The numbers from the top downwards.
 fn from_above(first_ancestor: usize, nr_all: usize) -> impl DoubleEndedIterator<Item = usize> {
     (first_ancestor..nr_all).chain(0..first_ancestor)
 }
 
-/// How many cgroups are above that of each number.
 fn depths(first_ancestor: usize, parents: &[CgroupParent]) -> Vec<usize> {
     let mut depths = vec![0; parents.len()];
     for number in from_above(first_ancestor, parents.len()) {
@@ -399,15 +396,15 @@ fn depths(first_ancestor: usize, parents: &[CgroupParent]) -> Vec<usize> {
     depths
 }
 
-/// The nodes of a policy on a machine, in pre-order.
+/// Nodes of a policy on a machine, in pre-order.
 pub fn on_machine(policy: &Policy, machine: PerResource<f64>) -> Vec<TreeNode> {
     let mut nodes = flatten(policy);
     fit(&mut nodes, machine);
     nodes
 }
 
-/// Resolves the percentages of `nodes` for a machine, and scales guarantees down that do not fit into a limit
-/// there: the policy was checked for the machine of that time, and CPUs and memory come and go. Returns the nodes
+/// Resolves the percentages of `nodes` for a machine, and scales down guarantees that do not fit into a
+/// limit: the policy was checked for an earlier machine, and CPUs and memory come and go. Returns the nodes
 /// with these limits.
 pub fn fit(nodes: &mut [TreeNode], machine: PerResource<f64>) -> Vec<usize> {
     let resolve = |bound: &mut Option<f64>, written: Option<Amount>, r: Resource| {
@@ -421,7 +418,7 @@ pub fn fit(nodes: &mut [TreeNode], machine: PerResource<f64>) -> Vec<usize> {
             let written = node.written;
             resolve(&mut node.limit[r], written.limit[r], r);
             match written.guarantee[r] {
-                // What was cut for the machine before counts in full again.
+                // A guarantee cut for the last machine counts in full again.
                 Some(Amount::Absolute(all)) => node.guarantee[r] = Some(r.amount(all)),
                 percent => resolve(&mut node.guarantee[r], percent, r),
             }
@@ -431,7 +428,7 @@ pub fn fit(nodes: &mut [TreeNode], machine: PerResource<f64>) -> Vec<usize> {
     cut
 }
 
-/// Scales the guarantees of each node and of all below it down to its limit; returns the nodes that need it.
+/// Scales the guarantees in and below each node down to its limit; returns the nodes that need it.
 fn cut_to_limits(nodes: &mut [TreeNode], resource: Resource) -> Vec<usize> {
     let mut owed: Vec<f64> = vec![0.0; nodes.len()];
     for (index, node) in nodes.iter().enumerate().rev() {
@@ -445,7 +442,7 @@ fn cut_to_limits(nodes: &mut [TreeNode], resource: Resource) -> Vec<usize> {
     for (index, node) in nodes.iter_mut().enumerate() {
         let above = node.parent.map_or(1.0, |parent| ratios[parent]);
         let limit = node.limit[resource].unwrap_or(f64::INFINITY);
-        // A rounding of the sums is no cut.
+        // Rounding of the sums is not a cut.
         let is_cut = owed[index] * above > limit * (1.0 + 1e-9);
         ratios.push(if is_cut { limit / owed[index] } else { above });
         cut.extend(is_cut.then_some(index));
@@ -456,7 +453,7 @@ fn cut_to_limits(nodes: &mut [TreeNode], resource: Resource) -> Vec<usize> {
     cut
 }
 
-/// The nodes of a policy in pre-order, before the machine is known.
+/// Nodes of a policy in pre-order, before the machine is known.
 pub fn flatten(policy: &Policy) -> Vec<TreeNode> {
     let mut nodes = Vec::new();
     for tenant in &policy.tenants {

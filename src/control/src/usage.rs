@@ -1,8 +1,8 @@
-//! Two samples and the time between them become rates.
+//! Rates from two samples and the time between them.
 //!
-//! A rate needs two counters of the same cgroup. Where the cgroup was made anew in between, where a counter
-//! went backwards or was absent at either end, there is no rate: `None`, never zero and never negative. What
-//! follows then keeps the tenant's last decision.
+//! A rate needs two readings of a counter of the same cgroup. If the cgroup was re-created, or if a counter
+//! went backwards or was absent, the rate is `None`, never zero or negative. The tenant then keeps its last
+//! decision.
 
 use std::time::Duration;
 
@@ -11,67 +11,65 @@ use tenantd_core::codec::coded;
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_core::units::Bytes;
 
-/// The part of a tenant's CPU time that its long-lived threads must have used for them to represent it.
+/// Part of a tenant's CPU time that its long-lived threads must have used to represent it.
 const SEEN_RATIO: f64 = 0.9;
 
-/// The part of the time in which some task waited that its threads' waits must account for. A wait is added to
-/// a thread's account only when it ends (`sched_info_arrive` in `kernel/sched/stats.h`), so one that lasts
-/// longer than the interval is on none.
+/// Part of the waiting time that the threads' waits must account for. A wait is added to a thread's account
+/// only when it ends (`sched_info_arrive` in `kernel/sched/stats.h`), so a wait longer than the interval is
+/// missing.
 const WAITED_RATIO: f64 = 0.1;
 
-/// The smallest page that Linux runs with. Where pages are larger, what came back counts for less than it was.
+/// Smallest page size of Linux. On larger pages refaults are underestimated.
 const PAGE_BYTES: f64 = 4096.0;
 
-/// What one tenant used between two samples.
+/// Usage of one tenant between two samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// CPUs used on average.
     pub cpu_cores: f64,
-    /// Share of the time in which some task waited for a CPU, 0 ..= 1; absent without PSI.
+    /// PSI `some` for CPU, 0 ..= 1; absent without PSI.
     pub cpu_some_ratio: Option<f64>,
-    /// Whether `cpu.max` held it back.
+    /// True if `cpu.max` throttled it.
     pub throttled: bool,
-    /// CPUs its threads would use if none had to wait; absent where threads were not looked at.
+    /// CPUs its threads would use without waits; absent if threads were not read.
     pub wanted_cores: Option<f64>,
-    /// What it holds of each resource that is held and not used for a time: of memory everything but file
-    /// cache that was not touched lately. Absent where it could not be read.
+    /// Amount held of each resource such as memory: all memory but inactive file cache. Absent if unreadable.
     pub held: PerResource<Option<f64>>,
-    /// All memory that is charged to it, in bytes.
+    /// All charged memory, in bytes.
     pub charged_bytes: Option<f64>,
-    /// Memory that cannot be reclaimed, in bytes.
+    /// Unreclaimable memory, in bytes.
     pub unreclaimable_bytes: Option<f64>,
-    /// The part of that which swap could take, in bytes.
+    /// Part of it that swap could take, in bytes.
     pub anon_bytes: Option<f64>,
-    /// What the unreclaimable part grew by since the sample before, in bytes; 0 where it shrank.
+    /// Growth of unreclaimable memory since the last sample, in bytes; 0 if it shrank.
     pub unreclaimable_growth_bytes: Option<f64>,
-    /// What all that is charged grew by since the sample before, in bytes; 0 where it shrank.
+    /// Growth of charged memory since the last sample, in bytes; 0 if it shrank.
     pub charged_growth_bytes: Option<f64>,
-    /// What reclaim took since the sample before, in bytes; only where the kernel does not tell which files are in use
-    /// ([`MemorySample::stolen_mib`]).
+    /// Reclaimed memory since the last sample, in bytes; only if the kernel does not report which files are
+    /// in use ([`MemorySample::stolen_mib`]).
     pub stolen_bytes: Option<f64>,
-    /// Bytes of pages that were read back after they were reclaimed, since the sample before.
+    /// Refaults since the last sample, in bytes.
     pub refaulted_bytes: Option<f64>,
-    /// Share of the time in which some task waited for memory, 0 ..= 1; absent without PSI.
+    /// PSI `some` for memory, 0 ..= 1; absent without PSI.
     pub memory_some_ratio: Option<f64>,
-    /// Share of the time in which all its tasks waited for memory at once, 0 ..= 1; absent without PSI.
+    /// PSI `full` for memory, 0 ..= 1; absent without PSI.
     pub memory_full_ratio: Option<f64>,
-    /// Pages read back after they were reclaimed, a second.
+    /// Refaulted pages per second.
     pub refaults_per_sec: Option<f64>,
-    /// Share of the time in which some task waited for input or output, 0 ..= 1; absent where it was not asked.
+    /// PSI `some` for IO, 0 ..= 1; absent if it was not read.
     pub io_some_ratio: Option<f64>,
-    /// Whether reclaim took from its memory although it was within its protection; absent where the kernel does
-    /// not count that.
+    /// True if reclaim took protected memory; absent if the kernel does not count that.
     pub reclaimed: Option<bool>,
-    /// Whether an allocation met its memory limit, or that of a cgroup below it.
+    /// True if an allocation met its memory limit, or that of a cgroup below it.
     pub met_limit: bool,
-    /// Whether an allocation met its memory bound; absent where the kernel has no such bound.
+    /// True if an allocation met its memory bound; absent if the kernel has none.
     pub met_bound: Option<bool>,
-    /// Whether any process is in it; taken as so where the kernel does not tell.
+    /// True if it has a process, or if the kernel does not report that.
     pub populated: bool,
 }
 
 impl Usage {
-    /// That of an empty cgroup.
+    /// Usage of an empty cgroup.
     pub fn of_empty() -> Usage {
         Usage {
             held: PerResource::all(Some(0.0)),
@@ -80,7 +78,7 @@ impl Usage {
         }
     }
 
-    /// What it uses of a resource.
+    /// Usage of a resource.
     pub fn used(&self, resource: Resource) -> Option<f64> {
         match resource {
             Resource::Cpu => Some(self.cpu_cores),
@@ -88,24 +86,23 @@ impl Usage {
         }
     }
 
-    /// The same with no more CPUs than the machine has: clocks are read a little apart, and a late reading of
-    /// the time would otherwise let a tenant use more.
+    /// Caps the usage at the machine's CPUs: clocks are read a little apart, so a rate could exceed them.
     pub fn within(self, nr_cpus: u32) -> Usage {
         Usage { cpu_cores: self.cpu_cores.min(f64::from(nr_cpus)), ..self }
     }
 }
 
-/// The sum of a kernel counter since the agent first saw it, over re-created cgroups.
+/// Sum of a kernel counter since the agent first saw it, over re-created cgroups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     total: u64,
-    /// The cgroup that was counted in last, and what it counted.
+    /// Last cgroup and its count.
     last: Option<(u64, u64)>,
 }
 
 impl Tally {
-    /// The cgroup `generation` counts `count` now. What the first one counted before the agent saw it is left
-    /// out; all that a later one has counted is new.
+    /// Adds the count of the cgroup `generation`. The first cgroup's count before the agent saw it is left
+    /// out; all counts of later cgroups are new.
     pub fn note(&mut self, generation: u64, count: u64) {
         self.total += match self.last {
             None => 0,
@@ -115,54 +112,52 @@ impl Tally {
         self.last = Some((generation, count));
     }
 
-    /// The same for a count that began at 0 when the agent started: it is the sum of others, and falls when some of
-    /// them go.
+    /// Follows a count that began at 0 when the agent started. It is a sum, and falls when some of its
+    /// parts go.
     pub fn follow(&mut self, count: u64) {
         let before = self.last.map_or(0, |(_, before)| before);
         self.total += count.saturating_sub(before);
         self.last = Some((0, count));
     }
 
-    /// The same from here on, with nothing counted yet.
+    /// Returns the tally with its total reset.
     pub fn anew(self) -> Self {
         Self { total: 0, ..self }
     }
 
-    /// Adds so much.
+    /// Adds `by` to the total.
     pub fn grow(&mut self, by: u64) {
         self.total += by;
         self.last = self.last.or(Some((0, 0)));
     }
 
-    /// The sum; `None` where nothing was ever read.
+    /// The sum; `None` if nothing was ever read.
     pub fn total(&self) -> Option<u64> {
         self.last.map(|_| self.total)
     }
 }
 
-/// Kills for want of memory since the agent started, from two sources: the counter of the cgroup, and what
-/// systemd tells of the runs of a unit.
+/// OOM kills since the agent started, from two sources: the counter of the cgroup, and systemd's result of
+/// a unit's run.
 ///
-/// A service that loses a process so is stopped, and its cgroup is removed before the next tick: its counter is
-/// lost with it, and only systemd's word is left. Where a tick has read the counter, both have the same kill. So of
-/// each cgroup the larger of the two counts.
+/// A service with an OOM kill is stopped, and its cgroup is removed with its counter before the next tick;
+/// then only systemd reports the kill. If a tick has read the counter, both sources report the same kill.
+/// So the larger of the two counts for each cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kills {
-    /// Those in earlier cgroups.
     before: u64,
-    /// The cgroup that was counted in last, and what it counted.
+    /// Last cgroup and its count.
     last: Option<(u64, u64)>,
-    /// Those that were read of this cgroup.
     nr_read: u64,
-    /// Runs that were told of since this cgroup was read first.
+    /// Runs reported since this cgroup was first read.
     nr_told: u64,
-    /// Those of all that the demand has been raised for.
+    /// Kills for which the demand has been raised.
     nr_answered: u64,
 }
 
 impl Kills {
-    /// The cgroup `generation` counts `count` now. What the first one counted before the agent saw it is left
-    /// out; all that a later one has counted is new.
+    /// Adds the count of the cgroup `generation`. The first cgroup's count before the agent saw it is left
+    /// out; all counts of later cgroups are new.
     pub fn note(&mut self, generation: u64, count: u64) {
         let new = match self.last {
             None => 0,
@@ -177,26 +172,26 @@ impl Kills {
         self.last = Some((generation, count));
     }
 
-    /// The same for a count that began at 0 when the agent started: it is the sum of others, and falls when some of
-    /// them go.
+    /// Follows a count that began at 0 when the agent started. It is a sum, and falls when some of its
+    /// parts go.
     pub fn follow(&mut self, count: u64) {
         let before = self.last.map_or(0, |(_, before)| before);
         self.nr_read += count.saturating_sub(before);
         self.last = Some((0, count));
     }
 
-    /// So many runs ended by a kill since this was last told.
+    /// Adds runs that ended by an OOM kill since the last call.
     pub fn tell(&mut self, nr_runs: u64) {
         self.nr_told += nr_runs;
     }
 
-    /// Whether there were any since this was asked last.
+    /// True if there were any kills since the last call.
     pub(super) fn answer(&mut self) -> bool {
         let total = self.sum();
         std::mem::replace(&mut self.nr_answered, total) < total
     }
 
-    /// The sum; `None` where nothing was ever read or told.
+    /// The sum; `None` if nothing was ever reported.
     pub fn total(&self) -> Option<u64> {
         let total = self.sum();
         (self.last.is_some() || total > 0).then_some(total)
@@ -207,19 +202,19 @@ impl Kills {
     }
 }
 
-/// The cumulative counters of a tenant since the agent first sampled it, over cgroups that were re-created.
+/// Cumulative counters of a tenant since the agent first sampled it, over re-created cgroups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// CPU time used, in microseconds.
     pub cpu_usec: Tally,
-    /// Time in which some task waited for a CPU, in microseconds.
+    /// Time in which a task waited for a CPU, in microseconds.
     pub cpu_some_usec: Tally,
-    /// Time in which some task waited for memory, in microseconds.
+    /// Time in which a task stalled on memory, in microseconds.
     pub memory_some_usec: Tally,
 }
 
 impl Totals {
-    /// Adds the waits of a time in which the tenant was as in `usage`.
+    /// Adds the waits of an interval with this `usage`.
     pub fn note_waits(&mut self, usage: &Usage, elapsed: Duration) {
         for (total, ratio) in [
             (&mut self.cpu_some_usec, usage.cpu_some_ratio),
@@ -231,7 +226,7 @@ impl Totals {
         }
     }
 
-    /// Adds what `sample` counted since the sample before it. Counters that it does not have stay.
+    /// Adds the counts of `sample` since the last one. Absent counters stay.
     pub fn note(&mut self, sample: &TenantSample) {
         for (total, count) in [
             (&mut self.cpu_usec, sample.usage_usec),
@@ -245,10 +240,10 @@ impl Totals {
     }
 }
 
-/// The rates of one tenant between two samples `elapsed` apart.
+/// Rates of one tenant between two samples `elapsed` apart.
 ///
-/// `None` where the samples are of different cgroups, the CPU counter is absent or went backwards, or no
-/// time passed.
+/// `None` if the samples are of different cgroups, the CPU counter is absent or went backwards, or no time
+/// passed.
 pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Option<Usage> {
     let elapsed_usec = elapsed.as_micros() as f64;
     if before.generation != now.generation || elapsed_usec <= 0.0 {
@@ -259,7 +254,7 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
     };
     if now.populated == Some(false) {
         return Some(Usage {
-            // What its last processes used before they ended.
+            // Usage of its last processes before they ended.
             cpu_cores: rate(before.usage_usec, now.usage_usec).unwrap_or(0.0),
             ..Usage::of_empty()
         });
@@ -311,15 +306,14 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
     })
 }
 
-/// CPUs that a tenant's threads would use if none of them ever had to wait for one.
+/// CPUs that a tenant's threads would use without waits.
 ///
-/// In an interval a thread runs for a part `r` of the time, waits runnable for a part `w`, and sleeps of its
-/// own will for the rest. With the waiting taken out it would run `r / (1 − w)` of the time: 1 for a thread
-/// that never sleeps, however little it got, and `r` for one that never waits. That lies between what was
-/// used and the number of runnable threads `r + w`, which counts a thread that ran late as one that wants
-/// more. Threads seen only once tell nothing: `None` where those seen twice did not do nearly all of the
-/// `used_cores`, as in a build that starts a process a file; and `None` where their waits do not account for
-/// `some_ratio` of the time, as where no task has run at all.
+/// A thread runs for a part `r` of the interval, waits runnable for a part `w`, and sleeps for the rest.
+/// Without waits it would run `r / (1 − w)` of the time: 1 for a thread that never sleeps, and `r` for one
+/// that never waits. This lies between the usage and the number of runnable threads `r + w`, which
+/// overstates a thread that ran late. `None` if the threads seen twice did not use nearly all of the
+/// `used_cores`, as in a build with many short processes; and `None` if their waits do not account for
+/// `some_ratio`, as when no task has run at all.
 fn wanted_cores(
     before: &[ThreadSample],
     now: &[ThreadSample],
@@ -336,7 +330,7 @@ fn wanted_cores(
         let (Some(run), Some(wait)) = (run, wait) else { continue };
         let run = (run as f64 / elapsed_nsec).min(1.0);
         let wait = (wait as f64 / elapsed_nsec).min(1.0);
-        // Clocks of different CPUs are read a little apart: the rest of the interval is never negative.
+        // Clocks of different CPUs are read a little apart; the rest of the interval is never negative.
         let awake = (1.0 - wait).max(run).max(f64::EPSILON);
         let thread_wants = if run > 0.0 { run / awake } else { wait };
         wanted += thread_wants.min(1.0);
@@ -347,10 +341,10 @@ fn wanted_cores(
     tells.then_some(wanted)
 }
 
-/// CPUs that processes outside every tenant used: what the whole host was busy with, less `tenants_cores`.
+/// CPUs used by processes outside every tenant: the host's busy time less `tenants_cores`.
 ///
-/// `None` without two readings of the host's counter. Never negative: the counters are read one after the
-/// other, so a tenant may have run a little between them.
+/// `None` without two readings of the host. Never negative: counters are read one after another, so a
+/// tenant may have run between them.
 pub fn outside_cores(
     before: &HostSample,
     now: &HostSample,

@@ -1,6 +1,7 @@
-//! Why a file shall hold what it shall, as text for people.
+//! Reasons for desired values, as text.
 //!
-//! Nothing of it is kept: it follows from the target of a node, and is made for values that are written or asked about.
+//! Texts are not kept: they follow from a node's target, and are made for values that are written or asked
+//! about.
 
 use super::plan::{Knob, Value};
 use super::target::Target;
@@ -10,7 +11,7 @@ use tenantd_core::resource::{CPU, MEMORY, Resource};
 use tenantd_core::units::Limit;
 use tenantd_policy::model::Amount;
 
-/// Why a knob of a node shall hold `wanted`.
+/// Reason for the desired value of a node's knob.
 pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> String {
     match (knob, wanted) {
         (Knob::CpuWeight, _) => weight_reason(target),
@@ -30,13 +31,11 @@ pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> S
     }
 }
 
-/// Why a bound is set where no tenant lacks memory.
 const PROBED: &str =
     "probed: some is taken, as long as tasks hardly wait for memory, to see what it needs";
-/// Why no bound is set any more.
 const NO_BOUND: &str = "no tenant lacks memory that it could give";
 
-/// Why a knob of an ancestor shall hold what it shall.
+/// Reason for an ancestor's value.
 pub fn reason_above(knob: Knob, target: &Target) -> String {
     match knob {
         Knob::CpuWeight => {
@@ -69,7 +68,7 @@ fn weight_reason(target: &Target) -> String {
     open_weight_reason(target) + &trimmed(target)
 }
 
-/// By how much a weight is trimmed, and why; empty where it is not.
+/// Trim of a weight and its reason; empty if it is not trimmed.
 fn trimmed(target: &Target) -> String {
     let Some(open) = target.open_cpu_weight else { return String::new() };
     let percent = (target.cpu_weight / open.max(f64::MIN_POSITIVE) - 1.0) * 100.0;

@@ -1,62 +1,58 @@
 //! From entitlements to weights among siblings, in the unit of `cpu.weight`.
 //!
 //! **Problem.** Only ratios among siblings matter to the kernel, but a weight is an integer of a bounded
-//! range: 1 to 10,000 (`cpu.shares`: 2 to 262,144, of which a weight of 1 to 10,000 makes 10 to 102,400). The
-//! scale has to keep the ratios, and to change as rarely as possible.
+//! range: 1 to 10,000 (`cpu.shares`: 2 to 262,144, used from 10 to 102,400). The scale must keep the ratios
+//! and change rarely.
 //!
-//! **Scale.** Siblings outside the policy have the default of 100, so the mean is 100 where that keeps the
-//! ratios. It is more where the smallest would come below [`SMALLEST`], because rounding to an integer would
-//! then cost more than a fortieth of it; two such errors are a twentieth of the ratio. **The largest share
-//! bounds the scale:** at 10,000 it goes no further. Clipping the large weights would make different
-//! entitlements equal, at the cost of the largest. Where that leaves the smallest below [`SMALLEST`], the
-//! scale is moved down a little so that the rounding errors are least (equal small ones are then exact). The
-//! scale comes from the policy alone; one that followed the demand would rewrite every file whenever the
-//! demand of one tenant changed. It is moved, by powers of four, only where the allocation lies outside the
-//! range that the policy implies.
+//! **Scale.**
+//! - The mean is 100, the default of siblings outside the policy, if that keeps the ratios.
+//! - It is more if the smallest weight would fall below [`SMALLEST`], because rounding would then cost more
+//!   than a fortieth; two such errors make a twentieth of a ratio.
+//! - The largest share stops the scale at 10,000. Clipping large weights would make different entitlements
+//!   equal.
+//! - If that leaves the smallest below [`SMALLEST`], the scale moves down a little to the least rounding
+//!   errors (equal small weights are then exact).
+//! - The scale follows the policy alone; following demand would rewrite every file at each change. It
+//!   moves, by powers of four, only if the allocation lies outside the policy's range.
 //!
-//! **What cannot be expressed.** A weight that is written with an error of more than a fortieth is
-//! reported, with the weight that it should have. This requires siblings that are more than 1 to
-//! 500 apart.
+//! **Errors.** A weight with an error above a fortieth is reported with its exact value. This requires
+//! siblings more than 1 to 500 apart.
 //!
-//! **Properties** (`tests/control/weights.rs`): the ratio of any two written weights is within 5 %
-//! of that of their entitlements, for files of both kinds, unless one of the two is reported
+//! **Properties** (`tests/control/weights.rs`): the ratio of two written weights is within 5 % of that of
+//! their entitlements, for files of both kinds, unless one of the two is reported
 //! (`written_weights_keep_their_ratio`).
 
-/// The mean weight of siblings: the kernel's default, so that siblings of others keep their place.
+/// Mean weight of siblings: the kernel's default, for fairness to foreign siblings.
 const MEAN: f64 = 100.0;
-/// The smallest weight that an integer is within a fortieth of.
+/// Smallest weight whose rounding error is within a fortieth.
 const SMALLEST: f64 = 20.0;
-/// Weights below this are written as whole numbers on every hierarchy, so that a file shows what
-/// was wanted.
+/// Weights below this are written as whole numbers on every hierarchy, so that a file shows the desired value.
 const WHOLE_BELOW: f64 = 10.0;
-/// The smallest and the largest weight that the kernel takes.
 pub(super) const RANGE: std::ops::RangeInclusive<f64> = 1.0..=10_000.0;
-/// What a weight of 1 is in `cpu.shares`.
 const SHARES_PER_WEIGHT: f64 = 10.24;
-/// The fewest shares that the kernel takes.
 const SHARES_MIN: f64 = 2.0;
-/// An error that is reported: two smaller ones make less than a twentieth of a ratio.
+/// Relative error from which a weight is reported: two smaller ones make less than a twentieth of a ratio.
 const REPORTED_RATIO: f64 = 0.025;
 
-/// What one of some siblings is entitled to, as parts of what they have together.
+/// Entitlement of one sibling, as a part of the siblings' sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entitlement {
-    /// What the policy alone entitles it to.
+    /// Entitlement by the policy alone.
     pub standing: f64,
-    /// What it is to be weighed by now.
+    /// Present weight input.
     pub now: f64,
 }
 
-/// The weights of some siblings, in their order.
+/// Weights of siblings, in their order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Weights {
-    /// What is to be written.
+    /// Weights to write.
     pub written: Vec<f64>,
-    /// What it would be if files took any number.
+    /// Unrounded weights.
     pub exact: Vec<f64>,
 }
 
-/// The weights of siblings. O(n).
+/// Computes the weights of siblings. O(n).
 pub fn weigh(siblings: &[Entitlement]) -> Weights {
     let scale = scale(siblings);
     let exact: Vec<f64> = siblings.iter().map(|sibling| scale * sibling.now).collect();
@@ -67,13 +63,12 @@ pub fn weigh(siblings: &[Entitlement]) -> Weights {
     Weights { written: written.collect(), exact }
 }
 
-/// Whether the file of some hierarchy holds a weight so far from what it should be that it is
-/// reported.
+/// True if a hierarchy's file would hold a weight with a reported error.
 pub fn is_reported(written: f64, exact: f64) -> bool {
     held(written).iter().any(|file| (file - exact).abs() > REPORTED_RATIO * exact)
 }
 
-/// What the file of each hierarchy holds once a weight was written: a whole weight, or whole shares.
+/// Value in the file of each hierarchy after a write: a whole weight, or whole shares.
 pub(super) fn held(written: f64) -> [f64; 2] {
     let shares = (written * SHARES_PER_WEIGHT).round().max(SHARES_MIN);
     [written.round().clamp(*RANGE.start(), *RANGE.end()), shares / SHARES_PER_WEIGHT]
@@ -93,17 +88,17 @@ fn scale(siblings: &[Entitlement]) -> f64 {
     while scale * largest > *RANGE.end() * (1.0 + 1e-6) {
         scale /= 4.0;
     }
-    // One that stands at the bound is not moved back and forth by rounding.
+    // Tolerance, so that rounding does not move a weight at the bound back and forth.
     while scale * smallest < SMALLEST * (1.0 - 1e-6) && 4.0 * scale * largest <= *RANGE.end() {
         scale *= 4.0;
     }
     scale
 }
 
-/// The scale of no more than `most`, and no less than half of it, at which rounding errs the least.
+/// Scale with the least rounding error between half of `most` and `most`.
 ///
-/// Those are tried at which the smallest becomes a whole number; where it is large enough, or
-/// vanishes, there is nothing to gain.
+/// It tries scales at which the smallest weight is a whole number. A large or vanishing smallest weight
+/// gains nothing.
 fn least_error(siblings: &[Entitlement], smallest: f64, most: f64) -> f64 {
     let at_most = (most * smallest).floor();
     if !(1.0..SMALLEST).contains(&at_most) {
@@ -135,7 +130,7 @@ mod tests {
         weigh(&entitled).written.iter().map(|weight| weight.round()).collect()
     }
 
-    /// The smallest of these stands at the bound, where a difference in the last digit moved all weights by four.
+    /// The smallest of these is at the bound, where the last digit once moved all weights by four.
     #[test]
     fn rounding_moves_no_scale() {
         let parts = [8.0, 8.0, 1.0].map(|part| part / 17.0);

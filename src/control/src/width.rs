@@ -1,20 +1,19 @@
-//! How wide each tenant runs, and on which CPUs, tick by tick.
+//! Widths of the tenants, tick by tick.
 //!
-//! **Problem.** [`tenantd_dop`] has the rules: how slots are divided, how a width is kept stable, how widths
-//! become sets of CPUs. This file applies them over time to a host in which most tenants sleep most of the
-//! time and may wake at any moment.
+//! **Problem.** [`tenantd_dop`] divides slots, keeps widths stable, and turns widths into CPU sets. This
+//! file applies its rules over time to a host where most tenants sleep and may wake at any moment.
 //!
-//! **Awake and asleep.** A tenant is asleep once it has used next to nothing for three ticks, and not because
-//! others kept it from running. A sleeping tenant takes no part in the division, so its CPUs are lent to the
-//! tenants that work; but it keeps its width and, where it is pinned, its CPUs. A narrow set would confine it
-//! at the very moment it wakes up; with its own CPUs kept it shares them by weight until the others have
-//! moved off them. The width it reads is that of its fair share: a program that starts now should start that
-//! many threads.
+//! **Awake and asleep.** A tenant is asleep after three ticks with almost no usage, unless others kept it
+//! from running. A sleeping tenant takes no part in the division, so its CPUs are lent; but it keeps its
+//! width and its pinned CPUs. A narrow set would confine it when it wakes; with its own CPUs it shares them
+//! by weight until the others have moved. The width it reads is that of its fair share: a program that
+//! starts now should start that many threads.
 //!
-//! [`super::place`] turns widths into sets of CPUs.
+//! [`super::place`] turns widths into CPU sets.
 //!
-//! **Properties** (`tests/agent/width`): widths within the policy's bounds, and within the slots where all
-//! demands are unlimited; over two noisy hours at most twelve changes an hour with a mean error below 10 %.
+//! **Properties** (`tests/agent/width`): widths are within the policy's bounds, and within the slots if all
+//! demands are unlimited; over two noisy hours at most twelve changes per hour with a mean error below 10
+//! %.
 
 use std::time::Duration;
 
@@ -31,46 +30,41 @@ use tenantd_dop::tenant::{self, Claimant, Sample, Width};
 use tenantd_fair::integer::{self, Claim};
 use tenantd_policy::model::{CpusPolicy, DopPolicy};
 
-/// Less than this counts as asleep: a shell that waits, a timer that ticks, a service without requests.
+/// Usage below which a tenant counts as asleep: a waiting shell, a timer, an idle service.
 const ASLEEP_CORES: f64 = 0.1;
-/// Ticks below that use after which a tenant counts as asleep.
 const ASLEEP_TICKS: u32 = 3;
-/// A tenant that uses next to nothing while some task of it waits for so much of the time is starved.
 const STARVED_RATIO: f64 = 0.5;
-/// The ticks after which the use of a tenant that woke up shows its demand.
+/// Ticks after which the usage of a woken tenant shows its demand.
 const WAKING_TICKS: u32 = 3;
-/// The width of one tenant between ticks.
+/// Width of one tenant between ticks.
 #[derive(Clone, Debug, Default)]
 pub struct WidthState {
     band: Option<Band>,
     quiet_ticks: u32,
-    /// Ticks since it woke up, or since it was first seen.
     awake_ticks: u32,
-    /// CPUs it is placed on; `None` where it is not pinned.
     pub(super) placed: Option<CpuSet>,
-    /// When it was last placed elsewhere, or first.
     pub(super) moved: Option<Duration>,
-    /// Why it did not get the CPUs that it should have when it was last placed.
+    /// Reason why its last placement lacked CPUs.
     pub(super) refused: Option<Reason>,
 }
 
 impl WidthState {
-    /// A tenant that was placed on `cpus` by an earlier agent.
+    /// State of a tenant that an earlier agent placed on `cpus`.
     pub fn placed_on(cpus: CpuSet) -> WidthState {
         WidthState { placed: Some(cpus), ..WidthState::default() }
     }
 
-    /// How many CPUs wide it should run; `None` before the first tick.
+    /// Width in CPUs; `None` before the first tick.
     pub fn dop(&self) -> Option<u32> {
         self.band.as_ref().map(Band::dop)
     }
 
-    /// CPUs it is placed on; `None` where it is not pinned.
+    /// CPUs it is placed on; `None` if it is not pinned.
     pub fn cpus(&self) -> Option<&CpuSet> {
         self.placed.as_ref()
     }
 
-    /// Its width state, for the trace.
+    /// State for the trace.
     pub fn status(&self) -> WidthStatus {
         let band = self.band.as_ref();
         WidthStatus {
@@ -84,12 +78,11 @@ impl WidthState {
         }
     }
 
-    /// It runs anywhere from now on.
+    /// Removes the placement: it may run anywhere.
     pub fn unpin(&mut self) {
         (self.placed, self.moved, self.refused) = (None, None, None);
     }
 
-    /// Places it on `cpus`.
     pub(super) fn move_to(&mut self, cpus: CpuSet, now: Duration) {
         if self.placed.as_ref() != Some(&cpus) {
             self.placed = Some(cpus);
@@ -97,12 +90,11 @@ impl WidthState {
         }
     }
 
-    /// Whether it is on shared CPUs because none could be its own.
+    /// True if it is on shared CPUs because none could be its own.
     pub(super) fn lacks_own_cpus(&self) -> bool {
         matches!(self.refused, Some(Reason::Narrowed { granted: 0, .. }))
     }
 
-    /// Whether it has used next to nothing for a while.
     pub(super) fn is_asleep(&self) -> bool {
         self.quiet_ticks >= ASLEEP_TICKS
     }
@@ -112,26 +104,26 @@ impl WidthState {
     }
 }
 
-/// The width and the place of one tenant in one tick, for the trace.
+/// Width and placement of one tenant in one tick, for the trace.
 #[derive(Clone, Debug, Default)]
 pub struct WidthStatus {
-    /// How many CPUs wide it should run; `None` before the first tick.
+    /// Width in CPUs; `None` before the first tick.
     pub dop: Option<u32>,
-    /// What the last tick with a sample asked for.
+    /// Aim of the last tick with a sample.
     pub aim: Option<Aim>,
-    /// For how many ticks in a row that has lain outside of the band.
+    /// Consecutive ticks with the aim outside the band.
     pub outside_ticks: u32,
-    /// When its width last changed.
+    /// Time of its last width change.
     pub changed: Option<Duration>,
-    /// Whether it has used next to nothing for a while.
+    /// True if it has been nearly idle for a while.
     pub asleep: bool,
-    /// CPUs it is placed on; `None` where it is not pinned.
+    /// CPUs it is placed on; `None` if it is not pinned.
     pub cpus: Option<CpuSet>,
-    /// When it was last placed elsewhere, or first.
+    /// Time of its first or last placement change.
     pub moved: Option<Duration>,
 }
 
-/// Why a tenant that is `dop` wide is placed on `nr_cpus`.
+/// Reason for placing a tenant of width `dop` on `nr_cpus` CPUs.
 pub fn cpus_reason(dop: Option<u32>, nr_cpus: usize) -> String {
     match dop {
         Some(dop) if dop as usize == nr_cpus => format!("its width is {dop}"),
@@ -140,20 +132,20 @@ pub fn cpus_reason(dop: Option<u32>, nr_cpus: usize) -> String {
     }
 }
 
-/// One leaf in one tick, as the width sees it.
+/// One leaf in one tick, input of the width.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaf<'a> {
-    /// Its node.
+    /// The node.
     pub node: &'a TreeNode,
-    /// What it is entitled to.
+    /// Entitlement and weights.
     pub target: &'a Target,
-    /// What it could use; `None` before anything is known.
+    /// Demand; `None` before it is known.
     pub demand: Option<&'a Demand>,
-    /// What it used; `None` where it could not be read this time.
+    /// Usage; `None` if unreadable this time.
     pub usage: Option<&'a Usage>,
-    /// Whether its threads wait for a CPU.
+    /// True if its threads wait for a CPU.
     pub pressed: bool,
-    /// The slots that its weight alone gives it.
+    /// Slots by its weight alone.
     pub fair_slots: f64,
 }
 
@@ -163,7 +155,7 @@ pub fn widen(leaves: &[Leaf<'_>], states: &mut [WidthState], slots: u32, now: Du
     for ((leaf, state), fair) in leaves.iter().zip(states.iter_mut()).zip(fair) {
         let quiet = match leaf.usage {
             Some(usage) => is_quiet(usage),
-            // Not read this time: it keeps its last state. Never read: its cgroup has no process yet.
+            // A leaf not read this time keeps its state. A leaf never read has no process yet.
             None => leaf.demand.is_none() || state.is_asleep(),
         };
         let woke = state.is_asleep() && !quiet;
@@ -178,7 +170,7 @@ pub fn widen(leaves: &[Leaf<'_>], states: &mut [WidthState], slots: u32, now: Du
         }
     }
     let awake: Vec<usize> = (0..leaves.len()).filter(|&i| !states[i].is_asleep()).collect();
-    // The share of each tenant by the published rule: the slots over the number of tenants that want some.
+    // Share by the published rule: slots over the number of tenants that want some.
     let imci = (slots / awake.len().max(1) as u32).max(1);
     let wakes = awake.iter().any(|&i| states[i].is_waking());
     let claimants: Vec<Claimant> = awake
@@ -206,7 +198,7 @@ pub fn widen(leaves: &[Leaf<'_>], states: &mut [WidthState], slots: u32, now: Du
     }
 }
 
-/// Whether it uses next to nothing without waiting: a starved tenant waits, and is not asleep.
+/// True if it is nearly idle without waiting. A starved tenant waits, and is not asleep.
 fn is_quiet(usage: &Usage) -> bool {
     let starved = match usage.wanted_cores {
         Some(wanted) => wanted >= ASLEEP_CORES,
@@ -215,8 +207,7 @@ fn is_quiet(usage: &Usage) -> bool {
     usage.cpu_cores < ASLEEP_CORES && !starved
 }
 
-/// The width that an earlier agent left this tenant, where its CPU set shows it; the first step applies the
-/// policy's bounds.
+/// Width from an earlier agent, if the CPU set shows it; the first step applies the policy's bounds.
 fn first_width(leaf: &Leaf<'_>, state: &WidthState) -> Option<u32> {
     match leaf.node.cpus {
         CpusPolicy::Dop | CpusPolicy::Exclusive => Some(state.placed.as_ref()?.len().max(1) as u32),
@@ -224,7 +215,6 @@ fn first_width(leaf: &Leaf<'_>, state: &WidthState) -> Option<u32> {
     }
 }
 
-/// What each tenant's width would be if all were awake with unlimited demand, within the policy's bounds.
 fn fair_widths(leaves: &[Leaf<'_>], slots: u32) -> Vec<u32> {
     let claims: Vec<Claim> = leaves
         .iter()
@@ -236,7 +226,7 @@ fn fair_widths(leaves: &[Leaf<'_>], slots: u32) -> Vec<u32> {
             };
             let limit = limit_cpus(leaf).map_or(slots, |cpus| cpus.ceil() as u32);
             Claim {
-                // A share of nothing is still a share.
+                // Keeps the weight positive.
                 weight: leaf.fair_slots.max(1e-6),
                 floor: u64::from(floor),
                 ceiling: u64::from(most.min(limit).max(floor)),
@@ -247,7 +237,6 @@ fn fair_widths(leaves: &[Leaf<'_>], slots: u32) -> Vec<u32> {
     widths.iter().zip(claims).map(|(width, claim)| (*width).max(claim.floor) as u32).collect()
 }
 
-/// CPUs that the tenant never exceeds, where the policy limits it or a group above it.
 fn limit_cpus(leaf: &Leaf<'_>) -> Option<f64> {
     let listed = match &leaf.node.cpus {
         CpusPolicy::Fixed(cpus) => Some(cpus.len() as f64),
@@ -277,8 +266,8 @@ fn claimant(leaf: &Leaf<'_>, imci: u32) -> Claimant {
     }
 }
 
-/// A claimant while some tenant wakes up: the use in a part of a tick shows little, and one move of the
-/// borrowers is better than two. So the weights divide, and a waking tenant is assumed to want its share.
+/// Claim while a tenant wakes: usage in a part of a tick shows little, and one move of the borrowers is
+/// better than two. So weights divide, and a waking tenant is assumed to want its share.
 fn expectant(claimant: Claimant, fair_slots: f64, is_waking: bool) -> Claimant {
     let useful_floor = if is_waking { fair_slots } else { 0.0 };
     let expect =

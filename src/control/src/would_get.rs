@@ -1,29 +1,27 @@
-//! What each tenant would be allocated if it wanted everything, and the others what they want now.
+//! Allocation of each tenant if it wanted everything and the others kept their demands.
 //!
-//! **Problem.** The allocation of an idle tenant is next to nothing, whatever its guarantee and its weight,
-//! because it has no demand. Its owner needs a different figure: the part that it gets when it wakes up. To
-//! run the allocation once per tenant takes quadratic time.
+//! **Problem.** An idle tenant has almost no allocation because it has no demand. Its owner needs its
+//! amount when it wakes. One allocation per tenant would take quadratic time.
 //!
-//! **Terms.** In a set of siblings with the amount `T`, sibling `j` gets `x_j(λ) = clamp(λ·w_j, lo_j, hi_j)`
-//! at the water level `λ` with `Σ x_j(λ) = T` (weighted max-min fairness). `hi` is its demand within its
-//! limit, `lo` its guarantee within `hi`; a group has the sums of its children.
+//! **Terms.** In a set of siblings with the amount `T`, sibling `j` gets `x_j(λ) = clamp(λ·w_j, lo_j,
+//! hi_j)` at the water level `λ` with `Σ x_j(λ) = T` (weighted max-min fairness). `hi` is its demand within
+//! its limit, `lo` its guarantee within `hi`; a group has the sums of its children.
 //!
-//! **Algorithm.** For each set of siblings, sort the levels at which some `x_j` begins or ends to grow, and
-//! sum `F(λ) = Σ x_j(λ)` at each of them. A tenant that wakes up replaces `x_c` by `x'_c` with the bounds
-//! `lo'`, `hi'`. `G(λ) = F(λ) − x_c(λ) + x'_c(λ)` grows with `λ`, so a binary search finds the segment of the
-//! solution, and one division the solution. What its group gets of the set above is found first, with the
-//! bounds that the tenant adds to the group. In all `O(n log n)` for `n` nodes and a bounded depth.
+//! **Algorithm.** For each set of siblings, sort the levels at which an `x_j` begins or ends to grow, and
+//! compute `F(λ) = Σ x_j(λ)` at each. A tenant that wakes replaces `x_c` by `x'_c` with the bounds `lo'`,
+//! `hi'`. `G(λ) = F(λ) − x_c(λ) + x'_c(λ)` grows with `λ`, so a binary search finds the segment of the
+//! solution, and one division the solution. The group's amount is computed first, with the bounds that the
+//! tenant adds to it. In all `O(n log n)` for `n` nodes and bounded depth.
 //!
-//! **Each resource alone.** The result is that of the allocation rule `max-min`. Under `drf` it is the same as
-//! long as the resource that is scarce is the dominant one of the tenants that want more of it.
+//! **Each resource alone.** The result is that of the rule `max-min`. Under `drf` it is the same if the
+//! scarce resource is the dominant one of the tenants that want more of it.
 //!
-//! **Properties** (`tests/control/would_get.rs`): for every tenant the result is that of the allocation with
-//! its demand raised; it is at least the guarantee, at most the limit, and at least what the tenant has now.
+//! **Properties** (`tests/control/would_get.rs`): the result equals the allocation with the tenant's demand
+//! raised; it is at least the guarantee, at most the limit, and at least the present allocation.
 
 use super::tree::TreeNode;
 use tenantd_core::resource::Resource;
 
-/// The bounds of a node, in cores or bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bounds {
     low: f64,
@@ -36,10 +34,10 @@ impl Bounds {
     }
 }
 
-/// What each of `nodes` (pre-order) would be allocated of `capacity` if it alone had an unlimited demand.
+/// Amount of `capacity` for each of `nodes` (pre-order) if it alone had an unlimited demand.
 ///
 /// `demands` are those of the leaves, in cores or bytes; entries of groups are ignored. For a group the
-/// result is what it would get if all its tenants wanted everything.
+/// result is its amount if all its tenants wanted everything.
 pub fn would_get(
     nodes: &[TreeNode],
     demands: &[f64],
@@ -73,7 +71,7 @@ pub fn would_get(
     let mut path = Vec::new();
     let mut result = Vec::with_capacity(nodes.len());
     for (index, node) in nodes.iter().enumerate() {
-        // The bounds of the node and of every group above it, once it is awake.
+        // Bounds of the node and of every group above it, once it is awake.
         path.clear();
         let mut bounds = awake[index];
         path.push((index, bounds));
@@ -96,7 +94,6 @@ pub fn would_get(
     result
 }
 
-/// The sum of what siblings get, by the water level.
 #[derive(Clone, Debug)]
 struct Curve {
     /// Levels at which the slope changes, ascending from 0; the sum there; and the slope from there on.
@@ -105,7 +102,7 @@ struct Curve {
 
 impl Curve {
     fn of(siblings: &[(f64, Bounds)]) -> Curve {
-        // Of a tenant, which is no set of siblings, nothing is kept.
+        // Tenants have no children.
         if siblings.is_empty() {
             return Curve { points: Vec::new() };
         }
@@ -131,17 +128,17 @@ impl Curve {
         Curve { points }
     }
 
-    /// What the sibling of this `weight` gets of `amount` once its bounds are `awake` instead of `now`.
+    /// Amount for the sibling of this `weight` once its bounds are `awake` instead of `now`.
     fn share_of(&self, weight: f64, now: Bounds, awake: Bounds, amount: f64) -> f64 {
         let others = |(level, sum, _): &(f64, f64, f64)| sum - now.at(level * weight);
         let is_below =
             |point: &(f64, f64, f64)| others(point) + awake.at(point.0 * weight) <= amount;
         let segment = self.points.partition_point(is_below).saturating_sub(1);
         let Some(point) = self.points.get(segment) else { return 0.0 };
-        // Compared as the levels were computed, so that rounding cannot part the two.
+        // The same expression as for the levels, so that rounding cannot separate the two.
         let grows = (now.low / weight..now.high / weight).contains(&point.0);
         let slope = (point.2 - if grows { weight } else { 0.0 }).max(0.0);
-        // The rest grows with `slope`, the sibling with its weight, as long as its bounds let it.
+        // The rest grows with `slope`, the sibling with its weight, within its bounds.
         let unbounded = (amount - others(point) + slope * point.0) / (slope + weight) * weight;
         awake.at(unbounded).min(amount)
     }

@@ -1,58 +1,58 @@
-//! Values as bytes: exact, compact beside the value of the same kind before, and complete.
+//! Values as bytes: exact, complete, and compact as differences to the last value.
 //!
-//! **Problem.** A recording keeps what the control loop was given, once a second for a day, and a replay has to give the
-//! same decisions to the last bit. So a value comes back as it was, whatever it was: floating point by its bits, an
-//! absent value as absent. A field that is forgotten would make a replay differ years later and on one host only, so
-//! forgetting one has to fail where it is forgotten.
+//! **Problem.** A recording keeps the inputs of the control loop, once a second for a day, and a replay
+//! must give the same decisions to the last bit. So every value must be exact: floating point by its bits,
+//! an absent value as absent. A forgotten field would make a replay differ years later and on one host
+//! only, so forgetting one must fail at compile time.
 //!
-//! **Answer.** [`Coded`] is implemented by [`coded`], one row for each type, beside the type because fields are private.
-//! The row lists the fields, and takes a value apart and puts it together without `..`: a field that is missing in the
-//! row, or in the type, does not compile. What a new field costs is its name in the row.
+//! **Answer.** The macro [`coded`] implements [`Coded`], one row per type, beside the type because fields
+//! are private. The row lists the fields, and takes a value apart and puts it together without `..`: a
+//! field missing in the row, or in the type, does not compile. A new field costs its name in the row.
 //!
-//! **Coding.** Each value is written against the one before it (`last`), which both sides keep: numbers as the difference
-//! ([`Out`]), texts as "the same" or in full. Nearly everything in a tick is what it was a second ago, so most tokens are
-//! zero, and a general compressor makes next to nothing of them. An absent value leaves `last` as it was: a file
-//! that is read in one of ten ticks is compared with its last reading.
+//! **Coding.** Each value is written as a difference to the one before it (`last`), which both sides keep:
+//! numbers as numeric differences ([`Out`]), texts as "the same" or in full. Most values of a tick repeat,
+//! so most tokens are zero, and a general compressor shrinks them to almost nothing. An absent value leaves
+//! `last` unchanged: a file read every 10 ticks is compared with its last reading.
 //!
-//! **Versions.** The rows also give a fingerprint of all names and kinds below a type ([`fingerprint`]). A recording
-//! carries it, so that bytes are never read as something else: no number has to be raised by hand.
+//! **Versions.** The rows also give a fingerprint of all names and kinds below a type ([`fingerprint`]). A
+//! recording carries it, so bytes are never read as another type, and no version number is raised by hand.
 //!
-//! **Refusals.** Bytes that are no value are [`Torn`], never a panic, and no length is believed beyond the bytes that are
-//! left. Nothing here knows files, time or compression.
+//! **Refusals.** Invalid bytes are [`Torn`], never a panic, and a length beyond the remaining bytes is
+//! refused. This file does not know files, time or compression.
 //!
-//! **Properties** (`tests/history/codec.rs`): what was put is what is taken, to the bit, over any sequence; any cut and
-//! any changed byte gives a value or [`Torn`].
+//! **Properties** (`tests/history/codec.rs`): taken values equal the put ones, to the bit, over any
+//! sequence; any cut and any changed byte gives a value or [`Torn`].
 
 mod std_types;
 
 use std::mem;
 
-/// The bytes are no such value.
+/// Error of bytes that are not a value of the type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes are cut off or damaged")]
 pub struct Torn;
 
 /// A value that can be recorded.
 pub trait Coded: Sized {
-    /// What stands for the value before the first one.
+    /// Stand-in for the value before the first one.
     fn blank() -> Self;
 
-    /// Writes the value as it differs from `last`, and makes that the value.
+    /// Writes the difference to `last`, and replaces `last`.
     fn put(&self, last: &mut Self, out: &mut Out);
 
-    /// Reads a value that was written against `last`, and makes that the value.
+    /// Reads a value that was written against `last`, and replaces `last`.
     ///
     /// # Errors
-    /// The bytes are no such value. `last` is of no use then.
+    /// The bytes are not such a value. `last` is then unusable.
     fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn>;
 
     /// Adds names and kinds to the fingerprint.
     fn layout(to: &mut Layout);
 
-    /// Whether its first token is never [`ABSENT`]: then an option of it needs no token of its own.
+    /// True if its first token is never [`ABSENT`]: then an option of it needs no token of its own.
     const IS_NUMBER: bool = false;
 
-    /// Writes each of a list as it differs from the one at its place in `last`.
+    /// Writes each item as a difference to the one with its index in `last`.
     fn put_all(all: &[Self], last: &mut Vec<Self>, out: &mut Out) {
         last.resize_with(all.len(), Self::blank);
         for (value, last) in all.iter().zip(last) {
@@ -60,7 +60,7 @@ pub trait Coded: Sized {
         }
     }
 
-    /// Reads a list of `count`.
+    /// Reads a list of `count` items.
     ///
     /// # Errors
     /// See [`Coded::take`].
@@ -70,56 +70,56 @@ pub trait Coded: Sized {
     }
 }
 
-/// What is written: *tokens* and *bits*.
+/// Output: *tokens* and *bits*.
 ///
-/// A number is a token, its length in bits, and these bits without the first. Tokens are small, mostly zero and alike
-/// from tick to tick; bits are as good as random. Apart, a compressor makes little of the ones and leaves the others
-/// alone; mixed, it does neither.
+/// A number is a token, which gives its length in bits, and these bits without the first. Tokens are small,
+/// mostly zero and similar from tick to tick; bits are nearly random. Apart, a compressor shrinks the
+/// tokens and leaves the bits alone; mixed, it can do neither.
 #[derive(Clone, Debug, Default)]
 pub struct Out {
     tokens: Vec<u8>,
     bits: Vec<u8>,
-    /// Bits of the last byte that are used; 0 where it is full.
+    /// Used bits of the last byte; 0 if it is full.
     nr_used: u32,
 }
 
-/// Bits of a page: what is counted in pages has so many zeros at its end.
+/// Bits of a page: trailing zeros of a number counted in pages.
 const PAGE_BITS: u32 = 12;
-/// Tokens of differences in pages are beyond those of other numbers.
+/// First token of differences in pages.
 const PAGES: u8 = 64;
-/// Tokens of differences below zero are beyond those of others: most counters only grow.
+/// First token of negative differences; most counters only grow.
 const BELOW: u8 = 120;
-/// The token of an absent number.
+/// Token of an absent number.
 pub const ABSENT: u8 = 255;
 
 impl Out {
-    /// Whether nothing was written.
+    /// True if nothing was written.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
 
-    /// How many bytes there are, tokens and bits.
+    /// Number of bytes, tokens and bits.
     pub fn len(&self) -> usize {
         self.tokens.len() + self.bits.len()
     }
 
-    /// Takes what was written out: tokens and bits.
+    /// Takes the written tokens and bits.
     pub fn split(&mut self) -> (Vec<u8>, Vec<u8>) {
         let Out { tokens, bits, .. } = mem::take(self);
         (tokens, bits)
     }
 
-    /// One byte, as it is.
+    /// Writes one byte unchanged.
     pub fn byte(&mut self, byte: u8) {
         self.tokens.push(byte);
     }
 
-    /// Bytes, as they are.
+    /// Writes bytes unchanged.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.tokens.extend_from_slice(bytes);
     }
 
-    /// A number.
+    /// Writes a number.
     pub fn number(&mut self, number: u64) {
         self.token(number, 0);
     }
@@ -144,7 +144,7 @@ impl Out {
         }
     }
 
-    /// A number as its difference from `last`; one in whole pages is written as pages.
+    /// Writes a number as its difference from `last`, in whole pages if possible.
     fn difference(&mut self, number: u64, last: u64) {
         let difference = number.wrapping_sub(last) as i64;
         let (size, below) = (difference.unsigned_abs(), if difference < 0 { BELOW } else { 0 });
@@ -155,7 +155,7 @@ impl Out {
     }
 }
 
-/// What is read: tokens and bits.
+/// Input: tokens and bits.
 #[derive(Clone, Debug)]
 pub struct In<'a> {
     tokens: &'a [u8],
@@ -165,17 +165,17 @@ pub struct In<'a> {
 }
 
 impl<'a> In<'a> {
-    /// From the beginning of these.
+    /// Creates an input from the beginning of these.
     pub fn new(tokens: &'a [u8], bits: &'a [u8]) -> In<'a> {
         In { tokens, bits, nr_used: 0 }
     }
 
-    /// How many tokens are left: there are no more values.
+    /// Number of remaining tokens, an upper bound of the remaining values.
     pub fn left(&self) -> usize {
         self.tokens.len()
     }
 
-    /// One byte.
+    /// Reads one byte.
     ///
     /// # Errors
     /// None is left.
@@ -185,7 +185,7 @@ impl<'a> In<'a> {
         Ok(*first)
     }
 
-    /// A number.
+    /// Reads a number.
     ///
     /// # Errors
     /// There is none.
@@ -214,16 +214,16 @@ impl<'a> In<'a> {
         Ok(number)
     }
 
-    /// The number of things that follow, each of a token at least.
+    /// Reads the number of items that follow, each of at least one token.
     ///
     /// # Errors
-    /// There is none, or so many cannot follow.
+    /// There is none, or it exceeds the remaining tokens.
     pub fn count(&mut self) -> Result<usize, Torn> {
         let count = usize::try_from(self.number()?).map_err(|_| Torn)?;
         if count > self.left() { Err(Torn) } else { Ok(count) }
     }
 
-    /// So many bytes, as they are.
+    /// Reads `count` bytes unchanged.
     ///
     /// # Errors
     /// Fewer are left.
@@ -240,7 +240,7 @@ impl<'a> In<'a> {
             None => (token, false),
         };
         let (length, shift) = match token.checked_sub(PAGES) {
-            // That of a number of 64 bits is no number of pages.
+            // The token of a 64-bit number is not a number of pages.
             Some(length @ 1..) => (length, PAGE_BITS),
             _ => (token, 0),
         };
@@ -248,7 +248,7 @@ impl<'a> In<'a> {
         Ok(if is_below { last.wrapping_sub(size) } else { last.wrapping_add(size) })
     }
 
-    /// Whether the next token is that of an absent number, which is then read.
+    /// Reads the next token if it is that of an absent number; returns true if so.
     fn is_absent(&mut self) -> bool {
         match self.tokens.split_first() {
             Some((&ABSENT, rest)) => {
@@ -260,7 +260,7 @@ impl<'a> In<'a> {
     }
 }
 
-/// The names and kinds below a type, as a number.
+/// Names and kinds below a type, as a number.
 #[derive(Clone, Debug)]
 pub struct Layout(u64);
 
@@ -272,7 +272,7 @@ impl Layout {
         }
     }
 
-    /// Adds the kind of a field, which `_of` finds in a value.
+    /// Adds the kind of a field, which `_of` selects in a value.
     pub fn field<S, T: Coded>(&mut self, name: &str, _of: fn(&S) -> &T) {
         self.note(name);
         T::layout(self);
@@ -285,14 +285,14 @@ impl Layout {
     }
 }
 
-/// The fingerprint of a type: that of a type with other fields is another one.
+/// Fingerprint of a type: it differs for other fields.
 pub fn fingerprint<T: Coded>() -> u64 {
     let mut layout = Layout(0xcbf2_9ce4_8422_2325);
     T::layout(&mut layout);
     layout.0
 }
 
-/// The value without a value before it, as one row of bytes.
+/// Encodes a value without a value before it.
 pub fn encode<T: Coded>(value: &T) -> Vec<u8> {
     let mut out = Out::default();
     value.put(&mut T::blank(), &mut out);
@@ -300,10 +300,10 @@ pub fn encode<T: Coded>(value: &T) -> Vec<u8> {
     [&(tokens.len() as u32).to_le_bytes()[..], &tokens, &bits].concat()
 }
 
-/// The same backwards.
+/// Decodes the bytes of [`encode`].
 ///
 /// # Errors
-/// The bytes are no such value, or more than one.
+/// The bytes are not such a value, or more than one.
 pub fn decode<T: Coded>(bytes: &[u8]) -> Result<T, Torn> {
     let (length, rest) = bytes.split_first_chunk().ok_or(Torn)?;
     let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| Torn)?;
@@ -313,9 +313,9 @@ pub fn decode<T: Coded>(bytes: &[u8]) -> Result<T, Torn> {
     if from.left() == 0 { Ok(value) } else { Err(Torn) }
 }
 
-/// The fields of one variant beside those of the last value of the same variant.
+/// Fields of one variant beside those of the last value of the same variant.
 pub trait Parts<Last> {
-    /// Writes each.
+    /// Writes each field.
     fn put(self, last: Last, out: &mut Out);
 }
 
@@ -344,8 +344,8 @@ impl<A: Coded, B: Coded, C: Coded> Parts<(&mut A, &mut B, &mut C)> for (&A, &B, 
     }
 }
 
-/// The row of a type: `coded!(struct Name { field, field })`, or `coded!(enum Name { Variant { 0: a }, Other {} })`,
-/// where a variant's fields are named or numbered and each has a word of its own after the colon.
+/// Implements [`Coded`] for a type: `coded!(struct Name { field, field })`, or `coded!(enum Name { Variant { 0:
+/// a }, Other {} })` with named or numbered fields of variants, each with a word of its own after the colon.
 #[macro_export]
 macro_rules! coded {
     (struct $name:ident { $($field:ident),* $(,)? }) => {
@@ -355,7 +355,7 @@ macro_rules! coded {
             }
 
             fn put(&self, last: &mut Self, out: &mut $crate::codec::Out) {
-                // Without `..`: a field that the row lacks does not compile.
+                // Without `..`: a field missing in the row does not compile.
                 let $name { $($field),* } = self;
                 $($crate::codec::Coded::put($field, &mut last.$field, out);)*
             }

@@ -1,25 +1,27 @@
 //! Text from the kernel, which is bytes.
 //!
-//! **Problem.** Names of processes, cgroups, mount points and mount sources are bytes that users choose. The kernel cuts
-//! the name of a process after 15 bytes, also inside a letter. A parser that wants UTF-8 fails for the whole file then,
-//! and a user can make that happen. A name with control characters changes what a terminal shows.
+//! **Problem.** Names of processes, cgroups, mount points and mount sources are bytes that users choose.
+//! The kernel cuts the name of a process after 15 bytes, even inside a letter. A parser that requires UTF-8
+//! then fails for the whole file, and a user can make that happen. A name with control characters changes
+//! the display of a terminal.
 //!
-//! **Rules.** Files of `/proc` are parsed as bytes ([`proc_files`], [`mountinfo`]): a line that is not needed may hold
-//! anything. Paths of the file system stay paths. A name that becomes text (a key, a path from the mount, something
-//! shown) goes through [`text_of`], and through [`bytes_of`] back:
+//! **Rules.** Files of `/proc` are parsed as bytes ([`proc_files`], [`mountinfo`]): an unneeded line may
+//! contain anything. Paths of the file system stay paths. A name that becomes text (a key, a path from the
+//! mount, a shown name) goes through [`text_of`], and through [`bytes_of`] back:
 //!
 //! - A name in UTF-8 without control characters is its own text.
-//! - In any other name each byte that is not UTF-8, and each byte of a control character, is `\xNN` in lower case. So is
-//!   a backslash that would read as such an escape.
+//! - In any other name each byte that is not UTF-8, and each byte of a control character, is `\xNN` in
+//!   lower case. So is a backslash that would read as such an escape.
 //!
-//! C0, C1, the line separators and the characters that turn the direction of text around count as control characters
-//! ([`is_plain`]), so a text from here is safe to print.
+//! C0, C1, the line separators and the characters that reverse the direction of text count as control
+//! characters ([`is_plain`]), so a text from here is safe to print.
 //!
-//! Systemd escapes names of units in the same notation, as in `dev-disk-by\x2duuid.swap`. Those are their own text: an
-//! escape of a plain ASCII character is never produced here, and escapes that are the UTF-8 of plain text are not either.
+//! Systemd escapes names of units in the same notation, as in `dev-disk-by\x2duuid.swap`. Those are their
+//! own text: an escape of a plain ASCII character is never produced here, and escapes that are the UTF-8 of
+//! plain text are not either.
 //!
-//! **Properties** (tests below, over random bytes). [`bytes_of`] undoes [`text_of`], so two names never share a text.
-//! A text is always plain. The text of a path is the texts of its names, joined.
+//! **Properties** (tests below, over random bytes). [`bytes_of`] undoes [`text_of`], so two names never
+//! share a text. A text is always plain. The text of a path is the texts of its names, joined.
 
 pub mod mountinfo;
 pub mod proc_files;
@@ -46,7 +48,7 @@ pub fn text_of(bytes: &[u8]) -> String {
     text
 }
 
-/// The name or path with this text.
+/// Name or path with this text.
 pub fn bytes_of(text: &str) -> Vec<u8> {
     let names = text.split('/').map(|name| match is_own_text(name) {
         true => name.as_bytes().to_vec(),
@@ -70,7 +72,7 @@ pub fn path_of(text: &str) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes_of(text)))
 }
 
-/// Whether a terminal shows this character and does nothing else.
+/// True if a terminal only shows this character.
 pub fn is_plain(c: char) -> bool {
     let turns_direction = matches!(
         c,
@@ -79,18 +81,17 @@ pub fn is_plain(c: char) -> bool {
     !c.is_control() && !turns_direction && !matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// `text` with a replacement character in place of each one that is not plain: for text that is not a key.
+/// Replaces each character that is not plain, for text that is not a key.
 pub fn cleaned(text: &str) -> String {
     text.chars().map(|c| if is_plain(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
-/// [`cleaned`] for lines: their ends stay.
+/// [`cleaned`] for lines: line ends stay.
 pub fn cleaned_lines(text: &str) -> String {
     let shown = |c| if c == '\n' || is_plain(c) { c } else { char::REPLACEMENT_CHARACTER };
     text.chars().map(shown).collect()
 }
 
-/// Whether a name in UTF-8 is its own text.
 fn is_own_text(name: &str) -> bool {
     if !name.chars().all(is_plain) {
         return false;
@@ -120,7 +121,6 @@ fn escape(name: &[u8], text: &mut String) {
     }
 }
 
-/// The bytes of a name in which each escape of [`escape`] is undone.
 fn decoded(mut name: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(name.len());
     while let Some((first, rest)) = name.split_first() {
@@ -138,7 +138,7 @@ fn decoded(mut name: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The byte that an escape at the beginning of `text` stands for, if it is one that [`escape`] produces.
+/// Byte of an escape at the beginning of `text`, if [`escape`] produces it.
 fn escape_at(text: &[u8]) -> Option<u8> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -159,7 +159,7 @@ pub mod path_text {
     /// Writes a path as its text.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// Errors of the serializer.
     pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&super::text_of_path(path))
     }
@@ -167,7 +167,7 @@ pub mod path_text {
     /// Reads a path from its text.
     ///
     /// # Errors
-    /// It is not a text.
+    /// The input is not a text.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
         String::deserialize(deserializer).map(|text| super::path_of(&text))
     }
@@ -182,7 +182,7 @@ pub mod path_texts {
     /// Writes each path as its text.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// Errors of the serializer.
     pub fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(paths.iter().map(|path| super::text_of_path(path)))
     }
@@ -190,7 +190,7 @@ pub mod path_texts {
     /// Reads each path from its text.
     ///
     /// # Errors
-    /// It is not a list of texts.
+    /// The input is not a list of texts.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<PathBuf>, D::Error> {
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// Bytes of which many are parts of escapes.
+    /// Bytes with many parts of escapes.
     fn names() -> impl Strategy<Value = Vec<u8>> {
         let part = prop_oneof![
             any::<u8>().prop_map(|byte| vec![byte]),

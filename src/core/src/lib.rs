@@ -1,11 +1,11 @@
-//! Quantities and resources: what every other part of tenantd counts in; and text from the kernel.
+//! Quantities, resources, and text from the kernel, for all other crates.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`codec`] | values as bytes, exact and compact, for recordings |
 //! | [`kernel_text`] | names and small files of the kernel, which are bytes |
 //! | [`units`] | CPUs, bytes, weights, limits, and their notation |
-//! | [`resource`] | what is divided, and arrays with a value for each resource |
+//! | [`resource`] | divided resources, and arrays with a value for each |
 //!
 //! No IO, no clock, no global state, no Linux.
 

@@ -1,11 +1,11 @@
-//! The resources that are divided, and arrays with one value for each of them.
+//! Divided resources, and arrays with one value for each of them.
 //!
-//! Everything that is alike for all resources loops over [`Resource::ALL`] or maps a [`PerResource`], and takes
-//! names, units and notation from the row of the resource here. ARCHITECTURE.md ("What a change touches") lists
-//! what another resource needs beside its row.
+//! Code that treats all resources alike loops over [`Resource::ALL`] or maps a [`PerResource`], and takes
+//! names, units and notation from the row of the resource here. ARCHITECTURE.md ("What a change touches")
+//! lists the needs of another resource beside its row.
 //!
-//! An *amount* is a number in the unit of its resource: CPUs, bytes. The policy has amounts as integers in the
-//! *smallest* unit, thousandths of a CPU and bytes, so that what was written is kept exactly.
+//! An *amount* is a number in the unit of its resource: CPUs, bytes. The policy has amounts as integers in
+//! the *smallest* unit, thousandths of a CPU and bytes, so that its text is kept exactly.
 
 use std::fmt;
 use std::ops::{Index, IndexMut};
@@ -26,12 +26,12 @@ pub enum Resource {
     Memory,
 }
 
-/// For short, as an index.
+/// Short name for an index.
 pub const CPU: Resource = Resource::Cpu;
-/// For short, as an index.
+/// Short name for an index.
 pub const MEMORY: Resource = Resource::Memory;
 
-/// What is said of a resource.
+/// Texts and units of a resource.
 struct Row {
     name: &'static str,
     title: &'static str,
@@ -89,77 +89,77 @@ static ROWS: PerResource<Row> = PerResource([
 ]);
 
 impl Resource {
-    /// All of them, in the order of every [`PerResource`].
+    /// All resources, in the order of every [`PerResource`].
     pub const ALL: [Resource; 2] = [Resource::Cpu, Resource::Memory];
 
     const fn row(self) -> &'static Row {
         &ROWS.0[self as usize]
     }
 
-    /// Its name in files and on the wire.
+    /// Name in files and on the wire.
     pub const fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// Its name in a sentence.
+    /// Name in a sentence.
     pub fn title(self) -> &'static str {
         self.row().title
     }
 
-    /// What an amount of it is, at the beginning of a sentence.
+    /// Noun for an amount, at the beginning of a sentence.
     pub fn noun(self) -> &'static str {
         self.row().noun
     }
 
-    /// The unit of its amounts.
+    /// Unit of its amounts.
     pub fn unit(self) -> &'static str {
         self.row().unit
     }
 
-    /// Less than this is noise of the smoothing, and not a demand.
+    /// Amount below which smoothing noise is not a demand.
     pub fn noise(self) -> f64 {
         self.row().noise
     }
 
-    /// An amount in smallest units, from the notation of the policy.
+    /// Parses the notation of the policy; returns smallest units.
     ///
     /// # Errors
-    /// It is no such amount.
+    /// The text is not such an amount.
     pub fn parse(self, text: &str) -> Result<u64, QuantityError> {
         (self.row().parse)(text)
     }
 
-    /// An amount in smallest units, in the notation of the policy.
+    /// Notation of the policy for an amount in smallest units.
     pub fn notation(self, smallest: u64) -> String {
         (self.row().notation)(smallest)
     }
 
-    /// An amount in smallest units, with its unit, for people.
+    /// Text with the unit for an amount in smallest units.
     pub fn exact(self, smallest: u64) -> String {
         (self.row().exact)(smallest)
     }
 
-    /// An exact amount with its unit, for people.
+    /// Text with the unit for an exact amount.
     pub fn shown(self, amount: f64) -> String {
         self.exact(self.smallest(amount))
     }
 
-    /// An amount in smallest units, for tables and logs.
+    /// Short text for tables and logs for an amount in smallest units.
     pub fn short(self, smallest: u64) -> String {
         (self.row().short)(smallest)
     }
 
-    /// A measured amount with its unit, for people.
+    /// Text with the unit for a measured amount.
     pub fn figure(self, amount: f64) -> String {
         (self.row().figure)(amount)
     }
 
-    /// An amount from smallest units.
+    /// Converts smallest units to an amount.
     pub fn amount(self, smallest: u64) -> f64 {
         smallest as f64 / self.row().nr_smallest
     }
 
-    /// An amount in smallest units, rounded.
+    /// Converts an amount to smallest units, rounded.
     pub fn smallest(self, amount: f64) -> u64 {
         (amount * self.row().nr_smallest).round() as u64
     }
@@ -170,12 +170,12 @@ impl Resource {
 pub struct PerResource<T>(pub [T; Resource::ALL.len()]);
 
 impl<T> PerResource<T> {
-    /// The value of each resource as `of` says.
+    /// Creates the value of each resource with `of`.
     pub fn from_fn(of: impl FnMut(Resource) -> T) -> PerResource<T> {
         PerResource(Resource::ALL.map(of))
     }
 
-    /// `of` each value.
+    /// Maps each value with `of`.
     pub fn map<U>(self, of: impl FnMut(T) -> U) -> PerResource<U> {
         PerResource(self.0.map(of))
     }
@@ -187,14 +187,14 @@ impl<T> PerResource<T> {
 }
 
 impl<T: Clone> PerResource<T> {
-    /// The same value for each resource.
+    /// Creates the same value for each resource.
     pub fn all(value: T) -> PerResource<T> {
         PerResource::from_fn(|_| value.clone())
     }
 }
 
 impl PerResource<f64> {
-    /// These amounts, and nothing of other resources.
+    /// Creates these amounts, with zero for other resources.
     pub fn only(amounts: &[(Resource, f64)]) -> PerResource<f64> {
         let mut all = PerResource::default();
         amounts.iter().for_each(|(resource, amount)| all[*resource] = *amount);
@@ -218,7 +218,7 @@ impl<T> IndexMut<Resource> for PerResource<T> {
 
 // --- on the wire ---
 
-/// The name of the field of each resource, where an array goes over the wire as one field for each.
+/// Field name of each resource in an array that is one field per resource on the wire.
 #[derive(Clone, Copy)]
 struct Field {
     before: &'static str,
@@ -272,7 +272,7 @@ impl Field {
     }
 }
 
-/// A name that is written without being put together first: a status has a dozen for each tenant.
+/// Field name that is written in parts, without an allocation: a status has a dozen for each tenant.
 struct Name(Field, Resource);
 
 impl fmt::Display for Name {
@@ -315,7 +315,7 @@ macro_rules! fields {
     )+};
 }
 
-/// How arrays are named on the wire.
+/// Field names of arrays on the wire.
 pub mod wire {
     use super::*;
 

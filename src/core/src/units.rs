@@ -1,11 +1,11 @@
-//! The quantities of the agent, and their notation.
+//! Quantities of the agent, and their notation.
 //!
 //! A policy file has `500m` and `8GiB`; the kernel uses microseconds and bytes; the allocation core uses
-//! plain `f64`. Each quantity has a type of its own here, so that no two of them can be swapped, and each is
-//! parsed in exactly one place.
+//! plain `f64`. Each quantity has a type of its own here, so that no two of them can be swapped, and each
+//! is parsed in exactly one place.
 //!
-//! Decimal memory suffixes (`16G`, `16GB`) are refused on purpose: systemd reads `MemoryMax=16G` as
-//! 16 GiB, most other tools as 16·10⁹ bytes, and a limit that is 7 % off is worse than an error.
+//! Decimal memory suffixes (`16G`, `16GB`) are refused on purpose: systemd reads `MemoryMax=16G` as 16 GiB,
+//! most other tools as 16·10⁹ bytes, and a limit that is 7 % off is worse than an error.
 
 use crate::codec::{Coded, In, Layout, Out, Torn};
 use std::fmt;
@@ -18,10 +18,10 @@ use std::str::FromStr;
 pub struct MilliCpus(pub u64);
 
 impl MilliCpus {
-    /// The largest count that parses: a million CPUs.
+    /// Largest count that parses: a million CPUs.
     pub const MAX: MilliCpus = MilliCpus(1_000_000_000);
 
-    /// The quantity in whole CPUs, the unit of the allocation core and the JSON.
+    /// Quantity in whole CPUs, the unit of the allocation core and the JSON.
     pub fn cores(self) -> f64 {
         self.0 as f64 / 1000.0
     }
@@ -62,12 +62,12 @@ impl FromStr for MilliCpus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 
-/// Binary suffixes, largest first, so that the first that divides a value is the one to print.
+/// Binary suffixes, largest first: the first that divides a value is printed.
 const BINARY_SUFFIXES: [(&str, u64); 4] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 impl Bytes {
-    /// The largest amount that parses.
+    /// Largest amount that parses.
     pub const MAX: Bytes = Bytes(i64::MAX as u64);
 
     /// `n` mebibytes.
@@ -80,7 +80,7 @@ impl Bytes {
         Bytes(n << 30)
     }
 
-    /// A rounded form for tables, at most six characters wide: `1.5GiB`, `512MiB`, `0`.
+    /// Rounded form for tables, at most six characters wide: `1.5GiB`, `512MiB`, `0`.
     pub fn rounded(self) -> String {
         for (suffix, size) in BINARY_SUFFIXES {
             if self.0 >= size {
@@ -134,7 +134,6 @@ impl FromStr for Bytes {
     }
 }
 
-/// The correction of a text that is no number of CPUs: its own number, where it has one.
 fn cpus_help(text: &str) -> String {
     const FORMS: &str = "write CPUs as `2`, `1.5` or `500m`";
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -153,7 +152,6 @@ fn cpus_help(text: &str) -> String {
     }
 }
 
-/// The probable correction of an unknown memory suffix.
 fn suffix_help(text: &str) -> String {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (digits, suffix) = text.split_at(split);
@@ -180,10 +178,9 @@ pub struct Percent(u32);
 impl Percent {
     const WHOLE: u32 = 100_000;
 
-    /// This part of `whole`, rounded to the nearest.
+    /// Computes this part of `whole`, rounded to the nearest.
     pub fn of(self, whole: u64) -> u64 {
         let (part, all) = (u128::from(self.0), u128::from(Percent::WHOLE));
-        // At most `whole`.
         ((u128::from(whole) * part + all / 2) / all) as u64
     }
 }
@@ -223,7 +220,7 @@ impl FromStr for Percent {
     }
 }
 
-/// A positive weight: a tenant with weight 2 is entitled to twice what its sibling with weight 1 is.
+/// A positive weight: a tenant with weight 2 is entitled to twice as much as its sibling with weight 1.
 ///
 /// Only ratios among siblings matter. Range: `0.001 ..= 1_000_000`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -235,7 +232,7 @@ impl Weight {
     /// The largest weight.
     pub const MAX: f64 = 1_000_000.0;
 
-    /// A weight, if `value` lies within the range.
+    /// Creates a weight, if `value` is within the range.
     ///
     /// # Errors
     /// Zero (a tenant that gets nothing is a limit, not a weight), negative, not a number, or out of range.
@@ -277,9 +274,9 @@ impl fmt::Display for Weight {
 /// A bound that may be absent, as in `memory.max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Limit<T> {
-    /// Bounded by this much.
+    /// A finite bound.
     Finite(T),
-    /// Not bounded: the kernel's word is `max`.
+    /// No bound: the kernel's word is `max`.
     Max,
 }
 
@@ -303,11 +300,11 @@ impl<T: FromStr> FromStr for Limit<T> {
     }
 }
 
-/// A quantity that could not be read, with what to write instead.
+/// Parse error of a quantity, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a valid quantity: {help}")]
 pub struct QuantityError {
-    /// The text as found.
+    /// The invalid text.
     pub text: String,
     /// The correction.
     pub help: String,
@@ -361,7 +358,7 @@ impl Coded for Percent {
     }
 }
 
-/// As the amount, or absent for [`Limit::Max`].
+/// Coded as the amount, or as absent for [`Limit::Max`].
 impl Coded for Limit<u64> {
     fn blank() -> Self {
         Limit::Finite(0)

@@ -1,8 +1,8 @@
-//! Amounts as a policy writes them: absolute, or a percentage of the machine.
+//! Amounts in a policy: absolute, or a percentage of the machine.
 //!
-//! The model keeps what was written, and [`Amount::on`] is the one place that turns it into an amount. Which
-//! machine that is depends on who asks: `check` has the machine of [`super::HostFacts`], and the control loop the
-//! one of its last sample, so that a percentage follows CPUs and memory that come and go.
+//! The model keeps the notation, and only [`Amount::on`] converts it. `check` uses the machine of
+//! [`super::HostFacts`], the control loop the one of its last sample, so that a percentage follows CPUs and
+//! memory that come and go.
 
 use tenantd_core::codec::coded;
 use tenantd_core::resource::{PerResource, Resource};
@@ -11,9 +11,9 @@ use tenantd_core::units::{Percent, QuantityError};
 /// An amount of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// In smallest units.
+    /// A number of smallest units.
     Absolute(u64),
-    /// Of all that the machine has.
+    /// A percentage of the machine's total.
     Percent(Percent),
 }
 
@@ -24,10 +24,10 @@ impl Default for Amount {
 }
 
 impl Amount {
-    /// An amount in the notation of the policy.
+    /// Parses the notation of the policy.
     ///
     /// # Errors
-    /// It is no amount of this resource.
+    /// The text is not an amount of this resource.
     pub fn parse(resource: Resource, text: &str) -> Result<Amount, QuantityError> {
         match text.contains('%') {
             true => text.parse().map(Amount::Percent).map_err(|error| beyond(error, resource)),
@@ -35,7 +35,7 @@ impl Amount {
         }
     }
 
-    /// What was written.
+    /// The amount in the notation of the policy.
     pub fn notation(self, resource: Resource) -> String {
         match self {
             Amount::Absolute(smallest) => resource.notation(smallest),
@@ -43,8 +43,8 @@ impl Amount {
         }
     }
 
-    /// The amount in smallest units, on a machine that has `whole` of the resource; nothing where that is needed
-    /// and not known.
+    /// Amount in smallest units, on a machine with `whole` of the resource; `None` if that is needed but
+    /// unknown.
     pub fn on(self, whole: Option<u64>) -> Option<u64> {
         match self {
             Amount::Absolute(smallest) => Some(smallest),
@@ -52,23 +52,23 @@ impl Amount {
         }
     }
 
-    /// The amount in the unit of the resource, on a machine that has `whole` of it.
+    /// Amount in the unit of the resource, on a machine with `whole` of it.
     pub fn of(self, resource: Resource, whole: f64) -> f64 {
         resource.amount(self.on(Some(resource.smallest(whole))).unwrap_or_default())
     }
 
-    /// Whether it depends on the machine.
+    /// True if it depends on the machine.
     pub fn is_percent(self) -> bool {
         matches!(self, Amount::Percent(_))
     }
 
-    /// The amounts of all resources on a machine.
+    /// Amounts of all resources on a machine.
     pub fn of_each(amounts: &PerResource<Amount>, machine: PerResource<f64>) -> PerResource<f64> {
         PerResource::from_fn(|resource| amounts[resource].of(resource, machine[resource]))
     }
 }
 
-/// Systemd and others write one and a half CPUs as 150%.
+/// Hint for `150%`, which systemd and others use for 1.5 CPUs.
 fn beyond(mut error: QuantityError, resource: Resource) -> QuantityError {
     let number = error.text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
     if let (Some(number), Resource::Cpu) = (number.filter(|it| *it > 100.0), resource) {

@@ -1,4 +1,4 @@
-//! The forms of amounts and limits: how each is read, shown and described.
+//! Forms of amounts and limits: reading, showing, describing.
 
 use serde_json::{Value, json};
 
@@ -11,13 +11,12 @@ use super::tree::Node;
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_core::units::QuantityError;
 
-/// For each resource: the rule for a text that is no amount, and the JSON type and pattern of amounts.
+/// Per resource: the rule for a text that is not an amount, and the JSON type and pattern of amounts.
 static AMOUNTS: PerResource<(Rule, &str, &str)> = PerResource([
     (rules::BAD_CPUS, "number", "^[0-9]+(\\.[0-9]+)?m?$"),
     (rules::BAD_MEMORY, "integer", "^[0-9]+(\\.[0-9]+)? ?([KMGT]iB?)?$"),
 ]);
 
-/// The smallest limit of each resource, and why.
 static LEAST_LIMITS: PerResource<(u64, &str)> = PerResource([
     (10, "10m, the kernel's smallest quota"),
     (1 << 20, "1MiB: no process fits into less"),
@@ -30,7 +29,7 @@ pub(super) fn too_small(limit: u64, of: Resource) -> Option<(String, String)> {
     (limit < least).then(|| (message, format!("the smallest limit is {because}")))
 }
 
-/// The text of an amount, as `parse` reads it; `further` names words that are allowed as well.
+/// Reads an amount with `parse`; `further` names other allowed words.
 fn quantity<T>(
     reader: &mut Reader<'_>,
     node: &Node,
@@ -45,7 +44,7 @@ fn quantity<T>(
         Ok(value) => Some(value),
         Err(error) => {
             let message = format!("`{}` is not {what}", shortened(text));
-            // A text without a digit is a word, and `further` names the word that is allowed.
+            // A text without a digit is a word, so `further` applies.
             let further = if text.contains(|c: char| c.is_ascii_digit()) { "" } else { further };
             reader.find(rule, node, message, error.help + further);
             None
@@ -70,7 +69,6 @@ impl Form<Option<u64>> for Absolute {
     }
 }
 
-/// An amount of a resource, or a percentage of what the machine has.
 pub(super) struct AmountOf(pub(super) Resource);
 
 impl AmountOf {
@@ -112,7 +110,6 @@ impl Form<Option<Amount>> for AmountOf {
     }
 }
 
-/// A limit: an amount large enough to run at all, or `max`.
 pub(super) struct UpTo(pub(super) Resource);
 
 impl Form<Option<Amount>> for UpTo {
@@ -136,11 +133,10 @@ impl Form<Option<Amount>> for UpTo {
     }
 }
 
-/// A number of processes and threads, or `max`.
 pub(super) struct Processes;
 
 impl Processes {
-    /// The kernel's own bound on 64-bit machines (`PID_MAX_LIMIT`).
+    /// Kernel's bound on 64-bit machines (`PID_MAX_LIMIT`).
     const MOST: u32 = 1 << 22;
 }
 

@@ -1,10 +1,9 @@
-//! The rules that look at more than one value: at the whole tree, and at the machine. Rules about what tenants
-//! claim are in [`super::claims`].
+//! Rules about several values: the whole tree and the machine. [`super::claims`] has the rules about claims.
 //!
 //! **Problem.** Each value may be right and the policy still wrong: guarantees that no machine can keep
 //! together, a limit below a guarantee. **Properties.** Every rule is tried, whatever the others found; each
-//! has a fixture with the exact report (`tests/policy.rs`). Rules about the machine are tried only where its
-//! facts are given. All are linear in the tenants.
+//! has a fixture with the exact report (`tests/policy.rs`). Rules about the machine need its facts. All are
+//! linear in the tenants.
 
 use std::collections::HashMap;
 
@@ -24,10 +23,9 @@ use super::types::{CpusPolicy, DopPolicy};
 use tenantd_core::resource::{CPU, Resource};
 use tenantd_dop::CpuSet;
 
-/// Places named in one finding; more would bury the first.
+/// Most places in one finding; more would bury the first.
 const MOST_PLACES: usize = 4;
 
-/// Tries every rule: those that concern the policy alone, and those about the machine where it is known.
 pub(super) fn check(draft: &Draft, host: Option<&HostFacts>, report: &mut Report) {
     let nodes = nodes(draft, host);
     let known = Known::of(draft, &nodes, host);
@@ -80,8 +78,7 @@ impl<'d> Node<'d> {
     }
 }
 
-/// The guarantee that counts for each node, and the sum of those below it: a node has its own guarantee, and
-/// at least that sum.
+/// Owed guarantee of each node: its own, or the sum below it if that is larger.
 fn owed(nodes: &[Node<'_>], resource: Resource) -> Vec<Owed> {
     let mut owed = vec![Owed::default(); nodes.len()];
     for (index, node) in nodes.iter().enumerate().rev() {
@@ -115,7 +112,6 @@ fn limit_below_guarantee(node: &Node<'_>, resource: Resource, report: &mut Repor
     }
 }
 
-/// The sum of the guarantees below a group must fit into its guarantee and its limit.
 fn group_bounds(
     nodes: &[Node<'_>],
     group: usize,
@@ -145,7 +141,7 @@ fn group_bounds(
     }
 }
 
-/// The largest guarantees below a group, or of all tenants: those of leaves, and of groups whose guarantee
+/// Largest guarantees below a group, or of all tenants: those of leaves, and of groups whose guarantee
 /// exceeds the sum below them.
 fn largest(nodes: &[Node<'_>], group: Option<usize>, resource: Resource) -> Vec<Label> {
     let is_below = |mut index: usize| loop {
@@ -173,7 +169,7 @@ fn dop_beyond_limit(node: &Node<'_>, report: &mut Report) {
     let (Some((width, at)), Some((limit, limit_at))) = (manual_dop(node), node.limit(CPU)) else {
         return;
     };
-    // Half a CPU more than four still lets five threads run, each a little slower.
+    // Four and a half CPUs still let five threads run, each a little slower.
     if u64::from(width) > limit.div_ceil(1000) {
         let most = CPU.amount(limit);
         let message = format!("`{}` runs {width} CPUs wide and may use only {most}", node.path);
@@ -202,7 +198,7 @@ fn cpus_overlap(leaves: &[Node<'_>], report: &mut Report) {
     let mut owners: HashMap<u32, (&Node<'_>, &Place)> = HashMap::new();
     for leaf in leaves {
         let Some((cpus, place)) = fixed_cpus(leaf) else { continue };
-        // A finding for each pair would be repetitive: the first shared CPU is enough.
+        // One finding for the first shared CPU; one per pair would be repetitive.
         if let Some((cpu, (owner, first))) =
             cpus.iter().find_map(|cpu| owners.get(cpu).map(|owner| (cpu, *owner)))
         {
@@ -239,7 +235,6 @@ fn reserve_beyond_capacity(
     }
 }
 
-/// What the tenants can have of a resource: the machine less the reserve.
 fn allocatable(draft: &Draft, host: &HostFacts, resource: Resource) -> u64 {
     let capacity = host.capacity(resource);
     let reserve = draft.policy.host.reserve[resource].on(Some(capacity));

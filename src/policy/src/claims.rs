@@ -1,7 +1,7 @@
-//! The rules about what tenants claim: which owner fits it, and that no process is claimed twice.
+//! Rules about claims: fitting owners, and no process claimed twice.
 //!
-//! All are linear in the tenants but for the overlap of patterns, which is quadratic in patterns that begin
-//! alike.
+//! All are linear in the tenants except the overlap of patterns, which is quadratic in patterns with a
+//! common beginning.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,12 +17,10 @@ use super::tree::Place;
 use super::types::{OwnerChoice, RootChoice};
 use super::values::shown;
 
-/// Work spent on the overlap of patterns (see [`pattern::overlap`]); a policy that needs more is refused,
-/// because its check would take minutes. A thousand patterns that begin alike and end differently are within
-/// it.
+/// Most work for the overlap of patterns (see [`pattern::overlap`]); checking a larger policy would take
+/// minutes. A thousand patterns that begin alike and end differently are within it.
 const MOST_WORK: usize = 16_000_000;
 
-/// What a tenant claims, and where.
 #[derive(Clone, Copy)]
 pub(super) struct Claim<'d> {
     pub(super) tenant: &'d str,
@@ -30,7 +28,6 @@ pub(super) struct Claim<'d> {
     pub(super) place: &'d Place,
 }
 
-/// The items of one of a tenant's lists as claims.
 pub(super) fn claims<'d>(
     node: &Node<'d>,
     key: &str,
@@ -41,9 +38,8 @@ pub(super) fn claims<'d>(
     names.iter().zip(places).map(move |(name, place)| Claim { tenant, name, place })
 }
 
-/// Checks the owner that each tenant names, and the cgroup that it is given.
 pub(super) fn owners(nodes: &[Node<'_>], report: &mut Report) {
-    // The owner that holds for what is below each node, with the place that names it.
+    // Owner in force below each node, with the place that names it.
     let mut named: Vec<Option<(OwnerChoice, &Place)>> = Vec::with_capacity(nodes.len());
     for node in nodes {
         let units: Vec<Claim<'_>> =
@@ -77,7 +73,7 @@ pub(super) fn owners(nodes: &[Node<'_>], report: &mut Report) {
     }
 }
 
-/// Notes that processes are moved, as far as the policy alone says it: the processes of one user may have a slice.
+/// Notes that processes are moved, if the policy alone shows it: the processes of one user may have a slice.
 pub(super) fn moves(leaves: &[Node<'_>], report: &mut Report) {
     let mut first: Option<(&Node<'_>, Claim<'_>)> = None;
     let mut nr_tenants = 0;
@@ -118,12 +114,12 @@ pub(super) fn moves(leaves: &[Node<'_>], report: &mut Report) {
     report.push(if needs_help { finding.help(help) } else { finding });
 }
 
-/// Refuses a cgroup that is weighed where it is and holds the agent's root, as far as the policy names that.
+/// Refuses a cgroup in place that contains the agent's root, if the policy names that root.
 pub(super) fn agents_own(root: &RootChoice, leaves: &[Node<'_>], report: &mut Report) {
     let RootChoice::Path(root) = root else { return };
     for leaf in leaves {
         let in_place = leaf.tenant.matches.in_place().iter().zip(leaf.given.items("match.cgroup"));
-        // What of a pattern holds it is left out.
+        // Patterns are not resolved here.
         for (path, at) in in_place.filter(|(path, _)| root.starts_with(path)) {
             let message =
                 format!("`{path}` holds the cgroup in which tenantd makes those of tenants");
@@ -133,7 +129,6 @@ pub(super) fn agents_own(root: &RootChoice, leaves: &[Node<'_>], report: &mut Re
     }
 }
 
-/// The claims that would move processes.
 fn moved<'d>(node: &Node<'d>) -> impl Iterator<Item = Claim<'d>> {
     let matches = &node.tenant.matches;
     let of_cgroups =
@@ -143,7 +138,7 @@ fn moved<'d>(node: &Node<'d>) -> impl Iterator<Item = Claim<'d>> {
         .chain(claims(node, "match.groups", &matches.groups))
 }
 
-/// Nothing is moved into systemd's cgroups, and the agent's own cgroups are no units.
+/// Refuses moves into systemd's cgroups, and units for the agent's own cgroups.
 fn owner_and_match(node: &Node<'_>, owner: OwnerChoice, at: &Place, report: &mut Report) {
     let matches = &node.tenant.matches;
     let (claim, help) = match owner {
@@ -155,7 +150,7 @@ fn owner_and_match(node: &Node<'_>, owner: OwnerChoice, at: &Place, report: &mut
         _ => (
             claims(node, "match.groups", &matches.groups)
                 .chain(claims(node, "match.users", &matches.users).skip(1))
-                // Each user that a template finds has one slice.
+                // Each user found by a template has one slice.
                 .filter(|_| !node.is_template())
                 .chain(claims(node, "match.cgroup", &matches.cgroups))
                 .next(),
@@ -168,7 +163,7 @@ fn owner_and_match(node: &Node<'_>, owner: OwnerChoice, at: &Place, report: &mut
     report.push(finding.also(claim.place.label("matched by this")).help(help));
 }
 
-/// Refuses what two tenants claim, by what the names stand for.
+/// Refuses double claims; accounts are compared by number.
 pub(super) fn overlapping_matches(leaves: &[Node<'_>], known: &Known<'_>, report: &mut Report) {
     let units = leaves.iter().flat_map(|n| claims(n, "match.unit", &n.tenant.matches.units));
     let units: Vec<Claim<'_>> = units.collect();
@@ -187,7 +182,7 @@ pub(super) fn overlapping_matches(leaves: &[Node<'_>], known: &Known<'_>, report
     same_twice("match", leaves.iter().filter_map(rest), Cow::Borrowed, report);
 }
 
-/// The claim on all processes without another claim.
+/// Claim on all processes without another claim.
 pub(super) fn rest<'d>(node: &Node<'d>) -> Option<Claim<'d>> {
     let place = node.given.value("match").filter(|_| node.tenant.matches.is_rest)?;
     Some(Claim { tenant: node.path, name: "rest", place })
@@ -230,7 +225,7 @@ fn nested_slices(units: &[Claim<'_>], report: &mut Report) {
     }
 }
 
-/// A path with the name of a unit lies within that unit (or is it).
+/// Finds paths within a unit, by the unit's name in the path.
 fn within_units(
     units: &[Claim<'_>],
     cgroups: &[Claim<'_>],
@@ -248,8 +243,8 @@ fn within_units(
     }
 }
 
-/// Sorted by their parts before the first wildcard, two patterns can meet only while the literal part of the
-/// first begins the other: each is compared with the run that follows it.
+/// Finds overlapping patterns. Sorted by their literal prefixes, two patterns can meet only if one prefix
+/// begins the other: each is compared with the run that follows it.
 pub(super) fn overlapping_patterns(what: &str, claims: &mut [Claim<'_>], report: &mut Report) {
     claims.sort_by_key(|claim| pattern::literal_prefix(claim.name));
     let mut work = 0;

@@ -1,22 +1,25 @@
-//! A policy with its templates replaced by what they find: one tenant for each user, unit or cgroup.
+//! Expansion of templates: one tenant for each user, unit or cgroup found.
 //!
-//! **Problem.** A template (`each`) stands for tenants that are not known before they are there. **Terms.** What is
-//! *found* is what runs on the host ([`Found`]); it is *named* where a tenant claims it, by whatever name: `root` and
-//! `0` are one user, and `user-0.slice` is that user's slice. **Rules.** What is named anywhere in the policy is no
-//! template's. Of several templates the first in the policy takes what they find. A cgroup that lies in one that is
-//! named is left out, and so is one that holds one: a tenant has no other inside. Of cgroups within each other that
-//! fit a template the outermost is found. The tenants of a template come behind those that its group names, in the
-//! order of their names.
+//! **Problem.** A template (`each`) stands for tenants that are not known in advance.
 //!
-//! **Names.** A user's is the login name (the UID where there is none), a unit's its own, a cgroup's its path below the
-//! directory with which all patterns of its template begin. Characters that a tenant's name cannot have are escaped as
-//! `_xHH`, and so is a `_` that would read as such an escape. That can be undone, so two that are found never have
-//! one name. Where a name is taken by a tenant, or is not safe as it is (`cpu.service`), its first character is escaped
-//! as well, then the second, and so on, which can be undone in the same way. Where nothing is free, it is left out.
+//! **Terms.** [`Found`] things run on the host. A found thing is *named* if a tenant claims it, by any
+//! name: `root` and `0` are one user, and `user-0.slice` is that user's slice.
 //!
-//! **Properties** (`tests/policy/expand.rs`): names are safe and injective; what is named is not found; the order
-//! follows from what is found and not from when; to expand again what was expanded changes nothing. The time is that of
-//! sorting what is found, times the number of patterns.
+//! **Rules.**
+//! - Named things belong to no template. Among several templates the first in the policy takes a thing.
+//! - A cgroup inside a named one is left out, and so is one that contains a named one. Of nested cgroups
+//!   that fit a template the outermost is found.
+//! - The tenants of a template follow the named ones of its group, in the order of their names.
+//!
+//! **Names.** A user has the login name (or the UID), a unit its own, a cgroup its path below the common
+//! directory of its template's patterns. Characters that a tenant's name cannot have are escaped as `_xHH`,
+//! and so is a `_` that would read as such an escape. This is reversible, so two found things never share a
+//! name. If the name is taken or unsafe (`cpu.service`), its first character is escaped as well, then the
+//! second, and so on. If no name is free, the thing is left out.
+//!
+//! **Properties** (`tests/policy/expand.rs`): names are safe and injective; named things are not found; the
+//! order depends only on the found things; expanding twice changes nothing. The time is that of sorting the
+//! found things, times the number of patterns.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
@@ -31,13 +34,12 @@ use super::values::safe_characters;
 use crate::accounts::explicit;
 use crate::accounts::people::People;
 
-/// Characters of the name of what was found. It may be a part of the name of a file.
+/// Longest name of a found tenant, in characters. It may be a part of a file name.
 const LONGEST_FOUND: usize = 200;
 
-/// The unit of the agent.
 const AGENT_UNIT: &str = "tenantd.service";
 
-/// What runs on a host, as far as the templates of a policy look for it.
+/// Found things on a host, for the templates of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Users, by UID.
@@ -46,22 +48,22 @@ pub struct Found {
     pub units: BTreeSet<String>,
     /// Cgroups, by their paths from the mount.
     pub cgroups: BTreeSet<String>,
-    /// The UIDs of people.
+    /// UIDs of people.
     pub people: People,
 }
 
-/// A user that was found.
+/// A found user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoundUser {
-    /// The login name, where the account is known.
+    /// Login name, if the account is known.
     pub name: Option<String>,
-    /// The GIDs of all groups.
+    /// GIDs of all groups.
     pub groups: Vec<u32>,
-    /// Whether systemd keeps a slice for the user, which it does for users of the host only.
+    /// True if systemd keeps a slice for the user, which it does only for users of the host.
     pub has_slice: bool,
 }
 
-/// The numbers of users and of groups that a policy names, where they are known.
+/// Numbers of the users and groups named in a policy, where known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
     /// UIDs by name.
@@ -70,22 +72,22 @@ pub struct Numbers {
     pub groups: BTreeMap<String, u32>,
 }
 
-/// A policy with what was found.
+/// An expanded policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Expanded {
     /// The policy; it keeps its templates.
     pub policy: Policy,
-    /// For each node, in pre-order, its number in the policy that was expanded; none if it was found.
+    /// For each node, in pre-order, its number in the original policy; `None` if it was found.
     pub origins: Vec<Option<usize>>,
-    /// How many were found and are no tenants, because they have no name that is free and short enough, or are too
-    /// many, by group.
+    /// Number of found things that are not tenants, because no short name is free or there are too many, by
+    /// group.
     pub left_out: BTreeMap<String, usize>,
-    /// Users with slices who are no tenants, because they are not people ([`People`]), by group.
+    /// Users with slices who are not people ([`People`]) and so not tenants, by group.
     pub outside: BTreeMap<String, Vec<u32>>,
 }
 
 impl Numbers {
-    /// The numbers of all accounts that `policy` matches by name, each looked up once.
+    /// Looks up all accounts that `policy` matches by name, each once.
     pub fn of(
         policy: &Policy,
         find_user: impl Fn(&str) -> Option<u32>,
@@ -104,18 +106,17 @@ impl Numbers {
         Numbers { users: numbered(users, &find_user), groups: numbered(groups, &find_group) }
     }
 
-    /// The UID of a user; of digits, that of the account with this name, or what was looked up for them.
+    /// UID of a user name; a plus sign marks a number.
     pub fn user(&self, name: &str) -> Option<u32> {
         explicit(name).or_else(|| self.users.get(name).copied())
     }
 
-    /// The GID of a group of users, likewise.
+    /// GID of a group name, likewise.
     pub fn group(&self, name: &str) -> Option<u32> {
         explicit(name).or_else(|| self.groups.get(name).copied())
     }
 }
 
-/// Calls `visit` for each match, those of templates included.
 fn walk(tenants: &[Tenant], visit: &mut impl FnMut(&Matches)) {
     for tenant in tenants {
         visit(&tenant.matches);
@@ -124,7 +125,7 @@ fn walk(tenants: &[Tenant], visit: &mut impl FnMut(&Matches)) {
     }
 }
 
-/// Replaces the templates of `policy` by tenants for what they find.
+/// Replaces the templates of `policy` by tenants for the found things.
 pub fn expand(policy: &Policy, numbers: &Numbers, found: &Found) -> Expanded {
     let mut named = Named::default();
     named.add(&policy.tenants, numbers);
@@ -144,7 +145,7 @@ pub fn expand(policy: &Policy, numbers: &Numbers, found: &Found) -> Expanded {
     expansion.expanded
 }
 
-/// The cgroups that are left of what was `found`, where the tenants of an expanded `policy` have theirs.
+/// Cgroups of `found` that no tenant of an expanded `policy` claims.
 pub fn left(policy: &Policy, numbers: &Numbers, found: &Found) -> Vec<String> {
     let mut named = Named::default();
     named.add(&policy.tenants, numbers);
@@ -168,7 +169,6 @@ fn count(tenants: &[Tenant]) -> usize {
     tenants.iter().map(|tenant| 1 + count(&tenant.tenants)).sum()
 }
 
-/// What tenants claim by name.
 #[derive(Debug, Default)]
 struct Named {
     users: HashSet<u32>,
@@ -176,9 +176,8 @@ struct Named {
     units: HashSet<String>,
     unit_patterns: Vec<String>,
     cgroups: Vec<String>,
-    /// The slices that hold a unit that is named.
     holders: HashSet<String>,
-    /// The cgroups in place, to look for those that a cgroup holds.
+    /// Cgroups in place, to look for those inside another cgroup.
     in_place: BTreeSet<String>,
 }
 
@@ -221,7 +220,7 @@ impl Named {
         self.units.contains(unit) || self.unit_patterns.iter().any(|it| pattern::fits(it, unit))
     }
 
-    /// Whether a unit is named, or lies in a slice that is, or holds a unit that is.
+    /// True if a unit is named, is in a named slice, or contains a named unit.
     fn touches_unit(&self, unit: &str) -> bool {
         self.has_unit(unit)
             || self.holders.contains(unit)
@@ -247,18 +246,16 @@ impl Named {
     }
 }
 
-/// The paths of the cgroups above one.
 fn above(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at]).filter(|up| !up.is_empty())
 }
 
-/// Whether any of `paths` lies within the cgroup at `path`.
 fn holds(paths: &BTreeSet<String>, path: &str) -> bool {
     let below = format!("{path}/");
     paths.range(below.clone()..).next().is_some_and(|first| first.starts_with(&below))
 }
 
-/// The slices in which a slice lies by its name (systemd.slice(5)); none for other units.
+/// Slices above a slice, by its name (systemd.slice(5)); none for other units.
 fn slices_above(unit: &str) -> impl Iterator<Item = String> {
     let stem = unit.strip_suffix(".slice").unwrap_or_default();
     stem.match_indices('-').map(|(dash, _)| format!("{}.slice", &stem[..dash]))
@@ -269,10 +266,9 @@ struct Expansion<'a> {
     numbers: &'a Numbers,
     found: &'a Found,
     named: Named,
-    /// The units and the cgroups that are tenants of earlier templates.
+    /// Units and cgroups that earlier templates have taken.
     taken: HashSet<String>,
     nr_left: usize,
-    /// The number of the next node of the policy.
     next: usize,
     expanded: Expanded,
 }
@@ -280,7 +276,7 @@ struct Expansion<'a> {
 impl Expansion<'_> {
     fn all(&mut self, tenants: &mut [Tenant], above: &str) {
         for tenant in tenants {
-            // What an earlier expansion found is found again.
+            // Things found by an earlier expansion are found again.
             self.expanded.origins.push(Some(self.next));
             self.next += 1;
             let path = format!("{above}{}", tenant.name);
@@ -294,7 +290,6 @@ impl Expansion<'_> {
         }
     }
 
-    /// The tenants for what a template finds, by name.
     fn of_template(&mut self, template: &Tenant, named: &[Tenant], group: &str) -> Vec<Tenant> {
         let names: HashSet<&str> = named.iter().map(|tenant| tenant.name.as_str()).collect();
         let all = self.matches(&template.matches);
@@ -306,7 +301,7 @@ impl Expansion<'_> {
                     name,
                     is_found: true,
                     matches: Matches {
-                        // Cgroups that are found are weighed where they are.
+                        // Found cgroups stay in place.
                         moves: template.matches.moves && !matches.users.is_empty(),
                         ..matches.clone()
                     },
@@ -323,7 +318,7 @@ impl Expansion<'_> {
         tenants
     }
 
-    /// What a template finds: the name of each as it is on the host, and a match for it alone.
+    /// Things found by a template: the host's name of each, and a match for it alone.
     fn matches(&mut self, template: &Matches) -> Vec<(String, Matches)> {
         let by_owner = !template.users.is_empty() || !template.groups.is_empty();
         if by_owner {
@@ -335,12 +330,12 @@ impl Expansion<'_> {
         self.cgroups(template)
     }
 
-    /// A slice shows that a UID is a user of the host, and not of a container.
+    /// A slice shows that a UID belongs to the host, not to a container.
     fn is_person(&self, uid: u32, user: &FoundUser) -> bool {
         self.found.people.includes(uid, user.name.is_some() || user.has_slice)
     }
 
-    /// Notes users with slices whom a template of all users leaves out. Root is meant to be.
+    /// Records users with slices that a template of all users leaves out, except root.
     fn note_outside(&mut self, template: &Matches, group: &str) {
         if !template.users.iter().any(|user| user == ALL_USERS) {
             return;
@@ -414,7 +409,7 @@ impl Expansion<'_> {
     }
 }
 
-/// The directory with which all of these patterns begin, with the slash behind it.
+/// Common directory of these patterns, with the slash behind it.
 fn common_directory(patterns: &[String]) -> &str {
     let Some(first) = patterns.first() else { return "" };
     let is_common = |end: &usize| {
@@ -424,14 +419,13 @@ fn common_directory(patterns: &[String]) -> &str {
     slashes.take_while(is_common).last().map_or("", |end| &first[..=end])
 }
 
-/// A safe name for what is called `original`, other than `taken`; none where it would be too long.
+/// Safe name for `original` that is not `taken`; `None` if it would be too long.
 fn free_name(original: &str, taken: &HashSet<&str>) -> Option<String> {
     let names = (0..=original.len()).map(|nr_escaped| escaped(original, nr_escaped));
     let mut short = names.take_while(|name| name.len() <= LONGEST_FOUND);
     short.find(|name| safe_characters(name).is_ok() && !taken.contains(name.as_str()))
 }
 
-/// A text with its first bytes escaped, and of the others those that a name cannot have.
 fn escaped(text: &str, nr_escaped: usize) -> String {
     let bytes = text.as_bytes();
     let mut name = String::with_capacity(text.len());
@@ -439,7 +433,6 @@ fn escaped(text: &str, nr_escaped: usize) -> String {
         let reads_as_escape = *byte == b'_' && is_escape(&bytes[at..]);
         let is_plain = byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
         if at < nr_escaped || !is_plain || reads_as_escape {
-            // Writing to a text does not fail.
             let _ = write!(name, "_x{byte:02x}");
         } else {
             name.push(char::from(*byte));

@@ -1,4 +1,4 @@
-//! The machine that a policy has to fit, as far as the rules use it.
+//! Facts of the machine for the rules of a policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,46 +18,45 @@ use tenantd_core::kernel_text::proc_files::{CgroupLine, Owner, cgroup_lines, num
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_core::units::Bytes;
 
-/// The machine a policy is checked against. Plain values, so that a test can be any machine.
+/// Machine against which a policy is checked. Plain values, so that a test can describe any machine.
 #[derive(Clone, Debug)]
 pub struct HostFacts {
     /// Numbers of the CPUs that are online, ascending.
     pub cpus: Vec<u32>,
     /// Memory of the machine.
     pub memory: Bytes,
-    /// The user of a name. Digits are a number and are not asked for.
+    /// Looks up a user name. Digits are a number and are not looked up.
     pub find_user: fn(&str) -> Answer<u32>,
-    /// The group of users of a name, likewise.
+    /// Looks up a group name, likewise.
     pub find_group: fn(&str) -> Answer<u32>,
-    /// The services and sessions that run now, in the order of their names; none on a host without systemd.
-    /// Asked only where a policy claims processes by owner: it looks at every process.
+    /// Lists the running services and sessions, sorted; empty without systemd. It reads every process, so
+    /// it is called only if a policy claims processes by owner.
     pub units: fn() -> Vec<UnitFacts>,
-    /// The users, units and cgroups that run now; none where they are not known. Asked only where a policy has
-    /// templates.
+    /// Finds the running users, units and cgroups; `None` if unknown. Called only if a policy has templates.
     pub found: fn() -> Option<Found>,
-    /// The services that the machine could run; none where they are not known. Asked only where a policy names units.
+    /// Lists the services of the machine; `None` if unknown. Called only if a policy names units.
     pub services: fn() -> Option<Services>,
-    /// Whether a pattern matches a cgroup now, which may take as many steps as the second argument has left; also
-    /// where that is not known.
+    /// True if a pattern matches a cgroup now, or if that is unknown. The second argument is the remaining
+    /// number of steps.
     pub has_cgroup: fn(&str, &mut usize) -> bool,
 }
 
-/// A service, a scope or the slice of a user, and the accounts that run something there. Each account is
-/// listed by its name and by its number.
+/// A service, a scope or a user's slice, with the accounts of its processes. Each account is listed by name
+/// and by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitFacts {
-    /// Its name in a policy.
+    /// Name in a policy.
     pub name: String,
-    /// The users of its processes.
+    /// Users of its processes.
     pub users: BTreeSet<String>,
-    /// Their groups, supplementary ones included.
+    /// Groups of its processes, including supplementary ones.
     pub groups: BTreeSet<String>,
-    /// Where it is the slice of a user: that user.
+    /// User of a user's slice, by name and number.
     pub user_of_slice: BTreeSet<String>,
 }
 
 impl HostFacts {
-    /// The facts of this machine.
+    /// Reads the facts of this machine.
     ///
     /// # Errors
     /// A file of sysfs or procfs could not be read; the error has its path.
@@ -74,14 +73,14 @@ impl HostFacts {
         })
     }
 
-    /// The same without accounts: nothing is looked up. The daemon loads policies so, and reports names and users
-    /// itself, because a look-up may take long.
+    /// Removes account look-ups from the facts. The daemon loads policies this way and reports unknown
+    /// names itself, because a look-up may take long.
     pub fn without_accounts(self) -> HostFacts {
         let (find_user, find_group) = (|_: &str| Answer::Pending, |_: &str| Answer::Pending);
         HostFacts { find_user, find_group, units: Vec::new, found: || None, ..self }
     }
 
-    /// A machine of which only the size is known: nothing is said of accounts, units and cgroups.
+    /// A machine of known size, with unknown accounts, units and cgroups.
     pub fn of_size(cpus: u32, memory: Bytes) -> HostFacts {
         HostFacts {
             cpus: (0..cpus).collect(),
@@ -95,12 +94,12 @@ impl HostFacts {
         }
     }
 
-    /// All of each resource.
+    /// Capacity of each resource.
     pub fn machine(&self) -> PerResource<f64> {
         PerResource::from_fn(|resource| resource.amount(self.capacity(resource)))
     }
 
-    /// All of a resource, in smallest units.
+    /// Capacity of a resource, in smallest units.
     pub fn capacity(&self, resource: Resource) -> u64 {
         match resource {
             Resource::Cpu => self.cpus.len() as u64 * 1000,
@@ -116,7 +115,7 @@ fn online_cpus(path: &Path) -> io::Result<Vec<u32>> {
     cpu_list(text.trim_end()).map_err(|help| with_path(&help))
 }
 
-/// The units of this machine, from `/proc`. A process that ends meanwhile is left out.
+/// Units of this machine, from `/proc`, without processes that end meanwhile.
 fn units() -> Vec<UnitFacts> {
     // The test of sd_booted(3).
     if !Path::new("/run/systemd/system").is_dir() {
@@ -140,7 +139,6 @@ fn units() -> Vec<UnitFacts> {
     accounts.into_iter().map(facts).collect()
 }
 
-/// The owner and the cgroups of each process. One that ends meanwhile, or cannot be read, is left out.
 fn processes() -> impl Iterator<Item = (Owner, Vec<CgroupLine>)> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let dirs = entries.filter(|entry| number(entry.file_name().as_bytes()).is_some());
@@ -150,7 +148,7 @@ fn processes() -> impl Iterator<Item = (Owner, Vec<CgroupLine>)> {
     })
 }
 
-/// The cgroup of a process, from the mount, where CPU time is divided.
+/// Cgroup of a process in the hierarchy that divides CPU time, from the mount.
 fn cgroup(lines: &[CgroupLine], mounts: &[CgroupMount]) -> Option<String> {
     let of_cpu = lines.iter().find(|line| line.has("cpu"));
     let line = of_cpu.or_else(|| lines.iter().find(|line| line.hierarchy == 0))?;
@@ -164,7 +162,7 @@ fn cgroup(lines: &[CgroupLine], mounts: &[CgroupMount]) -> Option<String> {
     }
 }
 
-/// What runs on this machine, from `/proc`: what is empty is not found.
+/// Things that run on this machine, from `/proc`; empty cgroups are not found.
 fn found() -> Option<Found> {
     let mounts = cgroup_mounts(&std::fs::read("/proc/self/mountinfo").ok()?);
     let mut found = Found { people: People::of_this_machine(), ..Found::default() };
@@ -187,7 +185,6 @@ fn found() -> Option<Found> {
     Some(found)
 }
 
-/// The account of a user on this machine.
 fn found_user(uid: u32) -> FoundUser {
     let user = on_this_machine().owner(uid).known().unwrap_or_default();
     let name = Some(user.name).filter(|name| !name.is_empty());

@@ -1,7 +1,6 @@
-//! The forms of maps, words and numbers: how each is read, shown and described. Those of amounts are in
-//! [`super::bounds`].
+//! Forms of maps, words and numbers: reading, showing, describing. [`super::bounds`] has those of amounts.
 //!
-//! Rules about one value alone are here, those for names and paths in [`super::names`]; rules about several
+//! Rules about one value are here, those for names and paths in [`super::names`]; rules about several
 //! values are in [`super::check`].
 
 use std::ops::RangeInclusive;
@@ -43,7 +42,6 @@ impl<M: PartialEq + Default> Form<M> for Keys<M> {
     }
 }
 
-/// A map with the keys of a table, or a word that stands for one of its values.
 pub(super) struct KeysOr<M: 'static>(
     pub(super) &'static [Key<M>],
     pub(super) &'static str,
@@ -74,8 +72,7 @@ impl<M: PartialEq + Default> Form<M> for KeysOr<M> {
     }
 }
 
-/// One value for each resource, or one for all of them. A resource that is left out of the map has the first
-/// value that is given.
+/// One value per resource, or one for all. A resource missing in the map has the first given value.
 pub(super) struct OneOrEach<M: 'static>(pub(super) &'static [Key<M>]);
 
 impl<M: PartialEq + Default> Form<M> for OneOrEach<M> {
@@ -138,7 +135,6 @@ impl<M: PartialEq + Default> Form<M> for OneOrEach<M> {
     }
 }
 
-/// `dop:` a word, or a map of bounds.
 pub(super) struct DopForm(pub(super) &'static [Key<DopBounds>]);
 
 const DOP_WORDS: &[(&str, DopPolicy)] = &[("auto", DopPolicy::Auto), ("imci", DopPolicy::Imci)];
@@ -215,7 +211,7 @@ impl<T: PartialEq> Form<T> for Structure {
     fn outline(&self, _: &T, _: &T, _: &str, _: &mut Vec<Setting>) {}
 }
 
-/// A map within a map of the same table, which the reader of the file handles itself.
+/// A nested map of the same table, which the reader of the file handles itself.
 pub(super) struct Template<M: 'static>(pub(super) &'static [Key<M>]);
 
 impl<M: PartialEq + Default> Form<Option<Box<M>>> for Template<M> {
@@ -293,7 +289,6 @@ impl Form<Name> for DisciplineWord {
     }
 }
 
-/// The version of the format: the number 1.
 pub(super) struct VersionNumber;
 
 impl Form<Version> for VersionNumber {
@@ -320,9 +315,9 @@ impl Form<Version> for VersionNumber {
 /// A number within bounds.
 #[derive(Debug)]
 pub struct Number {
-    /// The smallest.
+    /// Smallest value.
     pub least: f64,
-    /// The largest.
+    /// Largest value.
     pub most: f64,
 }
 
@@ -345,12 +340,12 @@ impl Form<f64> for Number {
     }
 }
 
-/// A whole number from 1, or `auto` where that is a choice.
+/// A whole number from 1, or `auto` if allowed.
 #[derive(Debug)]
 pub struct Count {
-    /// The largest.
+    /// Largest value.
     pub most: u32,
-    /// Whether `auto` is one as well.
+    /// True if `auto` is allowed.
     pub auto: bool,
 }
 
@@ -372,7 +367,6 @@ impl Form<Option<u32>> for Count {
     }
 }
 
-/// Counts by name.
 pub(super) struct Counts;
 
 impl Counts {
@@ -413,7 +407,6 @@ impl Form<Vec<(String, u32)>> for Counts {
     }
 }
 
-/// A weight.
 pub(super) struct WeightNumber;
 
 impl Form<Weight> for WeightNumber {
@@ -439,7 +432,6 @@ impl Form<Weight> for WeightNumber {
     }
 }
 
-/// Time from tick to tick.
 pub(super) struct Interval;
 
 impl Form<Duration> for Interval {
@@ -460,7 +452,7 @@ impl Form<Duration> for Interval {
     }
 }
 
-/// A duration within `range`; what is none is reported.
+/// Reads a duration within `range`; reports any other text.
 fn duration(
     reader: &mut Reader<'_>,
     node: &Node,
@@ -481,7 +473,7 @@ fn duration(
     None
 }
 
-/// The longest time of something that is off by default.
+/// Longest time of a feature that is off by default.
 pub(super) struct Bound;
 
 impl Form<Option<Duration>> for Bound {

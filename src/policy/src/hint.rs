@@ -6,15 +6,15 @@ pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     quoted.join(", ")
 }
 
-/// The name nearest to `wrong`, if it is near enough to be a misspelling of it.
+/// The name nearest to `wrong`, if it may be a misspelling of it.
 pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let misspelling = Misspelling::new(wrong);
     let near = names.into_iter().filter_map(|name| Some((misspelling.distance(name)?, name)));
     near.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
 }
 
-/// At most `max` paths of which `wrong` may be a misspelling, or of whose last name; the nearest first. A few steps for
-/// each letter of a path, and for most paths only for the first letters: clients ask for this.
+/// At most `max` paths that `wrong`, or its last name, may misspell; nearest first. The cost is a few steps
+/// per letter, mostly for the first letters only, because clients call this.
 pub fn near_paths<'a>(
     wrong: &str,
     paths: impl IntoIterator<Item = &'a str>,
@@ -31,10 +31,9 @@ pub fn near_paths<'a>(
     near.into_iter().take(max).map(|(_, path)| path).collect()
 }
 
-/// Letters of a name that are compared.
 const COMPARED: usize = 64;
 
-/// A name that is not known, and how far those may be from it that are meant by it.
+/// An unknown name, and its largest distance to an intended one.
 struct Misspelling {
     letters: Vec<char>,
     reach: usize,
@@ -42,16 +41,16 @@ struct Misspelling {
 
 impl Misspelling {
     fn new(wrong: &str) -> Misspelling {
-        // Two typing errors in a word of six letters are a misspelling; in a word of three they make a different
-        // word. Names that exist are compared in full, so that a longer one is none.
+        // Two typing errors in a word of six letters are a misspelling; in a word of three they make a
+        // different word. Names that exist are compared in full, so a longer one does not match.
         let letters: Vec<char> = wrong.chars().take(COMPARED).collect();
         let reach = (letters.len() / 3).clamp(1, 3);
         Misspelling { letters, reach }
     }
 
-    /// Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours; `None` beyond the
-    /// reach. Only the cells of the table are computed that are within the reach of its diagonal, and only rows up to one
-    /// without any.
+    /// Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours;
+    /// `None` beyond the reach. Only cells within the reach of the diagonal are computed, and only rows up
+    /// to the first without any.
     fn distance(&self, name: &str) -> Option<usize> {
         let (a, reach) = (&self.letters, self.reach);
         let b: Vec<char> = name.chars().take(COMPARED).collect();
@@ -81,7 +80,7 @@ impl Misspelling {
     }
 }
 
-/// A text from outside, cut to the length of a message.
+/// Cuts a foreign text to the length of a message.
 pub fn shortened(text: &str) -> String {
     const LONGEST: usize = 40;
     match text.char_indices().nth(LONGEST) {
@@ -94,7 +93,7 @@ pub fn shortened(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The whole table of the distance, as in a textbook.
+    /// Textbook table of the distance, as a reference.
     fn in_full(a: &[char], b: &[char]) -> usize {
         let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
         for i in 0..=a.len() {
@@ -116,7 +115,6 @@ mod tests {
 
     #[test]
     fn the_bounded_distance_is_the_full_one_within_its_reach() {
-        // All words of up to five of two letters, and some longer ones.
         let mut words = vec![String::new()];
         for at in 0..31 {
             let word: String = words[at].clone();

@@ -1,4 +1,4 @@
-//! Which services and cgroups this machine has, from its files: `check` needs no running daemon and no bus.
+//! Services and cgroups of this machine, from its files: `check` needs no running daemon and no bus.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,6 @@ use super::pattern;
 use tenantd_core::kernel_text::mountinfo::cgroup_mounts;
 use tenantd_core::kernel_text::{path_of, text_of_name};
 
-/// Where systemd looks for the units of the system (systemd.unit(5), table 1).
 const UNIT_DIRS: [&str; 12] = [
     "/etc/systemd/system.control",
     "/run/systemd/system.control",
@@ -24,11 +23,10 @@ const UNIT_DIRS: [&str; 12] = [
     "/run/systemd/generator.late",
 ];
 
-/// The services that systemd could run, templates included, each with the name that it goes by: an alias is a link
-/// to the file of a different name.
+/// Services that systemd could run, including templates, each with its real name: an alias is a link to the
+/// file of another name.
 pub type Services = BTreeMap<String, String>;
 
-/// The services of this machine; none where systemd does not run.
 pub(super) fn services() -> Option<Services> {
     // The test of sd_booted(3).
     let is_booted = Path::new("/run/systemd/system").is_dir();
@@ -51,7 +49,6 @@ fn services_in<'p>(dirs: impl Iterator<Item = &'p Path>) -> Services {
     services
 }
 
-/// The name that a unit goes by; none where it is a service that is not there.
 pub(super) fn real_name<'n>(services: &'n Services, unit: &'n str) -> Option<&'n str> {
     let Some(stem) = unit.strip_suffix(".service") else { return Some(unit) };
     let template = || {
@@ -61,8 +58,8 @@ pub(super) fn real_name<'n>(services: &'n Services, unit: &'n str) -> Option<&'n
     services.get(unit).map(String::as_str).or_else(template)
 }
 
-/// Whether a pattern matches a cgroup in any hierarchy of this machine. `budget` is the number of directory entries
-/// that may be looked at; a pattern that exceeds it, or that cannot be tried, counts as matching.
+/// True if a pattern matches a cgroup in any hierarchy of this machine. `budget` is the number of directory
+/// entries to read; a pattern that exceeds it, or cannot be tried, counts as matching.
 pub(super) fn has_cgroup(pattern: &str, budget: &mut usize) -> bool {
     let Ok(mountinfo) = fs::read("/proc/self/mountinfo") else { return true };
     let mounts = cgroup_mounts(&mountinfo).into_iter();
@@ -147,7 +144,7 @@ mod tests {
         ] {
             assert_eq!(matches(names, 100), expected, "{names:?}");
         }
-        // What could not be looked at may be there.
+        // An unread cgroup may exist.
         assert!(matches(&["*", "*", "*", "*"], 2));
     }
 }

@@ -1,12 +1,12 @@
-//! A key of a file, as a row of a table; and everything that derives from the table.
+//! A key of a file as a row of a table, and everything derived from the table.
 //!
 //! **Problem.** A key has to be read, compared by `diff`, described in the schema and in the manual, and
-//! given a default. With a declaration in each of these places, one of them is forgotten. **Answer.** A file
-//! format is a table of [`Key`]s. A row has the key's name, its one sentence of documentation, its flags, the
-//! field of the model that it sets, and its [`Form`]: the form reads, shows and describes values of the key.
+//! given a default. With a declaration in each of these places, one of them is forgotten. **Answer.** A
+//! file format is a table of [`Key`]s. A row has the key's name, its documentation, its flags, the field
+//! that it sets, and its [`Form`], which reads, shows and describes values.
 //!
-//! **Properties** (`tests/policy/keys.rs`): each key of the policy's table is read, shows as a difference when
-//! it is changed, and is described in the schema and the manual.
+//! **Properties** (`tests/policy/keys.rs`): each key of the policy's table is read, shows as a difference
+//! when it changes, and is described in the schema and the manual.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -18,35 +18,35 @@ use super::tree::{Entry, Kind, Node};
 /// Properties of a key beside its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flag {
-    /// It is required; the text says what to write.
+    /// A required key; the text is the help for a missing one.
     Needed(&'static str),
-    /// A running agent cannot change it: `reload` refuses.
+    /// A key that a running agent cannot change: `reload` refuses.
     Restart,
-    /// Only a tenant without tenants below it can have it.
+    /// A key only for a tenant without tenants below it.
     Leaf,
-    /// It makes a tenant a group: not for a template.
+    /// A key that makes a tenant a group: not for a template.
     Group,
 }
 
 /// A row of a table: a key of a map that is read into an `M`.
 #[derive(Debug)]
 pub struct Key<M: 'static> {
-    /// Its name.
+    /// Name of the key.
     pub name: &'static str,
-    /// What it means, in one sentence or a few.
+    /// Documentation, in a sentence or a few.
     pub doc: &'static str,
-    /// Its flags.
+    /// Flags of the key.
     pub flags: &'static [Flag],
-    /// Reads its value into the model; a value that is wrong becomes a finding and leaves the default.
+    /// Reads its value into the model; a wrong value becomes a finding and leaves the default.
     pub read: fn(&mut Reader<'_>, &Node, &mut M),
-    /// Lists what differs from the default (the second model) as settings below a path.
+    /// Lists the differences from the default (the second model) as settings below a path.
     pub outline: fn(&M, &M, &str, &mut Vec<Setting>),
-    /// Its row without the types, for a default model.
+    /// Row without types, for a default model.
     pub row: fn(&M) -> Row,
 }
 
 impl<M> Key<M> {
-    /// What to write where the key is missing; nothing where it may be left out.
+    /// Help for a missing key; `None` if the key is optional.
     pub fn needed(&self) -> Option<&'static str> {
         self.flags.iter().find_map(|flag| match flag {
             Flag::Needed(help) => Some(*help),
@@ -55,27 +55,27 @@ impl<M> Key<M> {
     }
 }
 
-/// How the values of a key look.
+/// Form of a key's values.
 pub trait Form<T: PartialEq> {
-    /// Reads a value; one that is wrong becomes a finding and leaves `into` as it is.
+    /// Reads a value; a wrong one becomes a finding and leaves `into` unchanged.
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut T);
 
-    /// The value in the notation of the file; nothing where it is not set.
+    /// The value in the notation of the file; `None` if it is not set.
     fn show(&self, _value: &T) -> Option<String> {
         None
     }
 
-    /// The form as a JSON schema; nothing for files that have none.
+    /// JSON schema of the form; null for files without one.
     fn schema(&self) -> Value {
         Value::Null
     }
 
-    /// The keys of a value that is a map.
+    /// Keys of a value that is a map.
     fn rows(&self) -> Vec<Row> {
         Vec::new()
     }
 
-    /// Lists what differs from the default.
+    /// Lists the differences from the default.
     fn outline(&self, value: &T, default: &T, path: &str, into: &mut Vec<Setting>) {
         if value != default {
             let value = self.show(value).unwrap_or_default();
@@ -84,12 +84,12 @@ pub trait Form<T: PartialEq> {
     }
 }
 
-/// The entries of a map whose keys are known, each key at most once.
+/// Entries of a map with known keys, each key at most once.
 #[derive(Debug)]
 pub struct Fields<'n, M: 'static>(pub Vec<(&'static Key<M>, &'n Entry)>);
 
 impl<'n, M> Fields<'n, M> {
-    /// The entry of a key.
+    /// Entry of a key.
     pub fn get(&self, name: &str) -> Option<&'n Entry> {
         self.0.iter().find(|(key, _)| key.name == name).map(|(_, entry)| *entry)
     }
@@ -103,7 +103,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The known entries of a map; nothing (`host:` with every line below it commented out) is an empty one.
+    /// Known entries of a map. Nothing counts as an empty map (`host:` with every line below it commented out).
     pub fn fields<'n, M>(
         &mut self,
         table: &'static [Key<M>],
@@ -160,37 +160,36 @@ impl Reader<'_> {
 /// A key of a policy and its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// The key, with dots between its parts: `limit.cpu`.
+    /// Key, with dots between its parts: `limit.cpu`.
     pub key: String,
-    /// Its value, in the notation of the file.
+    /// Value in the notation of the file.
     pub value: String,
 }
 
 /// A key without the types of its model.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Its name.
+    /// Name of the key.
     pub name: &'static str,
-    /// What it means.
+    /// Documentation.
     pub doc: &'static str,
-    /// Its flags.
+    /// Flags of the key.
     pub flags: &'static [Flag],
-    /// Its default, in the notation of the file.
+    /// Default in the notation of the file.
     pub default: Option<String>,
-    /// The form of its values as a JSON schema.
+    /// JSON schema of its values.
     pub schema: Value,
-    /// The keys of its value, where that is a map.
+    /// Keys of a value that is a map.
     pub rows: Vec<Row>,
 }
 
 impl Row {
-    /// The words that a value can be, where only words are allowed.
+    /// Possible words, if only words are allowed.
     pub fn words(&self) -> Vec<String> {
         let words = self.schema["enum"].as_array().into_iter().flatten();
         words.filter_map(|word| word.as_str().map(str::to_string)).collect()
     }
 
-    /// The whole schema of the key.
     fn described(&self) -> Value {
         let mut schema = self.schema.clone();
         schema["description"] = self.doc.into();
@@ -202,13 +201,13 @@ impl Row {
     }
 }
 
-/// The rows of a table, without types.
+/// Rows of a table, without types.
 pub fn rows<M: Default>(table: &[Key<M>]) -> Vec<Row> {
     let default = M::default();
     table.iter().map(|key| (key.row)(&default)).collect()
 }
 
-/// The schema of a map with the keys of `rows`.
+/// Schema of a map with the keys of `rows`.
 pub fn object(rows: &[Row]) -> Value {
     let properties: Map<String, Value> =
         rows.iter().map(|row| (row.name.to_string(), row.described())).collect();
@@ -223,7 +222,7 @@ pub fn object(rows: &[Row]) -> Value {
     schema
 }
 
-/// Lists what of a model differs from the default, as settings below a path that ends with a dot or is empty.
+/// Lists a model's differences from the default, as settings below a path that ends with a dot or is empty.
 pub fn outline<M>(table: &[Key<M>], model: &M, default: &M, path: &str, into: &mut Vec<Setting>) {
     for key in table {
         (key.outline)(model, default, &format!("{path}{}", key.name), into);
@@ -306,7 +305,7 @@ macro_rules! section {
     };
 }
 
-/// The default of a field: its own, or that of its type.
+/// Default of a field: its own, or that of its type.
 #[macro_export]
 macro_rules! or_default {
     () => {

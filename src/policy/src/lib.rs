@@ -1,25 +1,24 @@
 //! Policies: YAML in, a checked and typed model out.
 //!
-//! **Problem.** A policy is written by hand, once, and then governs a machine. All errors in it are to be
-//! reported at once, each with its place; and the agent must never run half of one: a policy is accepted
-//! whole or not at all.
+//! **Problem.** A policy is written by hand, once, and then governs a machine. All errors must be reported
+//! at once, each with its place, and the agent must never run half of a policy.
 //!
-//! **One table.** [`keys`] declares every key once. The structs of the model, their defaults, the reader, the
-//! outline that `diff` compares ([`outline`]), the JSON schema ([`schema`]) and the manual derive from it.
-//! [`key`] defines a row; `forms`, `bounds` and `names` read and show values of each kind.
+//! **One table.** [`keys`] declares every key once. The structs of the model, their defaults, the reader,
+//! the outline that `diff` compares ([`outline`]), the JSON schema ([`schema`]) and the manual derive from
+//! it. [`key`] defines a row; `forms`, `bounds` and `names` read and show values of each kind.
 //!
 //! **Path of a text.** [`load()`] opens a path, bounded and without blocking. [`mod@parse`] turns the text
-//! into a plain [`tree`] that keeps every place and every repeated key; `syntax` finds the line of the
-//! mistake where that fails. `read` walks the tree by the table into a model and the places of its values,
-//! and goes on after each finding. `check`, `claims` and `presence` try the rules about several values, or
-//! about the machine ([`HostFacts`]); `amount` keeps percentages as written until a machine is known.
-//! [`rules`] has one line for each rule; [`report`] shows the violations.
+//! into a plain [`tree`] with every place and every repeated key; `syntax` finds the line of a mistake if
+//! that fails. `read` walks the tree by the table into a model and the places of its values, and goes on
+//! after each finding. `check`, `claims` and `presence` try the rules about several values or about the
+//! machine ([`HostFacts`]); `amount` keeps percentages until a machine is known. [`rules`] has one line for
+//! each rule; [`report`] shows the violations.
 //!
-//! **Properties.** Every rule has a code, one fixture that breaks it and no other, and the exact report
-//! (`tests/policy.rs`). For any bytes, the answer comes in bounded time and memory
-//! (`tests/policy/hostile.rs`). No unknown or repeated key passes (`tests/policy/model.rs`). Each key of the
-//! table is read, described, and shows as a difference when it changes (`tests/policy/keys.rs`). A mistake is
-//! reported at its line with what to write (`tests/policy/syntax.rs`).
+//! **Properties.** Every rule has a code, a fixture that breaks only that rule, and the exact report
+//! (`tests/policy.rs`). Any bytes are answered in bounded time and memory (`tests/policy/hostile.rs`). No
+//! unknown or repeated key passes (`tests/policy/model.rs`). Each key of the table is read, described, and
+//! shows as a difference (`tests/policy/keys.rs`). A mistake is reported at its line with a remedy
+//! (`tests/policy/syntax.rs`).
 //!
 //! Only [`mod@parse`] names the YAML crate, and only [`report`] the one that draws underlines.
 
@@ -68,7 +67,7 @@ pub use model::Policy;
 pub use read::MOST_TENANTS;
 pub use report::{Diagnostic, Report};
 
-/// Whether a tenant can have this name.
+/// True if a tenant can have this name.
 pub fn is_tenant_name(name: &str) -> bool {
     values::safe_name(name).is_ok()
 }

@@ -1,8 +1,8 @@
-//! From a path to a policy: the files that it names, their content, and everything that is wrong with them.
+//! From a path to a policy: files, contents, and all errors.
 //!
 //! **Problem.** A policy path comes from a command line or a unit file; it may be missing, a directory, a
-//! pipe, or half a policy whose other half cannot be read. **Answer.** All findings at once, and a [`Policy`]
-//! only where none of them is an error (`tests/policy/hostile.rs`).
+//! pipe, or half a policy with an unreadable other half. **Answer.** All findings at once, and a
+//! [`Policy`] only if none of them is an error (`tests/policy/hostile.rs`).
 //!
 //! A path is opened without blocking and must be an ordinary file or a directory: a FIFO or a device could
 //! block the caller, or never end. The size is bounded before anything is read.
@@ -24,7 +24,6 @@ use super::report::{Diagnostic, Report, Source};
 use super::rules::{self, Rule};
 use super::tree::{Node, Place};
 
-/// Files of one directory.
 const MOST_FILES: usize = 1000;
 
 /// A policy without errors, and its other findings.
@@ -54,7 +53,7 @@ pub fn load_with_host(path: &Path, host: &HostFacts) -> Result<Loaded, Report> {
     load_and_check(path, Some(host))
 }
 
-/// Loads a policy from a text that findings call `name`: for policies made by a program.
+/// Loads a policy from a text that findings call `name`, for policies made by a program.
 ///
 /// # Errors
 /// Every finding, at least one of them an error.
@@ -62,7 +61,7 @@ pub fn load_text(name: &str, text: &str) -> Result<Loaded, Report> {
     check_sources(vec![Source::new(name, text)], None, Report::default())
 }
 
-/// Takes the policy that is a value within a larger text, and tries the rules about a machine.
+/// Loads a policy that is a value within a larger text, and tries the rules about a machine.
 ///
 /// # Errors
 /// Every finding, at least one of them an error.
@@ -71,7 +70,7 @@ pub fn load_value(source: &Arc<Source>, value: &Node, host: &HostFacts) -> Resul
     check_trees(sources, &[(source, value)], Some(host), Report::default())
 }
 
-/// Loads the policy that `input` reads, which findings call `name`.
+/// Loads a policy from `input`, which findings call `name`.
 ///
 /// # Errors
 /// Every finding, at least one of them an error.
@@ -97,7 +96,7 @@ fn load_and_check(path: &Path, host: Option<&HostFacts>) -> Result<Loaded, Repor
     check_sources(sources, host, report)
 }
 
-/// Checks the texts; `report` has what was found while reading them.
+/// Checks the texts; `report` has the findings from reading them.
 fn check_sources(
     sources: Vec<Arc<Source>>,
     host: Option<&HostFacts>,
@@ -119,14 +118,14 @@ fn check_sources(
     check_trees(&sources, &trees, host, report)
 }
 
-/// Checks the values of these texts; `report` has what was found while reading the texts.
+/// Checks the values of these texts; `report` has the findings from reading the texts.
 fn check_trees(
     sources: &[Arc<Source>],
     trees: &[(&Arc<Source>, &Node)],
     host: Option<&HostFacts>,
     mut report: Report,
 ) -> Result<Loaded, Report> {
-    // Where a file could not be read, the rules about the whole policy would report the wrong file.
+    // If a file could not be read, the rules about the whole policy would report the wrong file.
     let is_whole = !report.has_errors();
     let mut draft = Draft::default();
     for (source, tree) in trees {
@@ -143,7 +142,7 @@ fn check_trees(
     }
 }
 
-/// Keys that must be given in one of the files; where one is missing, the first file is shown.
+/// Checks the required keys of all files; the first file is shown for a missing one.
 fn check_presence(draft: &Draft, source: &Arc<Source>, tree: &Node, report: &mut Report) {
     let place = Place { source: Arc::clone(source), span: tree.span() };
     for (key, help) in POLICY.iter().filter_map(|key| Some((key.name, key.needed()?))) {
@@ -156,9 +155,8 @@ fn check_presence(draft: &Draft, source: &Arc<Source>, tree: &Node, report: &mut
     }
 }
 
-/// The files a path means, in the order they are read.
 fn files_of(path: &Path, report: &mut Report) -> Vec<PathBuf> {
-    // Anything else, missing files included, is reported when it is opened.
+    // Any other path is reported when it is opened.
     if !path.is_dir() {
         return vec![path.to_path_buf()];
     }
@@ -189,12 +187,12 @@ fn files_of(path: &Path, report: &mut Report) -> Vec<PathBuf> {
     files.iter().map(|name| path.join(name)).collect()
 }
 
-/// Whether a file of this name in a directory is part of its policy. Hidden files are those of editors.
+/// True if a file of this name in a directory is part of its policy. Hidden files belong to editors.
 pub fn is_policy_file(name: &str) -> bool {
     name.ends_with(".yaml") && !name.starts_with('.')
 }
 
-/// The names in a directory, sorted, without hidden ones and those that are not UTF-8.
+/// Sorted names in a directory, without hidden ones and those that are not UTF-8.
 fn names_in(path: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(path)? {
@@ -207,7 +205,6 @@ fn names_in(path: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The text of a file, or a finding.
 fn source(
     name: String,
     bytes: io::Result<Vec<u8>>,
@@ -258,7 +255,7 @@ fn read_file(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
     read_bounded(file, most_bytes)
 }
 
-/// At most one byte more than `most_bytes`, so that the caller detects a text that is too large.
+/// Reads at most one byte more than `most_bytes`, so that the caller detects a larger text.
 fn read_bounded(input: impl Read, most_bytes: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input.take(most_bytes as u64 + 1).read_to_end(&mut bytes)?;

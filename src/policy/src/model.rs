@@ -1,8 +1,8 @@
-//! The policy as the agent uses it: checked, typed, in the order of the file.
+//! Policy model for the agent: checked, typed, in the order of the file.
 //!
-//! Every [`Policy`] is valid: [`super::load()`] is the only way to get one from text, and it returns none
-//! while any rule is broken. The rest of the program reads this model and does not depend on YAML. The
-//! sections are declared with their keys in [`super::keys`], single values in [`super::types`].
+//! Every [`Policy`] is valid: [`super::load()`] is the only way to get one from text, and returns none
+//! while any rule is broken. The rest of the program does not depend on YAML. [`super::keys`] declares the
+//! sections with their keys, [`super::types`] single values.
 
 pub use super::amount::Amount;
 pub use super::keys::{
@@ -12,7 +12,7 @@ pub use super::keys::{
 pub use super::types::*;
 
 impl Policy {
-    /// Whether the processes of any tenant or group are limited.
+    /// True if a tenant or group has a process limit.
     pub fn limits_pids(&self) -> bool {
         fn any(tenants: &[Tenant]) -> bool {
             tenants.iter().any(|tenant| {
@@ -22,7 +22,7 @@ impl Policy {
         any(&self.tenants)
     }
 
-    /// Whether a tenant of this path may be found by the template of its group.
+    /// True if the template of its group may find a tenant of this path.
     pub fn may_find(&self, path: &str) -> bool {
         let mut tenants = &self.tenants;
         let mut names = path.split('/').peekable();
@@ -40,7 +40,7 @@ impl Policy {
         false
     }
 
-    /// The users and groups that tenants and templates claim, as they are written.
+    /// Users and groups that tenants and templates claim, as written.
     pub fn owners(&self) -> Vec<String> {
         fn of(tenants: &[Tenant]) -> Vec<String> {
             let of_one = |tenant: &Tenant| {
@@ -54,13 +54,13 @@ impl Policy {
         of(&self.tenants)
     }
 
-    /// The policy on a host where each template finds one tenant, which is called `*`.
+    /// The policy on a host where each template finds one tenant called `*`.
     pub fn with_one_of_each(&self) -> Policy {
         self.with_found(&|_| vec!["*".to_string()])
     }
 
-    /// The policy on a host where the template of each group, by its path, finds tenants of these names. What the group
-    /// names comes first.
+    /// The policy on a host where the template of each group, by its path, finds tenants of these names.
+    /// Named tenants come first.
     pub fn with_found(&self, names: &impl Fn(&str) -> Vec<String>) -> Policy {
         fn add(tenants: &mut [Tenant], above: &str, names: &impl Fn(&str) -> Vec<String>) {
             for tenant in tenants {
@@ -79,7 +79,7 @@ impl Policy {
         policy
     }
 
-    /// Every leaf of the tree with its path of names (`ci/nightly`), in the order of the file.
+    /// Leaves of the tree with their paths of names (`ci/nightly`), in the order of the file.
     pub fn leaves(&self) -> Vec<(String, &Tenant)> {
         fn walk<'a>(prefix: &str, tenants: &'a [Tenant], into: &mut Vec<(String, &'a Tenant)>) {
             for tenant in tenants {
@@ -97,30 +97,30 @@ impl Policy {
 }
 
 impl Tenant {
-    /// Whether this node only groups others.
+    /// True if this node only groups others.
     pub fn is_group(&self) -> bool {
         !self.tenants.is_empty() || self.each.is_some()
     }
 
-    /// Its template, where it has one, as a slice.
+    /// Its template as a slice; empty without one.
     pub fn template(&self) -> &[Tenant] {
         self.each.as_deref().map(std::slice::from_ref).unwrap_or_default()
     }
 }
 
 impl Matches {
-    /// All work that no other tenant claims.
+    /// Matches all processes that no other tenant claims.
     pub fn rest() -> Matches {
         Matches { is_rest: true, ..Matches::default() }
     }
 
-    /// Whether no rule is given.
+    /// True if no rule is given.
     pub fn is_empty(&self) -> bool {
         *self == Matches::default()
     }
 
-    /// The cgroups that are weighed where they are, from the mount, by path or pattern: all of them, unless their
-    /// processes are moved. Beside users and groups they are, and into a unit none is.
+    /// Paths or patterns, from the mount, of the cgroups in place: all, unless their processes are moved.
+    /// Beside users and groups they are moved; into a unit none is.
     pub fn in_place(&self) -> &[String] {
         let has_owners = !(self.users.is_empty() && self.groups.is_empty());
         match self.moves || has_owners && self.units.is_empty() {

@@ -1,4 +1,4 @@
-//! The forms of names, cgroup paths and lists of CPUs: how each is read, shown and described.
+//! Forms of names, cgroup paths and lists of CPUs: reading, showing, describing.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use super::values::{
 };
 use tenantd_dop::CpuSet;
 
-/// One name or a list of them; at least one, none of them empty.
+/// Reads one name or a list of at least one, none of them empty.
 fn items<'n>(reader: &mut Reader<'_>, node: &'n Node, what: &str) -> Vec<(&'n Node, &'n str)> {
     let texts: Vec<(&Node, &str)> = match &node.kind {
         Kind::List(items) => {
@@ -45,7 +45,6 @@ fn show_names(names: &[String]) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// Names of users, groups or units.
 pub(super) struct Names(pub(super) &'static NameKind);
 
 impl Form<Vec<String>> for Names {
@@ -92,7 +91,6 @@ fn refuse_path(reader: &mut Reader<'_>, node: &Node, path: &str, refusal: PathRe
     reader.find(&rule, node, message, help);
 }
 
-/// Patterns of cgroup paths.
 pub(super) struct CgroupPaths;
 
 impl Form<Vec<String>> for CgroupPaths {
@@ -117,7 +115,6 @@ impl Form<Vec<String>> for CgroupPaths {
     }
 }
 
-/// `auto`, or one cgroup.
 pub(super) struct Root;
 
 impl Form<RootChoice> for Root {
@@ -146,7 +143,6 @@ impl Form<RootChoice> for Root {
     }
 }
 
-/// `cpus:` a word, or a list of CPUs.
 pub(super) struct CpusForm;
 
 const CPUS_WORDS: &[(&str, CpusPolicy)] = &[

@@ -1,4 +1,4 @@
-//! The tree of tenants with the place of every key, for the rules that look at more than one value.
+//! Tree of tenants with the place of every key, for rules about several values.
 
 use super::amount::Amount;
 use super::facts::HostFacts;
@@ -7,30 +7,27 @@ use super::read::{Draft, Located, Places};
 use super::tree::Place;
 use tenantd_core::resource::PerResource;
 
-/// A tenant or group with the places of its keys.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'d> {
     pub(super) tenant: &'d Tenant,
-    /// A template's is that of its group and `*`.
+    /// Path of names; a template has its group's and `*`.
     pub(super) path: &'d str,
-    /// Where it begins, if it is a template.
     pub(super) each_at: Option<&'d Place>,
     pub(super) parent: Option<usize>,
     pub(super) given: &'d Places,
-    /// Its guarantees in smallest units. A percentage of an unknown machine is none.
+    /// Guarantees in smallest units. A percentage of an unknown machine is `None`.
     pub(super) guarantee: PerResource<Option<u64>>,
-    /// Its limits, likewise.
+    /// Limits, likewise.
     pub(super) limit: PerResource<Option<u64>>,
 }
 
 impl Node<'_> {
-    /// Whether it is the template of its group.
     pub(super) fn is_template(&self) -> bool {
         self.each_at.is_some()
     }
 }
 
-/// The tree in pre-order, the template of a group behind its tenants, on a machine where it is known.
+/// Nodes in pre-order, the template of a group behind its tenants, on a machine if it is known.
 pub(super) fn nodes<'d>(draft: &'d Draft, host: Option<&HostFacts>) -> Vec<Node<'d>> {
     fn walk<'d>(
         tenants: &'d [Tenant],

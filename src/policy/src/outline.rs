@@ -1,13 +1,12 @@
 //! A policy as a flat list of keys and values, and the difference between two of them.
 //!
-//! **Problem.** A reload has to report what it changed, in the log and in its answer, and `diff` has to
-//! report it beforehand. Both compare policies that were read at different times, possibly by programs of
-//! different versions. **Answer.** A policy becomes a list of keys and values in the notation of the file,
-//! without keys at their defaults; two such outlines are compared key by key. The keys come from the table
-//! ([`super::keys`]).
+//! **Problem.** A reload reports its changes in the log and in its answer, and `diff` reports them
+//! beforehand. Both compare policies read at different times, possibly by programs of different versions.
+//! **Answer.** A policy becomes a list of keys and values in the notation of the file, without defaults;
+//! two such outlines are compared key by key. The keys come from the table ([`super::keys`]).
 //!
-//! **Properties** (`tests/policy/outline.rs`, `tests/policy/keys.rs`): a policy has no difference to itself;
-//! changing any key is one difference.
+//! **Properties** (`tests/policy/outline.rs`, `tests/policy/keys.rs`): a policy has no difference to
+//! itself; changing any key is one difference.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -21,50 +20,50 @@ use super::keys::{POLICY, Policy, TENANT, Tenant};
 /// A tenant or group of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyTenant {
-    /// Its names from the top, joined by slashes.
+    /// Names from the top, joined by slashes.
     pub name: String,
-    /// Its keys that are not left at their defaults.
+    /// Keys that differ from their defaults.
     pub settings: Vec<Setting>,
 }
 
 /// A policy, flat and in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outline {
-    /// The keys outside of tenants.
+    /// Keys outside tenants.
     pub settings: Vec<Setting>,
     /// All tenants and groups, in pre-order.
     pub tenants: Vec<PolicyTenant>,
 }
 
-/// The kind of a change of a tenant or a key.
+/// Kind of a change of a tenant or a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// It is new.
+    /// The tenant or key is new.
     Added,
-    /// It was removed.
+    /// The tenant or key was removed.
     Removed,
-    /// Its value changed.
+    /// The value changed.
     Changed,
 }
 
 /// A difference between two policies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// The kind of the change.
+    /// Kind of the change.
     pub kind: ChangeKind,
-    /// The tenant or group; absent for a change of the policy as a whole.
+    /// Tenant or group; absent for a change of the whole policy.
     pub tenant: Option<String>,
-    /// The key; absent for a change of the tenant as a whole.
+    /// Key; absent for a change of the whole tenant.
     pub key: Option<String>,
-    /// The old value; absent where it was at its default.
+    /// Old value; absent if it was the default.
     pub from: Option<String>,
-    /// The new value; absent where it is at its default.
+    /// New value; absent if it is the default.
     pub to: Option<String>,
 }
 
 impl Outline {
-    /// The difference of `policy` from an empty one.
+    /// Outline of `policy`.
     pub fn of(policy: &Policy) -> Outline {
         let mut tenants = Vec::new();
         for tenant in &policy.tenants {
@@ -73,7 +72,7 @@ impl Outline {
         Outline { settings: general(policy), tenants }
     }
 
-    /// The changes from `self` to `new`: first the policy as a whole, then removed tenants, then added and
+    /// Changes from `self` to `new`: first the policy as a whole, then removed tenants, then added and
     /// changed ones, in the order of `new`.
     pub fn changes_to(&self, new: &Outline) -> Vec<Change> {
         let mut changes = Vec::new();
@@ -139,7 +138,6 @@ impl Display for Change {
     }
 }
 
-/// The differences between two lists of settings.
 fn compare(tenant: Option<&str>, old: &[Setting], new: &[Setting], changes: &mut Vec<Change>) {
     let value = |settings: &[Setting], key: &str| {
         settings.iter().find(|setting| setting.key == key).map(|setting| setting.value.clone())

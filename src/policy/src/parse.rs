@@ -1,13 +1,13 @@
 //! YAML text in, a tree of its values out. The only file that names the YAML crate.
 //!
 //! **Problem.** Policies and problem files are written by people, and some are hostile: a file of a hundred
-//! bytes can expand to a billion values (aliases of aliases), or nest a hundred thousand deep. For any text,
-//! the result comes in bounded time and memory: a tree, or one clear finding.
+//! bytes can expand to a billion values (aliases of aliases), or nest a hundred thousand deep. Any text
+//! gives, in bounded time and memory, a tree or one clear finding.
 //!
-//! **Shape.** [`tree`] keeps repeated keys and the place of everything, so that every finding can be drawn
-//! from it at once. What an alias expands to counts against the same [`Budget`] as what is written out.
+//! **Shape.** [`tree`] keeps repeated keys and all places, so that every finding can be drawn from it at
+//! once. The expansion of an alias counts against the same [`Budget`] as written text.
 //!
-//! **Strictness.** A second document, a tag and a key that is no scalar are refused.
+//! **Strictness.** A second document, a tag and a key that is not a scalar are refused.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,33 +18,33 @@ use super::hint::shortened;
 use super::syntax::{self, Mistake, Trouble};
 use super::tree::{Entry, Kind, Node};
 
-/// How much a text may hold. Beyond it the text is refused.
+/// Limits of a text. A larger text is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Values, keys and collections, with aliases counted as their expansion.
     pub nodes: usize,
-    /// Collections within collections.
+    /// Nesting depth of collections.
     pub depth: usize,
     /// Bytes of text.
     pub bytes: usize,
 }
 
 impl Budget {
-    /// For problem files: a million tenants of a dozen values each.
+    /// Budget of problem files: a million tenants of a dozen values each.
     pub const PROBLEM: Budget = Budget { nodes: 20_000_000, depth: 64, bytes: 1 << 30 };
 
-    /// For policies: ten thousand tenants with every key of a policy, several times over.
+    /// Budget of policies: ten thousand tenants with every key, several times over.
     pub const POLICY: Budget = Budget { nodes: 1_000_000, depth: 64, bytes: 16 << 20 };
 }
 
-/// Why a text is no tree.
+/// Kind of a parse error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Not YAML, or YAML that is not read (tags, keys that are not scalars).
+    /// Not YAML, or unsupported YAML (tags, keys that are not scalars).
     Syntax,
     /// More than the budget.
     Budget,
-    /// Nothing but blanks and comments.
+    /// Only blanks and comments.
     Empty,
     /// More than one document.
     Documents,
@@ -52,20 +52,20 @@ pub enum Fault {
     Cycle,
 }
 
-/// A text that is no tree: the reason, the place, and the remedy.
+/// A parse error: kind, reason, place and remedy.
 #[derive(Clone, Debug)]
 pub struct Unparsed {
-    /// Why.
+    /// Kind of the error.
     pub fault: Fault,
-    /// The reason, as text.
+    /// Reason, as text.
     pub message: String,
-    /// Where.
+    /// Place of the error.
     pub span: Range<usize>,
-    /// The remedy.
+    /// Remedy.
     pub help: Option<String>,
 }
 
-/// Parses a text into a tree that still holds its repeated keys.
+/// Parses a text into a tree that still has its repeated keys.
 ///
 /// # Errors
 /// The first error; the text after it cannot be parsed.
@@ -96,11 +96,9 @@ pub fn tree(text: &str, budget: Budget) -> Result<Node, Unparsed> {
     })
 }
 
-/// A collection that is being read.
 struct Open {
     node: Node,
     anchor: usize,
-    /// The key that waits for its value.
     key: Option<(Box<str>, Range<usize>)>,
 }
 
@@ -108,10 +106,10 @@ struct Open {
 struct Builder<'a> {
     budget: Budget,
     text: &'a str,
-    /// Nodes and keys so far, including those that aliases expand to.
+    /// Nodes and keys so far, with the expansion of aliases.
     nodes: usize,
     open: Vec<Open>,
-    /// The value of each anchor; `None` while that is still being read.
+    /// Value of each anchor; `None` while it is being read.
     anchors: HashMap<usize, Option<Node>>,
     root: Option<Node>,
 }
@@ -149,7 +147,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A block collection ends where the next token begins; the text between has no content.
+    /// End of a block collection's content: YAML ends it where the next token begins.
     fn end_of_content(&self, start: u32, end: usize) -> u32 {
         let end = end.min(self.text.len());
         let content = self.text.get(start as usize..end).unwrap_or("").trim_end();
@@ -169,7 +167,6 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A whole value: puts it where it belongs.
     fn complete(&mut self, node: Node, anchor: usize) -> Result<(), Unparsed> {
         if matches!(node.kind, Kind::Null | Kind::Scalar { .. }) {
             self.count(1, node.span())?;
@@ -314,7 +311,7 @@ impl Builder<'_> {
     }
 }
 
-/// What to write instead of the unquoted text at the beginning of `rest`.
+/// Quoted form of the unquoted text at the beginning of `rest`.
 fn quoted(rest: &str) -> String {
     let end = rest.find([',', '}', ']', '\n', '#']).unwrap_or(rest.len());
     format!("put the text into quotes: `\"{}\"`", shortened(rest[..end].trim()))

@@ -1,15 +1,15 @@
 //! Patterns of cgroup paths: `*` and `?` within one name, never across a `/`; `**` for any number of names.
 //!
-//! A pattern claims the cgroups that match it and everything below them: services make cgroups of their own,
-//! and to claim a slice is to claim what runs in it. Two patterns overlap where one cgroup is claimed by
-//! both, as with `/a` and `/a/b`. What `**` stands for may be a match of the other, so behind it they overlap only
-//! where one cgroup matches both, and of two that are nested the first counts.
+//! A pattern claims the cgroups that match it and everything below them: services make cgroups of their
+//! own, and a claim on a slice covers all processes in it. Two patterns overlap if both claim one cgroup,
+//! as with `/a` and `/a/b`. Behind a `**` they overlap only if one cgroup matches both; of two nested ones
+//! the first counts.
 
-/// Stands for any number of names, none included; the last name of a pattern is another one.
+/// Any number of names, including none; the last name of a pattern is a name of its own.
 pub const ANY_DEPTH: &str = "**";
 
-/// Whether `pattern` claims the cgroup at `path`; both begin with `/`. No pattern claims the root, which has
-/// no name.
+/// True if `pattern` claims the cgroup at `path`; both begin with `/`. No pattern claims the root, which
+/// has no name.
 pub fn claims(pattern: &str, path: &str) -> bool {
     let mut names = path.split('/').filter(|name| !name.is_empty());
     let pattern: Vec<&str> = names_of(pattern);
@@ -23,19 +23,19 @@ pub fn claims(pattern: &str, path: &str) -> bool {
     })
 }
 
-/// The names of a path or a pattern.
+/// Names of a path or a pattern.
 pub fn names_of(path: &str) -> Vec<&str> {
     path.split('/').filter(|name| !name.is_empty()).collect()
 }
 
-/// How far into a pattern of these names the path without any name is: the numbers of names that may be next.
+/// Match state for the empty path: the indices in the pattern of the names that may be next.
 pub fn begin(pattern: &[&str]) -> Vec<usize> {
     let mut reached = Vec::new();
     reach(pattern, 0, &mut reached);
     reached
 }
 
-/// How far the path is with one more `name`, where it was at `reached`; nowhere, where nothing below can match.
+/// Match state after one more `name`; empty if nothing below can match.
 pub fn step(pattern: &[&str], reached: &[usize], name: &str) -> Vec<usize> {
     let mut next = Vec::new();
     for at in reached {
@@ -48,7 +48,7 @@ pub fn step(pattern: &[&str], reached: &[usize], name: &str) -> Vec<usize> {
     next
 }
 
-/// Whether a path that is at `reached` matches.
+/// True if a path with this match state matches.
 pub fn is_match(pattern: &[&str], reached: &[usize]) -> bool {
     reached.contains(&pattern.len())
 }
@@ -62,7 +62,7 @@ fn reach(pattern: &[&str], at: usize, reached: &mut Vec<usize>) {
     }
 }
 
-/// Whether the cgroup at `path` itself fits `pattern`.
+/// True if the cgroup at `path` itself fits `pattern`.
 pub fn is_at(pattern: &str, path: &str) -> bool {
     let pattern = names_of(pattern);
     let names = names_of(path).into_iter();
@@ -70,20 +70,20 @@ pub fn is_at(pattern: &str, path: &str) -> bool {
     is_match(&pattern, &reached)
 }
 
-/// Whether some cgroup is claimed by both patterns. Adds the cost to `work`: 16 for the comparison, and the
-/// product of the lengths of those names whose ends do not decide it.
+/// True if both patterns claim some cgroup. Adds the cost to `work`: 16 for the comparison, and the product
+/// of the lengths of those names whose ends do not decide it.
 pub fn overlap(a: &str, b: &str, work: &mut usize) -> bool {
     *work += 16;
     let (a, b) = (names_of(a), names_of(b));
     let depth = |names: &[&str]| names.iter().position(|name| *name == ANY_DEPTH);
     let fixed = depth(&a).unwrap_or(a.len()).min(depth(&b).unwrap_or(b.len()));
-    // Everything below the shorter pattern is claimed: only the names that both have can differ.
+    // Everything below the shorter pattern is claimed, so only the names that both have can differ.
     let begin_alike = a.iter().zip(&b).take(fixed).all(|(a, b)| meet(a, b, work));
     let is_all_below = fixed == a.len() || fixed == b.len();
     begin_alike && (is_all_below || match_both(&a, &b, work))
 }
 
-/// Whether some path matches both: reachability in the product of their names.
+/// True if some path matches both: reachability in the product of their names.
 fn match_both(a: &[&str], b: &[&str], work: &mut usize) -> bool {
     // reached[i][j]: some path is read by the first i names of `a` and the first j of `b`.
     let mut reached = vec![vec![false; b.len() + 1]; a.len() + 1];
@@ -115,18 +115,18 @@ fn match_both(a: &[&str], b: &[&str], work: &mut usize) -> bool {
     reached[a.len()][b.len()]
 }
 
-/// Whether it fits more than one name.
+/// True if it fits more than one name.
 pub fn has_wildcard(pattern: &str) -> bool {
     pattern.contains(['*', '?'])
 }
 
-/// The part of a pattern before its first wildcard.
+/// Part of a pattern before its first wildcard.
 pub fn literal_prefix(pattern: &str) -> &str {
     let end = pattern.find(['*', '?']).unwrap_or(pattern.len());
     &pattern[..end]
 }
 
-/// Whether a name fits a pattern for one name.
+/// True if a name fits a pattern for one name.
 ///
 /// Greedy matching with one point of return: the last `*`. O(|pattern| × |name|) at worst.
 pub fn fits(pattern: &str, name: &str) -> bool {
@@ -152,9 +152,9 @@ pub fn fits(pattern: &str, name: &str) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
-/// Whether some name fits both: reachability in the product of the two patterns, O(|a| × |b|).
+/// True if some name fits both: reachability in the product of the two patterns, O(|a| × |b|).
 fn meet(a: &str, b: &str, work: &mut usize) -> bool {
-    // Literal beginnings or ends that differ settle most pairs without the table.
+    // Differing literal beginnings or ends settle most pairs without the table.
     if differ(a.bytes().zip(b.bytes())) || differ(a.bytes().rev().zip(b.bytes().rev())) {
         return false;
     }
@@ -178,7 +178,7 @@ fn meet(a: &str, b: &str, work: &mut usize) -> bool {
     row[b.len()]
 }
 
-/// Whether two texts differ in a letter before either has a wildcard.
+/// True if two texts differ in a letter before either has a wildcard.
 fn differ(pairs: impl Iterator<Item = (u8, u8)>) -> bool {
     for (x, y) in pairs {
         if is_wild(x.into()) || is_wild(y.into()) {

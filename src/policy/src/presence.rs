@@ -1,12 +1,11 @@
-//! The accounts, units and cgroups that a policy names, as the machine knows them.
+//! Accounts, units and cgroups of a policy, compared with the machine.
 //!
-//! **Problem.** One user has two names, `root` and `0`, and a unit may have an alias: two tenants that claim the same
-//! would pass for two that do not. And a name that nothing has claims nothing, which is mostly a misspelling.
-//! Digits are a name first: `"200"` is the account with that name where there is one (chown(1)); without quotes they are
-//! a number. Where both could be meant, `check` warns.
-//! **Answer.** Each name is looked up once (a lookup may ask a directory service on the network), rules compare what
-//! it stands for, and unknown names are warned of. Slices and scopes exist only while something runs in them, so only
-//! services can be unknown; a cgroup that is not there is a note.
+//! **Problem.** One user has two names, `root` and `0`, and a unit may have an alias: two equal claims could
+//! pass as different. A name without an account claims nothing, and is mostly a misspelling. Digits are a name
+//! first: `"200"` is the account with that name if there is one (chown(1)); without quotes they are a number.
+//! `check` warns if both are possible. **Answer.** Each name is looked up once (a look-up may ask a directory
+//! service on the network), rules compare the results, and unknown names cause a warning. Slices and scopes
+//! exist only while they have processes, so only services can be unknown; a missing cgroup is a note.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -24,10 +23,8 @@ use super::tree::Place;
 use super::values::{ALL_USERS, shown};
 use crate::accounts::{Answer, digits, explicit, meaning};
 
-/// Entries of directories that are looked at for all patterns together.
 const MOST_ENTRIES: usize = 100_000;
 
-/// What the names of a policy stand for.
 #[derive(Debug, Default)]
 pub(super) struct Known<'d> {
     users: HashMap<&'d str, Answer<u32>>,
@@ -35,11 +32,9 @@ pub(super) struct Known<'d> {
     services: Option<Services>,
 }
 
-/// Names with their places.
 type Names<'d> = Vec<(&'d str, &'d Place)>;
 
 impl<'d> Known<'d> {
-    /// Looks up every name of the policy, where the machine is known.
     pub(super) fn of(draft: &'d Draft, nodes: &[Node<'d>], host: Option<&HostFacts>) -> Known<'d> {
         let Some(host) = host else { return Known::default() };
         let find = |names: Names<'d>, find: fn(&str) -> Answer<u32>| {
@@ -57,7 +52,6 @@ impl<'d> Known<'d> {
         }
     }
 
-    /// The numbers of all accounts that are known.
     pub(super) fn numbers(&self) -> Numbers {
         let known = |accounts: &HashMap<&str, Answer<u32>>| {
             let number =
@@ -68,17 +62,17 @@ impl<'d> Known<'d> {
         Numbers { users: known(&self.users), groups: known(&self.groups) }
     }
 
-    /// What a user's name stands for: its number, where it is known.
+    /// Number of a user's name, if known.
     pub(super) fn user<'n>(&self, name: &'n str) -> Cow<'n, str> {
         number(&self.users, name)
     }
 
-    /// What the name of a group of users stands for.
+    /// Number of a group's name, if known.
     pub(super) fn group<'n>(&self, name: &'n str) -> Cow<'n, str> {
         number(&self.groups, name)
     }
 
-    /// The name that a unit goes by.
+    /// Real name of a unit.
     pub(super) fn unit<'n>(&self, name: &'n str) -> Cow<'n, str> {
         let real = self.services.as_ref().and_then(|services| real_name(services, name));
         match real {
@@ -93,15 +87,14 @@ fn number<'n>(accounts: &HashMap<&str, Answer<u32>>, name: &'n str) -> Cow<'n, s
         Some(answer @ (Answer::Known(_) | Answer::Missing)) => {
             meaning(name, |_| answer.clone()).known()
         }
-        // Without a machine digits stand for one number.
+        // Without a machine, digits can only be a number.
         _ => explicit(name).or(digits(name)),
     };
-    // It is 0 on every machine.
+    // Root is 0 on every machine.
     let number = number.or_else(|| (name == "root").then_some(0));
     number.map_or(Cow::Borrowed(name), |number| Cow::Owned(number.to_string()))
 }
 
-/// The users that the policy names.
 fn users<'d>(draft: &'d Draft, nodes: &[Node<'d>]) -> Names<'d> {
     let top = (&draft.policy.administrators.users, &draft.given, "administrators.users");
     let of_tenants = nodes.iter().flat_map(|Node { tenant, given, .. }| {
@@ -113,7 +106,6 @@ fn users<'d>(draft: &'d Draft, nodes: &[Node<'d>]) -> Names<'d> {
     placed(std::iter::once(top).chain(of_tenants))
 }
 
-/// The groups of users that it names.
 fn groups<'d>(draft: &'d Draft, nodes: &[Node<'d>]) -> Names<'d> {
     let top = (&draft.policy.administrators.groups, &draft.given, "administrators.groups");
     let of_tenants = nodes.iter().flat_map(|Node { tenant, given, .. }| {
@@ -134,7 +126,7 @@ fn placed<'d>(
     lists.flat_map(pairs).collect()
 }
 
-/// Warns once of each name that is not known, or could be meant otherwise.
+/// Warns once of each name that is unknown or ambiguous.
 pub(super) fn check(
     draft: &Draft,
     nodes: &[Node<'_>],
@@ -159,7 +151,6 @@ pub(super) fn check(
     unknown_cgroups(nodes, host, report);
 }
 
-/// The finding about one name, for which there is this account.
 fn about(
     (what, number): (&str, &str),
     name: &str,
@@ -224,7 +215,7 @@ fn unknown_services(nodes: &[Node<'_>], known: &Known<'_>, report: &mut Report) 
 
 fn unknown_cgroups(nodes: &[Node<'_>], host: &HostFacts, report: &mut Report) {
     let mut budget = MOST_ENTRIES;
-    // What templates find is noted by itself.
+    // Templates have a note of their own.
     let tenants = nodes.iter().filter(|node| !node.is_template());
     let cgroups = tenants.map(|node| (&node.tenant.matches.cgroups, node.given, "match.cgroup"));
     for (pattern, place) in once_each(placed(cgroups)) {

@@ -1,8 +1,8 @@
-//! The trees of a policy's files, read into one [`Draft`]: the model, and the place of everything in it.
+//! Reads the trees of a policy's files into one [`Draft`]: the model, and the places of all values.
 //!
 //! Every finding goes into the report and reading goes on, with the default in place of the wrong value; a
-//! draft is valid only if its report has no errors. This file has what the table of keys cannot express: a
-//! policy may be in several files, and tenants nest.
+//! draft is valid only if its report has no errors. This file handles cases that the table of keys cannot
+//! express: a policy may be in several files, and tenants nest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,9 +17,8 @@ use super::tree::{Entry, Kind, Node, Place};
 use super::values::safe_name;
 use tenantd_core::resource::Resource;
 
-/// Groups within groups.
 const DEEPEST: usize = 16;
-/// Tenants, groups included.
+/// Most tenants, including groups.
 pub const MOST_TENANTS: usize = 10_000;
 
 static CODES: Codes = Codes {
@@ -46,7 +45,7 @@ fn elsewhere(name: &str) -> Option<String> {
     if maps.len() == 1 { maps.pop() } else { None }
 }
 
-/// Whether an entry among tenants is a key of a tenant: it has no tenant's value.
+/// True if an entry among tenants is a key of a tenant, by its value.
 fn is_misplaced(entry: &Entry) -> bool {
     let is_key = |name: &str| TENANT.iter().any(|key| key.name == name);
     is_key(&entry.key)
@@ -60,33 +59,25 @@ fn is_misplaced(entry: &Entry) -> bool {
 /// A policy whose values still have their places.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    /// The model; wrong values have their defaults.
+    /// Model; wrong values have their defaults.
     pub(super) policy: Policy,
-    /// The keys that were given at the top.
     pub(super) given: Places,
-    /// The state of each tenant, in pre-order.
     pub(super) located: Vec<Located>,
     /// Top-level keys that are the probable correction of misspelt ones.
     pub(super) misspelt: Vec<&'static str>,
-    /// Where each top-level tenant was defined, in whichever file.
     names: HashMap<String, Place>,
     nr_tenants: usize,
 }
 
-/// Where each key of a section or a tenant was given.
 #[derive(Debug, Default)]
 pub(super) struct Places(Vec<Given>);
 
-/// What the model lacks about a tenant.
 #[derive(Debug)]
 pub(super) struct Located {
-    /// Its names from the top, joined by `/`.
+    /// Names from the top, joined by `/`.
     pub(super) path: String,
-    /// Index of the group above it.
     pub(super) parent: Option<usize>,
-    /// Its keys.
     pub(super) given: Places,
-    /// Where it begins, if it is a template.
     pub(super) each_at: Option<Place>,
 }
 
@@ -95,29 +86,27 @@ impl Places {
         self.0.iter().find(|given| given.path == path)
     }
 
-    /// The place of a key.
     pub(super) fn key(&self, path: &str) -> Option<&Place> {
         self.get(path).map(|given| &given.key)
     }
 
-    /// The place of a value; of the first, where it is a list.
+    /// Place of a value, or of the first item of a list.
     pub(super) fn value(&self, path: &str) -> Option<&Place> {
         self.get(path)?.values.first()
     }
 
-    /// The place of an amount in the map at `path`.
+    /// Place of an amount in the map at `path`.
     pub(super) fn amount(&self, path: &str, resource: Resource) -> Option<&Place> {
         self.value(&format!("{path}.{}", resource.name()))
     }
 
-    /// The places of the items of a list, in the order of the model.
+    /// Places of the items of a list, in the order of the model.
     pub(super) fn items(&self, path: &str) -> &[Place] {
         self.get(path).map_or(&[], |given| &given.values)
     }
 }
 
 impl Draft {
-    /// Reads one file.
     pub(super) fn file(&mut self, source: &Arc<Source>, root: &Node, report: &mut Report) {
         let mut reader = Reader::new(report, source, &CODES, "policy");
         let Some(mut fields) = reader.fields(POLICY, root) else { return };
@@ -144,7 +133,6 @@ impl Draft {
         self.misspelt.append(&mut reader.misspelt);
     }
 
-    /// The tenants below one `tenants` key.
     fn tenants(
         &mut self,
         reader: &mut Reader<'_>,
@@ -201,7 +189,7 @@ impl Draft {
             self.name(reader, entry, place, names);
             tenants.extend(self.tenant(reader, entry, parent, depth));
         }
-        // They stay for as long as the agent runs.
+        // They stay as long as the agent runs.
         tenants.shrink_to_fit();
         tenants
     }
@@ -245,7 +233,7 @@ impl Draft {
         if let Some(entry) = fields.get("match").filter(|entry| entry.value.is_empty()) {
             let place = reader.key_place(entry);
             let finding = rules::EMPTY_MATCH.at(&place, "this `match` claims nothing", "");
-            // That alone claims nothing.
+            // `move` alone claims nothing.
             let names = MATCH.iter().map(|key| key.name).filter(|name| *name != "move");
             let names = listed(names);
             reader.report.push(finding.help(format!("give one of {names}, or drop it")));
@@ -263,7 +251,6 @@ impl Draft {
         Some(tenant)
     }
 
-    /// The template of the group with this number.
     fn template(&mut self, reader: &mut Reader<'_>, each: &Entry, group: usize) -> Option<Tenant> {
         reader.scope = "each";
         let mut fields = reader.fields(TENANT, &each.value)?;
@@ -285,7 +272,7 @@ impl Draft {
         Some(template)
     }
 
-    /// Keeps the places of the keys that were read; returns the number of the tenant.
+    /// Stores the places of the keys; returns the number of the tenant.
     fn locate(&mut self, reader: &mut Reader<'_>, name: &str, parent: Option<usize>) -> usize {
         let path = match parent {
             Some(parent) => format!("{}/{name}", self.located[parent].path),

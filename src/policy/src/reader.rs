@@ -1,8 +1,8 @@
 //! Reading a tree: scalars become values, and errors become findings.
 //!
-//! This file has what all files share: unknown, repeated and missing keys, values of the wrong type, words
-//! that are not among the choices. Files differ in the [`Codes`] of their findings. Reading goes on after a
-//! finding, with the default in place of the wrong value. [`super::key`] defines which keys a map has.
+//! This file has the errors of all file kinds: unknown, repeated and missing keys, values of the wrong
+//! type, unknown words. The kinds differ in the [`Codes`] of their findings. Reading goes on after a
+//! finding, with the default in place of the wrong value. [`super::key`] defines the keys of a map.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use super::report::{Report, Source};
 use super::rules::Rule;
 use super::tree::{Entry, Kind, Node, Place};
 
-/// The rules that any file can break, with the codes that a kind of file has for them.
+/// Rules that any file can break, with their codes for a kind of file.
 #[derive(Clone, Copy, Debug)]
 pub struct Codes {
-    /// A key that does not belong there.
+    /// A key in the wrong place.
     pub unknown_key: Rule,
     /// A key given twice.
     pub duplicate_key: Rule,
-    /// A required key that is missing; none where a file may leave it to a different one.
+    /// A missing required key; `None` if another file may have it.
     pub missing_key: Option<Rule>,
     /// A value of the wrong type.
     pub wrong_type: Rule,
@@ -27,41 +27,41 @@ pub struct Codes {
     pub unknown_word: Rule,
     /// A number out of range.
     pub out_of_range: Rule,
-    /// The only other map of the file that has a key of this name, by its name in messages.
+    /// Name, for messages, of the only other map of the file with a key of this name.
     pub elsewhere: fn(&str) -> Option<String>,
 }
 
-/// Where a key was given.
+/// Places of a given key.
 #[derive(Clone, Debug)]
 pub struct Given {
-    /// The key with those above it: `limit.cpu`.
+    /// Key with its parents: `limit.cpu`.
     pub path: String,
-    /// The key.
+    /// Place of the key.
     pub key: Place,
-    /// Its value, or the items of its list: those without a finding.
+    /// Places of its value, or of the valid items of its list.
     pub values: Vec<Place>,
 }
 
-/// Reads the tree of one file.
+/// Reader of one file's tree.
 #[derive(Debug)]
 pub struct Reader<'r> {
-    /// What was found.
+    /// Findings so far.
     pub report: &'r mut Report,
-    /// Where each key was given, in the order of the text.
+    /// Places of all keys, in the order of the text.
     pub given: Vec<Given>,
-    /// Misspelt keys, by their probable correction.
+    /// Probable corrections of misspelt keys.
     pub misspelt: Vec<&'static str>,
-    /// The name of the map whose keys are being read.
+    /// Name of the map whose keys are being read.
     pub scope: &'static str,
     source: Arc<Source>,
     codes: &'static Codes,
     path: Vec<&'static str>,
-    /// The keys that were entered, as indices into `given`.
+    /// Open keys, as indices into `given`.
     open: Vec<usize>,
 }
 
 impl<'r> Reader<'r> {
-    /// Reads the file of `source`, which findings call `scope`.
+    /// Creates a reader of `source`, which findings call `scope`.
     pub fn new(
         report: &'r mut Report,
         source: &Arc<Source>,
@@ -74,12 +74,12 @@ impl<'r> Reader<'r> {
         Reader { report, given, misspelt, scope, source, codes, path, open }
     }
 
-    /// The place of a value.
+    /// Place of a value.
     pub fn place(&self, node: &Node) -> Place {
         Place { source: Arc::clone(&self.source), span: node.span() }
     }
 
-    /// The place of a key.
+    /// Place of a key.
     pub fn key_place(&self, entry: &Entry) -> Place {
         Place { source: Arc::clone(&self.source), span: entry.span() }
     }
@@ -99,7 +99,7 @@ impl<'r> Reader<'r> {
 
     // --- maps ---
 
-    /// Enters a key: what is read until [`Self::leave`] is its value.
+    /// Enters a key: everything read until [`Self::leave`] is its value.
     pub fn enter(&mut self, key: &'static str, entry: &Entry) {
         self.path.push(key);
         let path = self.path.join(".");
@@ -118,7 +118,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Notes the place of an item of the list that is being read, which was accepted.
+    /// Records the place of a valid item of the current list.
     pub fn accept(&mut self, item: &Node) {
         let place = self.place(item);
         if let Some(given) = self.given.last_mut() {
@@ -126,9 +126,9 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Reports a key that is none of `keys`.
+    /// Reports a key that is not in `keys`.
     pub fn unknown_key(&mut self, keys: &[&'static str], entry: &Entry) {
-        // `{ weight:300 }` and `{ weight 300 }` are keys without a value to YAML.
+        // YAML reads `{ weight:300 }` and `{ weight 300 }` as keys without a value.
         let (name, rest) = entry.key.split_at(entry.key.find([':', ' ', ';', '=']).unwrap_or(0));
         if keys.contains(&name) && matches!(entry.value.kind, Kind::Null) {
             let message = format!("`{}` is a key without a value", shortened(&entry.key));
@@ -137,7 +137,7 @@ impl<'r> Reader<'r> {
             let help = format!("write `{name}: {}`, with a colon and a space", shortened(value));
             return self.report.push(finding.help(help));
         }
-        // A key that is right in another place is no misspelling here.
+        // A key that is right in another place is not a misspelling here.
         let elsewhere = (self.codes.elsewhere)(&entry.key);
         let near = nearest(&entry.key, keys.iter().copied()).filter(|_| elsewhere.is_none());
         self.misspelt.extend(near);
@@ -166,7 +166,7 @@ impl<'r> Reader<'r> {
         self.report.push(finding.help(help));
     }
 
-    /// Reports a required key that is missing: `help` says what to write.
+    /// Reports a missing required key, with the remedy `help`.
     pub fn missing_key(&mut self, node: &Node, key: &str, help: &str) {
         let Some(rule) = self.codes.missing_key else { return };
         // A misspelt key is one finding, not two.
@@ -178,7 +178,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Reports a key that is given twice.
+    /// Reports a repeated key.
     pub fn duplicate(&mut self, first: &Entry, again: &Entry) {
         let message = format!("`{}` is given twice", shortened(&again.key));
         let first = self.key_place(first).label("first given here");
@@ -187,7 +187,7 @@ impl<'r> Reader<'r> {
         self.report.push(finding.also(first).help("remove one of them"));
     }
 
-    /// The entries of a map with keys of any name; none where it is not a map, which is reported.
+    /// Entries of a map with keys of any name; reports another type and returns none.
     pub fn map<'n>(&mut self, node: &'n Node, expected: &str) -> &'n [Entry] {
         match &node.kind {
             Kind::Map(entries) => entries,
@@ -198,7 +198,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// The items of a list; none where it is not a list, which is reported.
+    /// Items of a list; reports another type and returns none.
     pub fn list<'n>(&mut self, node: &'n Node, expected: &str) -> &'n [Node] {
         match &node.kind {
             Kind::List(items) => items,
@@ -209,7 +209,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Reports the names of a map that are given twice.
+    /// Reports the repeated names of a map.
     pub fn duplicates(&mut self, entries: &[Entry]) {
         // Most maps are small; a hash map for each of a million tenants is slow.
         const FEW: usize = 8;
@@ -247,7 +247,7 @@ impl<'r> Reader<'r> {
         self.find(&self.codes.out_of_range, node, message, format!("expected {expected}"));
     }
 
-    /// A text.
+    /// Reads a text.
     pub fn text<'n>(&mut self, node: &'n Node, expected: &str) -> Option<&'n str> {
         match &node.kind {
             Kind::Scalar { text, .. } => Some(text),
@@ -258,7 +258,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// One of some words.
+    /// Reads one of some words.
     pub fn word<T: Copy>(&mut self, node: &Node, words: &[(&'static str, T)]) -> Option<T> {
         let names = || words.iter().map(|(word, _)| *word);
         let text = self.text(node, &format!("one of {}", listed(names())))?;
@@ -269,7 +269,7 @@ impl<'r> Reader<'r> {
         found
     }
 
-    /// Reports a text that is none of some words, nor what `further` names.
+    /// Reports a text that is not one of some words, nor a value in `further`.
     pub fn unknown_word<'w>(
         &mut self,
         node: &Node,
@@ -284,7 +284,7 @@ impl<'r> Reader<'r> {
         self.report.push(finding.help(format!("one of {}{further}", listed(words))));
     }
 
-    /// A number as YAML 1.2 and JSON write it, `.nan` and `.inf` included: the rules report those.
+    /// Reads a number as YAML 1.2 and JSON write it, including `.nan` and `.inf`, which the rules report.
     pub fn number(&mut self, node: &Node, expected: &str, help: &str) -> Option<f64> {
         let (text, plain) = match &node.kind {
             Kind::Scalar { text, plain } => (&**text, *plain),
@@ -296,7 +296,6 @@ impl<'r> Reader<'r> {
         }
         match number {
             Some(_) => self.wrong_type(node, expected, &format!("drop the quotes: `{text}`")),
-            // `[1]` and `1,5`.
             None if node.only_item().is_some() => self.wrong_type(node, expected, ""),
             None => match text.replacen(',', ".", 1) {
                 point if parse_number(&point).is_some() => {
@@ -308,10 +307,10 @@ impl<'r> Reader<'r> {
         None
     }
 
-    /// A whole number of a range.
+    /// Reads a whole number of a range.
     pub fn whole(&mut self, node: &Node, most: u32, expected: &str) -> Option<u32> {
         let number = self.number(node, expected, "")?;
-        // Only digits: `1.0` is a different kind of number, as it is in the schema.
+        // Only digits: `1.0` is a different kind of number, as in the schema.
         let whole = number.fract() == 0.0 && (1.0..=f64::from(most)).contains(&number);
         if !whole || !matches!(&node.kind, Kind::Scalar { text, .. } if !text.contains('.')) {
             self.out_of_range(node, &format!("a whole number from 1 to {most}"));
@@ -321,8 +320,8 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// A number as YAML 1.2 and JSON write it. A negative zero is 0: no quantity has two, and a quotient by it would be
-/// infinite in the other direction.
+/// Parses a number as YAML 1.2 and JSON write it. A negative zero becomes 0, because a quotient by it would
+/// be infinite in the other direction.
 pub fn parse_number(text: &str) -> Option<f64> {
     match text {
         ".nan" | ".NaN" | ".NAN" => return Some(f64::NAN),
@@ -337,7 +336,7 @@ pub fn parse_number(text: &str) -> Option<f64> {
     Some(without_sign_of_zero(number))
 }
 
-/// The number, with 0 for a negative zero.
+/// Returns the number, with 0 for a negative zero.
 pub fn without_sign_of_zero(number: f64) -> f64 {
     if number == 0.0 { 0.0 } else { number }
 }

@@ -1,13 +1,13 @@
-//! Findings, and their rendering.
+//! Findings and their rendering.
 //!
-//! A [`Diagnostic`] is one finding: a code, a severity, a message, the places that it names and the remedy.
-//! It is data; [`render`] turns it into text for people (the offending line, underlined, in the style of
-//! rustc) and [`Diagnostic::to_finding`] into a record for programs. This is the only file that names the
-//! crate that draws the underlines.
+//! A [`Diagnostic`] is one finding: a code, a severity, a message, places and a remedy. [`render`] turns it
+//! into text for people (the offending line, underlined, in the style of rustc) and
+//! [`Diagnostic::to_finding`] into a record for programs. Only this file names the crate that draws the
+//! underlines.
 //!
-//! Texts come from outside and may be hostile: one line of ten megabytes, control characters, a million
-//! findings. The renderer gets only the lines that a finding names, lines longer than
-//! [`LONGEST_QUOTED_LINE_BYTES`] are named and not quoted, and control characters are made visible.
+//! Foreign texts may be hostile: one line of ten megabytes, control characters, a million findings. The
+//! renderer gets only the lines of a finding, lines longer than [`LONGEST_QUOTED_LINE_BYTES`] are named and
+//! not quoted, and control characters are made visible.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,24 +19,23 @@ use annotate_snippets::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A line longer than this is named by line and column and not quoted.
+/// Longest quoted line; a longer one is named by line and column.
 pub const LONGEST_QUOTED_LINE_BYTES: usize = 1000;
 
-/// How much of an offending text [`Finding::text`] repeats, in characters.
 const LONGEST_QUOTED_TEXT: usize = 80;
 
-/// A text that findings point into: its name as the user gave it, and its content.
+/// A text with its name as the user gave it.
 #[derive(Debug)]
 pub struct Source {
     name: String,
     text: String,
-    /// The byte at which each line begins, the first included: a position is found by bisection, so that
-    /// many findings in a large file cost no scan each.
+    /// First byte of each line: a position is found by bisection, so many findings in a large file cost no
+    /// scan each.
     line_starts: Vec<usize>,
 }
 
 impl Source {
-    /// Names a text.
+    /// Creates a source.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Source> {
         let text = text.into();
         let after_newlines =
@@ -45,12 +44,12 @@ impl Source {
         Arc::new(Source { name: name.into(), text, line_starts })
     }
 
-    /// The name as the user gave it.
+    /// Name as the user gave it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The whole text.
+    /// Whole text.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -63,7 +62,6 @@ impl Source {
         (line, self.text[start..byte].chars().count() + 1)
     }
 
-    /// The bytes of line `line` (from 1), without its end.
     fn line_range(&self, line: usize) -> Range<usize> {
         let start = self.line_starts[line - 1];
         let next = self.line_starts.get(line).copied().unwrap_or(self.text.len());
@@ -79,48 +77,48 @@ impl Source {
     }
 }
 
-/// The severity of a finding.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The text is not acceptable.
     Error,
-    /// Acceptable, and probably a mistake.
+    /// Acceptable, but probably a mistake.
     Warning,
-    /// Worth knowing.
+    /// Information.
     Note,
 }
 
 /// A place in a text, with a remark.
 #[derive(Clone, Debug)]
 pub struct Label {
-    /// The text it lies in.
+    /// Text that contains it.
     pub source: Arc<Source>,
     /// Bytes from the beginning of the text.
     pub span: Range<usize>,
-    /// The remark; may be empty.
+    /// Remark; may be empty.
     pub text: String,
 }
 
 /// One finding.
 #[derive(Clone, Debug)]
 pub struct Diagnostic {
-    /// A stable code such as `P011`; each stands for one rule.
+    /// Stable code such as `P011`, one per rule.
     pub code: &'static str,
-    /// Its severity.
+    /// Severity.
     pub severity: Severity,
-    /// What is wrong, in one line.
+    /// Error in one line.
     pub message: String,
-    /// The text it is about; only its name, where that text could not be read.
+    /// Text of the finding; only its name, if it could not be read.
     pub source: Arc<Source>,
-    /// The places: the first is the finding's own, the others explain it. Empty where no place can be named.
+    /// Places: the first is the finding's own, the others explain it. Empty if no place can be named.
     pub labels: Vec<Label>,
-    /// The remedy.
+    /// Remedy.
     pub help: Option<String>,
 }
 
 impl Diagnostic {
-    /// A finding that names no place yet.
+    /// Creates a finding without a place.
     pub fn new(
         code: &'static str,
         severity: Severity,
@@ -131,7 +129,7 @@ impl Diagnostic {
         Diagnostic { code, severity, message, source, labels: Vec::new(), help: None }
     }
 
-    /// Adds a place in the finding's own text; the first one added is the place itself.
+    /// Adds a place in the finding's own text; the first one is the finding's own place.
     #[must_use]
     pub fn at(mut self, span: Range<usize>, text: impl Into<String>) -> Self {
         let source = Arc::clone(&self.source);
@@ -153,12 +151,12 @@ impl Diagnostic {
         self
     }
 
-    /// Line and column of the place itself, both from 1.
+    /// Line and column of its place, both from 1.
     pub fn position(&self) -> Option<(usize, usize)> {
         self.labels.first().map(|label| label.source.position(label.span.start))
     }
 
-    /// The finding as a record.
+    /// Converts the finding to a record.
     pub fn to_finding(&self) -> Finding {
         let place = self.labels.first();
         let (line, column) = self.position().unzip();
@@ -192,21 +190,21 @@ impl std::error::Error for Diagnostic {}
 /// One finding as a record, for `--json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The rule, such as `P011`.
+    /// Rule, such as `P011`.
     pub code: Cow<'static, str>,
     /// `error`, `warning` or `note`.
     pub severity: Severity,
-    /// What is wrong, in one line.
+    /// Error in one line.
     pub message: String,
-    /// The file it is in, as the user named it.
+    /// File as the user named it.
     pub file: String,
     /// Line, from 1.
     pub line: Option<usize>,
     /// Column in characters, from 1.
     pub column: Option<usize>,
-    /// The offending text, cut at the end of its line and after 80 characters.
+    /// Offending text, cut at the end of its line and after 80 characters.
     pub text: Option<String>,
-    /// What to do about it.
+    /// Remedy.
     pub help: Option<String>,
 }
 
@@ -220,14 +218,14 @@ fn quoted_text(label: &Label) -> String {
 /// Rendering options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Whether colours are used: on a terminal.
+    /// True for colours, on a terminal.
     pub colour: bool,
-    /// Columns to draw within.
+    /// Width in columns.
     pub width: usize,
 }
 
 impl Style {
-    /// No colours, 80 columns: for files and pipes.
+    /// Style without colours, 80 columns wide, for files and pipes.
     pub const PLAIN: Style = Style { colour: false, width: 80 };
 }
 
@@ -243,7 +241,7 @@ pub fn render(diagnostic: &Diagnostic, style: Style) -> String {
         Severity::Warning => Level::WARNING,
         Severity::Note => Level::NOTE,
     };
-    // `warning[P064]: ` and `    = help: ` come before the two texts.
+    // `warning[P064]: ` and `    = help: ` precede the two texts.
     let title = wrapped(&diagnostic.message, style.width.saturating_sub(15));
     let title = level.primary_title(title).id(diagnostic.code);
     let mut group = Group::with_title(title).elements(places(diagnostic));
@@ -255,7 +253,6 @@ pub fn render(diagnostic: &Diagnostic, style: Style) -> String {
     text
 }
 
-/// A text in lines of at most `width` characters, broken between words.
 fn wrapped(text: &str, width: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -270,7 +267,7 @@ fn wrapped(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// The places of a finding: neighbouring ones in one snippet, the others in one each.
+/// Places of a finding: neighbouring ones in one snippet, the others in one each.
 fn places(diagnostic: &Diagnostic) -> Vec<Element<'_>> {
     if diagnostic.labels.is_empty() {
         return vec![Origin::path(diagnostic.source.name.as_str()).into()];
@@ -307,14 +304,12 @@ fn places(diagnostic: &Diagnostic) -> Vec<Element<'_>> {
     elements
 }
 
-/// An underline and its text.
 struct Mark<'a> {
     span: Range<usize>,
     kind: AnnotationKind,
     text: &'a str,
 }
 
-/// Some lines of one source that are shown together.
 struct Window<'a> {
     source: &'a Arc<Source>,
     lines: Range<usize>,
@@ -322,7 +317,7 @@ struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// Lines further apart than this are shown as two snippets.
+    /// Distance from which lines are shown as two snippets.
     const REACH_LINES: usize = 200;
 
     fn takes(&self, source: &Arc<Source>, line: usize) -> bool {
@@ -340,7 +335,7 @@ impl<'a> Window<'a> {
         let start = self.source.line_range(self.lines.start).start;
         let end = self.source.line_range(self.lines.end - 1).end;
         let marks = self.marks.into_iter().map(|mark| {
-            // A place within the end of a line, a carriage return, is shown behind the line's last character.
+            // A place in a line's end, such as a carriage return, is shown behind its last character.
             let begin = mark.span.start.min(end);
             let span = begin - start..mark.span.end.clamp(begin, end) - start;
             let label = (!mark.text.is_empty()).then_some(mark.text);
@@ -358,12 +353,11 @@ impl<'a> Window<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     findings: Vec<Diagnostic>,
-    /// Findings that came after the report was full.
     left_out: usize,
 }
 
 impl Report {
-    /// Findings kept: enough to read, and few enough that a hostile file cannot fill the memory.
+    /// Most findings kept: enough to read, and too few for a hostile file to fill the memory.
     pub const MOST_FINDINGS: usize = 200;
 
     /// Adds a finding.
@@ -381,43 +375,43 @@ impl Report {
         }
     }
 
-    /// Counts a finding without making it, where the report is full: cheap for a file that breaks one rule a
-    /// million times.
+    /// Counts a finding without making it when the report is full, which is cheap for a file that breaks
+    /// one rule a million times.
     pub(super) fn leave_out(&mut self) {
         self.left_out += 1;
     }
 
-    /// Whether further findings would be left out.
+    /// True if further findings would be left out.
     pub fn is_full(&self) -> bool {
         self.findings.len() >= Self::MOST_FINDINGS
     }
 
-    /// The findings.
+    /// Kept findings.
     pub fn findings(&self) -> &[Diagnostic] {
         &self.findings
     }
 
-    /// How many findings there were beyond the ones kept.
+    /// Number of findings left out.
     pub fn left_out(&self) -> usize {
         self.left_out
     }
 
-    /// How many findings there were, the ones left out included.
+    /// Number of all findings, including those left out.
     pub fn total(&self) -> usize {
         self.findings.len() + self.left_out
     }
 
-    /// How many of the findings are of this severity.
+    /// Number of kept findings of this severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.findings.iter().filter(|finding| finding.severity == severity).count()
     }
 
-    /// Whether any finding is an error.
+    /// True if a finding is an error.
     pub fn has_errors(&self) -> bool {
         self.count(Severity::Error) > 0
     }
 
-    /// Puts the findings into the order of the files (as in `files`) and their lines, each once.
+    /// Sorts the findings by the order of the files (as in `files`) and their lines, and removes repeats.
     pub fn sort(&mut self, files: &[Arc<Source>]) {
         let key = |finding: &Diagnostic| {
             let source = finding.labels.first().map_or(&finding.source, |label| &label.source);
@@ -430,7 +424,7 @@ impl Report {
         self.findings.dedup_by(|a, b| key(a) == key(b) && a.message == b.message);
     }
 
-    /// All findings as text, one empty line between them.
+    /// Renders all findings, separated by empty lines.
     pub fn render(&self, style: Style) -> String {
         let mut text: Vec<String> = self.findings.iter().map(|f| render(f, style)).collect();
         if self.left_out > 0 {
@@ -440,7 +434,7 @@ impl Report {
     }
 }
 
-/// One line for a log: how many errors, and the first of them.
+/// One line for a log: the number of errors, and the first of them.
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let errors = self.count(Severity::Error);

@@ -1,46 +1,45 @@
-//! Which cgroups are left when every tenant has what it claims (`match: rest`).
+//! Cgroups that no tenant claims (`match: rest`).
 //!
-//! **Problem.** What is left is a tenant like any other, and is weighed where it is: no service and no session is torn
-//! apart, and none of their processes is moved. **Terms.** A cgroup is *claimed* where it is that of a tenant or of the
-//! agent. **Rules.** The rest is the largest subtrees of cgroups in which nothing is claimed. A slice, or on a host
-//! without systemd any cgroup, in which something is claimed is divided: what is beside that is the rest's. A service
-//! or scope is not divided: what runs in it beside a tenant stays outside of every tenant. So do init.scope, on which
-//! everything depends, and the cgroups that systemd has for mounts, swap and sockets: their files are systemd's, and they
-//! are no units that a policy could name.
+//! **Problem.** The rest is a tenant like any other, in place: no service or session is torn apart, and no
+//! process is moved. **Terms.** A cgroup is *claimed* if it belongs to a tenant or to the agent. **Rules.** The
+//! rest consists of the largest subtrees without a claim. A slice with a claim in it is divided (without
+//! systemd, any cgroup): the unclaimed part belongs to the rest. A service or scope is not divided: its other
+//! processes stay outside every tenant. So do init.scope, on which everything depends, and systemd's cgroups
+//! for mounts, swap and sockets, whose files belong to systemd and which a policy cannot name.
 //!
-//! **Properties** (`tests/policy/rest.rs`): no two parts of the rest are within each other; what is claimed is no part,
-//! and neither holds the other; each cgroup is claimed, divided, left out by a rule above, or in exactly one part.
+//! **Properties** (`tests/policy/rest.rs`): parts of the rest are not nested; no part contains a claim or is
+//! inside one; each cgroup is claimed, divided, left out by a rule above, or in exactly one part.
 
 use std::collections::BTreeSet;
 
 use super::unit_path::{unit_at, units_of};
 
-/// What others have.
+/// Claims of all other tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claimed {
     /// Cgroups, by their paths from the mount.
     pub cgroups: BTreeSet<String>,
-    /// Units, wherever they are.
+    /// Units, in any place.
     pub units: BTreeSet<String>,
-    /// Cgroups that stay divided, whether or not anything is claimed in them now.
+    /// Cgroups that stay divided even without a claim in them.
     pub divided: BTreeSet<String>,
-    /// Whether systemd runs the host.
+    /// True if systemd runs the host.
     pub has_systemd: bool,
 }
 
-/// How much of a cgroup is left.
+/// Unclaimed part of a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// Nothing.
+    /// None of it.
     Nothing,
-    /// What is beside the claimed cgroups in it.
+    /// The part beside the claimed cgroups in it.
     Part,
     /// All of it.
     All,
 }
 
 impl Claimed {
-    /// How much is left of the cgroup at `path`.
+    /// Unclaimed part of the cgroup at `path`.
     pub fn left_of(&self, path: &str) -> Left {
         let unit = unit_at(path).filter(|_| self.has_systemd);
         let of_service = Some(units_of(path)).filter(|units| {
@@ -55,7 +54,7 @@ impl Claimed {
         }
     }
 
-    /// Of `paths`, those of which all is left, and that are in no other of them.
+    /// Outermost of the wholly unclaimed `paths`.
     pub fn parts<'a>(&self, paths: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
         let whole: BTreeSet<&str> = paths.filter(|it| self.left_of(it) == Left::All).collect();
         let is_outermost = |path: &&&str| !above(path).any(|up| whole.contains(up));
@@ -79,7 +78,6 @@ impl Claimed {
     }
 }
 
-/// The paths of the cgroups above one, without the root.
 fn above(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at]).filter(|up| !up.is_empty())
 }

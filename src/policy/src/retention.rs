@@ -1,4 +1,4 @@
-//! The forms of bounds of what is kept: how much, and for how long.
+//! Forms of the bounds of history: size and age.
 
 use std::time::Duration;
 
@@ -12,10 +12,8 @@ use super::rules;
 use super::tree::Node;
 use tenantd_core::resource::MEMORY;
 
-/// The least that a ring of segments can be.
 const SIZE_MIN: u64 = 1 << 20;
 
-/// An amount of disk; 0 for none.
 pub(super) struct Size;
 
 impl Form<u64> for Size {
@@ -42,7 +40,6 @@ impl Form<u64> for Size {
     }
 }
 
-/// For how long something is kept.
 pub(super) struct Age;
 
 impl Form<Duration> for Age {
@@ -59,7 +56,7 @@ impl Form<Duration> for Age {
     }
 
     fn show(&self, value: &Duration) -> Option<String> {
-        // As hours where it is whole ones: `24h`, not `1day`.
+        // Whole hours are shown as hours: `24h`, not `1day`.
         let hours = value.as_secs() / 3600;
         Some(match *value == Duration::from_secs(hours * 3600) {
             true => format!("{hours}h"),

@@ -1,4 +1,4 @@
-//! The rules of a policy, each with its code. A code never changes its meaning and is never used again.
+//! Rules of a policy, each with its code. A code never changes its meaning and is never reused.
 //!
 //! policies/README.md shows the same table, and a test compares the two.
 
@@ -9,21 +9,21 @@ use std::sync::Arc;
 /// One rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Its code.
+    /// Code of the rule.
     pub code: &'static str,
-    /// How grave it is to break it.
+    /// Severity of a violation.
     pub severity: Severity,
-    /// What breaks it, in a few words.
+    /// Violation, in a few words.
     pub title: &'static str,
 }
 
 impl Rule {
-    /// A rule that is an error to break.
+    /// Creates a rule whose violation is an error.
     pub const fn error(code: &'static str, title: &'static str) -> Rule {
         Rule { code, severity: Severity::Error, title }
     }
 
-    /// A finding of this rule at a place.
+    /// Creates a finding of this rule at a place.
     pub fn at(
         &self,
         place: &Place,
@@ -34,7 +34,7 @@ impl Rule {
         finding.at(place.span.clone(), label)
     }
 
-    /// A finding of this rule about a whole file.
+    /// Creates a finding of this rule about a whole file.
     pub fn about(&self, source: &Arc<Source>, message: impl Into<String>) -> Diagnostic {
         Diagnostic::new(self.code, self.severity, source, message)
     }
@@ -82,7 +82,7 @@ rules! {
     BAD_NAME = "P027", Error, "a tenant name that is not safe as the name of a cgroup";
     BAD_CPU_LIST = "P028", Error, "not a list of CPUs";
     PARTIAL_WEIGHT = "P029", Note, "a weight that names only some of the resources";
-    // What a tenant claims.
+    // Claims of tenants.
     EMPTY_MATCH = "P030", Error, "a match that claims nothing";
     BAD_MATCH = "P031", Error, "a unit, cgroup, user or group that cannot exist";
     PATH_ESCAPE = "P032", Error, "a path that leaves the cgroup hierarchy";

@@ -6,7 +6,7 @@ use super::key::{Flag, object, rows};
 use super::keys::{POLICY, TENANT};
 use super::values::{LONGEST_NAME, NAME_PATTERN};
 
-/// The schema.
+/// JSON schema of a policy.
 pub fn schema() -> Value {
     let mut schema = object(&rows(POLICY));
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();

@@ -1,7 +1,7 @@
-//! The rule about processes that a policy claims by owner and that stay in units of systemd.
+//! Rule about processes that a policy claims by owner but that stay in units of systemd.
 //!
 //! A process of a service or session is never moved out of it, so `users` and `groups` do not apply to it.
-//! The units concerned are known only on the machine, and only for processes that run now.
+//! The affected units are known only on the machine, and only for running processes.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,9 @@ use super::types::OwnerChoice;
 use super::values::shown;
 use crate::accounts::digits;
 
-/// Units named in one finding; the rest is counted.
 const UNITS_MAX: usize = 3;
 
-/// Warns of each account whose processes run in services or sessions that are not the tenant itself.
+/// Warns of each account with processes in services or sessions that are not the tenant itself.
 pub(super) fn check(nodes: &[Node<'_>], known: &Known<'_>, host: &HostFacts, report: &mut Report) {
     let leaves: Vec<&Node<'_>> = nodes.iter().filter(|node| claims_by_owner(node)).collect();
     if leaves.is_empty() {
@@ -47,7 +46,7 @@ pub(super) fn check(nodes: &[Node<'_>], known: &Known<'_>, host: &HostFacts, rep
     }
 }
 
-/// Whether an account is among these names and numbers. Digits are compared by what they stand for.
+/// True if an account is among these names and numbers. Digits are compared by their number.
 fn is_listed(all: &BTreeSet<String>, name: &str, number: &str) -> bool {
     all.contains(number) || digits(name).is_none() && all.contains(name)
 }
@@ -58,7 +57,7 @@ fn claims_by_owner(node: &Node<'_>) -> bool {
     is_some && !(matches.users.is_empty() && matches.groups.is_empty())
 }
 
-/// Whether the tenant is the slices of its users, on a host that keeps such slices.
+/// True if the tenant consists of its users' slices, on a host with such slices.
 pub(super) fn has_user_slices(node: &Node<'_>) -> bool {
     node.tenant.matches.cgroups.is_empty() && node.tenant.owner != OwnerChoice::Direct
 }

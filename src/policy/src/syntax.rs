@@ -1,17 +1,15 @@
-//! What is wrong with a text that is not YAML, at the line of the mistake.
+//! Diagnosis of a text that is not YAML, at the line of the mistake.
 //!
-//! **Problem.** A YAML scanner stops where it can go on no further: for a brace that is not closed, lines
-//! below it; for a missing colon, at the next line that has one; and its messages name flow mappings and
-//! simple keys. **Answer.** From the place where it stopped and the kind of error, this file searches back
-//! for the line to change: the open bracket, the key without a colon, the line that is indented differently.
-//! Where none of these fits, the scanner's own message is kept.
+//! **Problem.** A YAML scanner stops where it cannot go on: for an unclosed brace, lines below it; for a
+//! missing colon, at the next line that has one; and its messages name flow mappings and simple keys.
+//! **Answer.** From that place and the kind of error, this file searches back for the line to change: the
+//! open bracket, the key without a colon, the line with a different indentation. If none fits, the
+//! scanner's own message is kept.
 //!
-//! **Properties** (`tests/policy/syntax.rs`): for each of the common mistakes the finding is at its line and
-//! has the remedy.
+//! **Properties** (`tests/policy/syntax.rs`): each common mistake is reported at its line with the remedy.
 
 use std::ops::Range;
 
-/// Why a scanner stopped, as far as it helps to find the mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
     /// A `:` where no key can be.
@@ -20,13 +18,11 @@ pub(super) enum Trouble {
     Key,
     /// A line that belongs to no map above it.
     Indentation,
-    /// A bracket, or what is between brackets.
+    /// A bracket, or the text between brackets.
     Bracket,
-    /// Anything else.
     Other,
 }
 
-/// A mistake: its description, its place, and its remedy.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
     pub(super) message: String,
@@ -34,7 +30,7 @@ pub(super) struct Mistake {
     pub(super) help: String,
 }
 
-/// The mistake that stopped a scanner at byte `at`, where it is one of the common ones.
+/// The common mistake that stopped a scanner at byte `at`, if it is one.
 pub(super) fn mistake(text: &str, at: usize, trouble: Trouble) -> Option<Mistake> {
     let line = Line::at(text, at);
     let above = line.above(text);
@@ -70,10 +66,8 @@ pub(super) fn mistake(text: &str, at: usize, trouble: Trouble) -> Option<Mistake
     }
 }
 
-/// A line without its indentation and its end.
 #[derive(Debug)]
 struct Line<'t> {
-    /// The byte where its content begins.
     start: usize,
     indent: usize,
     content: &'t str,
@@ -93,7 +87,7 @@ impl<'t> Line<'t> {
         self.start + self.content.len()
     }
 
-    /// The nearest line above it that has content.
+    /// The nearest line above it with content.
     fn above(&self, text: &'t str) -> Option<Line<'t>> {
         let mut begin = self.start - self.indent;
         while begin > 0 {
@@ -120,7 +114,7 @@ fn without_comment(line: &str) -> &str {
 
 fn colon_missing(line: &Line<'_>) -> Option<Mistake> {
     let span = line.start..line.end();
-    // `version:1` is one text: YAML wants a space.
+    // `version:1` is one text: YAML requires a space.
     if let Some((key, value)) = line.content.split_once(':') {
         let message = format!("no space after the colon of `{key}`");
         return Some(Mistake { message, span, help: format!("write `{key}: {}`", value.trim()) });
@@ -139,7 +133,7 @@ fn spaces(count: usize) -> String {
     }
 }
 
-/// A key below a key that has a value already.
+/// A key below a key that already has a value.
 fn deeper(line: &Line<'_>, above: &Line<'_>) -> Mistake {
     let message = "this line is indented deeper than the one above, which has a value".to_string();
     let first = above.content.split(':').next().unwrap_or_default();
@@ -147,7 +141,7 @@ fn deeper(line: &Line<'_>, above: &Line<'_>) -> Mistake {
     Mistake { message, span: line.start..line.end(), help }
 }
 
-/// `a: { … }, b: …`: where the second key begins.
+/// Start of the second key in `a: { … }, b: …`.
 fn after_brackets(content: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (index, c) in content.char_indices() {
@@ -164,7 +158,7 @@ fn after_brackets(content: &str) -> Option<usize> {
     None
 }
 
-/// A line whose indentation fits none of the maps above it.
+/// Mistake in a line whose indentation fits none of the maps above it.
 fn indentation(text: &str, line: &Line<'_>) -> Option<Mistake> {
     if let Some(second) = after_brackets(line.content) {
         let message = "a second key on one line".to_string();
@@ -193,7 +187,7 @@ fn indentation(text: &str, line: &Line<'_>) -> Option<Mistake> {
     Some(Mistake { message, span, help: format!("indent it with {help}") })
 }
 
-/// The brackets that are open at byte `at`: their places, outermost first. Quotes and comments are skipped.
+/// Brackets open at byte `at`, outermost first. Quotes and comments are skipped.
 fn open_brackets(text: &str, at: usize) -> Vec<usize> {
     let mut open = Vec::new();
     let mut quote = None;

@@ -1,8 +1,8 @@
-//! The rules about templates: what an `each` says, and that two of them do not find the same.
+//! Rules about templates: the contents of an `each`, and overlaps of templates.
 //!
-//! A template finds one kind of thing, so that each that is found is one tenant. What tenants name comes first and is
-//! no overlap; what two templates find is one. All rules are linear in the templates but for the overlap of patterns
-//! (see [`super::claims`]).
+//! A template finds one kind of thing, so that each found thing is one tenant. Named tenants come first and
+//! do not overlap with a template; two templates may overlap. All rules are linear in the templates except
+//! the overlap of patterns (see [`super::claims`]).
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use super::types::CpusPolicy;
 use super::unit_path::USER_SLICES;
 use super::values::{ALL_USERS, shown};
 
-/// Tries the rules about templates, and that no tenant takes what only a template can find.
+/// Tries the rules about templates, and refuses tenants with a match only for templates.
 pub(super) fn check(nodes: &[Node<'_>], known: &Known<'_>, report: &mut Report) {
     let (templates, tenants): (Vec<&Node<'_>>, Vec<&Node<'_>>) =
         nodes.iter().partition(|node| node.is_template());
@@ -59,7 +59,7 @@ fn one_kind(template: &Node<'_>, report: &mut Report) {
             "give a tenant beside it `match: rest`",
         ),
         [_] => return,
-        // An empty or wrong `match` is reported by itself.
+        // An empty or wrong `match` has its own finding.
         [] if template.given.key("match").is_some() => return,
         [] => (
             format!("the `each` of `{group}` does not say what to find"),
@@ -95,7 +95,6 @@ fn refused_values(template: &Node<'_>, report: &mut Report) {
     }
 }
 
-/// Refuses what two templates find.
 fn overlaps(templates: &[&Node<'_>], known: &Known<'_>, report: &mut Report) {
     let of = |key: &'static str| {
         templates.iter().flat_map(move |node| {
@@ -125,10 +124,8 @@ fn overlaps(templates: &[&Node<'_>], known: &Known<'_>, report: &mut Report) {
     }
 }
 
-/// Names in one note; the rest is counted.
 const NAMES_MAX: usize = 4;
 
-/// Notes what each template finds on the machine now, and what is left.
 pub(super) fn found_now(
     draft: &Draft,
     nodes: &[Node<'_>],
@@ -138,7 +135,7 @@ pub(super) fn found_now(
 ) {
     let templates: Vec<&Node<'_>> = nodes.iter().filter(|node| node.is_template()).collect();
     let rest = nodes.iter().filter(|node| !node.is_template()).find_map(claims::rest);
-    // What a wrong template would find says nothing.
+    // A wrong template would find wrong things.
     if templates.is_empty() && rest.is_none() || report.count(Severity::Error) > 0 {
         return;
     }
@@ -175,7 +172,6 @@ pub(super) fn found_now(
     }
 }
 
-/// The first of these names, and whether there are more.
 fn first_of(names: &[&str]) -> String {
     let first = names.iter().take(NAMES_MAX).map(|name| format!("`{name}`"));
     let more = if names.len() > NAMES_MAX { " and more" } else { "" };

@@ -1,8 +1,7 @@
 //! A parsed text without interpretation: scalars as written, every node with its place.
 //!
-//! Deserializing straight into types would stop at the first finding and lose the places of values. A file
-//! is read in two steps instead: the text becomes this tree, and [`super::reader`] walks the tree key by key
-//! and reports everything that is wrong with it at once.
+//! Deserializing straight into types would stop at the first finding and lose the places of values. Instead
+//! the text becomes this tree, and [`super::reader`] walks it key by key and reports all errors at once.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,45 +19,45 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place with a text beside it.
+    /// Returns the place with a text.
     pub fn label(&self, text: impl Into<String>) -> Label {
         Label { source: Arc::clone(&self.source), span: self.span.clone(), text: text.into() }
     }
 }
 
-/// A value of the text. Files are far below 4 GiB, so that 32 bits hold every position.
+/// A value of the text. Files are far below 4 GiB, so 32 bits hold every position.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// First byte.
     pub start: u32,
     /// One past the last byte.
     pub end: u32,
-    /// Its content.
+    /// Content.
     pub kind: Kind,
 }
 
-/// What a [`Node`] is.
+/// Content of a [`Node`].
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// Nothing, `~` or `null`.
     Null,
-    /// A text, escapes resolved.
+    /// A text with resolved escapes.
     Scalar {
         /// The text.
         text: Box<str>,
-        /// Whether it was written without quotes, and so may be a number.
+        /// True if it was written without quotes, and so may be a number.
         plain: bool,
     },
-    /// `[a, b]`, or one `- a` a line.
+    /// `[a, b]`, or one `- a` per line.
     List(Vec<Node>),
-    /// Keys and values in the order of the text, a repeated key each time it is given.
+    /// Keys and values in the order of the text, with repeats.
     Map(Vec<Entry>),
 }
 
 /// A key with its value.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The key; a scalar in every text that parses.
+    /// Key; a scalar in every text that parses.
     pub key: Box<str>,
     /// First byte of the key.
     pub start: u32,
@@ -69,18 +68,18 @@ pub struct Entry {
 }
 
 impl Node {
-    /// Whether it is this word, quoted or not.
+    /// True if it is this word, quoted or not.
     pub fn is_word(&self, word: &str) -> bool {
         matches!(&self.kind, Kind::Scalar { text, .. } if &**text == word)
     }
 
-    /// Whether it is nothing, or a map without keys.
+    /// True if it is nothing, or a map without keys.
     pub fn is_empty(&self) -> bool {
         matches!(&self.kind, Kind::Map(entries) if entries.is_empty())
             || matches!(self.kind, Kind::Null)
     }
 
-    /// The items of a list of `N`.
+    /// Items of a list of `N`.
     pub fn items<const N: usize>(&self) -> Option<&[Node; N]> {
         match &self.kind {
             Kind::List(items) => items.as_slice().try_into().ok(),
@@ -88,7 +87,7 @@ impl Node {
         }
     }
 
-    /// The text of the one item of a list.
+    /// Text of the only item of a list.
     pub fn only_item(&self) -> Option<&str> {
         match self.items() {
             Some([Node { kind: Kind::Scalar { text, .. }, .. }]) => Some(text),
@@ -96,7 +95,7 @@ impl Node {
         }
     }
 
-    /// Its bytes.
+    /// Bytes of the node.
     pub fn span(&self) -> Range<usize> {
         self.start as usize..self.end as usize
     }
@@ -112,7 +111,7 @@ impl Node {
         }
     }
 
-    /// How many nodes and keys it holds, itself included, and how deep it nests.
+    /// Number of its nodes and keys, including itself, and its depth.
     pub fn measure(&self) -> (usize, usize) {
         let children: Box<dyn Iterator<Item = (&Node, usize)>> = match &self.kind {
             Kind::Null | Kind::Scalar { .. } => return (1, 0),
@@ -129,7 +128,7 @@ impl Node {
 }
 
 impl Entry {
-    /// The bytes of the key.
+    /// Bytes of the key.
     pub fn span(&self) -> Range<usize> {
         self.start as usize..self.end as usize
     }

@@ -1,4 +1,4 @@
-//! The types of single values of a policy. The words of an enumeration stand beside its variants, once.
+//! Types of single values of a policy. The words of an enumeration are beside its variants.
 
 use std::ops::{Index, IndexMut};
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use tenantd_queue::discipline::Name;
 
 /// A type whose values are words of the policy.
 pub trait Words: Copy + PartialEq + 'static {
-    /// Every word with its value, in the order in which they are offered.
+    /// Every word with its value, in the order of offering.
     const WORDS: &'static [(&'static str, Self)];
 
-    /// Its word.
+    /// Word of the value.
     fn word(self) -> &'static str {
         Self::WORDS.iter().find(|(_, it)| *it == self).map_or("", |(word, _)| word)
     }
@@ -43,7 +43,7 @@ macro_rules! words {
         }
 
         impl $name {
-            /// The word of the policy.
+            /// Word of the policy.
             pub fn word(self) -> &'static str {
                 Words::word(self)
             }
@@ -52,40 +52,40 @@ macro_rules! words {
 }
 
 words! {
-    /// `mode:` whether values are written.
+    /// `mode:` permission to write values.
     #[derive(Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     Mode {
-        /// Read, compute, report; write nothing.
+        /// Reads, computes and reports; writes nothing.
         #[default]
         Observe = "observe",
-        /// Write what was computed.
+        /// Writes the computed values.
         Enforce = "enforce",
     }
 
-    /// `version:` the version of the format.
+    /// `version:` version of the format.
     Version {
-        /// The only one.
+        /// The only version.
         #[default]
         One = "1",
     }
 
     /// `host.hierarchy`.
     HierarchyChoice {
-        /// Whatever the machine has.
+        /// The hierarchy of the machine.
         #[default]
         Auto = "auto",
         /// cgroup v2.
         Unified = "unified",
         /// cgroup v1, alone or beside an empty unified mount (hybrid).
         Legacy = "legacy",
-        /// The kernel in memory.
+        /// A simulated kernel in memory.
         Simulated = "simulated",
     }
 
     /// `control.allocation`.
     Allocation {
-        /// Weighted dominant resource fairness, then max-min of what is left.
+        /// Weighted dominant resource fairness, then max-min of the rest.
         #[default]
         Drf = "drf",
         /// Weighted max-min of each resource alone.
@@ -96,10 +96,10 @@ words! {
 
     /// `control.on_exit`.
     OnExit {
-        /// Restore what the files held before.
+        /// Restores the earlier values.
         #[default]
         Restore = "restore",
-        /// Leave the written values in force.
+        /// Leaves the written values in force.
         Keep = "keep",
     }
 
@@ -114,10 +114,10 @@ words! {
 
     /// `control.ancestors`.
     AncestorsChoice {
-        /// They are set, so that the policy takes effect wherever its units are.
+        /// The agent sets their values, so that the policy takes effect in any place.
         #[default]
         Manage = "manage",
-        /// They keep what they have, and what cannot take effect is reported.
+        /// Their values stay, and ineffective values are reported.
         Leave = "leave",
     }
 
@@ -130,7 +130,7 @@ words! {
         Multilevel = "multilevel",
     }
 
-    /// `owner:` the one writer of the files of a tenant's cgroup.
+    /// `owner:` the only writer of the files of a tenant's cgroup.
     OwnerChoice {
         /// systemd where the tenant names a unit; otherwise the owner of the group above, and at the top
         /// the agent.
@@ -149,16 +149,16 @@ pub enum RootChoice {
     /// The agent's own cgroup, for each controller.
     #[default]
     Auto,
-    /// This cgroup: from the mount point where it starts with `/`, below the agent's own otherwise.
+    /// A given cgroup: from the mount point if it starts with `/`, else below the agent's own.
     Path(PathBuf),
 }
 
-/// `limit:` what a tenant never exceeds.
+/// `limit:` upper limits of a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Of the resources that are divided.
+    /// Limits of the divided resources.
     pub amounts: PerResource<Option<Amount>>,
-    /// Processes and threads.
+    /// Limit of processes and threads.
     pub pids: Option<u32>,
 }
 
@@ -185,35 +185,35 @@ impl IndexMut<Resource> for Limits {
 /// `dop:` bounds of the degree of parallelism.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DopPolicy {
-    /// As wide as the allocation says.
+    /// The width follows the allocation.
     #[default]
     Auto,
-    /// At most this wide.
+    /// Largest width.
     AtMost(u32),
-    /// Exactly this wide.
+    /// Fixed width.
     Manual(u32),
-    /// As the published IMCI rule says.
+    /// The width follows the published IMCI rule.
     Imci,
 }
 
-/// `dop:` written as a map. At most one of the two is given.
+/// `dop:` written as a map, with at most one of the two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DopBounds {
-    /// Exactly this wide.
+    /// Fixed width.
     pub manual: Option<u32>,
-    /// At most this wide.
+    /// Largest width.
     pub max: Option<u32>,
 }
 
-/// `cpus:` which CPUs a tenant runs on.
+/// `cpus:` CPUs of a tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CpusPolicy {
-    /// All of them; the degree of parallelism is published only.
+    /// All CPUs; the degree of parallelism is only published.
     #[default]
     Shared,
-    /// As many as its degree of parallelism, disjoint while they last.
+    /// A number equal to its degree of parallelism, disjoint while CPUs last.
     Dop,
-    /// As many as its degree of parallelism, always disjoint.
+    /// A number equal to its degree of parallelism, always disjoint.
     Exclusive,
     /// These, in the kernel's list format, sorted and without repeats (`0-3,8`).
     Fixed(Vec<u32>),

@@ -1,16 +1,16 @@
-//! Which unit of systemd a cgroup belongs to, from its path alone.
+//! The systemd unit of a cgroup, from its path alone.
 //!
-//! Systemd keeps every process of a service or scope below a cgroup of that unit's name, and treats a process
-//! that leaves it as ended. So a process in such a cgroup must stay there. The path is that of the unified
-//! hierarchy, or of systemd's own hierarchy (`name=systemd`) on a host that has one; whether the host has
-//! units at all is not known here.
+//! Systemd keeps every process of a service or scope below a cgroup of that unit's name, and treats a
+//! process that leaves it as ended. So a process in such a cgroup must stay there. The path is that of the
+//! unified hierarchy, or of systemd's own hierarchy (`name=systemd`) if the host has one. This file does
+//! not know whether the host has units at all.
 
-/// The slices of users (user@.service(5)).
+/// Slices of users (user@.service(5)).
 pub const USER_SLICES: &str = "user-*.slice";
 
-/// The unit that a policy names for the contents of the cgroup `path`: the slice of a user for everything in
-/// it (sessions and the services of a user's manager come and go), otherwise the outermost service or scope.
-/// `None` where `path` is in no service or scope.
+/// Unit for the contents of the cgroup `path` in a policy: the slice of a user for everything in it
+/// (sessions and the services of a user's manager come and go), otherwise the outermost service or scope.
+/// `None` if `path` is in no service or scope.
 pub fn unit_of(path: &str) -> Option<&str> {
     let mut slice = None;
     for name in path.split('/') {
@@ -24,7 +24,8 @@ pub fn unit_of(path: &str) -> Option<&str> {
     None
 }
 
-/// As much of a cgroup's path as are units of the system's systemd: slices, and then one service or scope.
+/// Part of a cgroup's path that consists of units of the system's systemd: slices, and then one service or
+/// scope.
 pub fn units_of(cgroup: &str) -> &str {
     let mut end = 0;
     for name in cgroup.split('/').skip(1) {
@@ -50,12 +51,12 @@ fn is_unit(name: &str, suffix: &str) -> bool {
     name.strip_suffix(suffix).is_some_and(|prefix| !prefix.is_empty())
 }
 
-/// The slice of a user.
+/// Slice of a user.
 pub fn slice_of_user(uid: u32) -> String {
     format!("user-{uid}.slice")
 }
 
-/// The user whose slice this is.
+/// User of a slice.
 pub fn user_of_slice(name: &str) -> Option<u32> {
     name.strip_prefix("user-")?.strip_suffix(".slice")?.parse().ok()
 }

@@ -1,68 +1,61 @@
-//! The syntax of texts in a policy: names, units, accounts, cgroup paths, lists of CPUs.
+//! Syntax of texts in a policy: names, units, accounts, cgroup paths, lists of CPUs.
 
 use super::hint::nearest;
 use super::pattern::{ANY_DEPTH, has_wildcard, literal_prefix};
 use crate::accounts::{digits, explicit};
 
-/// A kind of name: its name in messages, and its syntax.
 #[derive(Debug)]
 pub(super) struct NameKind {
-    /// With its article.
     pub(super) what: &'static str,
-    /// Whether a text can be such a name; otherwise what to write instead.
+    /// Checks the syntax; the error is the remedy.
     pub(super) check: fn(&str) -> Result<(), String>,
-    /// Whether digits without quotes are a number.
+    /// True if digits without quotes are a number.
     pub(super) has_numbers: bool,
 }
 
-/// Units of systemd.
 pub(super) static UNITS: NameKind =
     NameKind { what: "a systemd unit", check: unit_name, has_numbers: false };
-/// Users.
 pub(super) static USERS: NameKind =
     NameKind { what: "a user", check: account_name, has_numbers: true };
-/// Users that a tenant or a template matches.
 pub(super) static MATCHED_USERS: NameKind = NameKind {
     what: "a user",
     check: |name| if name == ALL_USERS { Ok(()) } else { account_name(name) },
     has_numbers: true,
 };
-/// Groups of users.
 pub(super) static GROUPS: NameKind =
     NameKind { what: "a group of users", check: account_name, has_numbers: true };
 
-/// A name of a user or group as a policy has it in memory: the number of an account has a plus sign, so that it differs
-/// from a name of digits. Digits without quotes are a number, unless they begin with a 0.
+/// In-memory form of a user or group name: a number has a plus sign, so that it differs from a name of
+/// digits. Digits without quotes are a number, unless they begin with a 0.
 pub(super) fn account(text: &str, is_plain: bool) -> String {
     let is_number = digits(text).is_some_and(|number| number.to_string() == text);
     if is_plain && is_number { format!("+{text}") } else { text.to_string() }
 }
 
-/// The same for a message: a number has no plus sign.
+/// Form of such a name in a message: a number has no plus sign.
 pub(super) fn shown(name: &str) -> &str {
     explicit(name).and(name.strip_prefix('+')).unwrap_or(name)
 }
 
-/// The same in the notation of a policy: a name of digits has quotes.
+/// Form of such a name in a policy: a name of digits has quotes.
 pub(super) fn notation(name: &str) -> String {
     if digits(name).is_some() { format!("\"{name}\"") } else { shown(name).to_string() }
 }
 
-/// What a template calls every regular user.
+/// A template's name for all regular users.
 pub const ALL_USERS: &str = "*";
-/// Characters of a tenant's name.
 pub(super) const LONGEST_NAME: usize = 64;
-/// The characters that [`safe_name`] takes, as far as a pattern can express them.
+/// Characters that [`safe_name`] accepts, as a pattern.
 pub(super) const NAME_PATTERN: &str = "^[A-Za-z0-9_][A-Za-z0-9_.-]*$";
-/// The agent's own cgroups beside the tenants: `tenantd.agent`, `tenantd.rest`.
+/// Prefix of the agent's own cgroups beside the tenants: `tenantd.agent`, `tenantd.rest`.
 const RESERVED_PREFIX: &str = "tenantd.";
-/// CPU numbers end below this: the kernel's own bound (`CONFIG_NR_CPUS`) is 8192 where it is largest.
+/// Bound of CPU numbers: the largest value of `CONFIG_NR_CPUS`.
 pub(super) const CPU_NUMBERS: u32 = 8192;
 
-/// Whether a name is safe as the name of a cgroup.
+/// Checks a name for use as the name of a cgroup.
 ///
 /// # Errors
-/// What to write instead.
+/// The remedy.
 pub(super) fn safe_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.chars().count() > LONGEST_NAME {
         return Err(format!("a name has 1 to {LONGEST_NAME} characters"));
@@ -70,10 +63,10 @@ pub(super) fn safe_name(name: &str) -> Result<(), String> {
     safe_characters(name)
 }
 
-/// Whether a name that is not too long is safe as the name of a cgroup.
+/// Checks a name of valid length for use as the name of a cgroup.
 ///
 /// # Errors
-/// What to write instead.
+/// The remedy.
 pub(super) fn safe_characters(name: &str) -> Result<(), String> {
     /// Kernel interface files are named after their controller; a cgroup of such a name would hide one
     /// (cgroup-v2, "Avoid Name Collisions").
@@ -98,7 +91,7 @@ pub(super) fn safe_characters(name: &str) -> Result<(), String> {
         "pids",
         "rdma",
     ];
-    /// Files of a legacy cgroup that carry no controller's name.
+    /// Files of a legacy cgroup without a controller's name.
     const LEGACY_FILES: &[&str] = &["tasks", "notify_on_release", "release_agent"];
     if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b)) {
         return Err("letters, digits, `_`, `.` and `-` are safe".into());
@@ -116,11 +109,11 @@ pub(super) fn safe_characters(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a name can be that of a systemd unit that holds processes. As in a unit file, and other than on the
-/// command line of systemctl, it is not completed: a policy says which unit is meant.
+/// Checks a name for a systemd unit with processes. As in a unit file, and unlike in systemctl, it is not
+/// completed: a policy names the exact unit.
 ///
 /// # Errors
-/// What to write instead.
+/// The remedy.
 pub(super) fn unit_name(name: &str) -> Result<(), String> {
     const KINDS: &str = "the units that hold processes end in `.service`, `.slice` or `.scope`";
     const OTHERS: &[&str] =
@@ -155,18 +148,16 @@ pub(super) fn unit_name(name: &str) -> Result<(), String> {
     Err(help.to_string())
 }
 
-/// What to write instead of what may be several names.
 pub(super) const SEVERAL: &str = "give one name or number; several make a list: `[ana, bob]`";
-/// The same where it may be one as well.
 pub(super) const ONE_OR_SEVERAL: &str =
     "several names make a list: `[ana, bob]`; one with a space has quotes: `\"domain users\"`";
 
-/// Whether a name can be that of a user or a group of users; the account database is not asked.
+/// Checks a name for a user or a group of users, without the account database.
 ///
 /// # Errors
-/// What to write instead.
+/// The remedy.
 pub(super) fn account_name(name: &str) -> Result<(), String> {
-    // Spaces are in names of Active Directory (`domain users`), a backslash or a realm before or behind others.
+    // Active Directory names have spaces (`domain users`), and a backslash or a realm.
     let forbidden = |c: char| c.is_control() || matches!(c, ':' | '/' | ',' | '*');
     match name.len() <= 256 && !name.contains(forbidden) && name.trim() == name {
         true => Ok(()),
@@ -174,19 +165,16 @@ pub(super) fn account_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// Why a path of a cgroup is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PathRefusal {
-    /// It leaves the hierarchy.
     Escapes(&'static str),
-    /// No cgroup can have it.
     Malformed(&'static str),
 }
 
-/// A path below the mount point in its normal form: `/a/b`.
+/// Normal form of a path below the mount point: `/a/b`.
 ///
 /// # Errors
-/// Why it is refused, with what to write instead.
+/// The reason, with the remedy.
 pub(super) fn cgroup_path(path: &str, is_pattern: bool) -> Result<String, PathRefusal> {
     if path.chars().any(char::is_control) {
         return Err(PathRefusal::Malformed("write the path on one line"));
@@ -198,7 +186,7 @@ pub(super) fn cgroup_path(path: &str, is_pattern: bool) -> Result<String, PathRe
         }
     }
     let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
-    // limits.h: a name of a file has at most 255 bytes, a cgroup's as well.
+    // limits.h: a file name has at most 255 bytes, and so has a cgroup's.
     if path.len() > 4096 || names.iter().any(|name| name.len() > 255) {
         return Err(PathRefusal::Malformed("a name has at most 255 bytes, a path 4096"));
     }
@@ -233,12 +221,12 @@ pub(super) fn cgroup_path(path: &str, is_pattern: bool) -> Result<String, PathRe
     Ok(format!("/{}", names.join("/")))
 }
 
-/// The CPUs of a list in the kernel's format (`0-3,8`), ascending and without repeats.
+/// CPUs of a list in the kernel's format (`0-3,8`), ascending and without repeats.
 ///
 /// # Errors
-/// What to write instead.
+/// The remedy.
 pub(super) fn cpu_list(text: &str) -> Result<Vec<u32>, String> {
-    // A table rather than a list: a text may name a CPU a thousand times.
+    // A table, because a text may name a CPU a thousand times.
     let mut is_listed = [false; CPU_NUMBERS as usize];
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

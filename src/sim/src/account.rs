@@ -1,6 +1,6 @@
-//! The counters of one cgroup: CPU time, and pages by kind.
+//! Counters of one cgroup: CPU time, and pages by kind.
 
-/// What `cpu.stat` counts, in nanoseconds.
+/// Counters of `cpu.stat`, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CpuAccount {
     pub(super) usage_nsec: f64,
@@ -8,11 +8,10 @@ pub(super) struct CpuAccount {
     pub(super) nr_periods: u64,
     pub(super) nr_throttled: u64,
     pub(super) throttled_nsec: f64,
-    /// The time since the current period of its quota began.
+    /// Time since the current period of its quota began.
     pub(super) period_elapsed_nsec: u64,
 }
 
-/// The kinds of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Anon,
@@ -21,11 +20,10 @@ pub(super) enum Kind {
     Kernel,
     /// Locked into memory (`mlock`): never reclaimed.
     Locked,
-    /// Anonymous pages in swap: remembered, and not held.
+    /// Anonymous pages in swap, which hold no memory.
     Swapped,
 }
 
-/// A number of pages of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pages([u64; 6]);
 
@@ -38,12 +36,11 @@ impl Pages {
         self.of(Kind::ActiveFile) + self.of(Kind::InactiveFile)
     }
 
-    /// What a process cannot do without: its anonymous memory, wherever it is, and what it has locked.
+    /// Memory that a process cannot do without: anonymous pages, in memory or in swap, and locked pages.
     pub(super) fn anonymous(&self) -> u64 {
         self.of(Kind::Anon) + self.of(Kind::Locked) + self.of(Kind::Swapped)
     }
 
-    /// What is in memory.
     pub(super) fn resident(&self) -> u64 {
         self.0.iter().sum::<u64>() - self.of(Kind::Swapped)
     }
@@ -68,7 +65,7 @@ pub(super) struct MemoryEvents {
     pub(super) oom_group_kill: u64,
 }
 
-/// Counters of `memory.stat` that only grow.
+/// Growing counters of `memory.stat`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryCounters {
     pub(super) refault_file: u64,
@@ -83,24 +80,21 @@ pub(super) struct MemoryCounters {
     pub(super) steal_direct: u64,
 }
 
-/// The memory of one cgroup.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemoryAccount {
     /// Charged here and not below.
     pub(super) local: Pages,
-    /// The part of `local` without a living process: file pages of processes that ended.
+    /// Part of `local` without a living process: file pages of processes that ended.
     pub(super) orphans: Pages,
-    /// The processes with charges here, ascending.
+    /// Processes with charges here, ascending.
     pub(super) chargers: Vec<u32>,
-    /// Everything charged here and below: `memory.current` in pages.
+    /// Pages charged here and below: `memory.current`.
     pub(super) usage: u64,
     pub(super) peak: u64,
-    /// Pages in swap of here and below: `memory.swap.current`.
+    /// Pages in swap, here and below: `memory.swap.current`.
     pub(super) swapped: u64,
-    /// Including what happened below.
     pub(super) events: MemoryEvents,
     pub(super) local_events: MemoryEvents,
-    /// Including what happened below, in cgroups that are gone as well.
     pub(super) counters: MemoryCounters,
     pub(super) local_counters: MemoryCounters,
     /// Charges that the legacy limit refused.

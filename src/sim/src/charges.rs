@@ -1,9 +1,9 @@
-//! What memory is charged for one process.
+//! Memory charges of one process.
 
 use super::account::Pages;
 use super::tree::CgroupId;
 
-/// The pages of one process by the cgroup that they were charged to, ascending. Hardly any has more than one.
+/// Pages of one process by the charged cgroup, ascending. Most processes have one cgroup.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Charges(Vec<(CgroupId, Pages)>);
 
@@ -24,7 +24,7 @@ impl Charges {
         self.place(id).ok().map(|place| &mut self.0[place].1)
     }
 
-    /// Those of `id`, from now on at least none.
+    /// Pages charged to `id`; adds an empty entry if there is none.
     #[inline]
     pub(super) fn of(&mut self, id: CgroupId) -> &mut Pages {
         let place = self.place(id).unwrap_or_else(|place| {
@@ -46,7 +46,6 @@ impl Charges {
         self.0.iter_mut()
     }
 
-    /// All of them.
     #[inline]
     pub(super) fn pages(&self) -> Pages {
         if let [(_, only)] = self.0.as_slice() {

@@ -13,12 +13,12 @@ pub enum Controller {
     Io,
     /// Memory.
     Memory,
-    /// The number of processes.
+    /// Number of processes.
     Pids,
 }
 
 impl Controller {
-    /// Every controller, in the order in which the kernel lists them.
+    /// Every controller, in the kernel's order.
     pub const ALL: [Controller; 6] = [
         Controller::Cpuset,
         Controller::Cpu,
@@ -28,7 +28,7 @@ impl Controller {
         Controller::Pids,
     ];
 
-    /// The name in `cgroup.controllers`.
+    /// Name in `cgroup.controllers`.
     pub fn name(self) -> &'static str {
         match self {
             Controller::Cpuset => "cpuset",
@@ -41,12 +41,11 @@ impl Controller {
     }
 }
 
-/// A set of controllers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ControllerSet(u8);
 
 impl ControllerSet {
-    /// The controllers that may live in a threaded subtree, and so share a cgroup with processes.
+    /// Controllers that may be in a threaded subtree, and so share a cgroup with processes.
     pub(super) const THREADED: ControllerSet = ControllerSet(
         1 << Controller::Cpuset as u8 | 1 << Controller::Cpu as u8 | 1 << Controller::Pids as u8,
     );
@@ -67,7 +66,6 @@ impl ControllerSet {
         self.0 == 0
     }
 
-    /// What is in `self` and not in `other`.
     pub(super) fn without(self, other: ControllerSet) -> ControllerSet {
         ControllerSet(self.0 & !other.0)
     }
@@ -80,7 +78,7 @@ impl ControllerSet {
         Controller::ALL.into_iter().filter(move |&controller| self.contains(controller))
     }
 
-    /// The names between blanks, with a newline: the text of `cgroup.controllers`.
+    /// Names between blanks, with a newline: the text of `cgroup.controllers`.
     pub(super) fn line(self) -> String {
         let names: Vec<&str> = self.iter().map(Controller::name).collect();
         if names.is_empty() { String::new() } else { names.join(" ") + "\n" }

@@ -1,11 +1,11 @@
 //! From processes and cgroups to a scheduling problem, and from its solution to the contents of files.
 //!
-//! Rates hold until something changes (a write, a load, a stall); meanwhile time only multiplies them.
-//! Of a thread that wants `d` of a CPU and gets `x`, the rest of its cycle is waiting: it waits
-//! `1 − x / d` of the time that memory and disk leave it (see [`super::workload::Load`]).
+//! Rates hold until something changes (a write, a load, a stall); meanwhile time only multiplies them. A
+//! thread that wants `d` of a CPU and gets `x` waits for the rest of its cycle: `1 − x / d` of the time
+//! that memory and disk leave it (see [`super::workload::Load`]).
 //!
 //! A quota `q` under a demand `p` stops the group `1 − q / p` of the time; `throttled_usec` counts that for
-//! each of the `p` run queues, which comes to `p − q` (kernel/sched/fair.c, `throttled_clock`).
+//! each of the `p` run queues, `p − q` in all (kernel/sched/fair.c, `throttled_clock`).
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,10 @@ use super::process::Process;
 use super::rates::{Posed, QuotaState, Rates, quarters};
 use super::tree::CgroupId;
 
-/// The weight of one thread in its group: nice 0, as much as a group of `cpu.weight` 100.
+/// Weight of one thread in its group: nice 0, like a group of `cpu.weight` 100.
 const THREAD_WEIGHT: f64 = 1024.0;
 
 impl SimKernel {
-    /// Computes the present rates anew after a change, in place of others.
     pub(super) fn compute_rates(&mut self, rates: &mut Rates) {
         let mut posed = self.posed.take().unwrap_or_else(|| {
             let posed = Box::new(self.pose());
@@ -39,7 +38,6 @@ impl SimKernel {
         self.posed = Some(posed);
     }
 
-    /// What follows from the solution, in place of other rates.
     fn rates_of(&self, posed: &Posed, rates: &mut Rates) {
         let solution = &posed.solution;
         rates.processes.clear();
@@ -76,7 +74,6 @@ impl SimKernel {
         rates.system_ratio = if total.running > 0.0 { total.system / total.running } else { 0.0 };
     }
 
-    /// CPUs that a process wants now: none while it is frozen.
     fn demand_of(&self, process: &Process) -> f64 {
         let is_frozen = |&id: &CgroupId| self.tree.is_frozen(id);
         match self.tree.has_frozen && process.cgroups.iter().any(is_frozen) {
@@ -85,17 +82,14 @@ impl SimKernel {
         }
     }
 
-    /// The hierarchy that has the cpu controller.
     pub(super) fn cpu_hierarchy(&self) -> usize {
         self.tree.home(Controller::Cpu).unwrap_or(0)
     }
 
-    /// The top cgroup of that hierarchy.
     pub(super) fn cpu_root(&self) -> CgroupId {
         self.tree.hierarchies[self.cpu_hierarchy()].root
     }
 
-    /// The scheduling problem of this moment.
     fn pose(&self) -> Posed {
         let (hierarchy, root) = (self.cpu_hierarchy(), self.cpu_root());
         let mut posed = Posed {
@@ -120,7 +114,7 @@ impl SimKernel {
             });
         }
         let mut masks: BTreeMap<CpuSet, usize> = BTreeMap::new();
-        // The cpusets whose CPUs are known by now.
+        // Cpusets that are already resolved.
         let (cpusets, mut known) = (self.tree.home(Controller::Cpuset), Vec::new());
         for (&pid, process) in self.processes.iter() {
             let group = self.tree.effective(process.cgroups[hierarchy], Controller::Cpu);
@@ -147,7 +141,6 @@ impl SimKernel {
         posed
     }
 
-    /// The CPUs that a process may run on.
     pub(super) fn allowed_cpus(&self, pid: u32) -> CpuSet {
         match self.tree.home(Controller::Cpuset) {
             Some(home) => {
@@ -157,7 +150,6 @@ impl SimKernel {
         }
     }
 
-    /// The state of each quota under which something wants to run.
     fn quota_states(&self, posed: &Posed, bound: &[bool]) -> Vec<(CgroupId, QuotaState)> {
         let groups = &posed.problem.groups;
         let mut wanted = vec![0.0; groups.len()];
@@ -181,7 +173,7 @@ impl SimKernel {
         states
     }
 
-    /// Lets `nr_steps` of `dt_nsec` pass at the present rates.
+    /// Advances `nr_steps` of `dt_nsec` at the present rates.
     pub(super) fn account(&mut self, rates: &Rates, dt_nsec: u64, nr_steps: u64) {
         let (dt, nr) = (dt_nsec as f64, nr_steps as f64);
         let passed = |rate: f64| quarters(rate * dt) * nr;
@@ -218,7 +210,6 @@ impl SimKernel {
                 account.throttled_nsec += passed(state.over);
             }
         }
-        // Both ascend.
         let mut known = rates.busy.iter().peekable();
         for &cpu in &self.online {
             while known.next_if(|(other, _)| *other < cpu).is_some() {}
@@ -230,7 +221,6 @@ impl SimKernel {
         }
     }
 
-    /// Closes an averaging interval where one ends now.
     pub(super) fn average_pressure(&mut self) {
         if self.now_nsec.is_multiple_of(AVERAGING_NSEC) {
             let (kept, ids): (_, Vec<CgroupId>) = (kept(), self.tree.ids().collect());
@@ -239,7 +229,7 @@ impl SimKernel {
     }
 }
 
-/// The state of a process that wants `demand` CPUs and gets `rate`, and the waiting part of each thread's time.
+/// Activity of a process that wants `demand` CPUs and gets `rate`, and the waiting part of each thread's time.
 fn activity_of(process: &Process, demand: f64, rate: f64) -> (Activity, f64) {
     let unmet = if demand > 0.0 { (1.0 - rate / demand).max(0.0) } else { 0.0 };
     let wait_ratio = unmet * process.stall.awake_ratio();

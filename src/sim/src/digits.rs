@@ -2,14 +2,11 @@
 
 use std::fmt::Write;
 
-/// Appends `value` in decimal.
 pub(super) fn number(text: &mut String, value: u64) {
-    // As most are.
     if value < 10 {
         text.push(char::from(b'0' + value as u8));
         return;
     }
-    // So many has the largest.
     let mut digits = [b'0'; 20];
     let (mut left, mut first) = (value, digits.len());
     loop {
@@ -20,17 +17,15 @@ pub(super) fn number(text: &mut String, value: u64) {
             break;
         }
     }
-    // They are ASCII.
     *text += std::str::from_utf8(&digits[first..]).unwrap_or_default();
 }
 
 /// Appends `value` with two decimals, as `{:.2}` does.
 pub(super) fn hundredths(text: &mut String, value: f64) {
     let scaled = value * 100.0;
-    // So near to the middle between two, the product does not tell which of them is nearer.
+    // Near the middle between two results, the product does not show which is nearer.
     let is_plain = (0.0..1e9).contains(&scaled) && (scaled.fract() - 0.5).abs() > 1e-6;
     if !is_plain || value.is_sign_negative() {
-        // Writing to a String cannot fail.
         let _ = write!(text, "{value:.2}");
         return;
     }

@@ -1,7 +1,7 @@
 //! Errors on demand, and a log of every call, around any [`KernFs`].
 //!
-//! A test selects which call is to fail and how: the n-th of all, or every one that matches. The log shows
-//! what was called: that nothing was written, the order of writes, the number of calls of a tick.
+//! A test selects failing calls: the n-th of all, or every one that matches. The log proves that nothing
+//! was written, the order of writes, or the number of calls per tick.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,16 +13,16 @@ use nix::errno::Errno;
 use super::kernel::SimKernel;
 use tenantd_host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
 
-/// The calls to which a [`Fault`] applies.
+/// Calls to which a [`Fault`] applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum When {
-    /// The call with this number, counted from 0 since the wrapper was made.
+    /// Call with this number, counted from 0 since the wrapper was made.
     Call(u64),
-    /// Every call of this operation on a path with this end; no operation means any.
+    /// Every call of this operation on a path with this end.
     Matching {
-        /// The operation, or any.
+        /// Operation; `None` for any.
         operation: Option<Operation>,
-        /// The end of the path, such as `web/cpu.weight`. Empty matches every path.
+        /// End of the path, such as `web/cpu.weight`. Empty matches every path.
         path_suffix: String,
     },
 }
@@ -30,28 +30,28 @@ pub enum When {
 /// A rule: these calls fail with this errno, and do nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Which calls.
+    /// Affected calls.
     pub when: When,
-    /// The errno that they return.
+    /// Returned errno.
     pub errno: Errno,
-    /// How many more times; `None` is for ever.
+    /// Remaining number of failures; `None` for no end.
     pub times: Option<u64>,
 }
 
 impl Fault {
-    /// The call with number `call` fails.
+    /// Creates a rule for the call with number `call`.
     pub fn at_call(call: u64, errno: Errno) -> Fault {
         Fault { when: When::Call(call), errno, times: None }
     }
 
-    /// Every `operation` on a path that ends in `path_suffix` fails.
+    /// Creates a rule for every `operation` on a path that ends in `path_suffix`.
     pub fn matching(operation: Operation, path_suffix: &str, errno: Errno) -> Fault {
         let when =
             When::Matching { operation: Some(operation), path_suffix: path_suffix.to_string() };
         Fault { when, errno, times: None }
     }
 
-    /// Only the first `times` of them.
+    /// Limits the rule to its first `times` calls.
     pub fn times(self, times: u64) -> Fault {
         Fault { times: Some(times), ..self }
     }
@@ -71,32 +71,33 @@ impl Fault {
 /// One call, and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The operation.
+    /// Operation of the call.
     pub operation: Operation,
-    /// The file or directory.
+    /// File or directory.
     pub path: PathBuf,
-    /// The value of a write.
+    /// Value of a write.
     pub value: Option<String>,
-    /// The result: success, or this error.
+    /// Result: success, or this error.
     pub outcome: Result<(), Errno>,
 }
 
 /// A [`KernFs`] that fails by rules and logs its calls.
 ///
-/// Closing a directory, asking for a path and letting time pass are no calls to the kernel and are neither counted nor logged.
+/// Closing a directory, asking for a path and advancing time are not calls to the kernel; they are neither
+/// counted nor logged.
 #[derive(Debug)]
 pub struct Faulty<K> {
     inner: K,
     faults: Vec<Fault>,
     calls: Vec<Call>,
     nr_calls: u64,
-    /// The path of each kept file, by its number, and the files of each kept directory.
+    /// Path of each kept file, by its number, and the files of each kept directory.
     file_paths: BTreeMap<u32, PathBuf>,
     files_of: BTreeMap<u32, Vec<u32>>,
 }
 
 impl<K: KernFs> Faulty<K> {
-    /// Around `inner`, without faults.
+    /// Wraps `inner` without faults.
     pub fn new(inner: K) -> Self {
         Faulty {
             inner,
@@ -108,38 +109,38 @@ impl<K: KernFs> Faulty<K> {
         }
     }
 
-    /// Adds a rule. If several apply, the first one decides.
+    /// Adds a rule. The first matching rule decides.
     pub fn inject(&mut self, fault: Fault) {
         self.faults.push(fault);
     }
 
-    /// Forgets all rules.
+    /// Removes all rules.
     pub fn heal(&mut self) {
         self.faults.clear();
     }
 
-    /// Calls since the wrapper was made, cleared from the log or not.
+    /// Number of calls since the wrapper was made, including those cleared from the log.
     pub fn nr_calls(&self) -> u64 {
         self.nr_calls
     }
 
-    /// The log since it was last cleared.
+    /// Log since it was last cleared.
     pub fn calls(&self) -> &[Call] {
         &self.calls
     }
 
-    /// Empties the log. The numbers of calls continue.
+    /// Clears the log. The numbers of calls continue.
     pub fn clear_calls(&mut self) {
         self.calls.clear();
     }
 
-    /// The calls of the log that would change a host: writes, makes and removes, refused ones included.
+    /// Calls of the log that would change a host: writes, makes and removes, including refused ones.
     pub fn changes(&self) -> impl Iterator<Item = &Call> {
         let changes = [Operation::Write, Operation::MakeDir, Operation::RemoveDir];
         self.calls.iter().filter(move |call| changes.contains(&call.operation))
     }
 
-    /// The writes of the log that were accepted, as path and value, in order.
+    /// Successful writes of the log, as path and value, in order.
     pub fn writes(&self) -> Vec<(&Path, &str)> {
         let accepted =
             self.calls.iter().filter(|c| c.operation == Operation::Write && c.outcome.is_ok());
@@ -156,12 +157,11 @@ impl<K: KernFs> Faulty<K> {
         &mut self.inner
     }
 
-    /// The inner kernel, without the wrapper.
+    /// Unwraps the inner kernel.
     pub fn into_inner(self) -> K {
         self.inner
     }
 
-    /// Counts and logs a call, and returns the error that a rule has for it.
     fn begin(
         &mut self,
         operation: Operation,
@@ -185,7 +185,6 @@ impl<K: KernFs> Faulty<K> {
         error.map_or(Ok(()), Err)
     }
 
-    /// Logs the kernel's own result and returns it.
     fn end<T>(&mut self, outcome: Result<T, KernError>) -> Result<T, KernError> {
         note(&mut self.calls, &outcome);
         outcome
@@ -201,7 +200,7 @@ impl Faulty<SimKernel> {
     }
 }
 
-/// Writes the result of the last call into the log. Not a method: a text that was read borrows the kernel.
+/// Stores the result in the last call of the log. Not a method, because a text just read borrows the kernel.
 fn note<T>(calls: &mut [Call], outcome: &Result<T, KernError>) {
     if let (Some(call), Err(error)) = (calls.last_mut(), outcome) {
         call.outcome = Err(error.errno);

@@ -1,7 +1,7 @@
-//! The interface files of the unified hierarchy, and where each exists.
+//! Interface files of the unified hierarchy, and the place of each.
 //!
-//! Source: Documentation/admin-guide/cgroup-v2.rst. Their texts are in [`super::show`], what they accept
-//! in [`super::store`].
+//! Source: Documentation/admin-guide/cgroup-v2.rst. [`super::show`] has their texts, [`super::store`] the
+//! accepted values.
 
 use super::controller::Controller;
 use super::files_v1;
@@ -20,7 +20,7 @@ const fn spec(
     Spec { name, file, controller, place, mode }
 }
 
-/// The files of the unified hierarchy, in the order of a directory listing of no particular kernel.
+/// Files of the unified hierarchy, in arbitrary order.
 pub(super) const UNIFIED: &[Spec] = {
     use Controller::{Cpu, Cpuset, Io, Memory, Pids};
     use Mode::{Read, ReadWrite, Write};
@@ -76,7 +76,6 @@ pub(super) const UNIFIED: &[Spec] = {
 };
 
 impl SimKernel {
-    /// The interface file `name` of a cgroup, if it has one.
     pub(super) fn spec(&self, id: CgroupId, name: &str) -> Option<&'static Spec> {
         self.tree.get(id)?;
         let table = match self.tree.version(id) {
@@ -86,7 +85,6 @@ impl SimKernel {
         table.iter().find(|spec| spec.name == name).filter(|spec| self.has_file(id, spec))
     }
 
-    /// Whether a cgroup has this file of its hierarchy now.
     pub(super) fn has_file(&self, id: CgroupId, spec: &Spec) -> bool {
         let Some(cgroup) = self.tree.get(id) else { return false };
         let enabled = spec.controller.is_none_or(|c| cgroup.controllers.contains(c));

@@ -1,8 +1,8 @@
-//! The interface files of the legacy hierarchies.
+//! Interface files of the legacy hierarchies.
 //!
-//! Source: Documentation/admin-guide/cgroup-v1, and a 6.18 kernel on which each was tried: shares are
-//! clamped to 2 ..= 262144 instead of refused, a negative quota means none, and a limit is a number that
-//! always rounds down to pages.
+//! Source: Documentation/admin-guide/cgroup-v1, and experiments on a 6.18 kernel: shares are clamped to 2
+//! ..= 262144 instead of refused, a negative quota means none, and a limit is a number that always rounds
+//! down to pages.
 
 use nix::errno::Errno;
 
@@ -14,7 +14,6 @@ use super::reclaim::Reason;
 use super::spec::{File as AnyFile, LegacyFile as File, Mode, Place, Spec};
 use super::tree::{CgroupId, Version};
 
-/// The scheduler's bounds of `cpu.shares`.
 const SHARES_MIN: u64 = 2;
 const SHARES_MAX: u64 = 1 << 18;
 
@@ -32,7 +31,6 @@ const fn core(name: &'static str, file: AnyFile) -> Spec {
     Spec { name, file, controller: None, place: Place::Everywhere, mode: Mode::ReadWrite }
 }
 
-/// The files of every legacy hierarchy.
 pub(super) const LEGACY: &[Spec] = {
     use Controller::{Cpu, Cpuacct, Cpuset, Memory, Pids};
     use Mode::{Read, ReadWrite};
@@ -81,7 +79,6 @@ pub(super) const LEGACY: &[Spec] = {
 };
 
 impl SimKernel {
-    /// The text of a legacy file.
     pub(super) fn show_legacy(&self, id: CgroupId, file: File) -> Result<String, Errno> {
         let cgroup = self.tree.get(id).ok_or(Errno::ENODEV)?;
         let is_root = cgroup.parent.is_none();
@@ -127,7 +124,6 @@ impl SimKernel {
         })
     }
 
-    /// Writes a legacy file.
     pub(super) fn store_legacy(
         &mut self,
         id: CgroupId,
@@ -186,7 +182,7 @@ impl SimKernel {
         }
     }
 
-    /// A limit below what cannot be reclaimed is refused, where `memory.max` would kill.
+    /// Refuses a limit below unreclaimable memory, where `memory.max` would kill.
     fn write_limit(&mut self, id: CgroupId, pages: u64) -> Result<(), Errno> {
         let excess = self.tree[id].memory_account.usage.saturating_sub(pages);
         if self.reclaim(id, excess, Reason::Direct) < excess {
@@ -196,7 +192,7 @@ impl SimKernel {
         Ok(())
     }
 
-    /// A child may not have a larger part of a CPU than its parent (`__cfs_schedulable`).
+    /// Refuses a larger part of a CPU than the parent's (`__cfs_schedulable`).
     fn set_bandwidth(&mut self, id: CgroupId, bandwidth: Bandwidth) -> Result<(), Errno> {
         let bandwidth = bandwidth.checked()?;
         let above = self.tree.lineage(id).skip(1).find_map(|id| self.tree[id].cpu.bandwidth.cpus());
@@ -215,7 +211,7 @@ impl SimKernel {
         (0..self.host.numa_nodes.max(1)).collect()
     }
 
-    /// Fills an empty legacy cpuset with the values of its parent: a new one can hold no process.
+    /// Fills an empty legacy cpuset with the values of its parent, because an empty one can hold no process.
     pub(super) fn inherit_legacy_cpuset(&mut self, id: CgroupId) {
         let is_legacy = self.tree.version(id) == Version::V1;
         if is_legacy && self.tree[id].cpuset.cpus.is_empty() {
@@ -225,9 +221,8 @@ impl SimKernel {
         }
     }
 
-    /// CPUs went offline: legacy lists lose them for good, and the processes of a cgroup that has none left
-    /// move to the nearest one above that has some (`cpuset1_hotplug_update_tasks`,
-    /// kernel/cgroup/cpuset-v1.c).
+    /// Removes offline CPUs from legacy lists permanently. Processes of a cgroup without CPUs move to the
+    /// nearest ancestor with some (`cpuset1_hotplug_update_tasks`, kernel/cgroup/cpuset-v1.c).
     pub(super) fn shrink_legacy_cpusets(&mut self) {
         let Some(home) = self.tree.home(Controller::Cpuset) else { return };
         let root = self.tree.hierarchies[home].root;
@@ -251,7 +246,6 @@ impl SimKernel {
         }
     }
 
-    /// The parent's list, which for the root is everything.
     fn legacy_set(
         &self,
         id: CgroupId,
@@ -285,7 +279,7 @@ impl SimKernel {
         Ok(())
     }
 
-    /// `memory.stat`: what is charged here, then the same with everything below as `total_`.
+    /// `memory.stat`: charges here, then with everything below as `total_`.
     fn show_legacy_memory_stat(&self, id: CgroupId) -> String {
         let account = &self.tree[id].memory_account;
         let limit = self.tree.lineage(id).map(|id| self.tree[id].memory.max).min();

@@ -1,11 +1,10 @@
-//! Whether demands with CPU affinities fit on the CPUs, and where they do not.
+//! Test whether demands with CPU affinities fit on the CPUs, and the bottleneck otherwise.
 //!
-//! **Problem.** Each *source* has a supply of CPU time and a set of *sinks* it may use; each sink (a class
-//! of CPUs that the same sources may use) has a capacity. Do all supplies fit, and if not, which sinks are
-//! the bottleneck?
+//! **Problem.** Each *source* has a supply of CPU time and a set of *sinks* that it may use; each sink (a class
+//! of CPUs with the same sources) has a capacity. Do all supplies fit, and if not, which sinks are full?
 //!
-//! **Algorithm.** Maximum flow by augmenting along shortest paths (Edmonds and Karp 1972). The sources that
-//! a search from an unmet supply can reach form the minimum cut; their sinks are full, and their supplies
+//! **Algorithm.** Maximum flow by augmenting along shortest paths (Edmonds and Karp 1972). The sources that a
+//! search from an unmet supply can reach form the minimum cut; their sinks are full, and their supplies
 //! together exceed them (Hall's condition fails there and nowhere worse).
 
 use std::collections::VecDeque;
@@ -13,14 +12,11 @@ use std::collections::VecDeque;
 /// Flow below this is rounding: a billionth of a CPU.
 pub(super) const EPSILON: f64 = 1e-9;
 
-/// A routing of supplies to sinks.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
-    /// By source and sink.
     amounts: Vec<Vec<f64>>,
-    /// The free capacity of each sink.
     spare: Vec<f64>,
-    /// The sources that do not fit, with every source that competes for the same full sinks. Empty: all fit.
+    /// Sources that do not fit, with every source that competes for the same full sinks. Empty if all fit.
     pub(super) bottleneck: Vec<usize>,
 }
 
@@ -47,13 +43,12 @@ impl Flow {
         flow
     }
 
-    /// How much of each sink is used, 0 ..= its capacity.
     pub(super) fn used(&self, capacities: &[f64]) -> Vec<f64> {
         capacities.iter().zip(&self.spare).map(|(capacity, spare)| capacity - spare).collect()
     }
 
-    /// A shortest path `source, sink, source, …, sink` that ends in a sink with room; forward over allowed
-    /// pairs, backward over flow that can be moved. Otherwise every source that was reached.
+    /// A shortest path `source, sink, source, …, sink` to a sink with room; forward over allowed pairs,
+    /// backward over movable flow. Otherwise every reached source.
     fn augmenting_path(
         &self,
         start: usize,
@@ -89,7 +84,7 @@ impl Flow {
     fn augment(&mut self, path: &[(usize, usize)], amount: f64) -> f64 {
         let mut sent = amount.min(path.first().map_or(0.0, |&(_, sink)| self.spare[sink]));
         for pair in path.windows(2) {
-            // The later source gives up flow into the sink that the earlier one of the path fills.
+            // The later source releases flow into the sink that the earlier one of the path fills.
             let ((giving, _), (_, sink)) = (pair[0], pair[1]);
             sent = sent.min(self.amounts[giving][sink]);
         }
@@ -107,7 +102,7 @@ impl Flow {
     }
 }
 
-/// The pairs of the path that was found, from its last sink back to `start`.
+/// Pairs of the path, from its last sink back to `start`.
 fn trace(
     start: usize,
     last: usize,

@@ -1,25 +1,24 @@
 //! The scheduler as a fluid: hierarchical weighted max-min over CPUs with affinities and quotas.
 //!
-//! **Problem.** Runnable threads are in a tree of groups. Each group divides what it gets among its threads
-//! and subgroups by weight, gives nothing to one more than it can use, and never exceeds its quota. A
-//! thread runs only on the CPUs of its cpuset.
+//! **Problem.** Runnable threads are in a tree of groups. Each group divides its rate among its threads and
+//! subgroups by weight, gives no member more than it can use, and never exceeds its quota. A thread runs only
+//! on the CPUs of its cpuset.
 //!
-//! **Terms.** A *source* is a process: identical threads that demand together `demand` CPUs. A *group* is
-//! a cgroup with the cpu controller. A *rate* is in CPUs.
+//! **Terms.** A *source* is a process: identical threads that demand together `demand` CPUs. A *group* is a
+//! cgroup with the cpu controller. A *rate* is in CPUs.
 //!
-//! **Algorithm.** Progressive filling. All active sources grow at once, at a speed that a unit of growth at
-//! the root splits down the tree by the weights of the *active* members. Growth runs until the first
-//! event: a demand is met, a quota is reached, or a set of CPUs is full; what the event binds becomes
-//! inactive, and growth continues with the rest. The moment at which CPUs fill up is found by Newton's
-//! method on cuts: try the whole step, and while it does not fit, shorten it to where the violated cut
-//! holds with equality (Radzik 1993). Each cut allows less than the last, so this ends.
+//! **Algorithm.** Progressive filling. All active sources grow at once; a unit of growth at the root splits
+//! down the tree by the weights of the *active* members. Growth runs to the next event: a demand is met, a
+//! quota is reached, or a set of CPUs is full; the bound members become inactive. Newton's method on cuts finds
+//! the moment at which CPUs fill up: try the whole step, and while it does not fit, shorten it to where the
+//! violated cut holds with equality (Radzik 1993). Each cut allows less than the last, so this ends.
 //!
-//! Where all may run on the same CPUs and no group has a quota, as nearly always, the same rates follow without events:
-//! what a group gets is divided from the root down, in the order in which its members have all that they want.
+//! In the usual case (the same CPUs for all, no quotas) rates follow without events: each group's rate is
+//! divided from the root down, in the order in which its members are satisfied.
 //!
-//! **Properties.** Rates sum to at most the CPUs, each is at most its demand and each group within its
-//! quota; with free CPUs every demand within its quota is met (`tests/sim/cpu.rs`, `conservation`).
-//! Siblings that are not bound by anything get rates exactly by weight (`weights_1_2_4`).
+//! **Properties.** Rates sum to at most the CPUs, each is at most its demand and each group within its quota;
+//! with free CPUs every demand within its quota is met (`tests/sim/cpu.rs`, `conservation`). Unbound siblings
+//! get rates exactly by weight (`weights_1_2_4`).
 //!
 //! Not modelled: time slices, migration cost, and the unfairness of real run queues while the load balancer
 //! works.
@@ -29,48 +28,41 @@ use std::cmp::Ordering;
 use super::flow::{EPSILON, Flow};
 use super::parse::CpuSet;
 
-/// A cgroup as the scheduler sees it. Parents stand before children; the first is the root.
+/// Scheduler's view of a cgroup. Parents precede children; the first is the root.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) parent: usize,
     pub(super) weight: f64,
-    /// Its quota in CPUs; infinite without one.
     pub(super) quota: f64,
 }
 
-/// A process as the scheduler sees it.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) group: usize,
     pub(super) weight: f64,
     /// CPUs that its threads want together.
     pub(super) demand: f64,
-    /// Index into [`Problem::masks`].
     pub(super) mask: usize,
 }
 
-/// The demands for CPU time, and the rules.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Problem {
     pub(super) groups: Vec<Group>,
     pub(super) sources: Vec<Source>,
-    /// The distinct affinities; none is empty.
+    /// Distinct affinities; none is empty.
     pub(super) masks: Vec<CpuSet>,
     classes: Classes,
-    /// Whether any group has one.
     pub(super) has_quotas: bool,
-    /// By group, those that divide what it gets: in the order in which they had all that they want when that was last
-    /// looked at, which is hardly ever another one a step later.
+    /// Members of each group, in the order of satisfaction at the last look, which rarely changes from step
+    /// to step.
     members: Vec<Vec<Member>>,
     room: Room,
 }
 
-/// One of those that divide what a group gets.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     demand: f64,
     weight: f64,
-    /// Its place among them at first, which is that of equals.
     rank: usize,
     kind: MemberKind,
 }
@@ -81,21 +73,18 @@ enum MemberKind {
     Group(usize),
 }
 
-/// Where what is divided is noted meanwhile: by group what is wanted and what it is given.
 #[derive(Clone, Debug, Default)]
 struct Room {
     wanted: Vec<f64>,
     given: Vec<f64>,
 }
 
-/// The rates that result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Solution {
-    /// CPUs of each source.
     pub(super) rates: Vec<f64>,
-    /// Busy part of each CPU that some mask names, 0 ..= 1, ascending by CPU.
+    /// Busy part of each CPU in a mask, 0 ..= 1, ascending by CPU.
     pub(super) busy: Vec<(u32, f64)>,
-    /// Whether each group is held by its quota.
+    /// True for each group at its quota.
     pub(super) throttled: Vec<bool>,
 }
 
@@ -104,7 +93,6 @@ pub(super) struct Solution {
 struct Classes {
     members: Vec<Vec<u32>>,
     capacities: Vec<f64>,
-    /// By mask and class.
     allowed: Vec<Vec<bool>>,
 }
 
@@ -130,7 +118,6 @@ impl Classes {
         Classes { members, capacities, allowed }
     }
 
-    /// Room in the classes that `masks` may use.
     fn capacity_of(&self, masks: &[usize]) -> f64 {
         let usable = |class: &usize| masks.iter().any(|&mask| self.allowed[mask][*class]);
         (0..self.capacities.len()).filter(usable).map(|class| self.capacities[class]).sum()
@@ -138,7 +125,7 @@ impl Classes {
 }
 
 impl Problem {
-    /// Takes the affinities that the sources name, once groups and sources are there. Demands may change after that.
+    /// Stores the affinities of the sources, after groups and sources were added. Demands may change later.
     pub(super) fn know(&mut self, masks: Vec<CpuSet>) {
         self.classes = Classes::new(&masks);
         self.masks = masks;
@@ -156,7 +143,6 @@ impl Problem {
         }
     }
 
-    /// The rates, in place of others.
     pub(super) fn solve(&mut self, solution: &mut Solution) {
         match self.classes.members.as_slice() {
             [_] if !self.has_quotas => {
@@ -169,7 +155,7 @@ impl Problem {
         }
     }
 
-    /// The rates on CPUs that all sources may use, without quotas.
+    /// Rates on CPUs that all sources may use, without quotas.
     fn divide(
         &self,
         cpus: &[u32],
@@ -222,7 +208,7 @@ impl Problem {
         fill_with(throttled, self.groups.len(), false);
     }
 
-    /// The rates, event by event.
+    /// Rates, event by event.
     fn fill(&self) -> Solution {
         let classes = &self.classes;
         let mut filling = Filling::new(self);
@@ -245,7 +231,7 @@ impl Problem {
 }
 
 impl Member {
-    /// Which has all that it wants first: what each wants over its weight; equals as they stood at first.
+    /// Order of satisfaction: demand over weight, then the first index.
     #[inline]
     fn needs(&self, other: &Member) -> Ordering {
         let needed = (self.demand * other.weight).total_cmp(&(other.demand * self.weight));
@@ -253,13 +239,11 @@ impl Member {
     }
 }
 
-/// Makes `values` so many of `value`.
 fn fill_with<T: Copy>(values: &mut Vec<T>, nr: usize, value: T) {
     values.clear();
     values.resize(nr, value);
 }
 
-/// The state between two events.
 struct Filling<'a> {
     problem: &'a Problem,
     rates: Vec<f64>,
@@ -322,7 +306,7 @@ impl<'a> Filling<'a> {
         self.group_speeds = speeds;
     }
 
-    /// How far growth can go, and the masks of the CPUs that are full then.
+    /// Possible growth, and the masks of the CPUs that are full then.
     fn step(&self, classes: &Classes) -> (f64, Vec<usize>) {
         let mut step = f64::INFINITY;
         for (index, source) in self.active_sources() {
@@ -372,7 +356,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Removes the sources that are bound now: satisfied, at a quota, or on full CPUs only.
+    /// Deactivates bound sources: satisfied, at a quota, or on full CPUs only.
     fn settle(&mut self, full: &[usize]) {
         let groups = &self.problem.groups;
         let mut bound = vec![false; groups.len()];

@@ -10,39 +10,28 @@ use super::pressure::Resource;
 use super::spec::Spec;
 use super::tree::CgroupId;
 
-/// A directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DirPlace {
     Cgroup(CgroupId),
-    /// `/proc`.
     Proc,
-    /// `/proc/PID`.
     Process(u32),
-    /// `/proc/PID/task`.
     Tasks(u32),
-    /// `/proc/PID/task/TID`.
     Task(u32, u32),
-    /// `/proc/pressure`.
     ProcPressure,
-    /// `/proc/sys`.
     ProcSys,
-    /// `/proc/sys/vm`.
     ProcVm,
-    /// Any directory that holds only what stands still, by its path without the last slash.
+    /// A directory with only constant files, by its path without the last slash.
     Still(String),
 }
 
-/// A file.
 #[derive(Clone, Debug)]
 pub(super) enum FilePlace {
-    /// An interface file, and how often its controller had been disabled when it was opened.
+    /// An interface file, and its controller's count of disablings when it was opened.
     Cgroup(CgroupId, &'static Spec, u32),
     Proc(ProcFile),
-    /// A file of `/sys/devices`, by its path.
     Sys(String),
 }
 
-/// A file below `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProcFile {
     Stat,
@@ -60,7 +49,6 @@ pub(super) enum ProcFile {
     Schedstat(u32, u32),
 }
 
-/// A kept directory.
 #[derive(Clone, Debug)]
 pub(super) struct KeptDir {
     pub(super) place: DirPlace,
@@ -69,23 +57,22 @@ pub(super) struct KeptDir {
     pub(super) is_locked: bool,
 }
 
-/// A kept file.
 #[derive(Clone, Debug)]
 pub(super) struct KeptFile {
     pub(super) place: FilePlace,
     pub(super) path: PathBuf,
-    /// When it was read last and what it held, where the kernel keeps that for the next read.
+    /// Time and content of the last reading, if the kernel keeps that for the next one.
     pub(super) listed: Option<(Duration, String)>,
 }
 
-/// What is open, by number. No number is used again, so that a dead handle stays dead.
+/// Open items by number. No number is reused, so that a dead handle stays dead.
 #[derive(Clone, Debug)]
 pub(super) struct Open<T> {
     items: BTreeMap<u32, T>,
     next: u32,
 }
 
-// Not derived: that would ask for a default item.
+// Not derived: that would require a default item.
 impl<T> Default for Open<T> {
     fn default() -> Self {
         Open { items: BTreeMap::new(), next: 0 }
@@ -121,7 +108,6 @@ impl<T> Open<T> {
     }
 }
 
-/// The kept directories and files, and the one buffer of texts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Handles {
     pub(super) dirs: Open<KeptDir>,

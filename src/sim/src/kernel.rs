@@ -18,27 +18,26 @@ use super::tree::{CgroupId, Tree, Version};
 use super::workload::{Load, Trace, Workload};
 use tenantd_core::resource::{PerResource, Resource};
 
-/// The longest step of the memory model: all loads are evaluated, and all memory is touched, this often.
+/// Longest step of the memory model, in which loads are evaluated and memory is touched.
 pub(super) const STEP_NSEC: u64 = 10_000_000;
 
-/// Where the hierarchies are mounted.
 pub(super) const MOUNT: &str = "/sys/fs/cgroup";
 
-/// Which cgroup hierarchies a host mounts.
+/// Mounted cgroup hierarchies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// One tree with every controller at `/sys/fs/cgroup`.
     #[default]
     Unified,
-    /// A tree for each controller at `/sys/fs/cgroup/CONTROLLER`, and a unified one without controllers
-    /// at `/sys/fs/cgroup/unified`.
+    /// A tree for each controller at `/sys/fs/cgroup/CONTROLLER`, and a unified one without controllers at
+    /// `/sys/fs/cgroup/unified`.
     Legacy,
 }
 
-/// What the caller may do.
+/// Permissions of the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Everything that root may do.
+    /// Root's permissions.
     #[default]
     Root,
     /// Reading only: every write is EACCES.
@@ -58,25 +57,25 @@ pub struct SimHost {
     pub numa_nodes: u32,
     /// Installed memory.
     pub memory_bytes: u64,
-    /// Where anonymous memory can go.
+    /// Swap device, if any.
     pub swap: Option<Swap>,
-    /// Which hierarchies are mounted.
+    /// Mounted hierarchies.
     pub layout: Layout,
-    /// The controllers that the kernel has.
+    /// Controllers of the kernel.
     pub controllers: Vec<Controller>,
-    /// Whether pressure stall information is on.
+    /// True if pressure stall information is on.
     pub psi: bool,
-    /// Whether a parent's unclaimed protection goes to its children, as systemd mounts it.
+    /// True if a parent's unclaimed protection goes to its children, as systemd mounts it.
     pub memory_recursiveprot: bool,
-    /// Whether pages are kept in generations (`CONFIG_LRU_GEN_ENABLED`), as Debian does since 13: a cgroup within its
-    /// `memory.low` is passed over once, and taken from the next time.
+    /// True if pages are kept in generations (`CONFIG_LRU_GEN_ENABLED`), as in Debian since 13: reclaim
+    /// skips a cgroup within its `memory.low` once, and takes from it the next time.
     pub has_generations: bool,
-    /// What the caller may do.
+    /// Permissions of the caller.
     pub access: Access,
 }
 
 impl SimHost {
-    /// What it has of each resource.
+    /// Capacity of each resource.
     pub fn machine(&self) -> PerResource<f64> {
         PerResource::from_fn(|resource| match resource {
             Resource::Cpu => f64::from(self.cpus),
@@ -114,24 +113,23 @@ pub struct SimKernel {
     pub(super) online: CpuSet,
     pub(super) cpu_times: Vec<CpuTimes>,
     pub(super) rates: Rates,
-    /// Whether they hold: not after a change that may have moved them.
+    /// True if the rates are valid: not after a change that may have moved them.
     pub(super) has_rates: bool,
-    /// Who competes for CPUs with whom; `None` after a change of cgroups, processes or CPUs. Stalls change what is
-    /// wanted, and nothing else of it.
+    /// Competition for CPUs; `None` after a change of cgroups, processes or CPUs. Stalls only change demands.
     pub(super) posed: Option<Box<Posed>>,
     pub(super) sys: BTreeMap<String, String>,
     pub(super) handles: Handles,
-    /// Whether the last reclaim passed over what is within `memory.low`, where there are generations.
+    /// True if the last reclaim skipped cgroups within `memory.low`, with generations.
     pub(super) has_passed_over: bool,
     pub(super) candidates: Candidates,
-    /// Until then, in nanoseconds since boot, no trace changes its load.
+    /// Time in nanoseconds since boot before which no trace changes its load.
     pub(super) steady_until_nsec: u64,
     caller: u32,
     next_pid: u32,
 }
 
 impl SimKernel {
-    /// A host that has just booted: process 1 and the caller sleep in the root.
+    /// Creates a host that has just booted: process 1 and the caller sleep in the root.
     pub fn new(host: SimHost) -> SimKernel {
         let cpus = host.cpus.max(1);
         let mut kernel = SimKernel {
@@ -159,30 +157,30 @@ impl SimKernel {
         kernel
     }
 
-    /// The host as it was described.
+    /// Description of the host.
     pub fn host(&self) -> &SimHost {
         &self.host
     }
 
-    /// The time since boot.
+    /// Time since boot.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.now_nsec)
     }
 
-    /// The process on whose behalf the files are used: `/proc/self`, and process 0 in `cgroup.procs`.
+    /// Process that uses the files: `/proc/self`, and process 0 in `cgroup.procs`.
     pub fn caller(&self) -> u32 {
         self.caller
     }
 
-    /// Changes what the caller may do from now on.
+    /// Changes the permissions of the caller.
     pub fn set_access(&mut self, access: Access) {
         self.host.access = access;
     }
 
-    /// Lets time pass: loads follow their traces, threads run, memory is touched and reclaimed.
+    /// Advances time: loads follow their traces, threads run, memory is touched and reclaimed.
     ///
-    /// Cutting the same time into several calls makes no difference as long as the cuts are multiples of
-    /// 10 ms; any other cut changes memory by what a process touches in 10 ms.
+    /// Several calls with multiples of 10 ms have the same result as one; any other cut changes memory by
+    /// the amount that a process touches in 10 ms.
     pub fn advance(&mut self, dt: Duration) {
         let end = self.now_nsec.saturating_add(u64::try_from(dt.as_nanos()).unwrap_or(u64::MAX));
         while self.now_nsec < end {
@@ -207,12 +205,11 @@ impl SimKernel {
         }
     }
 
-    /// Notes that cgroups, processes or CPUs have changed.
     pub(super) fn reschedule(&mut self) {
         (self.has_rates, self.posed) = (false, None);
     }
 
-    /// Applies the loads that traces have come to, and notes until when all stay as they are.
+    /// Applies the due loads of traces, and computes the time until the next change.
     fn follow_traces(&mut self) {
         let now_nsec = self.now_nsec;
         if now_nsec < self.steady_until_nsec {
@@ -238,11 +235,11 @@ impl SimKernel {
         self.steady_until_nsec = now_nsec.saturating_add(steady_nsec);
     }
 
-    /// Starts a process in the cgroup `path` (`/` is the root) of every hierarchy that has it,
-    /// and in the root of the others. Returns its pid.
+    /// Starts a process in the cgroup `path` (`/` is the root) of every hierarchy with such a cgroup, and
+    /// in the root of the others. Returns its pid.
     ///
     /// # Errors
-    /// ENOENT where no hierarchy has it, EBUSY for an internal node, EAGAIN at `pids.max`.
+    /// ENOENT if no hierarchy has such a cgroup, EBUSY for an internal node, EAGAIN at `pids.max`.
     pub fn spawn(&mut self, path: &str, workload: impl Into<Workload>) -> Result<u32, Errno> {
         let found: Vec<Option<CgroupId>> =
             self.tree.hierarchies.iter().map(|h| self.find(h.root, path)).collect();
@@ -292,18 +289,18 @@ impl SimKernel {
         pid
     }
 
-    /// Gives a process another load, from now on and for good.
+    /// Replaces the load of a process permanently.
     ///
     /// # Errors
-    /// ESRCH where it ended.
+    /// ESRCH if it ended.
     pub fn set_load(&mut self, pid: u32, load: Load) -> Result<(), Errno> {
         self.set_trace(pid, Trace::Constant(load))
     }
 
-    /// Gives a process another trace, which counts from the start of the process.
+    /// Replaces the trace of a process; its time counts from the start of the process.
     ///
     /// # Errors
-    /// ESRCH where it ended.
+    /// ESRCH if it ended.
     pub fn set_trace(&mut self, pid: u32, trace: Trace) -> Result<(), Errno> {
         let process = self.processes.get_mut(&pid).ok_or(Errno::ESRCH)?;
         process.trace = trace;
@@ -319,7 +316,6 @@ impl SimKernel {
         self.steady_until_nsec = 0;
         process.threads.truncate(load.threads as usize);
         while process.threads.len() < load.threads as usize {
-            // The first thread has the number of the process.
             let tid = if process.threads.is_empty() { pid } else { *next_pid };
             *next_pid = (*next_pid).max(tid + 1);
             process.threads.push(Thread { tid, run_nsec: 0.0, wait_nsec: 0.0 });
@@ -331,7 +327,7 @@ impl SimKernel {
     /// Ends a process, as SIGKILL does.
     ///
     /// # Errors
-    /// ESRCH where it ended before.
+    /// ESRCH if it ended before.
     pub fn kill(&mut self, pid: u32) -> Result<(), Errno> {
         if !self.processes.contains_key(&pid) {
             return Err(Errno::ESRCH);
@@ -340,10 +336,10 @@ impl SimKernel {
         Ok(())
     }
 
-    /// Gives a process another real and another effective user, as setresuid(2) does.
+    /// Sets the real and the effective user of a process, as setresuid(2) does.
     ///
     /// # Errors
-    /// ESRCH where it ended before.
+    /// ESRCH if it ended before.
     pub fn set_users(&mut self, pid: u32, real: u32, effective: u32) -> Result<(), Errno> {
         let process = self.processes.get_mut(&pid).ok_or(Errno::ESRCH)?;
         (process.real_uid, process.uid) = (Some(real), effective);
@@ -359,12 +355,12 @@ impl SimKernel {
         self.reschedule();
     }
 
-    /// Processes that the kernel never picks to kill: the first one and the caller.
+    /// True for processes that the kernel never kills: the first one and the caller.
     pub(super) fn is_exempt(&self, pid: u32) -> bool {
         pid == 1 || pid == self.caller
     }
 
-    /// Takes a CPU offline or back, as hotplug does. The last one stays.
+    /// Takes a CPU offline or online, as hotplug does. The last one stays online.
     pub fn set_cpu_online(&mut self, cpu: u32, online: bool) {
         if online && cpu < self.host.cpus {
             self.online.insert(cpu);
@@ -376,25 +372,24 @@ impl SimKernel {
         self.reschedule();
     }
 
-    /// Changes how much memory is installed, as hotplug does. What is in use beyond it is reclaimed as time passes.
+    /// Changes the installed memory, as hotplug does. Used memory beyond it is reclaimed over time.
     pub fn set_memory(&mut self, bytes: u64) {
         self.host.memory_bytes = bytes;
         self.reschedule();
     }
 
-    /// The cgroup at `path` below `root`.
     pub(super) fn find(&self, root: CgroupId, path: &str) -> Option<CgroupId> {
         let mut names = path.split('/').filter(|name| !name.is_empty());
         names.try_fold(root, |id, name| self.tree[id].children.get(name).copied())
     }
 
-    // --- what tests and reports ask, past the files ---
+    // --- queries of tests and reports, past the files ---
 
-    /// Makes the cgroup `path` and all that is missing above it, with every controller enabled on the way
-    /// and legacy cpusets filled, as another administrator would, whatever the caller may do.
+    /// Makes the cgroup `path` and its missing ancestors, with every controller enabled and legacy cpusets
+    /// filled, as another administrator would, whatever the caller may do.
     ///
     /// # Errors
-    /// As the kernel's own: EBUSY where a process is in the way.
+    /// The kernel's own: EBUSY if a process is in the way.
     pub fn make_cgroup(&mut self, path: &str) -> Result<(), Errno> {
         for hierarchy in 0..self.tree.hierarchies.len() {
             let mut id = self.tree.hierarchies[hierarchy].root;
@@ -413,11 +408,11 @@ impl SimKernel {
         Ok(())
     }
 
-    /// From now on the scheduler treats the cgroup `path` as if its weight were `ratio` times what was written: what real
-    /// ones do where threads are few. The file shows what was written.
+    /// Multiplies the scheduler's weight of the cgroup `path` by `ratio`, as with few threads on a real
+    /// kernel. The file shows the written value.
     ///
     /// # Errors
-    /// ENOENT where there is no such cgroup; EINVAL for a ratio that is not positive and finite.
+    /// ENOENT without such a cgroup; EINVAL for a ratio that is not positive and finite.
     pub fn set_bias(&mut self, path: &str, ratio: f64) -> Result<(), Errno> {
         if !(ratio.is_finite() && ratio > 0.0) {
             return Err(Errno::EINVAL);
@@ -428,7 +423,7 @@ impl SimKernel {
         Ok(())
     }
 
-    /// CPU time that the cgroup `path` has used, in microseconds.
+    /// CPU time used by the cgroup `path`, in microseconds.
     pub fn usage_usec(&self, path: &str) -> Option<u64> {
         let id = self.find(self.cpu_root(), path)?;
         Some((self.tree[id].cpu_account.usage_nsec / 1000.0) as u64)
@@ -440,23 +435,22 @@ impl SimKernel {
         Some(self.tree[id].memory_account.usage * PAGE_BYTES)
     }
 
-    /// What a process has used since it began; `None` where it ended.
+    /// Usage of a process since it began; `None` if it ended.
     pub fn process_usage(&self, pid: u32) -> Option<ProcessUsage> {
         self.processes.get(&pid).map(Process::usage)
     }
 
-    /// The cgroup of a process in the hierarchy that has the cpu controller.
+    /// Cgroup of a process in the hierarchy with the cpu controller.
     pub fn process_cgroup(&self, pid: u32) -> Option<String> {
         Some(self.tree.path(self.processes.get(&pid)?.cgroups[self.cpu_hierarchy()]))
     }
 
-    /// The pids of all processes, ascending.
+    /// Pids of all processes, ascending.
     pub fn pids(&self) -> Vec<u32> {
         self.processes.keys().copied().collect()
     }
 }
 
-/// The empty hierarchies of a host.
 fn mounted(host: &SimHost) -> Tree {
     let mut tree = Tree::default();
     let has = |controller: &Controller| host.controllers.contains(controller);
@@ -477,7 +471,7 @@ fn mounted(host: &SimHost) -> Tree {
     tree
 }
 
-/// The legacy name of a controller: io was called blkio.
+/// Legacy name of a controller: io was called blkio.
 pub(super) fn legacy_name(controller: Controller) -> &'static str {
     match controller {
         Controller::Io => "blkio",

@@ -1,12 +1,13 @@
 //! A kernel in memory behind [`tenantd_host::kernfs::KernFs`].
 //!
-//! **Problem.** The agent has to be tested without root, on hosts that are not at hand and in situations that
-//! cannot be produced on demand: a cgroup that vanishes in mid-tick, a read-only mount, memory that runs out,
-//! two hundred CPUs. A directory of plain files cannot replace a kernel: its files do not clamp, refuse, or
-//! vanish with their cgroup, and nothing happens in it.
+//! **Problem.** The agent must be tested without root, on absent hosts and in rare situations: a cgroup
+//! that vanishes in mid-tick, a read-only mount, exhausted memory, two hundred CPUs. A directory of plain
+//! files cannot replace a kernel: its files do not clamp, refuse, or vanish with their cgroup, and nothing
+//! happens in it.
 //!
-//! **Shape.** [`SimKernel`] serves the files of a host, and its time advances only with [`SimKernel::advance`].
-//! Between two calls it is a value: the same calls give the same history, bit for bit. Its parts:
+//! **Shape.** [`SimKernel`] serves the files of a host, and its time advances only with
+//! [`SimKernel::advance`]. Between two calls it is a value: the same calls give the same history, bit for
+//! bit. Its parts:
 //!
 //! | file | contents |
 //! |---|---|
@@ -14,7 +15,7 @@
 //! | `vfs` | paths, handles, and the results of operations on them |
 //! | `tree`, `rules` | cgroups, and the kernel's rules for making, removing, moving, enabling |
 //! | `account`, `rates`, `spec`, `handles` | counters, rates, the kinds of files, open handles |
-//! | `files`, `show`, `digits`, `store`, `files_v1` | interface files: which, their texts, what they accept |
+//! | `files`, `show`, `digits`, `store`, `files_v1` | interface files: list, texts, accepted values |
 //! | `proc_files`, `sys_files` | `/proc` and `/sys/devices/system` |
 //! | `fluid`, `flow`, `cpu` | CPU time: weighted max-min with quotas and affinities |
 //! | `memory`, `reclaim`, `candidates`, `swap`, `oom` | memory: charges, protection, throttling, swap, kills |
@@ -24,14 +25,14 @@
 //! | `systemd`, `scopes` | `SimSystemd`: units on top of all this |
 //! | `fault` | `Faulty`: errors on demand, and a log of calls, around any `KernFs` |
 //!
-//! **Behaviour.** Texts are those of Linux 6.12, and errors those of 6.1 to 6.18, where they were tried:
-//! `cpu.weight` of 0 is ERANGE and `junk` EINVAL; `memory.max` rounds down to pages; a kept file of a removed
-//! cgroup returns ENODEV for good; an unprivileged writer gets EACCES, and a read-only mount EROFS. As root,
-//! `tests/sim/real.rs` compares this kernel with the real one. Files that the agent does not use (`cpu.idle`,
-//! `io.max`, …) are absent, or report that nothing happened.
+//! **Behaviour.** Texts are those of Linux 6.12, and errors those of 6.1 to 6.18, as tried: `cpu.weight` of
+//! 0 is ERANGE and `junk` EINVAL; `memory.max` rounds down to pages; a kept file of a removed cgroup always
+//! returns ENODEV; an unprivileged writer gets EACCES, and a read-only mount EROFS. As root,
+//! `tests/sim/real.rs` compares this kernel with the real one. Files that the agent does not use
+//! (`cpu.idle`, `io.max`, …) are absent, or report that nothing happened.
 //!
-//! **Properties** and their tests: conservation of CPU time and of memory, exact shares by weight, quota and
-//! affinity, protection, determinism, and each errno (`tests/sim.rs`).
+//! **Properties** (`tests/sim.rs`): conservation of CPU time and of memory, exact shares by weight, quota
+//! and affinity, protection, determinism, and each errno.
 
 #![deny(missing_docs)]
 

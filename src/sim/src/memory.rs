@@ -1,21 +1,20 @@
-//! Memory: what processes touch, where it is charged, and what happens when there is not enough.
+//! Memory: touching, charging, and shortage.
 //!
-//! **Terms.** A *charge* is a page that counts for the cgroup in which its process was when it touched
-//! the page; it counts for every cgroup above too, and stays when the process moves. *Anonymous* pages can
-//! be reclaimed only where there is swap; *file* pages can, the inactive ones (read once, and not missed) before
-//! the active ones (read all the time, and soon read again: a refault). Stacks and locked pages cannot.
+//! **Terms.** A *charge* is a page that counts for the cgroup of its process at the first touch, and for
+//! every ancestor; it stays when the process moves. *Anonymous* pages can be reclaimed only with swap.
+//! *File* pages can: the inactive ones (read once, not missed) before the active ones (read all the time,
+//! so they refault). Stacks and locked pages cannot.
 //!
-//! **Algorithm.** In each step a process touches what its load still lacks, at the speed of the load and
-//! only while it is awake. A charge that would exceed a `memory.max` on the way up reclaims below that
-//! cgroup first, and where that is not enough its largest process is killed. A charge beyond `memory.high`
-//! goes through, reclaims, and where that is not enough puts the process to sleep: for each 64 pages
-//! 64 s × overage², at most 2 s at a time, nothing below 10 ms (mm/memcontrol.c,
+//! **Algorithm.** In each step an awake process touches missing memory of its load at the load's speed. A
+//! charge beyond a `memory.max` on the way up reclaims below that cgroup first; if that is not enough, its
+//! largest process is killed. A charge beyond `memory.high` succeeds, reclaims, and may put the process to
+//! sleep: 64 s × overage² for each 64 pages, at most 2 s at a time, nothing below 10 ms (mm/memcontrol.c,
 //! `calculate_high_delay`, `mem_cgroup_handle_over_high`). A host without free memory reclaims everywhere
-//! and in the end kills the largest process of all.
+//! and finally kills the largest process of all.
 //!
-//! **Throughput.** A process that is awake touches its anonymous memory and its hot files at the speed `v` of its
-//! load. With a part `m` of them missing, each miss costs `c` seconds, so that it is awake `1 / (1 + v·m·c)` of the
-//! time, for one thread: its work is a function of what is resident.
+//! **Throughput.** An awake process touches its anonymous memory and its hot files at the speed `v` of its
+//! load. With a missing part `m` and a cost of `c` seconds per miss, one thread is awake `1 / (1 + v·m·c)`
+//! of the time: its work is a function of its memory.
 //!
 //! **Properties.** `memory.current` never exceeds `memory.max` after a step; the host's pages sum to its
 //! memory; anonymous pages are freed only with their process (`tests/sim/memory.rs`).
@@ -34,31 +33,27 @@ const CHARGE_BATCH_PAGES: f64 = 64.0;
 /// Sleep for each batch at an overage of 1: HZ × 2^20 × 2^20 >> 20 >> 14, in seconds.
 const HIGH_DELAY_SEC: f64 = 64.0;
 
-/// The longest single sleep, and the shortest that is applied.
+/// Longest single sleep, and the shortest that is applied.
 const HIGH_DELAY_MAX_SEC: f64 = 2.0;
 const HIGH_DELAY_MIN_SEC: f64 = 0.01;
 
-/// Speed of reading files from disk: 2 GiB/s.
 const DISK_PAGES_PER_SEC: f64 = (2_u64 << 30) as f64 / PAGE_BYTES as f64;
 
-/// Speed at which a process that must reclaim looks at pages: 4 GiB/s.
+/// Scanning speed of a process that must reclaim: 4 GiB/s.
 const RECLAIM_PAGES_PER_SEC: f64 = (4_u64 << 30) as f64 / PAGE_BYTES as f64;
 
 /// Kernel memory of a thread: its stack of 16 KiB.
 const KERNEL_PAGES_PER_THREAD: u64 = 4;
 
 impl SimKernel {
-    /// The hierarchy in which memory is charged.
     pub(super) fn memory_hierarchy(&self) -> usize {
         self.tree.home(Controller::Memory).unwrap_or(0)
     }
 
-    /// The cgroup that holds all memory of the host.
     pub(super) fn memory_root(&self) -> CgroupId {
         self.tree.hierarchies[self.memory_hierarchy()].root
     }
 
-    /// The cgroup to which pages that `process` touches now are charged.
     #[inline]
     pub(super) fn memory_cgroup(&self, process: &Process) -> CgroupId {
         self.tree.effective(process.cgroups[self.memory_hierarchy()], Controller::Memory)
@@ -70,47 +65,44 @@ impl SimKernel {
         Some(self.pages_below(id).of(Kind::InactiveFile) * PAGE_BYTES)
     }
 
-    /// Free pages.
     pub(super) fn free_pages(&self) -> u64 {
         self.free_pages_beside(self.tree[self.memory_root()].memory_account.usage)
     }
 
-    /// Free pages where all cgroups together have `usage`.
     #[inline]
     fn free_pages_beside(&self, usage: u64) -> u64 {
         let used = self.kernel_pages() + usage + self.swap_memory_pages();
         self.total_pages().saturating_sub(used)
     }
 
-    /// All pages of the host.
     pub(super) fn total_pages(&self) -> u64 {
         self.host.memory_bytes / PAGE_BYTES
     }
 
-    /// The part of memory that the kernel itself takes: one page in 64.
+    /// Memory of the kernel itself: one page in 64.
     fn kernel_pages(&self) -> u64 {
         self.total_pages() / 64
     }
 
-    /// Below this many free pages a charge must reclaim first: one page in 256.
+    /// Free pages below which a charge must reclaim first: one page in 256.
     pub(super) fn reserve_pages(&self) -> u64 {
         self.total_pages() / 256
     }
 
-    /// Lets every process touch memory for `dt_nsec`. Returns whether that was quiet ([`super::quiet`]).
+    /// Touches memory for `dt_nsec` in every process. Returns true if that was quiet ([`super::quiet`]).
     pub(super) fn touch_memory(&mut self, dt_nsec: u64) -> bool {
         let dt_sec = dt_nsec as f64 * 1e-9;
         let mut is_quiet = !self.reclaim_in_background();
         let mut place = 0;
         while let Some(pid) = self.processes.pid_at(place) {
             is_quiet &= self.touch_all_of(pid, dt_nsec, dt_sec);
-            // Others may have been killed because of pages that it touched, and so may it.
+            // Touching may kill processes, including this one.
             place = self.processes.place_after(pid, place);
         }
         is_quiet
     }
 
-    /// Lets one process touch memory. Returns whether it had all and waited for nothing.
+    /// Touches memory of one process. Returns true if it had all and waited for nothing.
     fn touch_all_of(&mut self, pid: u32, dt_nsec: u64, dt_sec: f64) -> bool {
         let Some(process) = self.processes.get_mut(&pid) else { return true };
         let ratios = |stall: &super::process::Stall| (stall.memory_ratio, stall.io_ratio);
@@ -125,7 +117,7 @@ impl SimKernel {
         if lack.locked {
             self.touch_locked(pid, dt_sec);
         }
-        // Swap may take some of it meanwhile: that counts as had.
+        // Pages that swap takes meanwhile count as present.
         if lack.anon {
             self.touch_anon(pid, dt_sec);
         }
@@ -166,7 +158,7 @@ impl SimKernel {
         let seen = process.hot_pages_seen.min(hot);
         let missing = hot.saturating_sub(have.of(Kind::ActiveFile));
         if missing > 0 {
-            // First it reads from end to end; after that it reads anywhere, and misses in proportion.
+            // The first pass reads from end to end; later reads are random, and miss in proportion.
             let miss_ratio = if seen < hot { 1.0 } else { missing as f64 / hot as f64 };
             let pages = self.touched(pid, Kind::ActiveFile, dt_sec, miss_ratio).min(missing);
             let read = self.read_files(pid, Kind::ActiveFile, pages, hot - seen);
@@ -176,7 +168,7 @@ impl SimKernel {
         }
         let Some(process) = self.processes.get(&pid) else { return };
         let cache = process.load.cache_bytes / PAGE_BYTES;
-        // What was read once is not missed when it is gone.
+        // Pages read once are not missed.
         let seen = process.cold_pages_seen.min(cache);
         if seen < cache {
             let pages = self.touched(pid, Kind::InactiveFile, dt_sec, 1.0).min(cache - seen);
@@ -188,7 +180,6 @@ impl SimKernel {
         }
     }
 
-    /// Whole pages of `kind` that a process gets to touch in `dt_sec`; the rest is carried over.
     pub(super) fn touched(&mut self, pid: u32, kind: Kind, dt_sec: f64, ratio: f64) -> u64 {
         let Some(process) = self.processes.get_mut(&pid) else { return 0 };
         let speed = process.load.touch_bytes_per_sec as f64 / PAGE_BYTES as f64;
@@ -199,8 +190,8 @@ impl SimKernel {
         whole
     }
 
-    /// Reads up to `wanted` pages of files, the first `unseen` for the first time, and returns how many it got: sleep for
-    /// the process, and for those that it had before a memory stall.
+    /// Reads up to `wanted` pages of files, the first `unseen` for the first time; returns the number read.
+    /// The process sleeps meanwhile; refaults count as memory stalls.
     fn read_files(&mut self, pid: u32, kind: Kind, wanted: u64, unseen: u64) -> u64 {
         let Some(process) = self.processes.get(&pid) else { return 0 };
         if wanted == 0 {
@@ -221,7 +212,7 @@ impl SimKernel {
             });
             wanted
         };
-        // It may have been killed for them.
+        // The charge may have killed the process.
         let Some(process) = self.processes.get_mut(&pid) else { return read };
         let refaults = read.saturating_sub(unseen);
         process.disk_read_bytes += read * PAGE_BYTES;
@@ -234,22 +225,22 @@ impl SimKernel {
         read
     }
 
-    /// Adds to the counters of `id` and of everything above.
+    /// Adds to the counters of `id` and of every ancestor.
     #[inline]
     pub(super) fn count(&mut self, id: CgroupId, add: impl Fn(&mut MemoryCounters)) {
         add(&mut self.tree[id].memory_account.local_counters);
         self.tree.for_lineage(id, |cgroup| add(&mut cgroup.memory_account.counters));
     }
 
-    /// Counts an event at `id`, and everywhere above.
+    /// Counts an event at `id` and at every ancestor.
     pub(super) fn raise(&mut self, id: CgroupId, event: impl Fn(&mut MemoryEvents)) {
         event(&mut self.tree[id].memory_account.local_events);
         self.tree.for_lineage(id, |cgroup| event(&mut cgroup.memory_account.events));
     }
 
-    /// Charges up to `wanted` pages for a process and returns how many it got.
+    /// Charges up to `wanted` pages for a process; returns the number charged.
     ///
-    /// Reclaims, throttles and kills as the limits on the way up demand.
+    /// Reclaims, throttles and kills by the limits on the way up.
     pub(super) fn charge(&mut self, pid: u32, kind: Kind, wanted: u64) -> u64 {
         let Some(process) = self.processes.get(&pid) else { return 0 };
         if wanted == 0 {
@@ -287,7 +278,8 @@ impl SimKernel {
         granted
     }
 
-    /// Whether `wanted` more pages of `id` fit without a reclaim: on the host, and below each limit on the way up.
+    /// True if `wanted` more pages of `id` fit without a reclaim: on the host, and below each limit on the
+    /// way up.
     fn fits(&self, id: CgroupId, wanted: u64) -> bool {
         let mut next = Some(id);
         let mut usage = 0;
@@ -298,14 +290,13 @@ impl SimKernel {
                 return false;
             }
         }
-        // The last one was the root.
         wanted + self.reserve_pages() <= self.free_pages_beside(usage)
     }
 
-    /// How many of `wanted` pages fit under the `memory.max` of `id`, after reclaim.
+    /// Number of `wanted` pages that fit under the `memory.max` of `id`, after reclaim.
     fn room_below_max(&mut self, pid: u32, id: CgroupId, wanted: u64) -> u64 {
         let (max, usage) = (self.tree[id].memory.max, self.tree[id].memory_account.usage);
-        // The whole excess: threads charge their stacks also where there is no room.
+        // The whole excess: threads charge their stacks even without room.
         let excess = (usage + wanted).saturating_sub(max);
         if excess > 0 {
             self.raise(id, |events| events.max += batches(excess));
@@ -315,7 +306,7 @@ impl SimKernel {
         max.saturating_sub(self.tree[id].memory_account.usage)
     }
 
-    /// How many of `wanted` pages the host has, after reclaim.
+    /// Number of `wanted` pages that fit on the host, after reclaim.
     fn room_on_host(&mut self, pid: u32, wanted: u64) -> u64 {
         let missing = (wanted + self.reserve_pages()).saturating_sub(self.free_pages());
         if missing > 0 {
@@ -362,7 +353,6 @@ impl SimKernel {
         }
     }
 
-    /// Charges `pages` to `id`, and adds to the counters of all that this is counted in.
     #[inline]
     pub(super) fn book(
         &mut self,
@@ -408,7 +398,6 @@ impl SimKernel {
         });
     }
 
-    /// Gives back `pages` of a process, the latest cgroup's first.
     pub(super) fn free(&mut self, pid: u32, kind: Kind, pages: u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let mut left = pages;
@@ -425,10 +414,10 @@ impl SimKernel {
         freed.into_iter().for_each(|(id, part)| self.unbook(id, kind, part));
     }
 
-    /// Sets the kernel memory of a process according to its number of threads.
+    /// Sets the kernel memory of a process by its number of threads.
     ///
-    /// It reclaims like any charge. Where that is not enough a real kernel refuses the thread; here the limit is
-    /// exceeded until the next charge.
+    /// It reclaims like any charge. If that is not enough, a real kernel refuses the thread; here the limit
+    /// is exceeded until the next charge.
     pub(super) fn charge_threads(&mut self, pid: u32) {
         let Some(process) = self.processes.get(&pid) else { return };
         let target = u64::from(process.load.threads) * KERNEL_PAGES_PER_THREAD;
@@ -446,7 +435,7 @@ impl SimKernel {
         }
     }
 
-    /// Frees the memory of a process that ends: anonymous pages are freed, file pages stay without an owner.
+    /// Frees the anonymous memory of a process that ends; file pages stay without an owner.
     pub(super) fn release_memory(&mut self, pid: u32, process: &Process) {
         for &(id, pages) in process.charges.iter() {
             self.tree[id].memory_account.chargers.retain(|&other| other != pid);
@@ -459,7 +448,7 @@ impl SimKernel {
         }
     }
 
-    /// Moves the charges of a cgroup that is removed to its parent.
+    /// Moves the charges of a removed cgroup to its parent.
     pub(super) fn reparent_memory(&mut self, id: CgroupId) {
         let Some(parent) = self.tree[id].parent else { return };
         let parent = self.tree.effective(parent, Controller::Memory);
@@ -478,7 +467,6 @@ impl SimKernel {
         heir.chargers.dedup();
     }
 
-    /// All pages below `id`, by kind.
     pub(super) fn pages_below(&self, id: CgroupId) -> Pages {
         let mut sum = Pages::default();
         self.tree.subtree(id).iter().for_each(|&id| sum.add(&self.tree[id].memory_account.local));
@@ -486,7 +474,7 @@ impl SimKernel {
     }
 }
 
-/// How many charges `pages` make.
+/// Number of charge batches for `pages`.
 fn batches(pages: u64) -> u64 {
     pages.div_ceil(CHARGE_BATCH_PAGES as u64)
 }

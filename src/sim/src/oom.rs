@@ -1,9 +1,9 @@
-//! The choice of the process that is killed when memory runs out.
+//! Choice of the OOM victim.
 //!
-//! The process with the most anonymous pages, in memory or in swap, below the limit that was hit; with `memory.oom.group` all of
-//! the highest such cgroup between it and the limit (mm/oom_kill.c, `oom_badness`; mm/memcontrol.c,
-//! `mem_cgroup_get_oom_group`). `oom` counts at the limit, `oom_kill` where the victim was. Page cache does
-//! not count: killing its reader would free none of it.
+//! The process with the most anonymous pages, in memory or in swap, below the reached limit; with
+//! `memory.oom.group` all of the highest such cgroup between it and the limit (mm/oom_kill.c,
+//! `oom_badness`; mm/memcontrol.c, `mem_cgroup_get_oom_group`). `oom` counts at the limit, `oom_kill` at
+//! the victim. Page cache does not count: killing its reader would free none of it.
 
 use std::cmp::Reverse;
 
@@ -12,7 +12,6 @@ use super::process::Process;
 use super::tree::CgroupId;
 
 impl SimKernel {
-    /// Kills for want of memory below `id`, which is a cgroup at its limit or the whole host.
     pub(super) fn out_of_memory(&mut self, id: CgroupId) {
         if self.tree[id].parent.is_some() {
             self.raise(id, |events| events.oom += 1);
@@ -29,7 +28,7 @@ impl SimKernel {
         members.into_iter().for_each(|pid| self.oom_kill(pid));
     }
 
-    /// The process below `id` with the most anonymous pages; the first of several equals.
+    /// Process below `id` with the most anonymous pages; the first of several equals.
     fn oom_victim(&self, id: CgroupId) -> Option<u32> {
         let hierarchy = self.memory_hierarchy();
         let below = |p: &Process| self.tree.lineage(p.cgroups[hierarchy]).any(|above| above == id);
@@ -39,7 +38,7 @@ impl SimKernel {
         candidates.max_by_key(|&(&pid, p)| (anon(p), Reverse(pid))).map(|(&pid, _)| pid)
     }
 
-    /// The highest cgroup from that of `victim` up to `limit` that dies as one.
+    /// Highest cgroup from that of `victim` up to `limit` that is killed as a whole.
     fn oom_group(&self, victim: u32, limit: CgroupId) -> Option<CgroupId> {
         let from = self.memory_cgroup(self.processes.get(&victim)?);
         let mut up_to_limit = Vec::new();

@@ -1,21 +1,19 @@
-//! Reading values the way the kernel reads them.
+//! Parsers that accept the same texts as the kernel.
 //!
-//! Each function follows one parser of the kernel, its leniency included: a C prefix chooses the base, one
-//! trailing newline is accepted, `8k` is a memory size and `cpu.max` ignores what follows two numbers. None
-//! of it is shared with the agent's own parsers, so that a mistake in one does not hide the same mistake in
-//! the other.
+//! Each function follows one parser of the kernel, including its leniency: a C prefix chooses the base, one
+//! trailing newline is accepted, `8k` is a memory size and `cpu.max` ignores text after two numbers. The
+//! agent's own parsers are separate, so that a mistake in one does not hide the same mistake in the other.
 
 use std::collections::BTreeSet;
 
 use nix::errno::Errno;
 
-/// The CPUs of a cpuset or of the host.
 pub(super) type CpuSet = BTreeSet<u32>;
 
-/// The page size; every memory file rounds down to it.
+/// Page size; every memory file rounds down to it.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
-/// The largest value of a page counter: `PAGE_COUNTER_MAX` of a 64-bit kernel. Means `max`.
+/// Largest value of a page counter: `PAGE_COUNTER_MAX` of a 64-bit kernel. Means `max`.
 pub(super) const PAGES_MAX: u64 = i64::MAX as u64 / PAGE_BYTES;
 
 /// `kstrtoull` with base 0. ERANGE beyond 64 bits, EINVAL for anything that is not a number.
@@ -29,7 +27,6 @@ pub(super) fn unsigned(text: &str) -> Result<u64, Errno> {
     u64::from_str_radix(digits, radix).map_err(|_| Errno::ERANGE)
 }
 
-/// `kstrtoll` with base 0.
 pub(super) fn signed(text: &str) -> Result<i64, Errno> {
     match text.strip_prefix('-') {
         Some(magnitude) if !magnitude.starts_with(['+', '-']) => {
@@ -41,7 +38,7 @@ pub(super) fn signed(text: &str) -> Result<i64, Errno> {
     }
 }
 
-/// The digits and the base that a C prefix chooses.
+/// Digits, and the base by their C prefix.
 fn based(text: &str) -> (&str, u32) {
     let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     match hex {
@@ -84,7 +81,7 @@ pub(super) fn pages(text: &str, unlimited: &str) -> Result<u64, Errno> {
     Ok(u64::try_from(bytes / u128::from(PAGE_BYTES)).unwrap_or(PAGES_MAX).min(PAGES_MAX))
 }
 
-/// `simple_strtoull` with base 0: the number a text begins with (0 where it begins with none) and the rest.
+/// `simple_strtoull` with base 0: the number at the beginning of a text (0 without one) and the rest.
 fn leading_number(text: &str) -> (u64, &str) {
     let (digits, radix) = based(text);
     let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
@@ -95,12 +92,10 @@ fn leading_number(text: &str) -> (u64, &str) {
     (number, &digits[end..])
 }
 
-/// A `cpu.max` or its legacy pair. `quota_usec` is `None` for no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bandwidth {
     /// CPU time per period; `None` is `max`.
     pub(super) quota_usec: Option<u64>,
-    /// The length of a period.
     pub(super) period_usec: u64,
 }
 
@@ -111,19 +106,18 @@ impl Default for Bandwidth {
 }
 
 impl Bandwidth {
-    /// The bounds of `tg_set_cfs_bandwidth`: quota and period at least 1 ms, period at most 1 s.
+    /// Checks the bounds of `tg_set_cfs_bandwidth`: quota and period at least 1 ms, period at most 1 s.
     pub(super) fn checked(self) -> Result<Self, Errno> {
         let period_fits = (1_000..=1_000_000).contains(&self.period_usec);
         let quota_fits = self.quota_usec.is_none_or(|quota| (1_000..1 << 44).contains(&quota));
         if period_fits && quota_fits { Ok(self) } else { Err(Errno::EINVAL) }
     }
 
-    /// CPUs' worth of time, where it is limited.
     pub(super) fn cpus(self) -> Option<f64> {
         self.quota_usec.map(|quota| quota as f64 / self.period_usec as f64)
     }
 
-    /// `cpu_period_quota_parse`: `QUOTA [PERIOD]`, the period is kept where it is not given.
+    /// `cpu_period_quota_parse`: `QUOTA [PERIOD]`; the period stays if it is not given.
     pub(super) fn parse(self, text: &str) -> Result<Self, Errno> {
         let mut words = text.split_ascii_whitespace();
         let quota = words.next().ok_or(Errno::EINVAL)?;
@@ -137,7 +131,7 @@ impl Bandwidth {
     }
 }
 
-/// `sscanf("%llu")`: the decimal number a word begins with.
+/// `sscanf("%llu")`: the decimal number at the beginning of a word.
 fn decimal(word: &str) -> Option<u64> {
     let end = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
     word[..end].parse().ok()

@@ -1,27 +1,24 @@
-//! Pressure stall information: totals, running averages, and how a fluid state becomes stalls.
+//! Pressure stall information: totals, running averages, and stalls of a fluid state.
 //!
-//! **Terms.** In a fluid model there are no instants, only mean numbers of threads: `running` on a CPU,
-//! `waiting` for one, `stalled` on memory, `blocked` on IO. *some* is the part of time in which at least
-//! one thread is stalled, *full* that in which one is and none does useful work
-//! (Documentation/accounting/psi.rst).
+//! **Terms.** A fluid model has no instants, only mean numbers of threads: `running` on a CPU, `waiting`
+//! for one, `stalled` on memory, `blocked` on IO. *some* is the part of time with at least one stalled
+//! thread, *full* the part of it in which no thread does useful work (Documentation/accounting/psi.rst).
 //!
-//! **Formula.** Stalls are taken to overlap as little as possible, so that with `some(x) = min(1, x)`:
-//! CPU some = some(waiting); CPU full = some(running + waiting) − some(running), but at least the part of
-//! time that a quota throttles the group; memory some = some(stalled); memory full =
-//! some(active + stalled) − some(active) where active = running + waiting; IO likewise. For one thread
-//! these are exact; for many they are the upper bound of *some*. The host has no CPU full, as in the kernel.
+//! **Formula.** Stalls overlap as little as possible. With `some(x) = min(1, x)`: CPU some = some(waiting);
+//! CPU full = some(running + waiting) − some(running), but at least the part of time that a quota throttles
+//! the group; memory some = some(stalled); memory full = some(active + stalled) − some(active) with active
+//! = running + waiting; IO likewise. These are exact for one thread, and the upper bound of *some* for
+//! many. The host has no CPU full, as in the kernel.
 //!
 //! **Properties.** `full <= some <= 1`, and a parent's *some* is never below a child's (tests below).
 
 use super::digits::{hundredths, number};
 
-/// The averages are brought up to date every two seconds, as `psi_avgs_work` does.
+/// Update interval of the averages, as in `psi_avgs_work`.
 pub(super) const AVERAGING_NSEC: u64 = 2_000_000_000;
 
-/// The windows of avg10, avg60 and avg300, seconds.
 const WINDOWS_SEC: [f64; 3] = [10.0, 60.0, 300.0];
 
-/// A resource that threads stall on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resource {
     Cpu,
@@ -29,19 +26,17 @@ pub(super) enum Resource {
     Io,
 }
 
-/// The part of time, 0 ..= 1, by [`Resource`], and of each *some* and *full*.
+/// Parts of time, 0 ..= 1, by [`Resource`], each with *some* and *full*.
 pub(super) type Stalls = [f64; 6];
 
-/// Mean numbers of threads of a group in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Activity {
     pub(super) running: f64,
-    /// The part of `running` that runs in the kernel.
     pub(super) system: f64,
     pub(super) waiting: f64,
     pub(super) stalled: f64,
     pub(super) blocked: f64,
-    /// The part of time in which a quota stops the whole group, 0 ..= 1.
+    /// Part of time in which a quota stops the whole group, 0 ..= 1.
     pub(super) throttled_ratio: f64,
 }
 
@@ -54,7 +49,6 @@ impl Activity {
         self.blocked += other.blocked;
     }
 
-    /// The stalls of all resources.
     pub(super) fn stalls(&self) -> Stalls {
         let part = |threads: f64| threads.clamp(0.0, 1.0);
         let beyond = |busy: f64, stalled: f64| part(busy + stalled) - part(busy);
@@ -72,31 +66,28 @@ impl Activity {
         ]
     }
 
-    /// Whether nothing of it runs or stalls.
     #[inline]
     pub(super) fn is_none(&self) -> bool {
-        // None is negative, and what runs in the kernel runs.
+        // No term is negative, and `system` is a part of `running`.
         self.running + self.waiting + self.stalled + self.blocked + self.throttled_ratio == 0.0
     }
 }
 
-/// What is left of each average after an averaging interval.
+/// Remainder of each average after an averaging interval.
 pub(super) fn kept() -> [f64; 3] {
     WINDOWS_SEC.map(|window| (-(AVERAGING_NSEC as f64) * 1e-9 / window).exp())
 }
 
-/// The three pressure files of one cgroup or of the host; each list as [`Stalls`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pressure {
     totals_nsec: Stalls,
     totals_at_last_average: Stalls,
-    /// Percent.
     averages: [[f64; 3]; 6],
 }
 
 impl Pressure {
-    /// Lets time pass in which tasks stall so much; `passed` makes nanoseconds of a part of it. `is_host` leaves CPU full at
-    /// zero.
+    /// Advances time with these `stalls`; `passed` converts a part of it to nanoseconds. `is_host` leaves
+    /// CPU full at zero.
     pub(super) fn advance(&mut self, stalls: &Stalls, passed: impl Fn(f64) -> f64, is_host: bool) {
         for (total, ratio) in self.totals_nsec.iter_mut().zip(stalls) {
             *total += passed(*ratio);
@@ -106,7 +97,7 @@ impl Pressure {
         }
     }
 
-    /// Closes an averaging interval of [`AVERAGING_NSEC`]; `kept` is [`kept`].
+    /// Closes an averaging interval of [`AVERAGING_NSEC`]; `kept` is the result of [`kept`].
     pub(super) fn average(&mut self, kept: &[f64; 3]) {
         for line in 0..6 {
             let passed = self.totals_nsec[line] - self.totals_at_last_average[line];
@@ -118,7 +109,6 @@ impl Pressure {
         }
     }
 
-    /// The text of the file.
     pub(super) fn text(&self, resource: Resource) -> String {
         let mut text = String::with_capacity(128);
         for (nr, name) in ["some", "full"].into_iter().enumerate() {

@@ -1,7 +1,7 @@
 //! `/proc`: the host's time and memory, and its processes.
 //!
-//! Times are in ticks of 1/100 s (`USER_HZ`), memory in kB of 1024 bytes. There is no hotplug of
-//! memory, nothing is shared or mapped from files, nothing is written back: those lines are 0.
+//! Times are in ticks of 1/100 s (`USER_HZ`), memory in kB of 1024 bytes. Memory hotplug, shared or mapped
+//! files and writeback do not exist here: those lines are 0.
 
 use nix::errno::Errno;
 
@@ -13,17 +13,15 @@ use super::pressure::Resource;
 use super::process::Process;
 use super::tree::Version;
 
-/// A tick of `/proc/stat`, nanoseconds.
 const TICK_NSEC: f64 = 10_000_000.0;
 
 /// A typical slice of the scheduler, for the third number of `schedstat`.
 const SLICE_NSEC: f64 = 3_000_000.0;
 
-/// When the host booted, in seconds since 1970; the simulation has no calendar of its own.
+/// Boot time in seconds since 1970; the simulation has no calendar of its own.
 const BOOT_TIME_SEC: u64 = 1_700_000_000;
 
 impl SimKernel {
-    /// The file `name` of a directory of `/proc`.
     pub(super) fn proc_file(&self, place: &DirPlace, name: &str) -> Result<ProcFile, Errno> {
         let file = match (place, name) {
             (DirPlace::Proc, "stat") => ProcFile::Stat,
@@ -47,7 +45,7 @@ impl SimKernel {
         Ok(file)
     }
 
-    /// The text of a file; ESRCH where its process or thread has ended.
+    /// Text of a file; ESRCH if its process or thread has ended.
     pub(super) fn show_proc(&self, file: ProcFile) -> Result<String, Errno> {
         let process = |pid: u32| self.processes.get(&pid).ok_or(Errno::ESRCH);
         Ok(match file {
@@ -62,7 +60,7 @@ impl SimKernel {
                 let root = hierarchy.ok_or(Errno::ENOENT)?.root;
                 self.tree[root].pressure.text(resource)
             }
-            // The high watermark, up to which it reclaims, is half as much again.
+            // The high watermark, which ends reclaim, is half as much again.
             ProcFile::MinFree => {
                 format!("{}\n", 2 * self.reserve_pages() * PAGE_BYTES / 1024 * 2 / 3)
             }
@@ -240,7 +238,7 @@ fn show_io(process: &Process) -> String {
     )
 }
 
-/// The 52 fields of `/proc/PID/stat` (proc_pid_stat(5)); fields that do not matter are 0.
+/// The 52 fields of `/proc/PID/stat` (proc_pid_stat(5)); unused fields are 0.
 fn show_pid_stat(pid: u32, process: &Process) -> String {
     let ticks = |nsec: f64| (nsec / TICK_NSEC) as u64;
     let state = if process.load.duty > 0.0 { 'R' } else { 'S' };

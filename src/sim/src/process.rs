@@ -1,4 +1,4 @@
-//! Processes: identity, cgroups, and what they have used.
+//! Processes: identity, cgroups, and usage.
 
 use super::account::{Kind, Pages};
 use super::charges::Charges;
@@ -7,7 +7,6 @@ use super::rates::{quarters, whole_and_rest};
 use super::tree::CgroupId;
 use super::workload::{Load, Trace};
 
-/// What the scheduler keeps of one thread: `/proc/PID/task/TID/schedstat`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Thread {
     pub(super) tid: u32,
@@ -15,68 +14,61 @@ pub(super) struct Thread {
     pub(super) wait_nsec: f64,
 }
 
-/// One process.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     pub(super) name: String,
     pub(super) uid: u32,
-    /// The real user, where that is another.
+    /// Real user, if it differs.
     pub(super) real_uid: Option<u32>,
     pub(super) gid: u32,
     pub(super) started_nsec: u64,
     pub(super) trace: Trace,
-    /// The present load of the trace.
     pub(super) load: Load,
-    /// Its cgroup in each hierarchy.
     pub(super) cgroups: Vec<CgroupId>,
     pub(super) threads: Vec<Thread>,
     pub(super) user_nsec: f64,
     pub(super) system_nsec: f64,
-    /// Its pages, by the cgroup that they were charged to: they stay there when the process moves on.
+    /// Its pages by the charged cgroup: they stay there when the process moves.
     pub(super) charges: Charges,
-    /// Hot file pages that it has read at least once; reading them again is a refault.
+    /// Hot file pages read at least once; reading them again is a refault.
     pub(super) hot_pages_seen: u64,
-    /// Pages that it has read of what it reads once.
+    /// Pages already read of the files that it reads once.
     pub(super) cold_pages_seen: u64,
-    /// Bytes of files that it has read: all of them, and those that came from disk.
+    /// Bytes read from files: all, and those from disk.
     pub(super) read_bytes: u64,
     pub(super) disk_read_bytes: u64,
-    /// The part of the latter that it had read before.
+    /// Part of the latter that it had read before.
     pub(super) refault_bytes: u64,
-    /// Memory that it has touched, over and over: its work, where that is bound by memory.
+    /// Memory touched repeatedly: its work, if bound by memory.
     pub(super) touched_bytes: f64,
-    /// Parts of pages that it touched in the last step and that did not make a whole one, by kind.
     pub(super) touch_remainder: [f64; 6],
     pub(super) stall: Stall,
 }
 
-/// What a process has used since it began.
+/// Usage of a process since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessUsage {
     /// CPU time of all its threads.
     pub run_nsec: f64,
-    /// Time that its threads waited for a CPU, all of them together.
+    /// Time that its threads waited for a CPU, summed.
     pub wait_nsec: f64,
-    /// Memory that it holds now, file pages included.
+    /// Memory held now, including file pages.
     pub memory_bytes: u64,
-    /// Bytes that it read from disk or swap though it had them before.
+    /// Bytes read again from disk or swap.
     pub refault_bytes: u64,
-    /// Bytes of its anonymous memory and hot files that it touched, over and over: what memory lets it do.
+    /// Bytes of its anonymous memory and hot files that it touched repeatedly: its work, if bound by memory.
     pub touched_bytes: f64,
 }
 
-/// Time that a process still has to spend in the kernel, and the part of its time that it spends there now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stall {
-    /// Sleep still to come for memory: throttling at `memory.high`, reclaim, refaults.
+    /// Outstanding sleep for memory: throttling at `memory.high`, reclaim, refaults.
     pub(super) memory_sec: f64,
-    /// Sleep still to come for reading files.
     pub(super) io_sec: f64,
-    /// The part of each thread's time spent so in this step, 0 ..= 1.
+    /// Part of each thread's time spent on memory in this step, 0 ..= 1.
     pub(super) memory_ratio: f64,
-    /// As `memory_ratio`; the two sum to at most 1.
+    /// Part of each thread's time spent on files; the two sum to at most 1.
     pub(super) io_ratio: f64,
-    /// What these leave for work.
     awake_ratio: f64,
 }
 
@@ -87,17 +79,15 @@ impl Default for Stall {
 }
 
 impl Stall {
-    /// The part of its time that is left for work.
     pub(super) fn awake_ratio(&self) -> f64 {
         self.awake_ratio
     }
 
-    /// Whether nothing of it is left, and nothing of it was in this step.
     pub(super) fn is_over(&self) -> bool {
         [self.memory_sec, self.io_sec, self.memory_ratio, self.io_ratio] == [0.0; 4]
     }
 
-    /// Reduces the outstanding sleep by as much of the next `dt_sec` as needed, with all threads at once.
+    /// Pays outstanding sleep for up to `dt_sec`, with all threads at once.
     pub(super) fn pay(&mut self, dt_sec: f64, threads: u32) {
         let owed = self.memory_sec + self.io_sec;
         if owed == 0.0 {
@@ -115,23 +105,21 @@ impl Stall {
     }
 }
 
-/// Which parts of its memory a process does not have as its load touches them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Lack {
     pub(super) locked: bool,
     /// In memory and in swap together.
     pub(super) anon: bool,
-    /// Anything that is in swap, or of files.
+    /// Pages in swap or of files.
     pub(super) other: bool,
 }
 
 impl Process {
-    /// All of its pages, wherever charged.
     pub(super) fn pages(&self) -> Pages {
         self.charges.pages()
     }
 
-    /// What is not as its load touches it: missing, or to be given back.
+    /// Missing memory of its load, or memory to release.
     #[inline]
     pub(super) fn lack(&self) -> Lack {
         let (pages, load) = (self.pages(), &self.load);
@@ -145,8 +133,7 @@ impl Process {
         }
     }
 
-    /// Counts the bytes that it goes over in each of `nr_steps` of `dt_nsec`: of its memory, and of its hot files,
-    /// wherever these come from.
+    /// Counts the touched bytes of its memory and its hot files in `nr_steps` of `dt_nsec`.
     pub(super) fn go_over(&mut self, dt_nsec: u64, nr_steps: u64) {
         let has_hot_files = self.load.hot_file_bytes >= PAGE_BYTES;
         if self.load.working_set_bytes == 0 && self.load.hot_file_bytes == 0 {
@@ -160,7 +147,6 @@ impl Process {
         }
     }
 
-    /// What it has used since it began.
     pub(super) fn usage(&self) -> ProcessUsage {
         ProcessUsage {
             run_nsec: self.user_nsec + self.system_nsec,
@@ -171,7 +157,7 @@ impl Process {
         }
     }
 
-    /// CPUs that all threads want together while memory and disk let them work.
+    /// CPUs that all threads want together while memory and disk permit work.
     pub(super) fn cpu_demand(&self) -> f64 {
         f64::from(self.load.threads) * self.load.duty * self.stall.awake_ratio()
     }

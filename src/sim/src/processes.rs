@@ -1,22 +1,19 @@
-//! The processes of a host, in order of their pids.
+//! Processes of a host, in order of their pids.
 //!
-//! Looked at in every step of 10 ms, and one by one for every page that one of them touches: they lie one beside
-//! the other, and a table has the place of each.
+//! They are read in every step of 10 ms, and for every touched page. So they are in one list, and a table
+//! has the index of each.
 
-/// In the table, for what is no process.
 const NOWHERE: u32 = u32::MAX;
 
-/// A map by pid, with the methods of one.
 #[derive(Clone, Debug)]
 pub(super) struct ByPid<T> {
-    /// Ascending.
     pids: Vec<u32>,
     items: Vec<T>,
-    /// By pid, its place in the two lists.
+    /// Index in the two lists, by pid.
     places: Vec<u32>,
 }
 
-// Not derived: that would ask for a default item.
+// Not derived: that would require a default item.
 impl<T> Default for ByPid<T> {
     fn default() -> Self {
         ByPid { pids: Vec::new(), items: Vec::new(), places: Vec::new() }
@@ -28,12 +25,11 @@ impl<T> ByPid<T> {
         self.pids.len()
     }
 
-    /// The pid at a place, counted from zero.
     pub(super) fn pid_at(&self, place: usize) -> Option<u32> {
         self.pids.get(place).copied()
     }
 
-    /// The place of the next pid after `pid`, which was at `place` and may have ended since, as others may have.
+    /// Index of the next pid after `pid`, which was at `place`; it and others may have ended since.
     pub(super) fn place_after(&self, pid: u32, place: usize) -> usize {
         match self.pid_at(place) == Some(pid) {
             true => place + 1,
@@ -62,7 +58,7 @@ impl<T> ByPid<T> {
         self.items.get_mut(place)
     }
 
-    /// Adds an item. Pids grow with time, so that it is the last one.
+    /// Adds an item. Pids grow with time, so it is mostly the last one.
     pub(super) fn insert(&mut self, pid: u32, item: T) {
         if let Some(known) = self.get_mut(&pid) {
             *known = item;

@@ -1,20 +1,20 @@
-//! Reclaim when memory is short, and the effect of `memory.min` and `memory.low`.
+//! Reclaim under memory shortage, and the effect of `memory.min` and `memory.low`.
 //!
-//! **Algorithm.** Every cgroup below the target is scanned in proportion to its pages that can be taken, less the
-//! part that is protected (mm/vmscan.c, `get_scan_count`: the scan shrinks by protection / usage), and never
-//! below its protection. Inactive file pages go first; then active ones and, where swap has room, anonymous
-//! ones, as at a `vm.swappiness` of 60. Only where that is not enough does a second
-//! pass ignore `memory.low` (counted in `memory.events` as `low`); `memory.min` is never broken.
+//! **Algorithm.** Every cgroup below the target is scanned in proportion to its reclaimable pages, less the
+//! protected part (mm/vmscan.c, `get_scan_count`: the scan shrinks by protection / usage), and never below
+//! its protection. Inactive file pages go first, then active ones and, with room in swap, anonymous ones,
+//! as at a `vm.swappiness` of 60. If that is not enough, a second pass ignores `memory.low` (counted in
+//! `memory.events` as `low`); `memory.min` is never broken.
 //!
-//! Where pages are kept in generations ([`super::SimHost::has_generations`]), only every other reclaim respects
-//! `memory.low`: a cgroup within it is moved to the end of the list and taken when it is met again (mm/vmscan.c,
+//! With generations ([`super::SimHost::has_generations`]) only every other reclaim respects `memory.low`: a
+//! cgroup within it moves to the end of the list and is taken when it is met again (mm/vmscan.c,
 //! `shrink_one`, Linux 6.12).
 //!
-//! A page in use is looked at twice before it is taken. A reclaim that does not find what it needs has looked at
-//! what there is again and again: that is counted in `pgscan` and not in `pgsteal`, and takes time.
+//! A page in use is scanned twice before it is taken. A failing reclaim scans the same pages again and
+//! again: that counts in `pgscan` and not in `pgsteal`, and takes time.
 //!
-//! Protection is what the ancestors let through: under overcommitment in proportion to what each child
-//! uses of its own protection; with `memory_recursiveprot` a parent's unclaimed protection goes to its
+//! Protection depends on the ancestors: under overcommitment it is proportional to each child's usage
+//! within its own protection; with `memory_recursiveprot` a parent's unclaimed protection goes to its
 //! children in proportion to their unprotected usage (mm/page_counter.c, `effective_protection`).
 
 use super::account::Kind;
@@ -27,26 +27,24 @@ use super::processes::ByPid;
 use super::rates::rounded_up;
 use super::tree::{CgroupId, Version};
 
-/// The reason for a reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// The kernel itself, ahead of need.
     Background,
-    /// A process that waits for them.
     Direct,
 }
 
-/// Rounds of one pass; each comes closer, and the rest after them is negligible.
+/// Rounds of one pass; the rest after them is negligible.
 const ROUNDS: u32 = 16;
 
-/// What a reclaim in vain looks at: 32 pages (`SWAP_CLUSTER_MAX`) in each of 16 attempts (`MAX_RECLAIM_RETRIES`).
+/// Pages scanned by a futile reclaim: 32 pages (`SWAP_CLUSTER_MAX`) in each of 16 attempts
+/// (`MAX_RECLAIM_RETRIES`).
 const FUTILE_PAGES: u64 = 512;
 
-/// The part of the scan that goes to anonymous pages where both are in use: `vm.swappiness` of 60, of 200.
+/// Part of the scan for anonymous pages if both lists are in use: `vm.swappiness` of 60, of 200.
 const ANON_SCAN_RATIO: f64 = 0.3;
 
 impl SimKernel {
-    /// Takes up to `wanted` file pages from `target` and below and returns how many it got.
+    /// Takes up to `wanted` pages from `target` and below; returns the number taken.
     pub(super) fn reclaim(&mut self, target: CgroupId, wanted: u64, reason: Reason) -> u64 {
         let mut left = wanted;
         if self.tree.version(target) == Version::V1 && self.tree[target].parent.is_none() {
@@ -98,13 +96,12 @@ impl SimKernel {
         });
     }
 
-    /// Pages charged to `id` itself that could be taken.
     fn evictable(&self, id: CgroupId) -> u64 {
         let local = &self.tree[id].memory_account.local;
         local.file() + local.of(Kind::Anon).min(self.swap_room(id))
     }
 
-    /// Keeps some memory free ahead of need: from one reserve up to two. Returns whether it had to.
+    /// Keeps memory free ahead of need: from one reserve up to two. Returns true if it reclaimed.
     pub(super) fn reclaim_in_background(&mut self) -> bool {
         let (free, reserve) = (self.free_pages(), self.reserve_pages());
         let is_needed = free < reserve + reserve / 4;
@@ -115,7 +112,6 @@ impl SimKernel {
         is_needed
     }
 
-    /// One proportional round over the cgroups `below` a target.
     fn reclaim_round(
         &mut self,
         below: &[CgroupId],
@@ -154,12 +150,12 @@ impl SimKernel {
         wanted - left
     }
 
-    /// Effective protection of each of `below`: a target, which itself has none, and all below it. Those without the
-    /// controller have none that anything could be below.
+    /// Effective protection of each of `below`: a target, which has none, and all below it. Cgroups without
+    /// the controller have none.
     fn protections(&self, below: &[CgroupId], protections: &mut Vec<Option<Protection>>) {
         protections.clear();
         protections.push(Some(Protection::default()));
-        // Children stand in the order of their parents, which all but the first have among those before them.
+        // Children follow in the order of their parents, and every parent precedes its children.
         let mut above = 0;
         for &id in &below[1..] {
             let cgroup = &self.tree[id];
@@ -183,7 +179,7 @@ impl SimKernel {
         }
     }
 
-    /// The part of `id`'s setting that holds when its parent has `above` to give.
+    /// Effective part of `id`'s setting if its parent has `above`.
     fn effective_protection(
         &self,
         id: CgroupId,
@@ -225,7 +221,7 @@ impl SimKernel {
         self.count_scan(id, inactive + 2 * (swapped + active), of_files + swapped, reason);
     }
 
-    /// Writes `pages` of the anonymous memory of `id` out. Returns how many there were.
+    /// Writes `pages` of the anonymous memory of `id` out; returns the number written.
     fn swap_out(&mut self, id: CgroupId, pages: u64) -> u64 {
         if pages == 0 {
             return 0;
@@ -250,7 +246,7 @@ impl SimKernel {
         taken
     }
 
-    /// How many of the `pages` to take from both lists that are in use come from the anonymous one.
+    /// Number of the `pages` in use that come from the anonymous list.
     fn part_of_anon(&self, id: CgroupId, pages: u64) -> u64 {
         let local = &self.tree[id].memory_account.local;
         let anon = local.of(Kind::Anon).min(self.swap_room(id));
@@ -260,12 +256,13 @@ impl SimKernel {
         let weighed = anon as f64 * ANON_SCAN_RATIO;
         let active = local.of(Kind::ActiveFile) as f64 * (1.0 - ANON_SCAN_RATIO);
         let of_anon = (pages as f64 * weighed / (weighed + active).max(1.0)) as u64;
-        // What the one list does not have comes from the other.
+        // The other list supplies the rest.
         of_anon.max(pages.saturating_sub(local.of(Kind::ActiveFile))).min(anon)
     }
 
-    /// Takes `pages` of one kind off `id` and its processes, and not off what `id` and those above use: ownerless before
-    /// owned, and of its processes in proportion to what they have, as they share one list. Returns how many there were.
+    /// Takes `pages` of one kind off `id` and its processes, but not off the usage of `id` and its
+    /// ancestors: ownerless pages first, then in proportion to each process's pages, because they share one
+    /// list. Returns the number taken.
     #[inline]
     fn take(&mut self, id: CgroupId, kind: Kind, pages: u64) -> u64 {
         let account = &mut self.tree[id].memory_account;
@@ -282,22 +279,20 @@ impl SimKernel {
         taken
     }
 
-    /// Pages that fit into swap.
     pub(super) fn swap_slots(&self) -> u64 {
         self.host.swap.map_or(0, |swap| swap.bytes / PAGE_BYTES)
     }
 
-    /// Pages in swap.
     pub(super) fn swapped_pages(&self) -> u64 {
         self.tree[self.memory_root()].memory_account.swapped
     }
 
-    /// Pages of memory that hold what is in swap.
+    /// Pages of memory that hold the contents of swap.
     pub(super) fn swap_memory_pages(&self) -> u64 {
         self.host.swap.map_or(0, |swap| rounded_up(self.swapped_pages() as f64 * swap.memory_ratio))
     }
 
-    /// How many pages of `id` could be written out now.
+    /// Pages of `id` that could be written out now.
     pub(super) fn swap_room(&self, id: CgroupId) -> u64 {
         if self.host.swap.is_none() {
             return 0;
@@ -312,7 +307,7 @@ impl SimKernel {
         rooms.fold(free, u64::min)
     }
 
-    /// Reads pages back that a process touches: `miss` of its accesses meet one that is in swap.
+    /// Reads touched pages back: `miss` of the accesses meet one in swap.
     pub(super) fn swap_in(&mut self, pid: u32, dt_sec: f64) {
         let Some(swap) = self.host.swap else { return };
         let Some(process) = self.processes.get(&pid) else { return };
@@ -325,7 +320,7 @@ impl SimKernel {
         let touched = self.touched(pid, Kind::Swapped, dt_sec, miss_ratio).min(swapped);
         let read = self.charge(pid, Kind::Anon, touched);
         self.free(pid, Kind::Swapped, read);
-        // It may have been killed for them.
+        // The charge may have killed the process.
         let Some(process) = self.processes.get_mut(&pid) else { return };
         process.refault_bytes += read * PAGE_BYTES;
         process.stall.memory_sec += swap.in_sec(read);
@@ -336,7 +331,7 @@ impl SimKernel {
         });
     }
 
-    /// The first step of the legacy hierarchy: the cgroup furthest over its soft limit is reclaimed first.
+    /// First step of the legacy hierarchy: reclaims the cgroup furthest over its soft limit.
     fn reclaim_over_soft_limits(&mut self, wanted: u64, reason: Reason) -> u64 {
         let mut left = wanted;
         for _ in 0..ROUNDS {
@@ -358,8 +353,8 @@ impl SimKernel {
     }
 }
 
-/// Takes up to `wanted` pages of one kind, charged to `id`, off the processes `chargers` that have some, in proportion.
-/// Returns how many there were.
+/// Takes up to `wanted` pages of one kind, charged to `id`, off the processes `chargers`, in proportion.
+/// Returns the number taken.
 fn take_owned(
     processes: &mut ByPid<Process>,
     chargers: &[u32],
@@ -383,7 +378,7 @@ fn take_owned(
         let Some(charged) = charged.filter(|charged| charged.of(kind) > 0) else {
             continue;
         };
-        // The last one has all that is left of what is owned, so nothing is lost to rounding.
+        // The last one owns the whole remainder, so nothing is lost to rounding.
         let left = wanted - taken;
         let share = rounded_up(left as f64 * charged.of(kind) as f64 / owned as f64);
         let part = share.min(left).min(charged.of(kind));
@@ -394,7 +389,6 @@ fn take_owned(
     taken
 }
 
-/// `value × numerator / denominator`, rounded down.
 fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
     if let Some(product) = value.checked_mul(numerator) {
         return product / denominator.max(1);

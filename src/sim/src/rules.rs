@@ -1,9 +1,9 @@
-//! The kernel's rules for making and removing cgroups, moving processes and enabling controllers.
+//! Kernel rules for making and removing cgroups, moving processes and enabling controllers.
 //!
 //! Source: kernel/cgroup/cgroup.c (`cgroup_mkdir`, `cgroup_destroy_locked`, `cgroup_migrate_vet_dst`,
 //! `cgroup_subtree_control_write`, `cgroup_vet_subtree_control_enable`); cgroup-v2.rst, "No Internal
-//! Process Constraint" and "Threads". Threaded cgroups cannot be made here, but their precondition
-//! is modelled: with a process in it, a cgroup that enables `cpu` makes its children unfit for processes.
+//! Process Constraint" and "Threads". Threaded cgroups cannot be made here, but their precondition is
+//! modelled: with a process in it, a cgroup that enables `cpu` makes its children unfit for processes.
 
 use nix::errno::Errno;
 
@@ -14,7 +14,7 @@ use super::tree::{CgroupId, CpuKnobs, CpusetKnobs, MemoryKnobs, Version};
 impl SimKernel {
     /// `mkdir`. The caller has checked that `name` is free.
     pub(super) fn add_cgroup(&mut self, parent: CgroupId, name: &str) -> Result<CgroupId, Errno> {
-        // The kernel could not print such a name in one line of /proc/PID/cgroup.
+        // Such a name would break the line in /proc/PID/cgroup.
         if name.contains('\n') {
             return Err(Errno::EINVAL);
         }
@@ -43,7 +43,6 @@ impl SimKernel {
         Ok(())
     }
 
-    /// Moves a process with all its threads.
     pub(super) fn attach(&mut self, id: CgroupId, pid: u32) -> Result<(), Errno> {
         let hierarchy = self.tree[id].hierarchy;
         let from = self.processes.get(&pid).ok_or(Errno::ESRCH)?.cgroups[hierarchy];
@@ -57,7 +56,6 @@ impl SimKernel {
         Ok(())
     }
 
-    /// Whether processes may be put into `id`.
     pub(super) fn vet_attach(&self, id: CgroupId) -> Result<(), Errno> {
         let cgroup = &self.tree[id];
         if self.tree.version(id) == Version::V1 {
@@ -75,23 +73,23 @@ impl SimKernel {
         }
     }
 
-    /// Whether `id` holds processes and yet passes controllers that know threads on to its children,
-    /// which then can be nothing but parts of its threads (`cgroup_is_thread_root`).
+    /// True if `id` has processes and also enables threaded controllers for its children, which then can
+    /// hold only its threads (`cgroup_is_thread_root`).
     pub(super) fn is_thread_root(&self, id: CgroupId) -> bool {
         let cgroup = &self.tree[id];
         let passes_on = cgroup.subtree_control.without(ControllerSet::THREADED);
         !cgroup.processes.is_empty() && passes_on != cgroup.subtree_control
     }
 
-    /// Whether `id` can hold processes of its own, which no cgroup below a thread root can. The root of the
+    /// True if `id` can have processes of its own; no cgroup below a thread root can. The root of the
     /// hierarchy may be both.
     pub(super) fn is_valid_domain(&self, id: CgroupId) -> bool {
         let below_root = |&above: &CgroupId| self.tree[above].parent.is_some();
         !self.tree.lineage(id).skip(1).filter(below_root).any(|above| self.is_thread_root(above))
     }
 
-    /// Whether one more process fits under every `pids.max` above `id`. Where it does not, the unified hierarchy
-    /// counts that in the cgroup that is full and above, the legacy one in `id` (`pids_event`, Linux 6.11).
+    /// Checks that one more process fits under every `pids.max` above `id`. The unified hierarchy counts a
+    /// refusal at the full cgroup and its ancestors, the legacy one in `id` (`pids_event`, Linux 6.11).
     pub(super) fn vet_fork(&mut self, id: CgroupId) -> Result<(), Errno> {
         let full = |above: &CgroupId| match self.tree[*above].pids_max {
             Some(max) => self.nr_processes(*above) >= max,
@@ -106,13 +104,12 @@ impl SimKernel {
         Err(Errno::EAGAIN)
     }
 
-    /// Processes in `id` and below.
     pub(super) fn nr_processes(&self, id: CgroupId) -> u64 {
         self.tree.subtree(id).iter().map(|&id| self.tree[id].processes.len() as u64).sum()
     }
 
-    /// Whether `id` may hold processes beside children: the root, and a cgroup that enables only
-    /// controllers that know threads and has no populated child (`cgroup_can_be_thread_root`).
+    /// True if `id` may hold processes beside children: the root, and a cgroup that enables only threaded
+    /// controllers and has no populated child (`cgroup_can_be_thread_root`).
     fn can_be_thread_root(&self, id: CgroupId) -> bool {
         let cgroup = &self.tree[id];
         cgroup.parent.is_none()
@@ -143,7 +140,6 @@ impl SimKernel {
         self.enable(id, enable, disable)
     }
 
-    /// Enables and disables controllers for the children of `id`.
     pub(super) fn enable(
         &mut self,
         id: CgroupId,
@@ -176,7 +172,7 @@ impl SimKernel {
         Ok(())
     }
 
-    /// Whether `id` may pass these controllers on (`cgroup_vet_subtree_control_enable`).
+    /// Checks that `id` may enable these controllers (`cgroup_vet_subtree_control_enable`).
     fn vet_enable(&self, id: CgroupId, enable: ControllerSet) -> Result<(), Errno> {
         let cgroup = &self.tree[id];
         if !self.is_valid_domain(id) {
@@ -195,7 +191,7 @@ impl SimKernel {
         }
     }
 
-    /// A controller that is disabled loses its settings; its memory is charged to the parent.
+    /// Discards the settings of a disabled controller; its memory is charged to the parent.
     fn forget(&mut self, id: CgroupId, controller: Controller) {
         self.tree[id].epochs[controller as usize] += 1;
         match controller {

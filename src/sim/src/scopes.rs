@@ -1,4 +1,4 @@
-//! Transient scopes of the simulated systemd: started with processes that are there, gone once these have ended.
+//! Transient scopes of the simulated systemd: started with existing processes, removed after these have ended.
 
 use super::kernel::{MOUNT, SimKernel};
 use super::systemd::{SimSystemd, UnitFault, cgroup_of, slices_above};
@@ -6,9 +6,6 @@ use tenantd_host::systemd::{Order, Reply, UnitError};
 
 impl SimSystemd {
     /// Executes [`Order::StartScope`], at once or, while systemd is behind, with [`SimSystemd::catch_up`].
-    ///
-    /// # Errors
-    /// There is such a unit already, or a slice that it is in is masked.
     pub(super) fn ask_for_scope(
         &mut self,
         kernel: &mut SimKernel,
@@ -28,7 +25,7 @@ impl SimSystemd {
         Ok(Reply::Done)
     }
 
-    /// Starts a scope that was accepted. Nothing is left of one whose processes have ended.
+    /// Starts an accepted scope. Without living processes nothing remains of it.
     pub(super) fn start_scope(&mut self, kernel: &mut SimKernel, order: &Order) {
         let Order::StartScope { unit, slice, pids, settings, .. } = order else { return };
         let cgroup = format!("{}/{unit}", cgroup_of(slice));
@@ -45,7 +42,7 @@ impl SimSystemd {
         self.collect(kernel);
     }
 
-    /// What systemd does once the kernel tells it that the cgroup of a scope is empty: the scope ends and is unloaded.
+    /// Ends and unloads empty scopes, as systemd does when the kernel reports their cgroups empty.
     pub fn collect(&mut self, kernel: &mut SimKernel) {
         let is_over = |(name, cgroup): (&String, &str)| {
             let events = kernel.file(&format!("{MOUNT}{cgroup}/cgroup.events"));

@@ -1,4 +1,4 @@
-//! The texts of the unified hierarchy's files, line by line as Linux 6.12 prints them.
+//! Texts of the unified hierarchy's files, as Linux 6.12 prints them.
 
 use nix::errno::Errno;
 
@@ -11,7 +11,6 @@ use super::spec::{Bound, File};
 use super::tree::CgroupId;
 
 impl SimKernel {
-    /// The text of a file.
     pub(super) fn show(&self, id: CgroupId, file: File) -> Result<String, Errno> {
         let cgroup = self.tree.get(id).ok_or(Errno::ENODEV)?;
         let or_max = |value: Option<u64>| value.map_or("max\n".into(), |v| format!("{v}\n"));
@@ -74,7 +73,7 @@ impl SimKernel {
         })
     }
 
-    /// Cgroups below, and how many have each controller; a removed one is gone at once and never dying.
+    /// Numbers of descendants, in all and per controller; a removed cgroup is never dying here.
     fn show_cgroup_stat(&self, id: CgroupId) -> String {
         let subtree = self.tree.subtree(id);
         let hierarchy = &self.tree.hierarchies[self.tree[id].hierarchy];
@@ -116,11 +115,10 @@ impl SimKernel {
         named(if has_quota { &lines } else { &lines[..4] })
     }
 
-    /// File cache as the kernel tells of it: inactive, and active.
     fn file_lists(&self, pages: &Pages) -> [u64; 2] {
         let of = |kind| pages.of(kind) * PAGE_BYTES;
         match self.host.has_generations {
-            // What was read, and not mapped, stays in the older generations however often it is read.
+            // With generations, file pages that are read and not mapped stay in the older ones.
             true => [of(Kind::InactiveFile) + of(Kind::ActiveFile), 0],
             false => [of(Kind::InactiveFile), of(Kind::ActiveFile)],
         }
@@ -209,7 +207,6 @@ impl SimKernel {
     }
 }
 
-/// `bytes\n` of a number of pages.
 pub(super) fn bytes(pages: u64) -> String {
     let mut text = String::with_capacity(21);
     number(&mut text, pages * PAGE_BYTES);
@@ -217,7 +214,6 @@ pub(super) fn bytes(pages: u64) -> String {
     text
 }
 
-/// A line for each name and number.
 fn named(lines: &[(&str, u64)]) -> String {
     let mut text = String::with_capacity(32 * lines.len());
     for &(name, value) in lines {

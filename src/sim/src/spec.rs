@@ -1,9 +1,8 @@
-//! The description of an interface file, in either hierarchy.
+//! Description of an interface file, in either hierarchy.
 
 use super::controller::Controller;
 use super::pressure::Resource;
 
-/// What may be done with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Read,
@@ -11,25 +10,22 @@ pub(super) enum Mode {
     ReadWrite,
 }
 
-/// Whether the root of a hierarchy has the file too.
+/// Presence of the file in the root of a hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Everywhere,
     BelowRoot,
 }
 
-/// One kind of interface file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spec {
     pub(super) name: &'static str,
     pub(super) file: File,
-    /// The controller that it belongs to; `None` for files of the core.
     pub(super) controller: Option<Controller>,
     pub(super) place: Place,
     pub(super) mode: Mode,
 }
 
-/// The bounds of memory in the unified hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
     Min,
@@ -39,7 +35,7 @@ pub(super) enum Bound {
     SwapMax,
 }
 
-/// The files of the unified hierarchy, and those of the legacy one.
+/// Files of the unified hierarchy, and those of the legacy one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum File {
     Type,
@@ -79,7 +75,6 @@ pub(super) enum File {
     Legacy(LegacyFile),
 }
 
-/// A file of the legacy hierarchies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LegacyFile {
     CpuShares,

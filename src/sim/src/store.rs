@@ -1,7 +1,6 @@
-//! What the unified hierarchy's files accept, and what a write does.
+//! Accepted values of the unified hierarchy's files, and the effects of writes.
 //!
-//! Each errno is that of the file's `write` function in kernel/cgroup, kernel/sched/core.c and
-//! mm/memcontrol.c.
+//! Each errno is that of the file's `write` function in kernel/cgroup, kernel/sched/core.c and mm/memcontrol.c.
 
 use nix::errno::Errno;
 
@@ -12,7 +11,7 @@ use super::spec::{Bound, File, Mode, Spec};
 use super::tree::CgroupId;
 
 impl SimKernel {
-    /// Writes a file. A write of nothing does nothing, as in the kernel.
+    /// Writes a file. An empty write does nothing, as in the kernel.
     pub(super) fn store(&mut self, id: CgroupId, spec: &Spec, text: &str) -> Result<(), Errno> {
         if self.tree.get(id).is_none() {
             return Err(Errno::ENODEV);
@@ -61,7 +60,7 @@ impl SimKernel {
             File::CpusetMems => self.write_mems(id, text),
             File::MemoryBound(bound) => self.write_bound(id, bound, parse::pages(text, "max")?),
             File::MemoryOomGroup => {
-                // Anything but 0 and 1 is EINVAL here, where other switches return ERANGE.
+                // Anything but 0 and 1 is EINVAL here; other switches return ERANGE.
                 let group = parse::switch(text).map_err(|_| Errno::EINVAL)?;
                 self.tree[id].memory.oom_group = group;
                 Ok(())
@@ -73,7 +72,7 @@ impl SimKernel {
         }
     }
 
-    /// Moves a process, and with it all of its threads; 0 is the caller itself.
+    /// Moves a process with all its threads; 0 is the caller itself.
     pub(super) fn write_procs(&mut self, id: CgroupId, text: &str) -> Result<(), Errno> {
         let pid = match parse::signed(text.trim()) {
             Ok(0) => self.caller(),
@@ -99,7 +98,7 @@ impl SimKernel {
         Ok(())
     }
 
-    /// The scheduler keeps the weight as shares of 1024, so that 1, 2 and 4 become 10, 20 and 41.
+    /// Converts the weight to shares of 1024, as the scheduler does: 1, 2 and 4 become 10, 20 and 41.
     fn write_cpu_weight(&mut self, id: CgroupId, text: &str) -> Result<(), Errno> {
         let weight = parse::unsigned(text)?;
         if !(1..=10_000).contains(&weight) {
@@ -122,7 +121,7 @@ impl SimKernel {
     }
 
     fn write_mems(&mut self, id: CgroupId, text: &str) -> Result<(), Errno> {
-        // A node beyond the possible ones is ERANGE, one without memory EINVAL; here every node has some.
+        // An impossible node is ERANGE, one without memory EINVAL; here every node has some.
         let mems = parse::cpu_list(text, self.host.numa_nodes.max(1)).map_err(|_| Errno::EINVAL)?;
         let was_set = !self.tree[id].cpuset.mems.is_empty();
         if mems.is_empty() && was_set && self.tree.is_populated(id) {
@@ -132,7 +131,7 @@ impl SimKernel {
         Ok(())
     }
 
-    /// A lower `memory.high` or `memory.max` takes effect at once: it reclaims, and `max` kills.
+    /// Applies a lower `memory.high` or `memory.max` at once: it reclaims, and `max` kills.
     pub(super) fn write_bound(
         &mut self,
         id: CgroupId,
@@ -162,7 +161,7 @@ impl SimKernel {
         Ok(())
     }
 
-    /// `memory.reclaim`: EAGAIN where less was reclaimed than requested.
+    /// `memory.reclaim`: EAGAIN if less was reclaimed than requested.
     fn write_reclaim(&mut self, id: CgroupId, text: &str) -> Result<(), Errno> {
         let wanted = parse::pages(text, "")?;
         match self.reclaim(id, wanted, Reason::Direct) {
@@ -183,7 +182,7 @@ fn count_or_max(text: &str) -> Result<Option<u64>, Errno> {
     }
 }
 
-/// `pids.max`: as `cgroup.max.*`, but EINVAL for what is out of range.
+/// `pids.max`: like `cgroup.max.*`, but EINVAL out of range.
 fn pids_max(text: &str) -> Result<Option<u64>, Errno> {
     count_or_max(text).map_err(|_| Errno::EINVAL)
 }

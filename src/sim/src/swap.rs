@@ -1,22 +1,22 @@
-//! Swap: where anonymous pages go when reclaim takes them, and what it costs to bring them back.
+//! Swap: the target of reclaimed anonymous pages, and its costs.
 //!
-//! A page that is written out leaves the cgroup's `memory.current` for its `memory.swap.current` and is read
-//! back when it is touched again, which is a refault. Both take time: of the process that has to reclaim, and
-//! of the one that misses the page. Compressed memory is fast and takes part of the memory that it frees; a
-//! disk is slow and takes none. `memory.swap.max` of the cgroup and of everything above bounds what goes out.
+//! A page that is written out moves from the cgroup's `memory.current` to its `memory.swap.current`. It is read
+//! back at the next touch, which is a refault. Both take time: of the process that reclaims, and of the one
+//! that misses the page. Compressed memory is fast and uses part of the memory that it frees; a disk is slow
+//! and uses none. `memory.swap.max` of the cgroup and of its ancestors bounds the pages written out.
 
 use super::parse::PAGE_BYTES;
 
-/// A place for anonymous pages.
+/// A swap device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Swap {
-    /// How much fits, as it was in memory.
+    /// Capacity, in bytes of uncompressed memory.
     pub bytes: u64,
-    /// How much can be written out in a second.
+    /// Writing speed.
     pub out_bytes_per_sec: u64,
-    /// How much can be read back in a second.
+    /// Reading speed.
     pub in_bytes_per_sec: u64,
-    /// What it takes of the memory of what is in it.
+    /// Memory used per byte of its contents.
     pub memory_ratio: f64,
 }
 

@@ -1,8 +1,8 @@
-//! `/sys/devices/system`: the CPUs and what they share; and in `/sys/kernel/mm` whether pages are kept in generations.
+//! `/sys/devices/system`: CPUs and their topology; `/sys/kernel/mm`: the state of page generations.
 //!
-//! CPU `c` of `n` cores runs on core `c mod n`, as firmware of x86 servers numbers them, so that the siblings
-//! of 8 CPUs on 4 cores are 0 and 4. Cores are assigned to the memory nodes in contiguous runs; each node is
-//! a socket with one last-level cache. Only CPUs that are online have a topology.
+//! CPU `c` of `n` cores runs on core `c mod n`, as firmware of x86 servers numbers them, so that the
+//! siblings of 8 CPUs on 4 cores are 0 and 4. Cores are assigned to the memory nodes in contiguous runs;
+//! each node is a socket with one last-level cache. Only online CPUs have a topology.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,6 @@ const NODE: &str = "/sys/devices/system/node";
 const GENERATIONS: &str = "/sys/kernel/mm/lru_gen";
 
 impl SimKernel {
-    /// Every file, by path.
     pub(super) fn sys_files(&self) -> BTreeMap<String, String> {
         let cpus = self.host.cpus.max(1);
         let all: CpuSet = (0..cpus).collect();

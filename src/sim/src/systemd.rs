@@ -1,11 +1,10 @@
 //! Systemd in memory, on top of the simulated kernel: units, their properties, and its failures.
 //!
-//! Its behaviour is that observed on systemd 252 and 257. A property that is set is held in memory and stored
-//! as a drop-in, and all properties of the unit are written to its cgroup again (`unit_update_cgroup` in
-//! `src/core/cgroup.c`). Reloading the configuration sets the properties to what files and drop-ins say, and
-//! leaves the cgroups as they are. A slice needs no file; one that was started without is transient and
-//! leaves nothing when it stops. Stopping a slice ends everything in it, and restarting one restarts it. What is
-//! masked is not started, nor is what is in a slice that is masked.
+//! The behaviour is that of systemd 252 and 257. A set property is held in memory and stored as a drop-in, and
+//! all properties of the unit are written to its cgroup again (`unit_update_cgroup` in `src/core/cgroup.c`). A
+//! reload of the configuration takes the properties from files and drop-ins, and leaves the cgroups unchanged.
+//! A slice needs no file; without one it is transient and leaves nothing when it stops. Stopping a slice ends
+//! everything in it, and restarting one restarts it. Masked units, and units in masked slices, do not start.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -30,45 +29,44 @@ pub enum UnitFault {
     Late,
     /// Every change is denied.
     Denied,
-    /// This property is accepted and does not arrive in its file.
+    /// A property that is accepted but does not arrive in its file.
     Ignores(Property),
-    /// Settings and scopes are accepted, and are there only with [`SimSystemd::catch_up`].
+    /// Settings and scopes are accepted, but executed only by [`SimSystemd::catch_up`].
     Behind,
 }
 
-/// One unit.
+/// A unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SimUnit {
     /// Its cgroup from the mount, beginning with `/`.
     pub cgroup: String,
-    /// Whether it runs.
+    /// True if it runs.
     pub is_active: bool,
-    /// Whether it is masked, or its file was removed: systemd accepts no settings for it, and writes none of
-    /// its files.
+    /// True if it is masked, or its file was removed: systemd accepts no settings for it, and writes none
+    /// of its files.
     pub is_masked: bool,
-    /// Whether it is removed when it is stopped.
+    /// True if it is removed when it is stopped.
     pub is_transient: bool,
-    /// Units that it stops with, in addition to the slices that its cgroup is in: a socket has none.
+    /// Units that it stops with, in addition to the slices above its cgroup: a socket has none.
     pub requires: BTreeSet<String>,
     /// Distinguishes a transient unit from the previous one of its name.
     pub nr_life: u32,
-    /// How often it was started.
+    /// Number of starts.
     pub nr_starts: u32,
-    /// Whether its last run ended because a process was killed for want of memory.
+    /// True if its last run ended by an OOM kill.
     pub is_oom_kill: bool,
-    /// The settings of its file.
+    /// Settings of its file.
     pub file: BTreeMap<Property, PropertyValue>,
-    /// The settings of drop-ins whose names sort after those of run-time settings, such as the
-    /// `override.conf` of `systemctl edit`: they prevail whenever the configuration is read.
+    /// Settings of drop-ins whose names sort after those of run-time settings, such as the `override.conf`
+    /// of `systemctl edit`: they prevail at every reload.
     pub overrides: BTreeMap<Property, PropertyValue>,
-    /// What was set at run time.
+    /// Settings at run time.
     pub drop_ins: BTreeMap<Property, PropertyValue>,
-    /// The values that systemd has loaded for its properties.
+    /// Loaded values of its properties.
     pub properties: BTreeMap<Property, PropertyValue>,
 }
 
 impl SimUnit {
-    /// The value that systemd has loaded for `property`.
     fn value(&self, property: Property) -> Setting {
         let value = self.properties.get(&property).cloned().unwrap_or_else(|| property.unset());
         Setting { property, value }
@@ -78,29 +76,28 @@ impl SimUnit {
 /// Systemd in memory.
 #[derive(Clone, Debug, Default)]
 pub struct SimSystemd {
-    /// All units that are loaded, by name.
+    /// Loaded units, by name.
     pub units: BTreeMap<String, SimUnit>,
-    /// Other names of units.
+    /// Aliases of units.
     pub aliases: BTreeMap<String, String>,
-    /// Transient units that are gone, whose files it goes on to look for, as before version 258.
+    /// Removed transient units whose files it still looks for, as before version 258.
     pub remembered: BTreeSet<String>,
-    /// The number of transient units so far.
+    /// Number of transient units so far.
     pub nr_lives: u32,
-    /// The failure in force.
+    /// Failure in force.
     pub fault: Option<UnitFault>,
-    /// Orders that were executed, or refused, oldest first.
+    /// Executed or refused orders, oldest first.
     pub orders: Vec<Order>,
-    /// Changes of results that were not read yet, oldest first.
+    /// Unread changes of results, oldest first.
     pub results: Vec<RunResult>,
-    /// Settings that were accepted and not executed yet, oldest first.
+    /// Settings accepted but not executed yet, oldest first.
     pub accepted: VecDeque<(String, Vec<Setting>)>,
-    /// Scopes whose start was accepted and not executed yet, oldest first.
+    /// Scopes accepted but not started yet, oldest first.
     pub late_scopes: VecDeque<Order>,
 }
 
 impl SimSystemd {
-    /// Adds a unit with a file, and starts it: its cgroup is `cgroup` from the mount. The slices that it is in are
-    /// there as well.
+    /// Adds and starts a unit with a file; its cgroup is `cgroup` from the mount. Its slices are added too.
     pub fn add(&mut self, kernel: &mut SimKernel, unit: &str, cgroup: &str) {
         if let Some((above, _)) = cgroup.rsplit_once('/')
             && let Some((_, slice)) = above.rsplit_once('/')
@@ -122,8 +119,8 @@ impl SimSystemd {
         self.units.insert(unit.to_string(), known);
     }
 
-    /// Stops a unit and starts it again, and with it those that stop with it (`Requires=` in systemd.unit(5)). A
-    /// transient one keeps all its settings. Nothing happens where one of them cannot be started.
+    /// Restarts a unit and those that stop with it (`Requires=` in systemd.unit(5)). A transient one keeps
+    /// all its settings. Does nothing if one of them cannot be started.
     pub fn restart(&mut self, kernel: &mut SimKernel, unit: &str) {
         let Some(cgroup) = self.units.get(unit).map(|known| known.cgroup.clone()) else { return };
         let mut due = self.required_by(unit, &cgroup);
@@ -135,7 +132,6 @@ impl SimSystemd {
         if self.masked(needed).is_some() {
             return;
         }
-        // Those above first.
         due.sort_by_key(|(_, known)| known.cgroup.matches('/').count());
         self.stop(kernel, unit);
         for (name, known) in due {
@@ -144,7 +140,7 @@ impl SimSystemd {
         }
     }
 
-    /// Starts a unit that is loaded, and the slices that it is in. Nothing happens where one of them is masked.
+    /// Starts a loaded unit and its slices. Does nothing if one of them is masked.
     pub fn start(&mut self, kernel: &mut SimKernel, unit: &str) {
         let Some(cgroup) = self.units.get(unit).map(|known| known.cgroup.clone()) else { return };
         if self.masked([unit].into_iter().chain(slices_above(&cgroup))).is_some() {
@@ -164,12 +160,11 @@ impl SimSystemd {
         self.write(kernel, unit);
     }
 
-    /// The first of these units that is masked.
     fn masked<'u>(&self, mut units: impl Iterator<Item = &'u str>) -> Option<&'u str> {
         units.find(|unit| self.units.get(*unit).is_some_and(|known| known.is_masked))
     }
 
-    /// Stops a unit: everything in it ends.
+    /// Stops a unit and ends everything in it.
     pub fn stop(&mut self, kernel: &mut SimKernel, unit: &str) {
         let Some(known) = self.units.get_mut(unit) else { return };
         known.is_active = false;
@@ -184,7 +179,7 @@ impl SimSystemd {
         kernel.remove_cgroup_at(&cgroup).ok();
     }
 
-    /// Stops the services that lost a process for want of memory, as `OOMPolicy=stop` has it: their cgroups go.
+    /// Stops the services with an OOM kill, as `OOMPolicy=stop` does, and removes their cgroups.
     pub fn stop_killed(&mut self, kernel: &mut SimKernel) -> Vec<String> {
         let is_killed = |known: &SimUnit| {
             let events = kernel.file(&format!("{MOUNT}{}/memory.events", known.cgroup));
@@ -206,7 +201,7 @@ impl SimSystemd {
         killed
     }
 
-    /// Units that run and stop with this one, whose cgroup is `cgroup`.
+    /// Running units that stop with this one, whose cgroup is `cgroup`.
     fn required_by(&self, unit: &str, cgroup: &str) -> Vec<String> {
         let inside = format!("{cgroup}/");
         let needs = |other: &SimUnit| {
@@ -221,7 +216,7 @@ impl SimSystemd {
         self.set_properties(kernel, unit, std::slice::from_ref(setting));
     }
 
-    /// The files are written once, with all settings of one call.
+    /// Sets all properties of one call, and writes the files once.
     fn set_properties(&mut self, kernel: &mut SimKernel, unit: &str, settings: &[Setting]) {
         if let Some(known) = self.units.get_mut(unit) {
             for setting in settings {
@@ -232,7 +227,7 @@ impl SimSystemd {
         self.write(kernel, unit);
     }
 
-    /// Executes the oldest of the scopes and settings that were accepted; says whether there was any.
+    /// Executes the oldest accepted scope or settings; returns true if there was one.
     pub fn catch_up(&mut self, kernel: &mut SimKernel) -> bool {
         if let Some(order) = self.late_scopes.pop_front() {
             self.start_scope(kernel, &order);
@@ -243,7 +238,7 @@ impl SimSystemd {
         true
     }
 
-    /// `systemctl mask` or `systemctl unmask`, which read the configuration again.
+    /// `systemctl mask` or `systemctl unmask`, which reload the configuration.
     pub fn mask(&mut self, unit: &str, is_masked: bool) {
         if let Some(known) = self.units.get_mut(unit) {
             known.is_masked = is_masked;
@@ -265,8 +260,8 @@ impl SimSystemd {
         }
     }
 
-    /// Writes the properties of a unit to its cgroup, as systemd 252 does whenever it has read a
-    /// configuration that sets any of them.
+    /// Writes the properties of a unit to its cgroup, as systemd 252 does whenever it reads a configuration
+    /// that sets any of them.
     pub fn restore_files(&self, kernel: &mut SimKernel, unit: &str) {
         self.write(kernel, unit);
     }
@@ -285,7 +280,6 @@ impl SimSystemd {
         }
     }
 
-    /// The main name of a unit.
     fn id<'a>(&'a self, unit: &'a str) -> &'a str {
         self.aliases.get(unit).map_or(unit, String::as_str)
     }
@@ -293,7 +287,7 @@ impl SimSystemd {
     /// Executes one order.
     ///
     /// # Errors
-    /// As the real systemd, or by the failure in force.
+    /// Errors of the real systemd, or of the failure in force.
     pub fn carry_out(&mut self, kernel: &mut SimKernel, order: &Order) -> Result<Reply, UnitError> {
         let unit = order.unit().to_string();
         match self.fault {
@@ -384,7 +378,7 @@ impl SimSystemd {
         })
     }
 
-    /// The slices above one need no file, and are not transient.
+    /// Adds the missing slices above a cgroup. They need no file, and are not transient.
     pub(super) fn add_above(&mut self, kernel: &mut SimKernel, cgroup: &str) {
         for slice in slices_above(cgroup) {
             if !self.units.contains_key(slice) {
@@ -396,7 +390,7 @@ impl SimSystemd {
     fn state(&self, unit: &str) -> UnitState {
         let unit = self.id(unit);
         let Some(known) = self.units.get(unit) else {
-            // Any name is that of a slice that could be started.
+            // Any slice name can be started.
             let (id, is_loaded) = (unit.to_string(), unit.ends_with(".slice"));
             return UnitState { id, is_loaded, ..UnitState::default() };
         };
@@ -418,8 +412,8 @@ impl SimSystemd {
     }
 }
 
-/// Makes the cgroup of a unit with every controller on the way, as where others have resource settings. Below one that
-/// holds processes it has none, and is made all the same.
+/// Makes the cgroup of a unit with every controller on the way. Below a cgroup with processes it is made
+/// without controllers.
 fn make_cgroup(kernel: &mut SimKernel, cgroup: &str) {
     if kernel.make_cgroup(cgroup).is_ok() {
         return;
@@ -434,13 +428,13 @@ fn make_cgroup(kernel: &mut SimKernel, cgroup: &str) {
     }
 }
 
-/// The slices that `cgroup` is in, the outermost first.
+/// Slices above `cgroup`, the outermost first.
 pub(super) fn slices_above(cgroup: &str) -> impl Iterator<Item = &str> {
     let above = cgroup.rsplit_once('/').map_or("", |(above, _)| above);
     above.split('/').filter(|name| name.ends_with(".slice"))
 }
 
-/// `a-b.slice` is in `a.slice`.
+/// Cgroup of a slice: `a-b.slice` is in `a.slice`.
 pub(super) fn cgroup_of(slice: &str) -> String {
     let name = slice.trim_end_matches(".slice");
     let ends = name.match_indices('-').map(|(end, _)| end).chain([name.len()]);
@@ -457,7 +451,7 @@ impl<F> SimUnits<F>
 where
     F: FnMut(&Order) -> Result<Reply, UnitError>,
 {
-    /// Orders go to `carry_out`.
+    /// Creates a manager that sends orders to `carry_out`.
     pub fn new(carry_out: F) -> SimUnits<F> {
         SimUnits { carry_out, answers: VecDeque::new() }
     }

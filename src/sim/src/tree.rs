@@ -1,8 +1,8 @@
-//! The cgroups: hierarchies, nodes, and what a node inherits.
+//! Cgroups: hierarchies, nodes, and inheritance.
 //!
-//! A unified host has one hierarchy with every controller; a legacy host has one for each controller and
-//! a unified one without any. Every process is in exactly one cgroup of each. A cgroup's id is never used
-//! again, and neither is its inode, so a handle that outlives its cgroup never refers to another one.
+//! A unified host has one hierarchy with every controller; a legacy host has one per controller and a
+//! unified one without any. Every process is in exactly one cgroup of each. Neither ids nor inodes are
+//! reused, so a handle that outlives its cgroup never refers to another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -12,20 +12,16 @@ use super::controller::{Controller, ControllerSet};
 use super::parse::{Bandwidth, CpuSet, PAGES_MAX};
 use super::pressure::Pressure;
 
-/// Identifies a cgroup; never reused.
+/// Id of a cgroup; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct CgroupId(pub(super) usize);
 
-/// The interface files of a hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// Legacy.
     V1,
-    /// Unified.
     V2,
 }
 
-/// One mounted tree of cgroups.
 #[derive(Clone, Debug)]
 pub(super) struct Hierarchy {
     pub(super) mount: String,
@@ -41,10 +37,10 @@ pub(super) struct Hierarchy {
 pub(super) struct CpuKnobs {
     /// `cpu.weight`, 1 ..= 10000; unused in the legacy hierarchy.
     pub(super) weight: u64,
-    /// The scheduler's weight: 1024 for weight 100.
+    /// Scheduler's weight: 1024 for weight 100.
     pub(super) shares: u64,
     pub(super) bandwidth: Bandwidth,
-    /// What the scheduler makes of the weight, over the weight: 1 where it does as it should.
+    /// Scheduler's deviation from the weight, as a factor: 1 if it is exact.
     pub(super) bias: f64,
 }
 
@@ -87,7 +83,6 @@ pub(super) struct CpusetKnobs {
     pub(super) mems: CpuSet,
 }
 
-/// One cgroup: its place, its knobs and its accounts.
 #[derive(Clone, Debug)]
 pub(super) struct Cgroup {
     pub(super) hierarchy: usize,
@@ -95,18 +90,16 @@ pub(super) struct Cgroup {
     pub(super) name: String,
     pub(super) children: BTreeMap<String, CgroupId>,
     pub(super) processes: BTreeSet<u32>,
-    /// The controllers whose files are here.
     pub(super) controllers: ControllerSet,
     pub(super) subtree_control: ControllerSet,
-    /// How often each controller was disabled: its files are new ones when it is enabled again.
+    /// Number of disablings per controller: an enabled controller has new files each time.
     pub(super) epochs: [u32; Controller::ALL.len()],
-    /// `None` is `max`.
     pub(super) max_descendants: Option<u64>,
     pub(super) max_depth: Option<u64>,
     pub(super) pids_max: Option<u64>,
     pub(super) nr_refused_forks: u64,
     pub(super) frozen: bool,
-    /// `cgroup.pressure`: whether the pressure files are shown.
+    /// `cgroup.pressure`: true if the pressure files are shown.
     pub(super) shows_pressure: bool,
     pub(super) cpu: CpuKnobs,
     pub(super) cpuset: CpusetKnobs,
@@ -116,23 +109,20 @@ pub(super) struct Cgroup {
     pub(super) pressure: Pressure,
 }
 
-/// Every cgroup of every hierarchy.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tree {
     pub(super) hierarchies: Vec<Hierarchy>,
-    /// By controller, the hierarchy that it is attached to.
     homes: [Option<usize>; Controller::ALL.len()],
-    /// Whether a cgroup was ever frozen.
     pub(super) has_frozen: bool,
-    /// By id. No id is used again, so that a kept handle refers to what it was opened in.
+    /// By id. No id is reused, so that a kept handle refers to its own cgroup.
     cgroups: Vec<Option<Box<Cgroup>>>,
-    /// Of every cgroup that ever existed: a handle of a removed one still has its number.
+    /// Inodes of all cgroups that ever existed: a handle of a removed one still has its number.
     inodes: Vec<u64>,
     next_inode: u64,
 }
 
 impl Tree {
-    /// Mounts a hierarchy with nothing in it but its root, whose inode is 1.
+    /// Mounts an empty hierarchy, whose root has inode 1.
     pub(super) fn mount(&mut self, mount: &str, version: Version, controllers: ControllerSet) {
         let hierarchy = self.hierarchies.len();
         let root = self.place(hierarchy, None, String::new(), 1, controllers);
@@ -179,7 +169,7 @@ impl Tree {
         id
     }
 
-    /// A new child. In the unified hierarchy it gets what the parent's `cgroup.subtree_control` says.
+    /// Adds a child. In the unified hierarchy it gets the controllers of the parent's `cgroup.subtree_control`.
     pub(super) fn add_child(&mut self, parent: CgroupId, name: &str) -> CgroupId {
         self.next_inode += 1;
         let above = &self[parent];
@@ -194,7 +184,6 @@ impl Tree {
         id
     }
 
-    /// Takes a cgroup without children out of the tree and returns what it was.
     pub(super) fn remove(&mut self, id: CgroupId) -> Option<Cgroup> {
         let removed = self.cgroups.get_mut(id.0)?.take()?;
         if let Some(parent) = removed.parent {
@@ -204,14 +193,14 @@ impl Tree {
         Some(*removed)
     }
 
-    /// By id, the place of each of `ids` among them; `usize::MAX` for all others.
+    /// Index of each of `ids` among them, by id; `usize::MAX` for all others.
     pub(super) fn places(&self, ids: impl Iterator<Item = CgroupId>) -> Vec<usize> {
         let mut places = vec![usize::MAX; self.cgroups.len()];
         ids.enumerate().for_each(|(place, id)| places[id.0] = place);
         places
     }
 
-    /// Changes `id` and everything above it, upward.
+    /// Changes `id` and every ancestor, upward.
     #[inline]
     pub(super) fn for_lineage(&mut self, id: CgroupId, mut change: impl FnMut(&mut Cgroup)) {
         let mut next = Some(id);
@@ -222,17 +211,15 @@ impl Tree {
         }
     }
 
-    /// The cgroup, unless it was removed.
     pub(super) fn get(&self, id: CgroupId) -> Option<&Cgroup> {
         self.cgroups.get(id.0)?.as_deref()
     }
 
-    /// The inode number that a cgroup has or had.
+    /// Inode number of a cgroup, even a removed one.
     pub(super) fn inode(&self, id: CgroupId) -> u64 {
         self.inodes[id.0]
     }
 
-    /// Every living cgroup, parents before children.
     pub(super) fn ids(&self) -> impl DoubleEndedIterator<Item = CgroupId> {
         let living = |(index, cgroup): (usize, &Option<Box<Cgroup>>)| {
             cgroup.as_ref().map(|_| CgroupId(index))
@@ -244,22 +231,19 @@ impl Tree {
         self.hierarchies[self[id].hierarchy].version
     }
 
-    /// The hierarchy that `controller` is attached to.
     pub(super) fn home(&self, controller: Controller) -> Option<usize> {
         self.homes[controller as usize]
     }
 
-    /// `id` and everything above it, upward.
     pub(super) fn lineage(&self, id: CgroupId) -> impl Iterator<Item = CgroupId> {
         std::iter::successors(Some(id), |&id| self[id].parent)
     }
 
-    /// `id` and everything below it, parents before children.
     pub(super) fn subtree(&self, id: CgroupId) -> Arc<[CgroupId]> {
         self.below(id).unwrap_or_else(|| Arc::new([id]))
     }
 
-    /// The same; `None` where nothing is below it.
+    /// Result of [`Self::subtree`]; `None` if nothing is below it.
     pub(super) fn below(&self, id: CgroupId) -> Option<Arc<[CgroupId]>> {
         let cgroup = &self[id];
         if cgroup.children.is_empty() {
@@ -284,10 +268,10 @@ impl Tree {
         found
     }
 
-    /// The nearest cgroup upward in which `controller` is enabled: where its accounting happens.
+    /// Nearest cgroup upward with `controller` enabled, which does its accounting.
     #[inline]
     pub(super) fn effective(&self, id: CgroupId, controller: Controller) -> CgroupId {
-        // As nearly always, and in every step for every process.
+        // The usual case, in every step for every process.
         if self[id].controllers.contains(controller) {
             return id;
         }
@@ -303,7 +287,6 @@ impl Tree {
         format!("/{}", names.join("/"))
     }
 
-    /// Whether a process is in `id` or below it.
     pub(super) fn is_populated(&self, id: CgroupId) -> bool {
         let cgroup = &self[id];
         !cgroup.processes.is_empty() || cgroup.children.values().any(|&c| self.is_populated(c))
@@ -314,13 +297,12 @@ impl Tree {
         self.has_frozen |= frozen;
     }
 
-    /// Whether `id` or anything above it is frozen.
     #[inline]
     pub(super) fn is_frozen(&self, id: CgroupId) -> bool {
         self.has_frozen && self.lineage(id).any(|id| self[id].frozen)
     }
 
-    /// The CPUs that `id` may use, of those that are `online`: never empty.
+    /// CPUs of `online` that `id` may use; never empty.
     ///
     /// In the unified hierarchy an unset or unusable list falls back to the parent's
     /// (Documentation/admin-guide/cgroup-v2.rst, "Cpuset Interface Files").

@@ -1,11 +1,10 @@
 //! Paths and handles: [`KernFs`] for the simulated kernel.
 //!
-//! A handle refers to a place, and the place of a cgroup has its id, so that a kept handle always refers to the
-//! cgroup that it was opened in. The results of dead places were observed on a real kernel:
-//! a kept file ENODEV, an open, a mkdir and an rmdir ENOENT, a listing nothing; below the directory of a
-//! process that ended, ESRCH.
+//! A handle refers to a place, and a cgroup's place has its id, so a kept handle always refers to its own
+//! cgroup. Results of dead places are those of a real kernel: a kept file ENODEV; an open, a mkdir and an
+//! rmdir ENOENT; an empty listing; ESRCH below the directory of a process that ended.
 //!
-//! Names of processes and cgroups are kept as texts ([`text_of_path`]) and become bytes here.
+//! Names of processes and cgroups are stored as texts ([`text_of_path`]) and become bytes here.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -22,18 +21,17 @@ use super::process::Process;
 use super::spec::{File, Mode, Spec};
 use super::tree::{CgroupId, Version};
 
-/// How long the legacy kernel keeps what it listed for an open file that is read again (`CGROUP_PIDLIST_DESTROY_DELAY`,
-/// `kernel/cgroup/cgroup-v1.c`): each read begins it anew.
+/// Time for which the legacy kernel keeps the list of an open file for the next read
+/// (`CGROUP_PIDLIST_DESTROY_DELAY`, `kernel/cgroup/cgroup-v1.c`); each read restarts it.
 const LIST_KEPT: Duration = Duration::from_secs(1);
 
-/// The target of a path.
 enum Found {
     Dir(DirPlace),
     File(FilePlace),
 }
 
 impl SimKernel {
-    /// How many directories are kept open.
+    /// Number of kept directories.
     pub fn nr_kept_dirs(&self) -> usize {
         self.handles.dirs.iter().count()
     }
@@ -50,7 +48,6 @@ impl SimKernel {
             .ok_or_else(|| KernError::new(Operation::Open, "(closed directory)", Errno::EBADF))
     }
 
-    /// One step down from `place`.
     fn step(&self, place: &DirPlace, name: &str) -> Result<Found, Errno> {
         match place {
             DirPlace::Cgroup(id) => {
@@ -66,7 +63,6 @@ impl SimKernel {
         }
     }
 
-    /// ESRCH where the directory is that of a process which has ended.
     fn vet_alive(&self, place: &DirPlace) -> Result<(), Errno> {
         match place {
             DirPlace::Process(pid) | DirPlace::Tasks(pid) | DirPlace::Task(pid, _) => {
@@ -131,7 +127,6 @@ impl SimKernel {
         }
     }
 
-    /// Follows an absolute path.
     fn walk_from_root(&self, path: &str) -> Result<Found, Errno> {
         let below = |mount: &str| path.strip_prefix(mount).filter(|rest| rest.starts_with('/'));
         for hierarchy in &self.tree.hierarchies {
@@ -142,7 +137,6 @@ impl SimKernel {
         self.walk(&DirPlace::Still(String::new()), path)
     }
 
-    /// Follows `path` from `place`.
     fn walk(&self, place: &DirPlace, path: &str) -> Result<Found, Errno> {
         let mut names = path.split('/').filter(|name| !name.is_empty() && *name != ".");
         names.try_fold(Found::Dir(place.clone()), |found, name| match found {
@@ -167,7 +161,6 @@ impl SimKernel {
         spec.mode == Mode::Write && self.host.access == Access::Unprivileged
     }
 
-    /// How often the controller of a file has been disabled in its cgroup.
     fn epoch(&self, id: CgroupId, spec: &Spec) -> u32 {
         let cgroup = self.tree.get(id);
         cgroup
@@ -189,7 +182,6 @@ impl SimKernel {
         }
     }
 
-    /// Whether the legacy kernel keeps what it listed for the next read of an open file.
     fn is_kept_list(&self, place: &FilePlace) -> bool {
         let FilePlace::Cgroup(id, spec, _) = place else { return false };
         self.tree.version(*id) == Version::V1 && matches!(spec.file, File::Procs | File::Threads)
@@ -204,9 +196,9 @@ impl SimKernel {
         }
     }
 
-    /// The cgroup of a directory of cgroupfs, if the caller may change it.
+    /// Cgroup of a directory of cgroupfs, if the caller may change it.
     ///
-    /// A cgroup that is gone is reported as missing before any permission is checked.
+    /// A lost cgroup is reported as missing before any permission is checked.
     fn changeable(&self, place: &DirPlace) -> Result<CgroupId, Errno> {
         let DirPlace::Cgroup(id) = place else { return Err(Errno::EPERM) };
         match (self.tree.get(*id), self.host.access) {
@@ -235,7 +227,6 @@ impl SimKernel {
         }
     }
 
-    /// Splits `a/b/c` into the directory of `a/b` and `c`.
     fn parent_of(&self, place: &DirPlace, name: &str) -> Result<(DirPlace, String), Errno> {
         let (above, last) = name.rsplit_once('/').unwrap_or(("", name));
         match self.walk(place, above)? {
@@ -283,10 +274,10 @@ impl SimKernel {
 
     // --- short cuts for tests and reports ---
 
-    /// The text of the file at an absolute path, as a reader with all permissions sees it.
+    /// Text of the file at an absolute path, for a reader with all permissions.
     ///
     /// # Errors
-    /// As opening and reading it.
+    /// Errors of opening and reading it.
     pub fn file(&self, path: &str) -> Result<String, Errno> {
         match self.walk_from_root(path)? {
             Found::File(place) => self.text_of(&place),
@@ -297,7 +288,7 @@ impl SimKernel {
     /// Writes the file at an absolute path, as another administrator would, whatever the caller may do.
     ///
     /// # Errors
-    /// As the kernel's own.
+    /// The kernel's own.
     pub fn write_file(&mut self, path: &str, value: &str) -> Result<(), Errno> {
         match self.walk_from_root(path)? {
             Found::File(FilePlace::Cgroup(id, spec, _)) => self.store(id, spec, value),
@@ -306,7 +297,7 @@ impl SimKernel {
         }
     }
 
-    /// Removes the cgroup at `path` below the root of every hierarchy that has it, as another
+    /// Removes the cgroup at `path` below the root of every hierarchy with such a cgroup, as another
     /// administrator would.
     ///
     /// # Errors
@@ -320,7 +311,7 @@ impl SimKernel {
         found.into_iter().try_for_each(|id| self.remove_cgroup(id))
     }
 
-    /// The mount point of the unified hierarchy, or of the legacy ones' directory.
+    /// Mount point of the unified hierarchy, or directory of the legacy ones.
     pub fn cgroup_mount(&self) -> &'static Path {
         Path::new(MOUNT)
     }
@@ -351,7 +342,7 @@ impl KernFs for SimKernel {
     fn inode(&mut self, dir: DirId) -> Result<u64, KernError> {
         let kept = self.kept_dir(dir)?;
         Ok(match &kept.place {
-            // A removed cgroup keeps the number it was opened with.
+            // A removed cgroup keeps its number.
             DirPlace::Cgroup(id) => self.tree.inode(*id),
             DirPlace::Process(pid) | DirPlace::Tasks(pid) | DirPlace::Task(pid, _) => (*pid).into(),
             DirPlace::Proc
@@ -434,8 +425,8 @@ impl KernFs for SimKernel {
 
     fn lock_dir(&mut self, dir: DirId) -> Result<(), KernError> {
         let KeptDir { place, path, .. } = self.kept_dir(dir)?.clone();
-        // A lock belongs to the open file description, not to the process: opening the directory again gives
-        // another.
+        // A lock belongs to the open file description, not to the process; opening the directory again
+        // creates another one.
         let is_other = |(number, other): (u32, &KeptDir)| {
             number != dir.0 && other.is_locked && other.place == place
         };
@@ -464,7 +455,7 @@ impl KernFs for SimKernel {
     }
 }
 
-/// A file as the kernel gives it: names that are kept as texts may be any bytes there.
+/// Converts a text to the kernel's bytes: names may contain any bytes there.
 fn kernel_bytes(text: String) -> Vec<u8> {
     if !text.contains('\\') {
         return text.into_bytes();

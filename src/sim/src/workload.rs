@@ -1,32 +1,32 @@
-//! The load of simulated processes, and how it changes over time.
+//! Load of simulated processes, and its changes over time.
 //!
 //! A [`Load`] is the demand of a process at one moment; a [`Trace`] is a load for every moment since its
-//! process began. Traces are plain functions of time, the noisy one included: its values come from a hash
-//! of seed and interval, so that the same seed gives the same history however time is cut into steps.
+//! process began. Traces are functions of time, including the noisy one: its values come from a hash of
+//! seed and interval, so the same seed gives the same history however time is cut into steps.
 
 use std::time::Duration;
 
-/// The demand of a process at one moment.
+/// Demand of a process at one moment.
 ///
-/// A thread works, then sleeps, in cycles: with less CPU than its duty a cycle takes longer, with
-/// waiting, and the thread does not catch up later (a closed loop).
+/// A thread works, then sleeps, in cycles: with less CPU than its duty a cycle takes longer because of the
+/// waits, and the thread does not catch up later (a closed loop).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// Number of threads, all alike, at least 1.
+    /// Number of identical threads, at least 1.
     pub threads: u32,
-    /// The part of a CPU that each thread wants, 0 ..= 1.
+    /// Part of a CPU that each thread wants, 0 ..= 1.
     pub duty: f64,
-    /// The part of its CPU time spent in the kernel, 0 ..= 1.
+    /// Part of its CPU time spent in the kernel, 0 ..= 1.
     pub system_ratio: f64,
-    /// Anonymous memory that it touches all the time: without swap it cannot be reclaimed.
+    /// Anonymous memory that it touches all the time; not reclaimable without swap.
     pub working_set_bytes: u64,
-    /// Memory that it has locked.
+    /// Locked memory.
     pub locked_bytes: u64,
-    /// File pages that it comes back to all the time: reclaimable, then read again (a refault).
+    /// File pages that it reads all the time: reclaimable, then refaulting.
     pub hot_file_bytes: u64,
-    /// File pages that it reads once and would leave behind: reclaimable at no cost to it.
+    /// File pages that it reads once: reclaimable at no cost to it.
     pub cache_bytes: u64,
-    /// How fast it touches new memory of each of these kinds.
+    /// Speed of touching new memory of each kind.
     pub touch_bytes_per_sec: u64,
 }
 
@@ -47,7 +47,7 @@ impl Default for Load {
 }
 
 impl Load {
-    /// A process that sleeps.
+    /// A sleeping process.
     pub fn idle() -> Load {
         Load::default()
     }
@@ -57,27 +57,26 @@ impl Load {
         Load { threads, duty: 1.0, ..Load::default() }
     }
 
-    /// The same with `bytes` of anonymous working set.
+    /// Adds `bytes` of anonymous working set.
     pub fn with_working_set(self, bytes: u64) -> Load {
         Load { working_set_bytes: bytes, ..self }
     }
 
-    /// The same with `bytes` of locked memory.
+    /// Adds `bytes` of locked memory.
     pub fn with_locked(self, bytes: u64) -> Load {
         Load { locked_bytes: bytes, ..self }
     }
 
-    /// The same with `bytes` of file pages that it keeps coming back to.
+    /// Adds `bytes` of file pages that are read all the time.
     pub fn with_hot_file(self, bytes: u64) -> Load {
         Load { hot_file_bytes: bytes, ..self }
     }
 
-    /// The same with `bytes` of file pages that it reads once.
+    /// Adds `bytes` of file pages that are read once.
     pub fn with_cache(self, bytes: u64) -> Load {
         Load { cache_bytes: bytes, ..self }
     }
 
-    /// The load with every field brought into its range.
     pub(super) fn clamped(self) -> Load {
         let ratio = |value: f64| if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) };
         Load {
@@ -88,7 +87,6 @@ impl Load {
         }
     }
 
-    /// Part way from `self` to `other`: 0 is `self`, 1 is `other`.
     fn towards(&self, other: &Load, part: f64) -> Load {
         let mix = |from: f64, to: f64| from + (to - from) * part;
         let bytes = |from: u64, to: u64| mix(from as f64, to as f64) as u64;
@@ -105,55 +103,55 @@ impl Load {
     }
 }
 
-/// A load for every moment of a process's life.
+/// Load for every moment of a process's life.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Trace {
-    /// Always the same.
+    /// Constant load.
     Constant(Load),
-    /// `awake` for the first part of every period, then `asleep`: the tenant that wakes between two ticks.
+    /// `awake` for the first part of every period, then `asleep`: a tenant that wakes between two ticks.
     Square {
-        /// The load of the first part.
+        /// Load of the first part.
         awake: Load,
-        /// The load of the rest.
+        /// Load of the rest.
         asleep: Load,
-        /// The length of a cycle.
+        /// Length of a cycle.
         period: Duration,
-        /// The part of the cycle spent awake, 0 ..= 1.
+        /// Part of the cycle spent awake, 0 ..= 1.
         awake_ratio: f64,
     },
-    /// `from`, then evenly to `to` by the end of `over`, and `to` from then on.
+    /// Linear change from `from` to `to` by the end of `over`; constant from then on.
     Ramp {
-        /// The load at the beginning.
+        /// Load at the beginning.
         from: Load,
-        /// The load at the end.
+        /// Load at the end.
         to: Load,
-        /// How long it takes.
+        /// Duration of the change.
         over: Duration,
     },
-    /// `from`, then evenly to `to` by the end of every period, and anew.
+    /// Linear change from `from` to `to` in every period.
     Sawtooth {
-        /// The load at the beginning of a period.
+        /// Load at the beginning of a period.
         from: Load,
-        /// The load at its end.
+        /// Load at its end.
         to: Load,
-        /// The length of a period.
+        /// Length of a period.
         period: Duration,
     },
-    /// A duty drawn evenly from `base.duty ± amplitude` anew in every interval.
+    /// Random duty in `base.duty ± amplitude`, uniform, new in every interval.
     Noisy {
-        /// The load without noise.
+        /// Load without noise.
         base: Load,
-        /// The largest deviation of the duty, in CPUs.
+        /// Largest deviation of the duty, in CPUs.
         amplitude: f64,
-        /// How long a drawn duty lasts.
+        /// Duration of a duty.
         interval: Duration,
-        /// The seed: traces with different seeds are independent.
+        /// Seed: traces with different seeds are independent.
         seed: u64,
     },
 }
 
 impl Trace {
-    /// The load `age` after the beginning.
+    /// Load `age` after the beginning.
     pub fn at(&self, age: Duration) -> Load {
         match self {
             Trace::Constant(load) => *load,
@@ -181,7 +179,7 @@ impl Trace {
 }
 
 impl Trace {
-    /// For how many nanoseconds after `age` the load stays as it is, or a little less; 0 where it may change at once.
+    /// Nanoseconds after `age` for which the load surely stays the same; 0 if it may change at once.
     pub(super) fn steady_for(&self, age: Duration) -> u64 {
         let nsec = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let left_of = |period: Duration, edge: u64| {
@@ -200,7 +198,7 @@ impl Trace {
     }
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea and Flood 2014): spreads every bit of `value` over the result.
+/// Finaliser of SplitMix64 (Steele, Lea and Flood 2014): spreads every bit of `value` over the result.
 fn mix(value: u64) -> u64 {
     let z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -211,23 +209,23 @@ fn mix(value: u64) -> u64 {
 /// A process to start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// The command name, at most 15 bytes in the kernel's files.
+    /// Command name, at most 15 bytes in the kernel's files.
     pub name: String,
     /// Its user.
     pub uid: u32,
     /// Its group.
     pub gid: u32,
-    /// What it does.
+    /// Its load over time.
     pub trace: Trace,
 }
 
 impl Workload {
-    /// A process of root that always wants `load`.
+    /// Creates a process of root with a constant `load`.
     pub fn constant(name: &str, load: Load) -> Workload {
         Workload { name: name.into(), uid: 0, gid: 0, trace: Trace::Constant(load) }
     }
 
-    /// The same process owned by another user, and its group of the same number.
+    /// Changes the owner to another user, with a group of the same number.
     pub fn owned_by(self, uid: u32) -> Workload {
         Workload { uid, gid: uid, ..self }
     }

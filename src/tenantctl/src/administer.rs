@@ -1,7 +1,7 @@
-//! `tenantctl diff`, `reload`, `mode` and `restore`: the commands that change the agent, or show the change.
+//! `tenantctl diff`, `reload`, `mode` and `restore`: commands that change the agent, or show the change.
 //!
-//! With `--json` each prints one object, also when it fails after a partial success. A restore without a daemon
-//! works from the journal of a state directory. A socket does not say which directory that is, so `restore` with
+//! With `--json` each prints one object, even after a partial success. A restore without a daemon works
+//! from the journal of a state directory. A socket does not identify that directory, so `restore` with
 //! `--socket` and without a daemon refuses instead of taking the journal of another agent.
 
 use std::io::{self, Write};
@@ -28,17 +28,12 @@ use tenantd_varlink::interface::{
     ModeReply, Nothing, ReloadReply, RestoreReply, SetModeParameters, method,
 };
 
-/// The JSON of `diff`.
 #[derive(Serialize)]
 struct Difference {
     equal: bool,
     changes: Vec<Change>,
 }
 
-/// Runs `diff`: compares a policy with the running one.
-///
-/// # Errors
-/// The daemon did not answer, or the output could not be written.
 pub(super) fn diff(daemon: &Endpoint, args: &DiffArgs, colour: Colour) -> anyhow::Result<Exit> {
     let Some(policy) = load(&args.policy, colour) else { return Ok(Exit::BadConfiguration) };
     let running = daemon.call::<method::GetPolicy>(&Nothing {})?;
@@ -56,10 +51,6 @@ pub(super) fn diff(daemon: &Endpoint, args: &DiffArgs, colour: Colour) -> anyhow
     Ok(if args.exit_code && !equal { Exit::Failed } else { Exit::Ok })
 }
 
-/// Runs `reload`.
-///
-/// # Errors
-/// As [`diff`].
 pub(super) fn reload(daemon: &Endpoint, args: &ReloadArgs, colour: Colour) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
     let reply: ReloadReply = match daemon.call::<method::Reload>(&Nothing {}) {
@@ -96,10 +87,6 @@ pub(super) fn reload(daemon: &Endpoint, args: &ReloadArgs, colour: Colour) -> an
     Ok(Exit::Ok)
 }
 
-/// Runs `mode`.
-///
-/// # Errors
-/// As [`diff`].
 pub(super) fn mode(daemon: &Endpoint, args: &ModeArgs) -> anyhow::Result<Exit> {
     let mode = Mode::from(args.mode);
     let ModeReply { before, failures } =
@@ -116,19 +103,15 @@ pub(super) fn mode(daemon: &Endpoint, args: &ModeArgs) -> anyhow::Result<Exit> {
     Ok(print_failures(NOT_RESTORED, &failures, args.json))
 }
 
-/// The JSON of `restore`.
 #[derive(Serialize)]
 struct Restored {
     #[serde(flatten)]
     reply: RestoreReply,
-    /// Whether a running daemon did it, which observes from now on.
+    /// True if a running daemon did it, which observes from now on.
     by_daemon: bool,
 }
 
 /// Runs `restore`: by the daemon, or without one from the journal.
-///
-/// # Errors
-/// As [`diff`]; the journal cannot be read; or it is not known which one it is.
 pub(super) fn restore(daemon: &Endpoint, args: &RestoreArgs) -> anyhow::Result<Exit> {
     let restored = match daemon.connect() {
         Ok(mut client) => {
@@ -163,14 +146,14 @@ pub(super) fn restore(daemon: &Endpoint, args: &RestoreArgs) -> anyhow::Result<E
     Ok(print_failures(NOT_RESTORED, &reply.failures, args.json))
 }
 
-/// The state directory to restore from: the one that was named, or the default one beside the default socket.
+/// State directory to restore from: the named one, or the default one beside the default socket.
 fn state_dir(daemon: &Endpoint, args: &RestoreArgs) -> Option<PathBuf> {
     let default = (daemon.path == Path::new(SOCKET)).then(|| PathBuf::from(STATE_DIR));
     args.state_dir.clone().or(default)
 }
 
 fn unknown_journal(socket: &Path) -> String {
-    // tenantd creates its socket in its state directory unless told otherwise.
+    // tenantd creates its socket in its state directory by default.
     let usual = socket.parent().filter(|dir| !dir.as_os_str().is_empty());
     let usual = usual.unwrap_or(Path::new(".")).display();
     format!(
@@ -193,10 +176,9 @@ fn restore_from_journal(state_dir: &Path) -> anyhow::Result<RestoreReply> {
     })
 }
 
-/// What is said before each value that could not be restored.
 pub(super) const NOT_RESTORED: &str = "not restored: ";
 
-/// Prints what could not be done, unless the JSON has it.
+/// Prints failures, unless the JSON contains them.
 pub(super) fn print_failures(what: &str, failures: &[String], is_json: bool) -> Exit {
     for failure in failures.iter().filter(|_| !is_json) {
         eprintln!("{}", wrapped(what, failure));
@@ -204,7 +186,7 @@ pub(super) fn print_failures(what: &str, failures: &[String], is_json: bool) -> 
     if failures.is_empty() { Exit::Ok } else { Exit::Failed }
 }
 
-/// A line for each difference: `+` added, `-` removed, `~` changed.
+/// Prints a line for each difference: `+` added, `-` removed, `~` changed.
 fn print_changes(out: &mut impl Write, changes: &[Change], colour: bool) -> io::Result<()> {
     for change in changes {
         let (mark, code) = match (change.kind, &change.key) {

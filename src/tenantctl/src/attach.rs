@@ -1,4 +1,4 @@
-//! `tenantctl attach` and `detach`: running work is handed to a tenant, and taken back.
+//! `tenantctl attach` and `detach`: hands running work to a tenant, and takes it back.
 
 use std::io::{self, Write};
 
@@ -11,10 +11,6 @@ use tenantd::exit::Exit;
 use tenantd_lab::json;
 use tenantd_varlink::interface::{AttachParameters, AttachReply, DetachParameters, method};
 
-/// Runs `attach`.
-///
-/// # Errors
-/// The daemon did not answer, or refused.
 pub(super) fn attach(daemon: &Endpoint, args: &AttachArgs) -> anyhow::Result<Exit> {
     let parameters = AttachParameters {
         tenant: args.tenant.clone(),
@@ -42,10 +38,6 @@ pub(super) fn attach(daemon: &Endpoint, args: &AttachArgs) -> anyhow::Result<Exi
     Ok(print_failures("", failures, args.json))
 }
 
-/// Runs `detach`.
-///
-/// # Errors
-/// As [`attach`].
 pub(super) fn detach(daemon: &Endpoint, args: &DetachArgs) -> anyhow::Result<Exit> {
     let parameters = DetachParameters {
         cgroup: args.cgroup.clone(),

@@ -1,4 +1,4 @@
-//! `tenantctl check`: every finding of a policy, and what it gives each tenant on this machine or another one.
+//! `tenantctl check`: every finding of a policy, and each tenant's share of this machine or another one.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -16,13 +16,9 @@ use tenantd_policy::model::Amount;
 use tenantd_policy::report::{Finding, Severity, Style};
 use tenantd_policy::{HostFacts, Loaded, Policy, Report, load, load_from, load_with_host};
 
-/// Tenants shown: a longer table is of no use.
+/// Most tenants shown: a longer table is of no use.
 const MOST_ROWS: usize = 200;
 
-/// Runs the command.
-///
-/// # Errors
-/// The output could not be written. A bad policy is no error but an exit code.
 pub(super) fn run(args: &CheckArgs, colour: Colour) -> anyhow::Result<Exit> {
     if args.policies.iter().filter(|path| is_stdin(path)).count() > 1 {
         eprintln!("tenantctl: standard input is one policy: give `-` once");
@@ -57,12 +53,10 @@ fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Whether there are warnings; findings that were left out may be.
 fn has_warnings(report: &Report) -> bool {
     report.count(Severity::Warning) > 0 || report.left_out() > 0
 }
 
-/// What was found, as JSON.
 #[derive(Serialize)]
 pub(super) struct Output {
     policies: Vec<PolicyOutput>,
@@ -84,7 +78,6 @@ struct HostOutput {
     memory_bytes: u64,
 }
 
-/// What was found in these policies.
 pub(super) fn output(
     results: &[(&Path, Result<Loaded, Report>)],
     host: Option<&HostFacts>,
@@ -106,7 +99,7 @@ pub(super) fn output(
     Output { policies: policies.collect(), host }
 }
 
-/// Prints what was found in these policies, and the tenants of each.
+/// Prints the findings of these policies, and the tenants of each.
 pub(super) fn print_text(
     out: &mut (impl Write + IsTerminal),
     results: &[(&Path, Result<Loaded, Report>)],
@@ -161,7 +154,7 @@ pub(super) fn print_text(
     Ok(())
 }
 
-/// `, 2 errors, 1 note`; nothing where there was no finding.
+/// `, 2 errors, 1 note`; empty without findings.
 fn counted(report: &Report) -> String {
     let mut text = String::new();
     for (severity, name) in
@@ -179,7 +172,7 @@ fn counted(report: &Report) -> String {
     }
 }
 
-/// The tenants as a tree, each with its fair share of the machine; one for each template.
+/// Tenants as a tree, each with its fair share of the machine; one for each template.
 fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
     let policy = &policy.with_one_of_each();
     let machine = host.map(HostFacts::machine);
@@ -237,7 +230,7 @@ fn shown_limit(node: &TreeNode) -> String {
     }
 }
 
-/// The bounds of a tenant; a percentage with what it comes to, where the machine is known.
+/// Bounds of a tenant; a percentage with its amount, if the machine is known.
 fn shown_bound(bound: &PerResource<Option<f64>>, written: &PerResource<Option<Amount>>) -> String {
     let given = bound.iter().filter_map(|(resource, amount)| {
         let amount = amount.map(|amount| resource.shown(amount));

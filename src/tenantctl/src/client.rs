@@ -1,12 +1,12 @@
-//! A Varlink client of the daemon, in which every wait has a deadline.
+//! Varlink client of the daemon, in which every wait has a deadline.
 //!
-//! **Problem.** A daemon may be away, busy, stopped (SIGSTOP) or of another version, and a command must end in
-//! each case with one sentence that says what to do. A stopped daemon still has a listening socket: connecting
-//! succeeds until its queue is full, and then blocks. **Answer.** Connecting, sending and receiving share the
-//! deadline of the call, however the bytes arrive; the socket never blocks beyond it.
+//! **Problem.** A daemon may be away, busy, stopped (SIGSTOP) or of another version, and a command must end
+//! in each case with one sentence and a remedy. A stopped daemon still has a listening socket: connecting
+//! succeeds until its queue is full, and then blocks. **Answer.** Connecting, sending and receiving share
+//! the deadline of the call, however the bytes arrive; the socket never blocks beyond it.
 //!
-//! **Properties** (the tests below, `tests/cli/asking.rs`): a silent daemon, one that sends a byte at a time
-//! and one whose queue is full all end the call at its deadline.
+//! **Properties** (the tests below, `tests/cli/asking.rs`): a call ends at its deadline if the daemon is
+//! silent, sends a byte at a time, or has a full queue.
 
 use std::io::{self, Read, Write};
 use std::marker::PhantomData;
@@ -25,16 +25,16 @@ use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::{Access, Method, Nothing, Signature, WatchReply, method};
 use tenantd_varlink::wire::{Framer, WireError};
 
-/// The longest reply: a status of ten thousand tenants is a tenth of it.
+/// Longest reply: a status of ten thousand tenants is a tenth of it.
 const REPLY_MAX_BYTES: usize = 64 << 20;
-/// The deadline of a call that reads. The daemon answers it from memory.
+/// Deadline of a reading call, which the daemon answers from memory.
 const READ_TIME: Duration = Duration::from_secs(10);
-/// The deadline of a call that changes something: twice the time that the daemon allows itself for a change.
+/// Deadline of a changing call: twice the daemon's own limit for a change.
 const CHANGE_TIME: Duration = Duration::from_secs(30);
 /// Pause before the next attempt to connect to a socket whose queue is full.
 const CONNECT_PAUSE: Duration = Duration::from_millis(10);
 
-/// Why a call failed.
+/// Error of a call.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// There is no listener.
@@ -58,20 +58,20 @@ pub enum ClientError {
         path.display()
     )]
     Late {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// The time that it had.
+        /// Deadline of the call.
         time: Duration,
     },
-    /// A job waited as long as it may.
+    /// A job waited for its whole deadline.
     #[error("the job did not start within {0:?}, and has left the queue")]
     NotStarted(Duration),
-    /// The reply is not what the method returns.
+    /// The reply does not have the type of the method.
     #[error("the reply on {} is not understood: {what}", path.display())]
     NotUnderstood {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Error in the reply.
         what: String,
     },
     /// The caller lacks the permission for this method.
@@ -94,30 +94,22 @@ pub enum ClientError {
     Refused(CallError),
 }
 
-/// The socket of a daemon, and how long its calls may take.
+/// Socket of a daemon, with the deadline of its calls.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    /// The socket.
+    /// Path of the socket.
     pub path: PathBuf,
-    /// The deadline of every call, instead of the one of its access.
+    /// Deadline of every call, instead of the one of its access.
     pub timeout: Option<Duration>,
 }
 
 impl Endpoint {
-    /// Connects.
-    ///
-    /// # Errors
-    /// There is no listener, it does not accept in time, or the caller may not connect.
     pub(super) fn connect(&self) -> Result<Client, ClientError> {
         let time = self.time(Access::Read);
         let stream = connect(&self.path, time)?;
         Ok(Client { stream, framer: Framer::new(REPLY_MAX_BYTES), endpoint: self.clone() })
     }
 
-    /// Connects and makes one call.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub(super) fn call<S: Signature>(
         &self,
         parameters: &S::Parameters,
@@ -125,7 +117,6 @@ impl Endpoint {
         self.connect()?.call::<S>(parameters)
     }
 
-    /// The time of a call.
     pub(super) fn time(&self, access: Access) -> Duration {
         self.timeout.unwrap_or(match access {
             Access::Read => READ_TIME,
@@ -134,8 +125,8 @@ impl Endpoint {
     }
 }
 
-/// Connects to the socket `path` within `time`: connect(2) of a blocking socket waits forever where the queue
-/// of the listener is full, and of a non-blocking one fails with EAGAIN.
+/// Connects to the socket `path` within `time`. If the listener's queue is full, connect(2) of a blocking
+/// socket waits forever, and of a non-blocking one fails with EAGAIN.
 fn connect(path: &Path, time: Duration) -> Result<UnixStream, ClientError> {
     let not_running = || ClientError::NotRunning(path.to_path_buf());
     let deadline = Instant::now() + time;
@@ -163,7 +154,6 @@ fn connect(path: &Path, time: Duration) -> Result<UnixStream, ClientError> {
     Ok(stream)
 }
 
-/// A connection to the daemon.
 #[derive(Debug)]
 pub(super) struct Client {
     stream: UnixStream,
@@ -172,7 +162,6 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Calls a method and returns its reply.
     pub(super) fn call<S: Signature>(
         &mut self,
         parameters: &S::Parameters,
@@ -183,7 +172,6 @@ impl Client {
         self.receive(S::METHOD, Some((deadline, time)))
     }
 
-    /// Calls a method that replies again and again.
     pub(super) fn stream<S: Signature>(
         mut self,
         parameters: &S::Parameters,
@@ -193,7 +181,6 @@ impl Client {
         Ok(Replies { client: self, method: PhantomData })
     }
 
-    /// Calls `Watch`.
     pub(super) fn watch(self) -> Result<Frames, ClientError> {
         let time = self.endpoint.time(Access::Read);
         Ok(Frames { replies: self.stream(&Nothing {})?, time })
@@ -217,7 +204,6 @@ impl Client {
         sent.map_err(|error| self.broken(&error, time))
     }
 
-    /// The next reply, if it is complete before `deadline`, which is the end of a time.
     fn receive<R: DeserializeOwned>(
         &mut self,
         method: Method,
@@ -287,7 +273,6 @@ impl Client {
     }
 }
 
-/// The replies of a method that replies again and again.
 #[derive(Debug)]
 pub(super) struct Replies<S> {
     client: Client,
@@ -295,23 +280,20 @@ pub(super) struct Replies<S> {
 }
 
 impl<S: Signature> Replies<S> {
-    /// The next reply, within `time` where there is one.
     pub(super) fn next(&mut self, time: Option<Duration>) -> Result<S::Reply, ClientError> {
         let deadline = time.map(|time| (Instant::now() + time, time));
         self.client.receive(S::METHOD, deadline)
     }
 }
 
-/// The replies of `Watch`.
 #[derive(Debug)]
 pub(super) struct Frames {
     replies: Replies<method::Watch>,
-    /// The time for the next frame.
     time: Duration,
 }
 
 impl Frames {
-    /// The next tick. The first one is sent at once; each later one may take an interval longer than a reply.
+    /// Next tick. The first one is sent at once; each later one may take an interval longer than a reply.
     pub(super) fn next_tick(&mut self) -> Result<WatchReply, ClientError> {
         let reply = self.replies.next(Some(self.time))?;
         let interval = Duration::try_from_secs_f64(reply.status.interval_seconds);

@@ -5,7 +5,7 @@ use tenantd_varlink::error::CallError;
 
 use super::client::ClientError;
 
-/// The code for an error, from the first of its causes that has one, or [`Exit::Failed`].
+/// Exit code of an error, from the first of its causes that has one, or [`Exit::Failed`].
 pub fn of(error: &anyhow::Error) -> Exit {
     let code = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref() {
         Some(error) => Some(of_client(error)),
@@ -14,7 +14,6 @@ pub fn of(error: &anyhow::Error) -> Exit {
     error.chain().find_map(code).unwrap_or(Exit::Failed)
 }
 
-/// The code for a failed call to the daemon.
 pub(super) fn of_client(error: &ClientError) -> Exit {
     match error {
         ClientError::NotPermittedToConnect(_)

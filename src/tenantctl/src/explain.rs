@@ -1,4 +1,4 @@
-//! `tenantctl explain`: how each value of a tenant came about.
+//! `tenantctl explain`: the steps to each value of a tenant.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -19,10 +19,6 @@ use tenantd_varlink::interface::{ExplainParameters, ExplainReply, method};
 /// Columns before the text of a step.
 const INDENT: usize = 12;
 
-/// Runs the command.
-///
-/// # Errors
-/// The daemon did not answer, or the output could not be written.
 pub(super) fn run(daemon: &Endpoint, args: &ExplainArgs) -> anyhow::Result<Exit> {
     let parameters = ExplainParameters { tenant: args.tenant.clone() };
     let reply: ExplainReply = match daemon.call::<method::Explain>(&parameters) {
@@ -43,7 +39,7 @@ pub(super) fn run(daemon: &Endpoint, args: &ExplainArgs) -> anyhow::Result<Exit>
     Ok(Exit::Ok)
 }
 
-/// The explanation as text: the steps of the chain in order, in lines of at most 80 columns.
+/// Explanation as text: the steps of the chain in order, in lines of at most 80 columns.
 pub(super) fn shown(explanation: &Explanation) -> String {
     let since = explanation
         .elapsed_seconds
@@ -81,7 +77,6 @@ pub(super) fn shown(explanation: &Explanation) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The steps before the values, each with its name and its text.
 fn steps(explanation: &Explanation) -> Vec<(&'static str, String)> {
     let mut steps = Vec::new();
     if !explanation.sample.is_empty() {
@@ -111,7 +106,6 @@ fn steps(explanation: &Explanation) -> Vec<(&'static str, String)> {
     steps
 }
 
-/// What a tenant lacks, why, and how often it did since the agent started.
 fn shortfall(explanation: &Explanation) -> Vec<(&'static str, String)> {
     let lacks = explanation.reasons.iter().map(|reason| reason.text.clone());
     let mut lines: Vec<(&str, String)> = Vec::new();
@@ -135,8 +129,7 @@ fn shortfall(explanation: &Explanation) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// A counter: its increase where it is cumulative and both samples have it, else its value. A cumulative counter
-/// of 0 is left out.
+/// Increase of a cumulative counter with two samples, else the value. A cumulative counter of 0 is left out.
 fn counter(counter: &Counter) -> Option<String> {
     let name = &counter.name;
     let grows = !name.ends_with("_bytes") && name != "populated";
@@ -158,7 +151,6 @@ fn shown_usage(usage: &UsageStep) -> String {
     format!("{:.2} CPUs, {held}; {}", usage.cpu_cores, usage.reason)
 }
 
-/// What one cgroup of several has.
 fn shown_member(member: &MemberStep) -> String {
     let all = |amounts: &PerResource<f64>| {
         let each: Vec<String> = amounts.iter().map(|(r, amount)| r.figure(*amount)).collect();
@@ -181,7 +173,6 @@ fn shown_allocation(step: &AllocationStep) -> String {
     format!("{}: {}", step.amount.iter().map(of).collect::<Vec<_>>().join(" and "), step.reason)
 }
 
-/// The bounds of the allocation.
 fn shown_bounds(step: &AllocationStep) -> String {
     let mut parts = vec![format!("fair share {:.2} CPUs", step.fair_share_cores)];
     if let Some(resource) = &step.dominant_resource {
@@ -204,7 +195,7 @@ fn shown_bounds(step: &AllocationStep) -> String {
     parts.join(", ")
 }
 
-/// The three weights as one chain, each with its part of the sum of the siblings: in the policy, computed, in the
+/// The three weights as one chain, each with its part of the siblings' sum: in the policy, computed, in the
 /// file.
 fn shown_weight(step: &WeightStep) -> String {
     let share = |share: f64| percent(Some(share));
@@ -231,7 +222,7 @@ fn shown_width(width: &WidthStep) -> String {
     format!("{text}: {}", width.reason)
 }
 
-/// The value of a file, its outcome and its reason, unless an earlier step gives that reason.
+/// Value of a file, its outcome and its reason, unless an earlier step has that reason.
 fn value_line(value: &ValueStep) -> String {
     let file = value.path.rsplit('/').next().unwrap_or(&value.path);
     // The longest names of the legacy hierarchy do not fit before the text.

@@ -1,8 +1,8 @@
-//! `tenantctl generate`: what packages ship beside the programs, made from the programs themselves.
+//! `tenantctl generate`: generates files for packages from the programs themselves.
 //!
-//! Man pages and completions come from the command line that is parsed, the schema and the keys of
-//! `tenantd.policy(5)` from the table of keys, its diagnostics from the table of rules. Files, signals and exit
-//! codes are written by hand in packaging/man.
+//! Man pages and completions come from the parsed command line, the schema and the keys of
+//! `tenantd.policy(5)` from the table of keys, its diagnostics from the table of rules. Files, signals and
+//! exit codes are written by hand in packaging/man.
 
 mod policy_page;
 
@@ -18,7 +18,7 @@ use super::args::{self, GenerateArgs, Generated, Program};
 use tenantd::exit::Exit;
 use tenantd_policy::schema;
 
-/// The hand-written part of tenantd(8) and tenantctl(1).
+/// Hand-written parts of tenantd(8) and tenantctl(1).
 const TENANTD_SECTIONS: &str = include_str!("../../../packaging/man/tenantd.8.roff");
 const TENANTCTL_SECTIONS: &str = include_str!("../../../packaging/man/tenantctl.1.roff");
 /// tenantd.policy(5), with placeholders for the keys and the rules.
@@ -26,10 +26,6 @@ const POLICY_PAGE: &str = include_str!("../../../packaging/man/tenantd.policy.5.
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Runs the command.
-///
-/// # Errors
-/// The output could not be written.
 pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
     match &args.what {
         Generated::Man { dir } => man(dir)?,
@@ -59,7 +55,6 @@ fn man(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The pages: file name and roff.
 fn pages() -> anyhow::Result<Vec<(String, String)>> {
     let manual = |name: &str, section: &str, command| {
         let mut roff = Vec::new();
@@ -73,7 +68,7 @@ fn pages() -> anyhow::Result<Vec<(String, String)>> {
     };
     let tenantd = args::command_of(Program::Tenantd).disable_help_subcommand(true);
     let mut tenantctl = args::command_of(Program::Tenantctl).disable_help_subcommand(true);
-    // Hands the global options down to the commands and gives them their full names.
+    // Passes the global options to the commands and gives these their full names.
     tenantctl.build();
     let mut pages = vec![
         ("tenantd.8".into(), manual("tenantd", "8", tenantd)? + TENANTD_SECTIONS),
@@ -88,6 +83,5 @@ fn pages() -> anyhow::Result<Vec<(String, String)>> {
     Ok(pages)
 }
 
-/// The end of the page of a command.
 const SEE_ALSO: &str =
     ".SH \"SEE ALSO\"\n\\fBtenantctl\\fR(1), \\fBtenantd\\fR(8), \\fBtenantd.policy\\fR(5)\n";

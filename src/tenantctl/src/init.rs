@@ -1,8 +1,8 @@
-//! `tenantctl init`: a policy proposed from the work on this host, and what `check` says of it.
+//! `tenantctl init`: a policy proposed from the work on this host, with its `check`.
 //!
 //! As installed, tenantd reads every `*.yaml` file of [`POLICIES`]. Without `--output` the proposal becomes
-//! `policy.yaml` there, where that is missing or still the one that the package brought; an edited policy
-//! is never overwritten.
+//! `policy.yaml` there, if that is missing or still the one of the package; an edited policy is never
+//! overwritten.
 
 pub mod proposal;
 pub mod survey;
@@ -25,28 +25,24 @@ use tenantd_policy::accounts::people::People;
 use tenantd_policy::report::Severity;
 use tenantd_policy::{HostFacts, Loaded, Report, is_policy_file, load_from};
 
-/// Where the service reads its policy.
+/// Directory of the service's policy.
 pub const POLICIES: &str = "/etc/tenantd";
-/// The file there that the package brings.
+/// File of the package in that directory.
 const POLICY: &str = "policy.yaml";
-/// What the package brings.
+/// Content of the package's file.
 pub const SHIPPED: &str = include_str!("../../../packaging/policy.yaml");
 
-/// Where a proposal goes.
+/// Destination of a proposal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Standard output.
     Print,
-    /// A file that must not be there yet.
+    /// New file, which must not exist yet.
     New(PathBuf),
-    /// The policy that the package brought.
+    /// The package's policy, which is replaced.
     Replace(PathBuf),
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// The host could not be read, there is a policy already, or the file could not be written.
 pub(super) fn run(args: &InitArgs, colour: Colour) -> anyhow::Result<Exit> {
     let destination = destination(args.output.as_deref(), Path::new(POLICIES))?;
     let found = survey::survey(&mut RealKernFs::new(), &People::of_this_machine(), user_name)?;
@@ -90,7 +86,6 @@ pub(super) fn run(args: &InitArgs, colour: Colour) -> anyhow::Result<Exit> {
 
 #[derive(Serialize)]
 struct Output<'a> {
-    /// The file that was written.
     path: Option<String>,
     policy: &'a str,
     #[serde(flatten)]
@@ -109,10 +104,10 @@ fn is_clean(result: &Result<Loaded, Report>) -> bool {
     result.as_ref().is_ok_and(|loaded| loaded.report.count(Severity::Warning) == 0)
 }
 
-/// Where a proposal goes that is asked for with this `--output`, on a host with this directory of policies.
+/// Destination for this `--output`, on a host with this directory of policies.
 ///
 /// # Errors
-/// There is a policy that was edited, and is not replaced.
+/// There is an edited policy, which is not replaced.
 pub fn destination(output: Option<&Path>, policies: &Path) -> anyhow::Result<Destination> {
     if let Some(path) = output {
         if path == Path::new("-") {
@@ -167,7 +162,6 @@ fn unwritten(path: &Path) -> String {
     format!("cannot write {} (`--output -` prints the proposal instead)", path.display())
 }
 
-/// What to do with the file that was written.
 fn next_steps(path: &Path) -> String {
     let take_up = match path.starts_with(POLICIES) {
         true => "systemctl reload tenantd".to_string(),

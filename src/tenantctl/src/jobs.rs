@@ -1,7 +1,7 @@
-//! `tenantctl jobs` and `cancel`: the jobs that run and wait, and the end of one.
+//! `tenantctl jobs` and `cancel`: lists running and waiting jobs, and ends one.
 //!
-//! The daemon ends no process. `cancel` sends the signal itself, with the permissions of its user, so that no user ends
-//! a process through the daemon without the right to signal it.
+//! The daemon ends no process. `cancel` sends the signal itself, with the permissions of its user, so that
+//! users can end only processes that they may signal.
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -23,17 +23,10 @@ use tenantd_varlink::jobs::{
     CancelParameters, CancelReply, Job, JobState, ListReply, Pool, Waiting,
 };
 
-/// Columns of the name of a tenant.
 const NAME_WIDTH: usize = 16;
-/// Columns that the others leave for the command.
 const COMMAND_WIDTH: usize = WIDTH - NAME_WIDTH - 46;
-/// Jobs that are printed.
 const JOBS_MAX: usize = 200;
 
-/// Runs `jobs`.
-///
-/// # Errors
-/// The daemon did not answer, or the output could not be written.
 pub(super) fn list(daemon: &Endpoint, args: &JobsArgs) -> anyhow::Result<Exit> {
     let reply = daemon.call::<method::List>(&Nothing {})?;
     let mut out = io::stdout().lock();
@@ -97,7 +90,6 @@ fn row(job: &Job) -> [String; 8] {
     ]
 }
 
-/// What a job waits for, and for how long still.
 pub(super) fn reason(waiting: &Waiting) -> String {
     let estimate = waiting.estimate_seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
     let estimate = estimate.map(|time| format!("; about {}", age(time))).unwrap_or_default();
@@ -118,10 +110,7 @@ fn free(pool: &Pool) -> String {
     format!("free: {}", parts.join(", "))
 }
 
-/// Runs `cancel`: a job that waits leaves the queue; the processes of one that runs get SIGTERM.
-///
-/// # Errors
-/// The daemon did not answer, or there is no such job of the user's.
+/// Runs `cancel`: a waiting job leaves the queue; the processes of a running one get SIGTERM.
 pub(super) fn cancel(daemon: &Endpoint, args: &CancelArgs) -> anyhow::Result<Exit> {
     let parameters = CancelParameters { id: args.id };
     let mut client = daemon.connect()?;
@@ -129,8 +118,8 @@ pub(super) fn cancel(daemon: &Endpoint, args: &CancelArgs) -> anyhow::Result<Exi
     let open =
         |pid: u32| Some((pid, pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?));
     let processes: Vec<(u32, OwnedFd)> = pids.into_iter().filter_map(open).collect();
-    // A number may have become that of another process before it was opened. What the daemon still counts among the
-    // job's processes after that is the process that is open, or that has ended.
+    // A number may have become that of another process before it was opened. A process that the daemon
+    // still counts among the job's processes after that is the open one, or has ended.
     let still = match is_running {
         false => Vec::new(),
         true => match client.call::<method::Cancel>(&parameters) {

@@ -1,11 +1,11 @@
-//! `tenantctl load` (hidden): the load that the demo and the tests put into a cgroup.
+//! `tenantctl load` (hidden): the load of a cgroup for the demo and the tests.
 //!
 //! It reads orders from standard input, one line at a time (`threads=2 duty=0.3 memory=67108864`), and ends
 //! with its input, so that a killed parent leaves no load behind. Each thread works for its duty of a 20 ms
-//! period by its own CPU clock, so that it asks for the same CPU time however often it has to wait. Memory is
-//! touched again every second, so that it stays a working set. `hot=BYTES` reads a file of that size from end
-//! to end every few seconds, like a program that depends on its cache; `scan=BYTES` reads one as fast as it
-//! can, with several threads, like a backup. The files have no name: they vanish with the load.
+//! period by its own CPU clock, so that it asks for the same CPU time however often it has to wait. Memory
+//! is touched again every second, so that it stays a working set. `hot=BYTES` reads a file of that size
+//! from end to end every few seconds, like a program that depends on its cache; `scan=BYTES` reads one as
+//! fast as it can, with several threads, like a backup. The files have no name: they vanish with the load.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, Write};
@@ -27,26 +27,24 @@ const PERIOD: Duration = Duration::from_millis(20);
 const PAGE_BYTES: usize = 4096;
 const SLICE_BYTES: usize = 256 * PAGE_BYTES;
 
-/// How long one reading of the hot file takes, at least: slow enough to cost next to no CPU time.
+/// Shortest time of one reading of the hot file: slow enough to cost almost no CPU time.
 pub(super) const HOT_PASS: Duration = Duration::from_secs(3);
 
 /// Number of scanning threads, each with a file of its own: a single one would get little of a busy machine.
 const SCANS: u32 = 8;
 
-/// Where the files are: on a disk, so that their pages can be reclaimed.
+/// Directory of the files: on a disk, so that their pages can be reclaimed.
 const FILES: &str = "/var/tmp";
 
-/// The order of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Want {
     pub(super) threads: u32,
-    /// The part of a CPU that each thread wants, 0 ..= 1.
     pub(super) duty: f64,
     /// Anonymous memory that it keeps touching.
     pub(super) memory_bytes: u64,
-    /// A file that it reads again and again, slowly.
+    /// Size of a file that it rereads slowly.
     pub(super) hot_bytes: u64,
-    /// A file that it reads again and again, as fast as it can. It has no contents and takes no space on disk.
+    /// Size of a file that it rereads as fast as it can. It has no contents and takes no space on disk.
     pub(super) scan_bytes: u64,
 }
 
@@ -56,7 +54,6 @@ impl Default for Want {
     }
 }
 
-/// The state shared with the threads.
 #[derive(Debug, Default)]
 struct Orders {
     want: Mutex<Want>,
@@ -79,24 +76,20 @@ impl Orders {
         *want.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The CPU time that worker `index` wants of each period; waits until it wants any.
+    /// CPU time per period for worker `index`; waits until it wants any.
     fn work(&self, index: u32) -> Duration {
         let want = self.wait(|want| index >= want.threads || want.duty == 0.0);
         PERIOD.mul_f64(want.duty)
     }
 }
 
-/// The running threads; their number only grows.
+/// Number of running threads, which only grows.
 #[derive(Debug, Default)]
 struct Running {
     nr_workers: u32,
     is_scanning: bool,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// A line with a syntax error; a thread that cannot be started.
 pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
     let orders = Arc::new(Orders::default());
     let mut running = Running::default();
@@ -111,7 +104,7 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Takes a line of orders, and starts the threads that it needs beyond those that run.
+/// Applies a line of orders, and starts the missing threads.
 fn start(line: &str, orders: &Arc<Orders>, running: &mut Running) -> anyhow::Result<()> {
     let want = parse(line)?;
     orders.set(want);
@@ -130,7 +123,7 @@ fn start(line: &str, orders: &Arc<Orders>, running: &mut Running) -> anyhow::Res
     Ok(())
 }
 
-/// A line of orders: `threads=N duty=0..1 memory=BYTES hot=BYTES scan=BYTES`, each of them optional.
+/// Parses a line of orders: `threads=N duty=0..1 memory=BYTES hot=BYTES scan=BYTES`, each of them optional.
 fn parse(line: &str) -> anyhow::Result<Want> {
     let mut want = Want::default();
     for word in line.split_whitespace() {
@@ -151,26 +144,26 @@ fn parse(line: &str) -> anyhow::Result<Want> {
     Ok(want)
 }
 
-/// The line that [`parse`] reads back.
+/// Inverse of [`parse`].
 pub(super) fn orders(want: &Want) -> String {
     let Want { threads, duty, memory_bytes, hot_bytes, scan_bytes } = want;
     format!("threads={threads} duty={duty} memory={memory_bytes} hot={hot_bytes} scan={scan_bytes}")
 }
 
-/// Whether files of loads would be cached from a disk here. Pages of a file system in memory are its only
+/// True if files of loads would be cached from a disk here. Pages of a file system in memory are its only
 /// copy: they cannot be reclaimed without swap.
 pub(super) fn has_disk() -> bool {
     let Ok(found) = statfs(FILES) else { return false };
     let kind = found.filesystem_type();
-    // The lower file system of an overlay cannot be determined; where containers keep it, that is a disk.
+    // The lower file system of an overlay cannot be determined; for containers it is a disk.
     kind != TMPFS_MAGIC
 }
 
-/// Works for its part of every period.
 fn work(orders: &Orders, index: u32) {
     let mut next = Instant::now();
     let mut sum = u64::from(index);
-    // CPU time beyond what earlier periods allowed: on a slow or stolen CPU one round may cost many periods.
+    // CPU time beyond the allowance of earlier periods: on a slow or stolen CPU one round may cost many
+    // periods.
     let mut overdrawn = Duration::ZERO;
     let mut begin = cpu_time();
     loop {
@@ -197,13 +190,13 @@ fn work(orders: &Orders, index: u32) {
     }
 }
 
-/// The CPU time of the calling thread; zero where the kernel does not report it, which ends the work early.
+/// CPU time of the calling thread; zero if the kernel does not report it, which ends the work early.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
-/// Holds as much memory as ordered: touches all of it at once when the order changes, and from then on again
-/// and again, slowly enough to need next to no CPU time even where touching a page is expensive.
+/// Holds the ordered memory: touches all of it at once when the order changes, and then again and again,
+/// slowly enough to need almost no CPU time even if touching a page is expensive.
 fn hold_memory(orders: &Orders) {
     let mut held: Vec<u8> = Vec::new();
     loop {
@@ -246,14 +239,14 @@ fn read_hot_file(orders: &Orders) {
             if let Err(error) = file.read_at(&mut slice, number * SLICE_BYTES as u64) {
                 return warn!("cannot read the file in {FILES} again: {error}");
             }
-            // Reading is not part of the CPU time that was ordered: where it is expensive, it takes longer.
+            // Reading is not part of the ordered CPU time: if it is expensive, it takes longer.
             let pause = cpu_time().saturating_sub(begin) * 99;
             thread::sleep(pause.max(HOT_PASS.div_f64(slices as f64)));
         }
     }
 }
 
-/// Reads a file without contents as fast as it can, each slice twice: pages that were read only once would be
+/// Reads a file without contents as fast as it can, each slice twice: pages read only once would be
 /// reclaimed first.
 fn scan_file(orders: &Orders) {
     let mut bytes = orders.wait(|want| want.scan_bytes == 0).scan_bytes;
@@ -264,7 +257,7 @@ fn scan_file(orders: &Orders) {
     };
     let mut at = 0;
     loop {
-        // What is never written has no blocks on the disk, and its pages are cached like any others.
+        // An unwritten file has no blocks on the disk, and its pages are cached like any others.
         if let Err(error) = file.set_len(bytes) {
             return warn!("no file to scan in {FILES}: {error}");
         }
@@ -278,7 +271,7 @@ fn scan_file(orders: &Orders) {
     }
 }
 
-/// A file of so many bytes, which are on disk: dirty pages cannot be reclaimed.
+/// Creates a file of `bytes`, written to disk: dirty pages cannot be reclaimed.
 fn full_file(bytes: u64) -> io::Result<File> {
     let mut file = nameless_file()?;
     let slice = vec![0x5a; SLICE_BYTES];
@@ -292,7 +285,7 @@ fn full_file(bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// An empty file that is deleted when its descriptor is closed.
+/// Creates an empty file that is deleted when its descriptor is closed.
 fn nameless_file() -> io::Result<File> {
     let thread = format!("{:?}", thread::current().id());
     let number: String = thread.chars().filter(char::is_ascii_digit).collect();

@@ -4,7 +4,7 @@ use tenantd_control::status::Status;
 use tenantd_dop::map::{self, Entry};
 use tenantd_dop::{CpuSet, Topology};
 
-/// The lines of the drawing; none before anything is decided, or where the topology could not be read.
+/// Lines of the drawing; none before the first decision, or if the topology could not be read.
 pub(super) fn lines(topology: Option<&Topology>, status: &Status) -> Vec<String> {
     let Some(topology) = topology else { return Vec::new() };
     let placed: Vec<(&str, u32, Option<CpuSet>)> = status

@@ -1,10 +1,10 @@
 //! `tenantctl metrics`: the last tick as metrics.
 //!
-//! For node_exporter's textfile collector (docs/metrics.md), and behind `/metrics` of `tenantctl serve`. The
-//! agent itself opens no port and has no exposition format: scrapers ask a reader of its socket.
+//! For node_exporter's textfile collector (docs/metrics.md), and behind `/metrics` of `tenantctl serve`.
+//! The agent itself opens no port and has no exposition format: scrapers ask a reader of its socket.
 //!
-//! A daemon that does not answer is a measurement too: `tenantd_up 0` and no other metric, so that no old value
-//! outlives it.
+//! A daemon that does not answer is a measurement too: `tenantd_up 0` and no other metric, so that no old
+//! value outlives it.
 
 mod exposition;
 mod metric;
@@ -24,10 +24,6 @@ pub use exposition::{OPENMETRICS_TYPE, PROMETHEUS_TYPE, openmetrics, prometheus}
 pub use metric::{Kind, Metric};
 pub use table::{METRICS, UP};
 
-/// Runs the command.
-///
-/// # Errors
-/// The daemon did not answer, which is reported after `tenantd_up 0` is written; the text could not be written.
 pub(super) fn run(daemon: &Endpoint, args: &MetricsArgs) -> anyhow::Result<Exit> {
     let asked = daemon.call::<method::GetStatus>(&Nothing {});
     let status = asked.as_ref().ok().map(|reply| &reply.status);

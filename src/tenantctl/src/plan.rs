@@ -1,7 +1,7 @@
 //! `tenantctl plan`: the values that tenantd would write now, with reasons. Writes nothing.
 //!
-//! Without a policy on the command line this is the plan of the last tick of the running tenantd. Otherwise an
-//! agent in mode observe samples the host for one interval and plans.
+//! Without a policy on the command line this is the plan of the last tick of the running tenantd. Otherwise
+//! an agent in mode observe samples the host for one interval and plans.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -30,10 +30,8 @@ use tenantd_lab::replay;
 use tenantd_policy::accounts::people::People;
 use tenantd_varlink::interface::{Nothing, StatusReply, method};
 
-/// The policy of an installed tenantd.
 const INSTALLED: &str = "/etc/tenantd";
 
-/// The JSON of a plan.
 #[derive(Debug, Serialize)]
 struct Plan<'a> {
     time: Option<&'a str>,
@@ -46,10 +44,6 @@ struct Plan<'a> {
     findings: Vec<&'a str>,
 }
 
-/// Runs the command.
-///
-/// # Errors
-/// The host could not be read, or the output could not be written.
 pub(super) fn run(daemon: &Endpoint, args: &PlanArgs, colour: Colour) -> anyhow::Result<Exit> {
     log::start(LevelFilter::ERROR);
     if let (Some(recording), Some(policy)) = (&args.replay, &args.policy) {
@@ -85,7 +79,6 @@ pub(super) fn run(daemon: &Endpoint, args: &PlanArgs, colour: Colour) -> anyhow:
     show(args, &status, findings, &map)
 }
 
-/// The plan of the daemon's last tick.
 fn of_daemon(mut client: Client, args: &PlanArgs) -> anyhow::Result<Exit> {
     let StatusReply { status } = client.call::<method::GetStatus>(&Nothing {})?;
     let findings = status.findings.iter().map(String::as_str).collect();

@@ -1,19 +1,19 @@
 //! `tenantctl serve`: `/metrics` for Prometheus and `/`, a status page, over HTTP.
 //!
-//! **Problem.** The agent runs as root and opens no port. **Answer.** This program does, as an unprivileged user
-//! that may read the socket of the agent; it serves only what every reader of the socket gets. It runs in a unit
-//! of its own (systemd/tenantd-serve.service), on loopback by default.
+//! **Problem.** The agent runs as root and opens no port. **Answer.** This program does, as an unprivileged
+//! user that may read the socket of the agent; it serves only data that every reader of the socket gets. It
+//! runs in a unit of its own (systemd/tenantd-serve.service), on loopback by default.
 //!
-//! **Limits.** [`CONNECTIONS_MAX`] connections, one request each, a head of [`http::HEAD_MAX_BYTES`], a deadline
-//! for the request and one for the response: a client that sends slowly or does not read loses its connection at
-//! the deadline. However many browsers connect, the agent gets one call in [`FRESH`].
+//! **Limits.** [`CONNECTIONS_MAX`] connections, one request each, a head of [`http::HEAD_MAX_BYTES`], a
+//! deadline for the request and one for the response: a client that sends slowly or does not read loses its
+//! connection at the deadline. However many browsers connect, the agent gets one call in [`FRESH`].
 //!
-//! **Rebinding.** A page of another site can make a browser resolve a name to this machine, and then read the
-//! response (DNS rebinding). A server on loopback answers only requests whose `Host` is an address or `localhost`,
-//! and explains that to a proxy that forwards another name.
+//! **Rebinding.** A page of another site can make a browser resolve a name to this machine, and then read
+//! the response (DNS rebinding). A server on loopback answers only requests whose `Host` is an address or
+//! `localhost`, and explains that to a proxy that forwards another name.
 //!
-//! **Properties** (`tests/face/serve.rs`): only GET and HEAD of the six resources get 200; a daemon that does not
-//! answer is reported; a thousand silent connections do not stop the server.
+//! **Properties** (`tests/face/serve.rs`): only GET and HEAD of the six resources get 200; a daemon that
+//! does not answer is reported; a thousand silent connections do not stop the server.
 
 mod http;
 mod pages;
@@ -34,21 +34,16 @@ use pages::Site;
 use source::Source;
 use tenantd::exit::Exit;
 
-/// Connections at once.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a status of the agent is reused.
+/// Time for which a status of the agent is reused.
 const FRESH: Duration = Duration::from_millis(500);
 /// Time from the connection to the end of the request, and from there to the end of the response.
 const IO_TIME: Duration = Duration::from_secs(5);
-/// The stack of a connection: its request is bounded, its response is on the heap.
+/// Stack of a connection: its request is bounded, its response is on the heap.
 const STACK_BYTES: usize = 256 << 10;
-/// Pause where the system has no descriptor or memory left for a connection.
+/// Pause when the system has no descriptor or memory left for a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Runs the command until it is terminated.
-///
-/// # Errors
-/// It cannot listen on the address.
 pub(super) fn run(daemon: &Endpoint, args: &ServeArgs) -> anyhow::Result<Exit> {
     let listener = TcpListener::bind(args.listen)
         .with_context(|| format!("cannot listen on {}", args.listen))?;
@@ -82,7 +77,7 @@ fn serve(listener: &TcpListener, site: &Arc<Site>) {
     }
 }
 
-/// One of the [`CONNECTIONS_MAX`] places, given back when dropped.
+/// One of the [`CONNECTIONS_MAX`] places, released when dropped.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {

@@ -18,18 +18,11 @@ use tenantd_lab::table;
 use tenantd_lab::text::{age, cores, lacks, memory, percent, shortened, visible, wrapped};
 use tenantd_varlink::interface::{Nothing, WatchReply, method};
 
-/// Columns of the name of a tenant.
 const NAME_WIDTH: usize = 15;
 
-/// Most tenants that lack something and are listed with the reason.
 const LACKING_MAX: usize = 5;
-/// Most tenants whose jobs are told.
 const TENANTS_WITH_JOBS_MAX: usize = 10;
 
-/// Runs `status`.
-///
-/// # Errors
-/// The daemon did not answer, or the output could not be written.
 pub(super) fn run(daemon: &Endpoint, args: &StatusArgs) -> anyhow::Result<Exit> {
     let reply = daemon.call::<method::GetStatus>(&Nothing {})?;
     let mut out = io::stdout().lock();
@@ -40,7 +33,7 @@ pub(super) fn run(daemon: &Endpoint, args: &StatusArgs) -> anyhow::Result<Exit> 
     Ok(Exit::Ok)
 }
 
-/// A line of `watch --json`: a status, and the number of ticks that were skipped before it.
+/// A line of `watch --json`: a status, and the number of ticks skipped before it.
 #[derive(Serialize)]
 struct Frame<'a> {
     lost: u64,
@@ -49,9 +42,6 @@ struct Frame<'a> {
 }
 
 /// Runs `watch`, until the daemon ends or the output is closed.
-///
-/// # Errors
-/// As [`run`]; the end of the daemon is one.
 pub(super) fn watch(daemon: &Endpoint, args: &WatchArgs) -> anyhow::Result<Exit> {
     let mut frames = daemon.connect()?.watch()?;
     let mut out = io::stdout().lock();
@@ -77,7 +67,7 @@ pub(super) fn watch(daemon: &Endpoint, args: &WatchArgs) -> anyhow::Result<Exit>
     Ok(Exit::Ok)
 }
 
-/// The status as text, in lines of at most 80 columns.
+/// Status as text, in lines of at most 80 columns.
 pub(super) fn shown(status: &Status) -> String {
     let host = &status.host;
     let name = if host.name.is_empty() { "tenantd" } else { &host.name };
@@ -111,8 +101,8 @@ pub(super) fn shown(status: &Status) -> String {
     text
 }
 
-/// The age of `status` at `now`, where it is above the threshold of the status. A clock that was set back gives
-/// none.
+/// Age of `status` at `now`, if it is above the threshold of the status. A clock that was set back gives
+/// `None`.
 fn stale(status: &Status, now: SystemTime) -> Option<Duration> {
     let time = humantime::parse_rfc3339(status.time.as_deref()?).ok()?;
     let age = now.duration_since(time).ok()?;
@@ -155,7 +145,7 @@ fn row(tenant: &TenantStatus) -> Vec<String> {
     ]
 }
 
-/// The sums of a group, marked by the slash behind its name.
+/// Sums of a group, marked by a slash behind its name.
 fn group_row(group: &GroupStatus) -> Vec<String> {
     vec![
         shortened(&group.name, NAME_WIDTH - 1) + "/",
@@ -171,7 +161,7 @@ fn group_row(group: &GroupStatus) -> Vec<String> {
     ]
 }
 
-/// Tenants that lack something, each with its first reason, in the order of the policy.
+/// Tenants with a shortfall, each with its first reason, in the order of the policy.
 fn lacking(status: &Status) -> String {
     let lacking = || status.tenants.iter().filter(|tenant| !tenant.reasons.is_empty());
     let mut text = String::new();
@@ -190,7 +180,7 @@ fn lacking(status: &Status) -> String {
     text
 }
 
-/// The jobs: all together, then of each tenant with any, and why its first waits.
+/// Jobs: all together, then of each tenant with any, and the reason of its first waiting one.
 fn jobs(status: &Status) -> String {
     let Some(all) = &status.jobs else { return String::new() };
     let JobsStatus { nr_running, nr_waiting, slots, free_slots, .. } = all;

@@ -1,12 +1,12 @@
 //! `tenantctl top`: the tenants on the full screen, updated at each tick.
 //!
-//! Drawing is a pure function of the state of the screen and its size ([`draw`], [`view`]). This file has the
-//! sources of events, a thread each: the daemon by `Watch`, the keyboard, signals, the hangup of the terminal, and
-//! what is in the tenant that is open ([`inspect`]). Without events the age of the last tick is checked once a
-//! second, so that a stopped daemon is distinguishable from one that has nothing to report. On every exit the
-//! terminal is restored.
+//! Drawing is a pure function of the state of the screen and its size ([`draw`], [`view`]). This file has
+//! the sources of events, a thread each: the daemon by `Watch`, the keyboard, signals, the hangup of the
+//! terminal, and the inspection of the open tenant ([`inspect`]). Without events the age of the last tick
+//! is checked once a second, so that a stopped daemon is distinguishable from one without news. Every exit
+//! restores the terminal.
 //!
-//! Where standard output is not a terminal, the status is printed once as text.
+//! If standard output is not a terminal, the status is printed once as text.
 
 pub mod bars;
 pub mod draw;
@@ -47,22 +47,15 @@ use tenantd_lab::text::WIDTH;
 use tenantd_varlink::interface::{ExplainParameters, Nothing, WatchReply, method};
 use view::{Key, View};
 
-/// Pause before the next attempt to connect to a daemon that does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Tenants of a group that are looked into.
 const MOST_TENANTS: usize = 64;
-/// Processes that are printed where the output is no terminal.
 const MOST_PRINTED: usize = 20;
 
-/// Time after which the age of the last tick is checked.
 const AGE_CHECK: Duration = Duration::from_secs(1);
 
-/// An event.
 enum News {
-    /// There is a message about the daemon: see [`Newest`].
     Daemon,
-    /// There is a look into the tenant that is open.
     Inspected,
     Key(Key),
     Resized,
@@ -70,9 +63,6 @@ enum News {
 }
 
 /// Runs the command until the user quits.
-///
-/// # Errors
-/// The daemon does not answer at the start; the terminal cannot be drawn on.
 pub(super) fn run(daemon: &Endpoint, args: &TopArgs, colour: Colour) -> anyhow::Result<Exit> {
     let first = daemon.call::<method::GetStatus>(&Nothing {})?;
     if let Some(name) = &args.tenant
@@ -105,7 +95,6 @@ pub(super) fn run(daemon: &Endpoint, args: &TopArgs, colour: Colour) -> anyhow::
     Ok(Exit::Ok)
 }
 
-/// What the threads hand over to the one that draws, and the other way round.
 #[derive(Clone, Default)]
 struct Sources {
     newest: Arc<Newest<Message>>,
@@ -113,7 +102,7 @@ struct Sources {
     focus: Arc<Focus>,
 }
 
-/// What is in a tenant, as text: looked at twice, so that there are rates.
+/// Contents of a tenant as text: inspected twice, so that there are rates.
 fn inspected(daemon: &Endpoint, status: &Status, name: &str, by_memory: bool) -> String {
     let tenants = status.tenants_of(name).map(|tenant| tenant.name.to_string()).collect();
     let opened = Opened { name: name.to_string(), tenants };
@@ -125,7 +114,6 @@ fn inspected(daemon: &Endpoint, status: &Status, name: &str, by_memory: bool) ->
     inside::text(status, &found, (WIDTH, MOST_PRINTED))
 }
 
-/// Looks into the members of a tenant or a group, which the daemon tells.
 fn look(
     daemon: &Endpoint,
     kernel: &mut RealKernFs,
@@ -161,7 +149,6 @@ fn show(
                 view.check_age(Instant::now());
                 continue;
             }
-            // All sources have ended.
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         };
         match news {
@@ -199,7 +186,7 @@ fn listen(sender: &Sender<News>, sources: &Sources, daemon: &Endpoint, mut signa
     let (to, daemon) = (sender.clone(), daemon.clone());
     thread::spawn(move || {
         let send = |message| {
-            // Where the previous message was not taken yet, its event is still in the channel.
+            // If the previous message was not taken yet, its event is still in the channel.
             if newest.put(message) {
                 let _ = to.send(News::Daemon);
             }
@@ -240,7 +227,6 @@ fn terminal_gone() {
     while let Err(Errno::EINTR) = poll(&mut terminal, PollTimeout::NONE) {}
 }
 
-/// Sends every tick, until the daemon does not answer.
 fn watch(daemon: &Endpoint, send: impl Fn(Message)) -> Result<Infallible, ClientError> {
     let mut frames = daemon.connect()?.watch()?;
     loop {

@@ -1,9 +1,11 @@
-//! What users may see and use by name, looked up once in a while.
+//! Rights of users by name, cached for a short time.
 //!
-//! **Problem.** Names of users and groups are asked of an account database, which may be slow, and a policy may have a
-//! thousand lists of them; all clients wait for the thread that asks. **Rule.** What a user may see and submit to is looked
-//! up when it is needed and kept for [`KEPT`], with the policy that it belongs to. Permission to *change* is not kept here:
-//! it is as recent as the account database's answer, at most half a minute ([`super::peers`]). **Bounds.** [`PEERS_MAX`] peers.
+//! **Problem.** Names of users and groups are looked up in an account database, which may be slow, and a
+//! policy may have a thousand lists of them; all clients wait for the asking thread. **Rule.** A user's
+//! view and permission to submit are looked up when needed and kept for [`KEPT`], with their policy. The
+//! permission to *change* is not kept here: it is as recent as the answer of the account database, at most
+//! half a minute ([`super::peers`]).
+//! **Bounds.** [`PEERS_MAX`] peers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,28 +15,24 @@ use super::peers::{Peer, Permission};
 use tenantd_policy::accounts::Accounts;
 use tenantd_policy::model::{Policy, Tenant};
 
-/// Time for which an answer is kept.
 const KEPT: Duration = Duration::from_secs(5);
-/// Peers whose answers are kept.
 const PEERS_MAX: usize = 256;
 
-/// The answers of one policy, by user and group.
 #[derive(Debug, Default)]
 pub(super) struct Access {
     known: Mutex<HashMap<(u32, u32), (Instant, Rights)>>,
 }
 
-/// The rights of one peer.
 #[derive(Clone, Debug)]
 pub(super) struct Rights {
-    /// Root, or an administrator.
+    /// True for root and administrators.
     pub(super) sees_all: bool,
-    /// The tenants and groups that name the peer in `allow`; what is in these groups is not listed.
+    /// Tenants and groups that name the peer in `allow`; tenants in these groups are not listed.
     pub(super) allowed: Arc<[String]>,
 }
 
 impl Access {
-    /// The rights of `peer` by `policy`; `None` while an account is being looked up.
+    /// Rights of `peer` by `policy`; `None` while an account is being looked up.
     pub(super) fn of(&self, peer: &Peer, policy: &Policy, accounts: &Accounts) -> Option<Rights> {
         let (key, now) = ((peer.uid, peer.gid), Instant::now());
         let is_fresh = |made: Instant| now.saturating_duration_since(made) < KEPT;
@@ -63,7 +61,6 @@ impl Access {
     }
 }
 
-/// Adds the tenants that name the peer; `None` while an account is being looked up.
 fn walk(
     (peer, accounts): (&Peer, &Accounts),
     prefix: &str,

@@ -1,8 +1,8 @@
-//! The answer to a call: a function of the call, of the caller, and of the last tick.
+//! Answer to a call: a function of the call, of the caller, and of the last tick.
 //!
-//! **Properties** (the tests below): no request of a reading method reaches the agent, by the types; a caller
-//! without permission to change the agent gets `PermissionDenied` from every changing method, whatever its
-//! parameters are. What users may do with their own work reaches the agent with the user's number.
+//! **Properties** (the tests below): by the types, no request of a reading method reaches the agent; a
+//! caller without permission gets `PermissionDenied` from every changing method, whatever its parameters.
+//! Requests about a user's own work reach the agent with the user's number.
 
 use std::sync::Arc;
 
@@ -16,43 +16,34 @@ use super::peers::{Peer, Permission};
 use super::wire::{self, Call};
 use tenantd_control::explain;
 
-/// The most similar names in the answer to an unknown one.
 const NAMES_MAX: usize = 10;
-/// Processes that are handed over by one call: they are moved between two ticks.
+/// Most processes attached by one call: they are moved between two ticks.
 const PIDS_MAX: usize = 256;
 
-/// A message in pieces. Pieces that are the same for many clients exist once.
+/// Message in pieces. Pieces shared by many clients exist once.
 pub(super) type Message = Vec<Arc<str>>;
 
-/// What the server does with a call.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// Send nothing.
     None,
-    /// Send one message.
     Once(Message),
-    /// Send a frame now and one for each tick.
     Watch,
-    /// Send a frame with the jobs now, and one at each change.
     WatchJobs(Viewer),
-    /// Pass a command to the agent, and send its answer.
     Ask(Command),
-    /// Pass a job to the agent, and send its answers.
     Submit(Box<Submission>),
-    /// Take a job out of the queue.
     Cancel(u64, Caller),
-    /// Keep the call, and answer it when an account is known.
+    /// Keeps the call, and answers it when an account is known.
     Later,
 }
 
-/// What the server does with a call that reads: it has no variant that reaches the agent.
+/// Action for a reading call: no variant reaches the agent.
 enum ReadReply {
     Once(Message),
     Watch,
     WatchJobs(Viewer),
 }
 
-/// Answers `call` of `peer` from the tick that was published last.
+/// Answers `call` of `peer` from the last published tick.
 pub(super) fn answer(call: &Call, peer: &Peer, newest: &Published) -> Reply {
     let reply = match try_answer(call, peer, newest) {
         Ok(reply) => reply,
@@ -115,7 +106,7 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
                 Change::Cancel(CancelParameters { id }) if is_of_another(*id, peer, newest) => {
                     return Err(CallError::PermissionDenied {});
                 }
-                // The agent refuses what belongs to another user.
+                // The agent refuses the job of another user.
                 _ => Some(peer.uid),
             };
             let pid = u32::try_from(peer.pid).unwrap_or(0);
@@ -124,7 +115,6 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
     })
 }
 
-/// Answers a request from the last tick.
 fn read(
     request: Read,
     more: bool,
@@ -162,7 +152,6 @@ fn read(
     }))
 }
 
-/// Whether the policy allows the peer to hand own work to `tenant`, or to all tenants of a group above it.
 fn may_attach(peer: &Peer, tenant: &str, newest: &Published) -> Permission {
     let mut level = &newest.governance.policy.tenants;
     let mut all = Permission::Refused;
@@ -178,24 +167,23 @@ fn may_attach(peer: &Peer, tenant: &str, newest: &Published) -> Permission {
     all
 }
 
-/// Whether the last list has a job with this number, of a user other than the peer. Numbers are not used again, so a call of
-/// such a job need not reach the agent.
+/// True if the last list has a job with this number of another user. Numbers are not reused, so the call
+/// need not reach the agent.
 fn is_of_another(id: u64, peer: &Peer, newest: &Published) -> bool {
     newest.jobs.owner(id).is_some_and(|uid| uid != peer.uid)
 }
 
-/// What the peer sees of the jobs.
 fn viewer(peer: &Peer, newest: &Published) -> Viewer {
     let Governance { policy, accounts, access, .. } = &*newest.governance;
-    // Where an account is being looked up, the peer sees its own until then.
+    // During a look-up the peer sees its own jobs.
     match access.of(peer, policy, accounts).is_some_and(|rights| rights.sees_all) {
         true => Viewer::All,
         false => Viewer::User(peer.uid),
     }
 }
 
-/// What the peer may submit jobs to by `allow`: `tenant`, or where none is named all tenants and groups that say so.
-/// `None` while an account is being looked up.
+/// Tenants and groups that the peer may submit to by `allow`: `tenant` alone if it is named. `None` while
+/// an account is being looked up.
 fn allowed(peer: &Peer, tenant: Option<&str>, newest: &Published) -> Option<Allowed> {
     let governance = &newest.governance;
     let allowed = match tenant {
@@ -212,7 +200,6 @@ fn allowed(peer: &Peer, tenant: Option<&str>, newest: &Published) -> Option<Allo
     Some(Allowed::These(allowed))
 }
 
-/// What is asked of the agent to make a change.
 fn change(request: Change, caller: Caller) -> Result<Reply, CallError> {
     Ok(Reply::Ask(match request {
         Change::Reload(Nothing {}) => Command::Reload,
@@ -226,12 +213,11 @@ fn change(request: Change, caller: Caller) -> Result<Reply, CallError> {
             Command::Detach(work(cgroup, pids)?, caller)
         }
         Change::Cancel(CancelParameters { id }) => return Ok(Reply::Cancel(id, caller)),
-        // It has several replies, so it is no command.
+        // It has several replies, so it is not a command.
         Change::Submit(_) => return Err(CallError::ExpectedMore {}),
     }))
 }
 
-/// Either a cgroup or processes.
 fn work(cgroup: Option<String>, pids: Option<Vec<u32>>) -> Result<Work, CallError> {
     match (cgroup, pids) {
         (Some(cgroup), None) => Ok(Work::Cgroup(cgroup)),
@@ -247,17 +233,15 @@ fn serialised(reply: &impl serde::Serialize) -> Message {
     once(&bridge::json(reply))
 }
 
-/// A reply with these parameters.
 pub(super) fn once(parameters: &str) -> Message {
     vec![wire::reply(parameters, false).into()]
 }
 
-/// A reply with these parameters, after which others come.
+/// A reply with these parameters that others follow.
 pub(super) fn several(parameters: &str) -> Message {
     vec![wire::reply(parameters, true).into()]
 }
 
-/// A reply with an error.
 pub(super) fn refusal(error: &CallError) -> Message {
     vec![wire::refusal(error).into()]
 }
@@ -266,7 +250,6 @@ fn status_reply(newest: &Published) -> Message {
     vec!["{\"parameters\":{\"status\":".into(), Arc::clone(newest.status_json()), "}}\0".into()]
 }
 
-/// A reply of `Watch`.
 pub(super) fn frame(newest: &Published, nr_lost: u64) -> Message {
     let tail = format!(",\"lost\":{nr_lost}}},\"continues\":true}}\0");
     vec!["{\"parameters\":{\"status\":".into(), Arc::clone(newest.status_json()), tail.into()]
@@ -281,7 +264,7 @@ mod tests {
     const STRANGER: Peer = Peer { uid: 54321, gid: 54321, pid: 1 };
     const ROOT: Peer = Peer { uid: 0, gid: 0, pid: 1 };
 
-    /// The calls that a client could make of `method`: without parameters, and with those of any method.
+    /// Possible calls of `method`: without parameters, and with those of any method.
     fn calls(method: Method) -> Vec<Call> {
         let parameters = [
             json!({}),
@@ -301,7 +284,7 @@ mod tests {
         parameters.map(call).into()
     }
 
-    /// A client that may only connect changes nothing: no call of any method reaches the agent.
+    /// A client that may only connect cannot change anything: no call reaches the agent.
     #[test]
     fn a_reader_cannot_change_the_agent() {
         let newest = Published::default();
@@ -332,7 +315,7 @@ mod tests {
         }
     }
 
-    /// What users may do with their own work reaches the agent with the user's number, and no other call does.
+    /// Requests about a user's own work reach the agent with the user's number, and no other call does.
     #[test]
     fn a_user_reaches_the_agent_with_own_work_alone() {
         let text = "version: 1\ntenants: { web: { allow: { users: [ 54321 ] } }, db: {} }";

@@ -1,10 +1,10 @@
-//! The connection between the control thread and the socket thread.
+//! Connection between the control thread and the socket thread.
 //!
-//! **Problem.** A tick must never wait for a reader, and a reader must see one consistent tick. **Answer.** After
-//! each tick the agent's end publishes one immutable value, by exchanging a pointer, and wakes the socket's end;
-//! reads are answered from that value and never reach the agent. Changes and calls that concern jobs go the other way
-//! through a bounded inbox, by turns of their users ([`super::inbox`]), and are carried out between two ticks; their answers
-//! return with a ticket. Each end has a descriptor for the epoll of its thread.
+//! **Problem.** A tick must never wait for a reader, and a reader must see one consistent tick. **Answer.**
+//! After each tick the agent's end publishes one immutable value by exchanging a pointer, and wakes the
+//! socket's end; reads are answered from that value and never reach the agent. Changes and calls about jobs
+//! go the other way through a bounded inbox, in turns of their users ([`super::inbox`]), and are executed
+//! between two ticks; answers return with a ticket. Each end has a descriptor for the epoll of its thread.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,10 +27,10 @@ use tenantd_policy::accounts::Accounts;
 use tenantd_policy::model::{Accounts as Names, Policy};
 use tenantd_policy::outline::Outline;
 
-/// The policy in force, for readers; replaced when the policy changes.
+/// Policy in force, for readers; replaced when the policy changes.
 #[derive(Debug, Default)]
 pub struct Governance {
-    /// The file or directory of the policy; absent where a program made it.
+    /// File or directory of the policy; absent if a program made it.
     pub path: Option<String>,
     /// The policy.
     pub policy: Arc<Policy>,
@@ -41,17 +41,17 @@ pub struct Governance {
 }
 
 impl Governance {
-    /// The policy that was read from `path`.
+    /// Creates the value for a policy read from `path`.
     pub fn new(path: Option<String>, policy: Arc<Policy>, accounts: Accounts) -> Governance {
         Governance { path, policy, accounts, ..Governance::default() }
     }
 
-    /// The accounts, beside root, that may change the agent.
+    /// Accounts, beside root, that may change the agent.
     pub fn administrators(&self) -> &Names {
         &self.policy.administrators
     }
 
-    /// The policy, flattened, as the JSON of its reply; serialised on the first call.
+    /// Flattened policy as the JSON of its reply; serialised on the first call.
     pub fn outline_json(&self) -> &Arc<str> {
         self.json.get_or_init(|| {
             json(&PolicyReply { path: self.path.clone(), policy: Outline::of(&self.policy) })
@@ -59,17 +59,15 @@ impl Governance {
     }
 }
 
-/// The jobs, for all readers.
+/// Jobs for all readers.
 #[derive(Debug, Default)]
 pub struct PublishedJobs {
-    /// How often they were published before.
+    /// Number of earlier publications.
     pub sequence: u64,
-    /// The jobs.
+    /// The list of jobs.
     pub list: ListReply,
     json: OnceLock<Arc<str>>,
-    /// The same for users without a command of their own in it.
     public_json: OnceLock<Arc<str>>,
-    /// The same for each user with one.
     own_json: Mutex<HashMap<u32, Arc<str>>>,
     owners: OnceLock<HashMap<u64, u32>>,
 }
@@ -77,20 +75,20 @@ pub struct PublishedJobs {
 /// A reader of the list of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Viewer {
-    /// Root or an administrator: sees all commands.
+    /// Root or an administrator, who sees all commands.
     All,
-    /// A user: sees the own commands, and the names of the programs of others.
+    /// A user, who sees own commands, and only program names of others.
     User(u32),
 }
 
 impl PublishedJobs {
-    /// The user of the job with this number, where the list has it.
+    /// User of the job with this number; `None` if it is not in the list.
     pub fn owner(&self, id: u64) -> Option<u32> {
         let owners = || self.list.jobs.iter().map(|job| (job.id, job.uid)).collect();
         self.owners.get_or_init(owners).get(&id).copied()
     }
 
-    /// The reply with them as JSON, serialised once for each user with a command in it, and once for all others.
+    /// JSON of the reply, serialised once for each user with a command in the list, and once for all others.
     pub fn json(&self, viewer: Viewer) -> Arc<str> {
         let Viewer::User(uid) = viewer else {
             return Arc::clone(self.json.get_or_init(|| json(&self.list)));
@@ -107,20 +105,20 @@ impl PublishedJobs {
 /// One tick, for all readers.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
-    /// Its status.
+    /// Status of the tick.
     pub status: Arc<Status>,
-    /// How each value came about.
+    /// Trace for explanations.
     pub trace: Arc<Trace>,
     /// The policy of the tick.
     pub governance: Arc<Governance>,
-    /// The jobs, which change between ticks as well.
+    /// Jobs, which change between ticks as well.
     pub jobs: Arc<PublishedJobs>,
     status_json: Arc<OnceLock<Arc<str>>>,
     plan_json: Arc<OnceLock<Arc<str>>>,
 }
 
 impl Published {
-    /// A tick that has not been serialised yet.
+    /// Creates a tick that is not serialised yet.
     pub fn new(
         status: impl Into<Arc<Status>>,
         trace: Arc<Trace>,
@@ -129,12 +127,12 @@ impl Published {
         Published { status: status.into(), trace, governance, ..Published::default() }
     }
 
-    /// The status as JSON, serialised on the first call.
+    /// Status as JSON, serialised on the first call.
     pub fn status_json(&self) -> &Arc<str> {
         self.status_json.get_or_init(|| json(&*self.status))
     }
 
-    /// The plan as the JSON of its reply.
+    /// Plan as the JSON of its reply.
     pub fn plan_json(&self) -> &Arc<str> {
         self.plan_json.get_or_init(|| {
             let status = &self.status;
@@ -149,39 +147,35 @@ impl Published {
     }
 }
 
-/// `value` as JSON. The types of the wire have string keys and finite depth, so serialisation does not fail.
+/// Converts `value` to JSON. The types of the wire have string keys and finite depth, so serialisation does
+/// not fail.
 pub fn json(value: &impl Serialize) -> Arc<str> {
     serde_json::to_string(value).unwrap_or_default().into()
 }
 
-/// The answer to a command: the JSON of its reply, or an error.
+/// Answer to a command: the JSON of its reply, or an error.
 pub type Answer = Result<Arc<str>, CallError>;
 
-/// An answer on its way to a client.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) ticket: Ticket,
-    /// `None` for a `oneway` call, which the agent has taken.
+    /// `None` for a `oneway` call that the agent has taken.
     pub(super) answer: Option<Answer>,
-    /// Whether others follow.
     pub(super) continues: bool,
 }
 
-/// The part that both ends share.
 #[derive(Debug)]
 struct Shared {
     published: Mutex<Arc<Published>>,
     inbox: Mutex<Inbox>,
     stopped: AtomicBool,
-    /// Wakes the socket's end.
     wake_socket: EventFd,
-    /// Wakes the agent's end.
     wake_agent: EventFd,
 }
 
 impl Shared {
     fn newest(&self) -> Arc<Published> {
-        // The value under this lock is replaced in one step, so a poisoned lock holds a complete one.
+        // The value under this lock is replaced in one step, so a poisoned lock has a complete one.
         Arc::clone(&self.published.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -190,21 +184,21 @@ impl Shared {
     }
 }
 
-/// The end of the control thread.
+/// End of the control thread.
 #[derive(Debug)]
 pub struct AgentEnd {
     shared: Arc<Shared>,
     answers: Sender<Delivery>,
 }
 
-/// The end of the socket thread.
+/// End of the socket thread.
 #[derive(Debug)]
 pub struct SocketEnd {
     shared: Arc<Shared>,
     answers: Receiver<Delivery>,
 }
 
-/// Both ends, with `first` published.
+/// Creates both ends, with `first` published.
 ///
 /// # Errors
 /// The process has no descriptors left.
@@ -218,7 +212,7 @@ pub fn bridge(first: Published) -> std::io::Result<(AgentEnd, SocketEnd)> {
         wake_socket: EventFd::from_flags(flags)?,
         wake_agent: EventFd::from_flags(flags)?,
     });
-    // Calls that wait for an account are answered.
+    // Wakes the socket thread to answer calls that wait for an account.
     let waker = Arc::downgrade(&shared);
     accounts.wake_on_answers(move || {
         if let Some(shared) = waker.upgrade() {
@@ -231,13 +225,13 @@ pub fn bridge(first: Published) -> std::io::Result<(AgentEnd, SocketEnd)> {
 }
 
 impl AgentEnd {
-    /// Publishes a tick. The jobs stay as they were published last.
+    /// Publishes a tick. The published jobs stay.
     pub fn publish(&self, mut published: Published) {
         published.jobs = Arc::clone(&self.shared.newest().jobs);
         self.replace(published);
     }
 
-    /// Publishes the jobs. The tick stays as it was published last.
+    /// Publishes the jobs. The published tick stays.
     pub fn publish_jobs(&self, list: ListReply) {
         let newest = self.shared.newest();
         let sequence = newest.jobs.sequence + 1;
@@ -245,42 +239,42 @@ impl AgentEnd {
         self.replace(Published { jobs, ..Published::clone(&newest) });
     }
 
-    /// This end alone publishes, so what it replaces is what it has read.
+    /// Only this end publishes, so it replaces the value that it has read.
     fn replace(&self, published: Published) {
         let published = Arc::new(published);
         let mut place = self.shared.published.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *place, published);
         drop(place);
         wake(&self.shared.wake_socket);
-        // The last reference frees the tick, and it may be this one: not under the lock.
+        // The last reference frees the tick, possibly here: not under the lock.
         drop(before);
     }
 
-    /// Clears the wake-up; to be called before the queues are read, so that nothing is missed that arrives meanwhile.
+    /// Clears the wake-up; call it before reading the queues, so that no arrival is missed.
     pub fn clear_wake(&self) {
         let _ = self.shared.wake_agent.read();
     }
 
-    /// Wakes this end again where calls are left in the queues.
+    /// Wakes this end again if calls are left in the queues.
     pub fn stay_awake(&self) {
         if !self.shared.inbox().is_empty() {
             wake(&self.shared.wake_agent);
         }
     }
 
-    /// The next command in the queue.
+    /// Takes the next command from the queue.
     pub fn next_command(&self) -> Option<(Ticket, Command)> {
         let entry = self.shared.inbox().next_command()?;
         Some(self.take(entry))
     }
 
-    /// The next call that concerns jobs.
+    /// Takes the next call about jobs.
     pub fn next_job_call(&self) -> Option<(Ticket, JobCall)> {
         let entry = self.shared.inbox().next_call()?;
         Some(self.take(entry))
     }
 
-    /// The ticket of a submission whose client has closed its connection.
+    /// Takes the ticket of a submission whose client has closed its connection.
     pub fn next_left(&self) -> Option<Ticket> {
         self.shared.inbox().next_left()
     }
@@ -292,7 +286,7 @@ impl AgentEnd {
         (ticket, call)
     }
 
-    /// Sends the answer to a command, the last one.
+    /// Sends the last answer to a call.
     pub fn answer(&self, ticket: Ticket, answer: Answer) {
         self.deliver(Delivery { ticket, answer: Some(answer), continues: false });
     }
@@ -303,7 +297,7 @@ impl AgentEnd {
     }
 
     fn deliver(&self, delivery: Delivery) {
-        // The send fails only where the socket thread has ended.
+        // The send fails only after the socket thread has ended.
         let _ = self.answers.send(delivery);
         wake(&self.shared.wake_socket);
     }
@@ -330,9 +324,6 @@ impl SocketEnd {
     }
 
     /// Queues a command of user `uid` for the agent.
-    ///
-    /// # Errors
-    /// [`CallError::Busy`]: the user has too many in the queue, or the agent has stopped.
     pub(super) fn ask(&self, uid: u32, entry: Entry<Command>) -> Result<(), CallError> {
         if self.is_stopped() || !self.shared.inbox().ask(uid, entry) {
             return Err(CallError::Busy {});
@@ -341,13 +332,12 @@ impl SocketEnd {
         Ok(())
     }
 
-    /// Queues a call of user `uid` that concerns jobs. Where the agent has stopped, no answer is awaited.
     pub(super) fn call(&self, uid: u32, entry: Entry<JobCall>) {
         self.shared.inbox().call(uid, entry);
         wake(&self.shared.wake_agent);
     }
 
-    /// The client of a submission has left. Returns whether the agent never sees the submission.
+    /// Handles a submission whose client has left. Returns true if the agent never sees the submission.
     pub(super) fn leave(&self, uid: u32, ticket: Ticket) -> bool {
         let is_withdrawn = self.shared.inbox().leave(uid, ticket);
         if !is_withdrawn {
@@ -356,22 +346,21 @@ impl SocketEnd {
         is_withdrawn
     }
 
-    /// The next answer of the agent.
     pub(super) fn next_answer(&self) -> Option<Delivery> {
         self.answers.try_recv().ok()
     }
 
-    /// Clears the wake-up; to be called before the published tick and the answers are read.
+    /// Clears the wake-up; call it before reading the published tick and the answers.
     pub fn clear_wake(&self) {
         let _ = self.shared.wake_socket.read();
     }
 
-    /// Wakes this end again: answers may be left.
+    /// Wakes this end again, because answers may be left.
     pub(super) fn stay_awake(&self) {
         wake(&self.shared.wake_socket);
     }
 
-    /// Whether the agent has stopped.
+    /// True if the agent has stopped.
     pub fn is_stopped(&self) -> bool {
         self.shared.stopped.load(Ordering::Acquire)
     }
@@ -385,6 +374,6 @@ impl AsFd for SocketEnd {
 }
 
 fn wake(event: &EventFd) {
-    // The write fails only where the counter is at its maximum, and then the reader is awake.
+    // The write fails only if the counter is at its maximum, and then the reader is awake.
     let _ = event.write(1);
 }

@@ -1,4 +1,4 @@
-//! The calls that only the agent can carry out, with the credentials of the caller.
+//! Calls that only the agent can execute, with the credentials of the caller.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -6,46 +6,46 @@ use std::sync::Arc;
 use super::jobs::SubmitParameters;
 use tenantd_policy::model::Mode;
 
-/// A change that a client asks for.
+/// A requested change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Load the policy again.
+    /// Reload of the policy.
     Reload,
-    /// Switch between observe and enforce.
+    /// Change between observe and enforce.
     SetMode(Mode),
-    /// Restore everything that was changed.
+    /// Restore of all changes.
     Restore,
-    /// Hand work to the tenant with this path; whether processes leave their units.
+    /// Attachment of work to the tenant with this path; true if processes leave their units.
     Attach(String, Work, bool, Caller),
-    /// Take it back.
+    /// Detachment of work.
     Detach(Work, Caller),
 }
 
-/// What a client asks for a job, or of jobs.
+/// A request about jobs.
 #[derive(Debug)]
 pub enum JobCall {
-    /// It is to wait for its turn.
+    /// Submission of a job.
     Submit(Box<Submission>),
-    /// It is to leave the queue.
+    /// Removal of a job from the queue.
     Cancel(u64, Caller),
 }
 
-/// A job that is submitted, with the credentials of its connection as the kernel gives them.
+/// A submitted job, with the credentials of its connection from the kernel.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// What was asked for.
+    /// Requested parameters.
     pub parameters: SubmitParameters,
-    /// The user.
+    /// User of the job.
     pub uid: u32,
-    /// The process, which is the job.
+    /// Process of the job.
     pub pid: u32,
-    /// The same as a descriptor, where the kernel has them: its number may be another process's by now.
+    /// Descriptor of the process, if the kernel has them: its number may belong to another process by now.
     pub process: Option<Arc<OwnedFd>>,
-    /// The tenants that it may be submitted to, beside that of the user.
+    /// Tenants open to the user, beside the user's own.
     pub allowed: Allowed,
 }
 
-/// Tenants that a user may submit jobs to, beside the user's own.
+/// Tenants open to a user for jobs, beside the user's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allowed {
     /// Every tenant: the user may change the agent.
@@ -54,10 +54,10 @@ pub enum Allowed {
     These(Vec<String>),
 }
 
-/// What is handed to a tenant, or taken back.
+/// Work to attach or detach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// A cgroup, from the mount or as a path of the file system.
+    /// Cgroup, from the mount or as a path of the file system.
     Cgroup(String),
     /// Processes.
     Processes(Vec<u32>),
@@ -66,12 +66,12 @@ pub enum Work {
 /// The origin of a request to attach or detach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The user, limited to own processes; `None` for an administrator.
+    /// User, limited to own processes; `None` for an administrator.
     pub user: Option<u32>,
-    /// The process that asks; 0 where it is not known.
+    /// Calling process; 0 if unknown.
     pub pid: u32,
 }
 
-/// The number of a command, unique for the life of the server.
+/// Number of a command, unique for the life of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);

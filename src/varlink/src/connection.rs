@@ -1,4 +1,4 @@
-//! One connection: its input, its output, and whose turn it is.
+//! One connection: its input, its output, and its turn.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -13,66 +13,53 @@ use super::bridge::{Answer, Published, Ticket, Viewer};
 use super::peers::Peer;
 use super::wire::{Call, Framer, WireError};
 
-/// Bytes read before other connections are served.
+/// Most bytes read before other connections are served.
 const READ_MAX_BYTES: usize = 16 << 10;
-/// Pieces in one write.
 const PIECES_MAX: usize = 8;
 
-/// Whose turn it is.
+/// Side with the next move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The client can call.
     Idle,
-    /// The agent has to answer, or to take a call that is `oneway`.
+    /// The agent has to answer, or to take a `oneway` call.
     Waiting(Ticket),
-    /// The client gets every tick.
     Watching {
-        /// The tick of the last frame.
         seen: u64,
     },
-    /// The client gets each change of the jobs.
     WatchingJobs {
-        /// The sequence of the last frame.
         seen: u64,
         viewer: Viewer,
     },
-    /// The client is a job that waits.
     Submitted(Ticket),
 }
 
-/// Output that is not sent completely.
 #[derive(Debug)]
 struct Piece {
     text: Arc<str>,
     queued_at: Instant,
 }
 
-/// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: UnixStream,
     pub(super) peer: Peer,
-    /// The user for whom it is counted.
+    /// User for whom it is counted.
     pub(super) account: u32,
     pub(super) turn: Turn,
-    /// The events that epoll reports for it; `None` once its client has hung up, so that epoll does not report that again
-    /// and again while its last calls are carried out.
+    /// Events that epoll reports for it; `None` once its client has hung up, so that epoll does not report
+    /// that again and again while its last calls are executed.
     pub(super) interest: Option<EpollFlags>,
-    /// A call of it may be complete, and waits for its turn.
+    /// True while a possibly complete call waits for its turn.
     pub(super) is_queued: bool,
     framer: Framer,
-    /// A call that waits for an account.
     kept_call: Option<Call>,
     output: VecDeque<Piece>,
-    /// Bytes of the first piece that are sent already.
     sent_bytes: usize,
-    /// When the client last took a byte of the output, or when the oldest piece of it was queued.
+    /// Time at which the client last took a byte, or the oldest piece was queued.
     last_taken: Instant,
-    /// When it was accepted, made its last call, or got its last output.
     last_used: Instant,
-    /// When the first byte of an incomplete request arrived.
+    /// Arrival of the first byte of an incomplete request.
     request_began: Option<Instant>,
-    /// The client has closed its side.
     ended: bool,
 }
 
@@ -123,24 +110,21 @@ impl Connection {
         }
     }
 
-    /// Keeps a call that cannot be answered yet: it is the next one again.
     pub(super) fn keep_call(&mut self, call: Call) {
         self.kept_call = Some(call);
     }
 
-    /// Whether a call waits for an account.
     pub(super) fn keeps_call(&self) -> bool {
         self.kept_call.is_some()
     }
 
-    /// The next complete call.
     pub(super) fn next_call(&mut self) -> Result<Option<Call>, WireError> {
         if let Some(call) = self.kept_call.take() {
             return Ok(Some(call));
         }
         if let Some(message) = self.framer.next_message()? {
             let call = Call::parse(message)?;
-            // The time of the next request begins when this one is answered.
+            // The time of the next request begins with this answer.
             self.request_began = None;
             self.last_used = Instant::now();
             return Ok(Some(call));
@@ -152,48 +136,42 @@ impl Connection {
         Ok(None)
     }
 
-    /// When the first byte of an incomplete request arrived.
     pub(super) fn request_began(&self) -> Option<Instant> {
         self.request_began
     }
 
-    /// When the client last took a byte of the pending output.
     pub(super) fn last_taken(&self) -> Option<Instant> {
         self.has_output().then_some(self.last_taken)
     }
 
-    /// When the oldest piece of the pending output was queued.
     pub(super) fn oldest_output(&self) -> Option<Instant> {
         self.output.front().map(|piece| piece.queued_at)
     }
 
-    /// Whether the client gets what is published.
     pub(super) fn is_watching(&self) -> bool {
         matches!(self.turn, Turn::Watching { .. } | Turn::WatchingJobs { .. })
     }
 
-    /// Whether no more calls will arrive.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Since when it is idle, or watches; `None` where a call waits for its turn or for the agent, or a reply for its reader.
+    /// Begin of its idle time, or of its watch; `None` while a call or a reply is pending.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let is_idle = self.may_call() && !self.is_queued;
         (is_idle || self.is_watching()).then_some(self.last_used)
     }
 
-    /// Whether input is read now.
     pub(super) fn wants_input(&self) -> bool {
         self.may_call() && !self.is_queued && !self.ended
     }
 
-    /// Whether its next call would be answered: it takes the replies.
+    /// True if its next call would be answered: it takes the replies.
     fn may_call(&self) -> bool {
         self.turn == Turn::Idle && !self.has_output() && !self.keeps_call()
     }
 
-    /// Whether there is something for its next turn.
+    /// True if there is something for its next turn.
     pub(super) fn needs_turn(&self) -> bool {
         let has_input = self.framer.is_within_message() || self.ended || self.interest.is_none();
         self.may_call() && !self.is_queued && has_input
@@ -203,7 +181,6 @@ impl Connection {
         !self.output.is_empty()
     }
 
-    /// Queues a message.
     pub(super) fn queue(&mut self, message: Message) {
         let now = Instant::now();
         self.last_used = now;
@@ -213,7 +190,7 @@ impl Connection {
         self.output.extend(message.into_iter().map(|text| Piece { text, queued_at: now }));
     }
 
-    /// Queues an answer of the agent; others follow where it `continues`, and each is newer than those that are unread.
+    /// Queues an answer of the agent. If it `continues`, others follow, and each replaces unread ones.
     pub(super) fn queue_answer(&mut self, answer: Answer, continues: bool) {
         match answer {
             Ok(parameters) if continues => {
@@ -226,7 +203,7 @@ impl Connection {
         }
     }
 
-    /// Queues a frame for a watcher that takes one, where there is a newer one than it has.
+    /// Queues a newer frame for a watcher that has room.
     pub(super) fn show_newer(&mut self, newest: &Published) -> bool {
         match self.turn {
             Turn::Watching { seen } if newest.status.tick > seen => {
@@ -240,19 +217,16 @@ impl Connection {
         true
     }
 
-    /// Queues a frame with the jobs.
     pub(super) fn show_jobs(&mut self, newest: &Published, viewer: Viewer) {
         self.turn = Turn::WatchingJobs { seen: newest.jobs.sequence, viewer };
         self.queue(answer::several(&newest.jobs.json(viewer)));
     }
 
-    /// Queues a frame with the last tick.
     pub(super) fn show(&mut self, newest: &Published, nr_lost: u64) {
         self.turn = Turn::Watching { seen: newest.status.tick };
         self.queue(answer::frame(newest, nr_lost));
     }
 
-    /// Sends as much as the client takes.
     pub(super) fn send(&mut self) -> io::Result<()> {
         while !self.output.is_empty() {
             let pieces = self.output.iter().take(PIECES_MAX).enumerate().map(|(index, piece)| {
@@ -280,7 +254,7 @@ impl Connection {
         }
     }
 
-    /// The pending texts, each by its address in memory and its length.
+    /// Pending texts, each by its address in memory and its length.
     pub(super) fn pending_texts(&self) -> impl Iterator<Item = (usize, usize)> {
         self.output.iter().map(|piece| (piece.text.as_ptr() as usize, piece.text.len()))
     }

@@ -1,11 +1,11 @@
-//! The macro behind the table of methods in [`super::interface`].
+//! Macro for the table of methods in [`super::interface`].
 //!
-//! **Problem.** A method has a name, an access right, parameters, a reply and an implementation. Where these
-//! are listed in five places, a new method compiles with one of them forgotten, and a forgotten access right
-//! lets every reader change the host. **Answer.** A method is one row of one table, in the section `read`, `change` or
-//! `own`. From the row come the variant of `Method`, its name, its access, the type of its parameters and
-//! of its reply. The requests that read and those that change are two enums: the code that answers [`Read`] requests has
-//! no way to reach the agent, and a `match` over either enum does not compile with a method left out.
+//! **Problem.** A method has a name, an access right, parameters, a reply and an implementation. If these
+//! are listed in five places, a new method compiles with one of them forgotten, and a forgotten access
+//! right lets every reader change the host. **Answer.** A method is one row of one table, in the section
+//! `read`, `change` or `own`. The row gives the variant of `Method`, its name, its access, and the types of
+//! its parameters and reply. Reading and changing requests are two enums: the code for [`Read`] requests
+//! cannot reach the agent, and a `match` over either enum does not compile with a method left out.
 //!
 //! [`Read`]: super::interface::Read
 
@@ -28,7 +28,7 @@ macro_rules! methods {
             /// Every method.
             pub const ALL: &[Method] = &[$(Method::$read,)* $(Method::$change,)* $(Method::$own,)*];
 
-            /// The interface of the method, and its name there.
+            /// Interface and name of the method.
             pub const fn names(self) -> (&'static str, &'static str) {
                 match self {
                     $(Method::$read => ($read_in, stringify!($read)),)*
@@ -37,7 +37,7 @@ macro_rules! methods {
                 }
             }
 
-            /// What the caller has to be permitted to.
+            /// Required permission of the caller.
             pub const fn access(self) -> Access {
                 match self {
                     $(Method::$read => Access::Read,)*
@@ -46,7 +46,7 @@ macro_rules! methods {
                 }
             }
 
-            /// The request that `call` makes of this method.
+            /// Converts `call` to the request of this method.
             ///
             /// # Errors
             /// [`CallError::InvalidParameter`].
@@ -58,7 +58,7 @@ macro_rules! methods {
                 })
             }
 
-            /// Shows `visitor` every method with the types of its parameters and of its reply.
+            /// Calls `visitor` for every method with the types of its parameters and of its reply.
             pub fn visit(visitor: &mut impl Visitor) {
                 $(visitor.method::<method::$read>();)*
                 $(visitor.method::<method::$change>();)*
@@ -66,7 +66,7 @@ macro_rules! methods {
             }
         }
 
-        /// A request for something that is known already, with its parameters.
+        /// A request for known data, with its parameters.
         #[derive(Clone, Debug)]
         pub enum Read {
             $($(#[$read_doc])* $read($read_takes),)*
@@ -92,7 +92,6 @@ macro_rules! methods {
             );
         }
     };
-    // The type of each method.
     (@signatures $($(#[$doc:meta])* $name:ident($takes:ty) -> $gives:ty;)*) => {
         $(
             $(#[$doc])*

@@ -1,4 +1,4 @@
-//! The errors that a call is answered with, of both interfaces.
+//! Errors of all interfaces.
 //!
 //! Each variant is an `error` of a `.varlink` file; `tests/varlink/idl.rs` compares the two.
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::jobs::WaitReason;
 use tenantd_policy::report::Finding;
 
-/// Why a call failed.
+/// Error of a call.
 #[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "error", content = "parameters")]
 pub enum CallError {
@@ -15,28 +15,28 @@ pub enum CallError {
     #[error("the interface `{interface}` is unknown")]
     #[serde(rename = "org.varlink.service.InterfaceNotFound")]
     InterfaceNotFound {
-        /// The name that was asked for.
+        /// Requested name.
         interface: String,
     },
     /// The interface has no such method.
     #[error("the method `{method}` is unknown")]
     #[serde(rename = "org.varlink.service.MethodNotFound")]
     MethodNotFound {
-        /// The full name that was called.
+        /// Full name of the called method.
         method: String,
     },
-    /// The method exists and cannot be called in this way.
+    /// The method exists but cannot be called in this way.
     #[error("the method `{method}` cannot be called in this way")]
     #[serde(rename = "org.varlink.service.MethodNotImplemented")]
     MethodNotImplemented {
-        /// The full name that was called.
+        /// Full name of the called method.
         method: String,
     },
     /// A parameter is missing, unknown or of the wrong type.
     #[error("the parameter `{parameter}` is missing, unknown or of the wrong type")]
     #[serde(rename = "org.varlink.service.InvalidParameter")]
     InvalidParameter {
-        /// The name of the parameter.
+        /// Name of the parameter.
         parameter: String,
     },
     /// The caller lacks the permission for this method.
@@ -51,25 +51,25 @@ pub enum CallError {
     #[error("the policy has no tenant `{tenant}`")]
     #[serde(rename = "io.tenantd.Manager.NoSuchTenant")]
     NoSuchTenant {
-        /// The name that was asked for.
+        /// Requested name.
         tenant: String,
-        /// Similar names, the most similar first; all names where there are few.
+        /// Similar names, the most similar first; all names if there are few.
         tenants: Vec<String>,
     },
     /// The policy is invalid; the running policy stays in force.
     #[error("the policy is invalid: the running policy stays in force")]
     #[serde(rename = "io.tenantd.Manager.BadPolicy")]
     BadPolicy {
-        /// The findings as text.
+        /// Findings as text.
         report: String,
-        /// The findings as records.
+        /// Findings as records.
         findings: Vec<Finding>,
     },
     /// The change was tried and failed.
     #[error("{reason}")]
     #[serde(rename = "io.tenantd.Manager.Failed")]
     Failed {
-        /// The cause.
+        /// Cause of the failure.
         reason: String,
     },
     /// Too many changes are queued, or the agent is stopping.
@@ -80,51 +80,50 @@ pub enum CallError {
     #[error("tenantd only observes: it starts jobs in mode enforce")]
     #[serde(rename = "io.tenantd.Jobs.OnlyObserves")]
     OnlyObserves {},
-    /// The caller is no tenant, and has to name one.
+    /// The caller has no tenant of its own, and has to name one.
     #[error("{}", own_tenant(tenants))]
     #[serde(rename = "io.tenantd.Jobs.NoOwnTenant")]
     NoOwnTenant {
-        /// Those that it may submit to.
+        /// Tenants open to the caller.
         tenants: Vec<String>,
     },
     /// There is no such job.
     #[error("there is no job {id}")]
     #[serde(rename = "io.tenantd.Jobs.NoSuchJob")]
     NoSuchJob {
-        /// The number that was asked for.
+        /// Requested number.
         id: u64,
     },
     /// The queue takes no more jobs of this tenant, or of this user.
     #[error("{reason}")]
     #[serde(rename = "io.tenantd.Jobs.QueueFull")]
     QueueFull {
-        /// Whose queue, and how many it takes.
+        /// Full queue and its size.
         reason: String,
     },
-    /// A job cannot start at once, and was not to wait.
+    /// A job that must not wait cannot start at once.
     #[error("it cannot start now: {}", reason.text)]
     #[serde(rename = "io.tenantd.Jobs.WouldWait")]
     WouldWait {
-        /// Why not.
+        /// Obstacle to the start.
         reason: WaitReason,
     },
     /// A job could never start on this machine under this policy.
     #[error("{reason}")]
     #[serde(rename = "io.tenantd.Jobs.NeverFits")]
     NeverFits {
-        /// Why not.
+        /// Reason for the refusal.
         reason: String,
     },
     /// A job was taken out of the queue.
     #[error("{reason}")]
     #[serde(rename = "io.tenantd.Jobs.Cancelled")]
     Cancelled {
-        /// By whom or why.
+        /// User or reason of the cancellation.
         reason: String,
     },
 }
 
-/// Tenants that a message names at most.
 const NAMED_MAX: usize = 8;
 
 fn own_tenant(tenants: &[String]) -> String {

@@ -1,25 +1,24 @@
-//! The inbox of the agent: calls of clients that only the control thread can carry out.
+//! Inbox of the agent: calls that only the control thread can execute.
 //!
-//! **Problem.** Clients may send calls faster than the agent carries them out, and one that closes its connection may
-//! open another. The calls that wait must be bounded, and no user's may hold up those of others. **Terms.** A call is *in
-//! flight* from the moment in which the server read it until the agent has answered it, or, if it is `oneway`, has taken
-//! it. **Rules.** Calls are taken by turns of their users, root's first ([`super::turns`]). A call holds its connection
-//! while it is in flight, and counts as a connection of its user after that was closed as well ([`super::tickets`]). A
-//! submission whose client has left is removed before the agent has taken it; after that the ticket is marked, and the
-//! agent asks for marked tickets.
+//! **Problem.** Clients may send calls faster than the agent executes them, and may open new connections.
+//! The waiting calls must be bounded, and no user's calls may hold up those of others. **Terms.** A call is
+//! *in flight* from its reading until the agent has answered it, or has taken it if it is `oneway`.
+//! **Rules.** Calls are taken in turns of their users, root's first ([`super::turns`]). A call in flight
+//! holds its connection, and counts as a connection of its user even after that was closed
+//! ([`super::tickets`]). A submission whose client has left is removed before the agent has taken it; after
+//! that its ticket is marked, and the agent asks for marked tickets.
 //!
-//! **Bounds.** Calls: the connections of a server. Marked tickets: the submissions that the agent knows, which the queue
-//! of jobs bounds. The lock is held to add or to remove one call.
+//! **Bounds.** Calls: the connections of a server. Marked tickets: the submissions known to the agent,
+//! which the queue of jobs bounds. The lock is held to add or to remove one call.
 
 use std::collections::BTreeSet;
 
 use super::calls::{Command, JobCall, Ticket};
 use super::turns::Turns;
 
-/// Changes of one user in the queue to the agent.
+/// Most changes of one user in the queue to the agent.
 const COMMANDS_MAX: usize = 16;
 
-/// Calls in the queue, and the tickets of clients that have left.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     commands: Turns<Entry<Command>>,
@@ -27,12 +26,11 @@ pub(super) struct Inbox {
     left: BTreeSet<Ticket>,
 }
 
-/// One call.
 #[derive(Debug)]
 pub(super) struct Entry<C> {
     pub(super) ticket: Ticket,
     pub(super) call: C,
-    /// The client reads no answer: its connection waits until the call is taken.
+    /// True if the client reads no answer: its connection waits until the call is taken.
     pub(super) oneway: bool,
 }
 
@@ -41,7 +39,7 @@ impl Inbox {
         self.commands.is_empty() && self.job_calls.is_empty() && self.left.is_empty()
     }
 
-    /// Adds a change of user `uid`; `false` where too many are in the queue.
+    /// Adds a change of user `uid`; returns false if too many are queued.
     pub(super) fn ask(&mut self, uid: u32, entry: Entry<Command>) -> bool {
         let has_room = self.commands.nr_of(uid) < COMMANDS_MAX;
         if has_room {
@@ -54,7 +52,7 @@ impl Inbox {
         self.job_calls.push(uid, entry);
     }
 
-    /// The client of a submission has left. Returns whether the agent had not taken it yet.
+    /// Handles a submission whose client has left. Returns true if the agent had not taken it yet.
     pub(super) fn leave(&mut self, uid: u32, ticket: Ticket) -> bool {
         let is_untaken = self.job_calls.remove(uid, |entry| entry.ticket == ticket).is_some();
         if !is_untaken {

@@ -1,7 +1,7 @@
-//! The three interfaces: the table of their methods, and the types that go over the wire.
+//! The three interfaces: the table of their methods, and the types on the wire.
 //!
-//! The `.varlink` files beside this one are the documentation and are served to clients that introspect. A test
-//! parses them and compares every type, method and error with the types here, in [`super::error`] and in
+//! The `.varlink` files beside this one are the documentation, and are served to clients. A test parses
+//! them and compares every type, method and error with the types here, in [`super::error`] and in
 //! [`tenantd_control`] (`tests/varlink/idl.rs`).
 
 use serde::de::DeserializeOwned;
@@ -17,17 +17,17 @@ use tenantd_policy::model::Mode;
 use tenantd_policy::outline::{Change as Difference, Outline};
 use tenantd_policy::report::Finding;
 
-/// The interface that every Varlink service has.
+/// Interface of every Varlink service.
 pub const SERVICE: &str = "org.varlink.service";
-/// The interface of the agent.
+/// Interface of the agent.
 pub const MANAGER: &str = "io.tenantd.Manager";
-/// The interface of the queue of jobs.
+/// Interface of the queue of jobs.
 pub const JOBS: &str = "io.tenantd.Jobs";
-/// The definition of [`SERVICE`].
+/// Definition of [`SERVICE`].
 pub const SERVICE_IDL: &str = include_str!("org.varlink.service.varlink");
-/// The definition of [`MANAGER`].
+/// Definition of [`MANAGER`].
 pub const MANAGER_IDL: &str = include_str!("io.tenantd.Manager.varlink");
-/// The definition of [`JOBS`].
+/// Definition of [`JOBS`].
 pub const JOBS_IDL: &str = include_str!("io.tenantd.Jobs.varlink");
 
 methods! {
@@ -40,7 +40,7 @@ methods! {
         MANAGER.GetStatus(Nothing) -> StatusReply;
         /// Every tick, with `more`.
         MANAGER.Watch(Nothing) -> WatchReply;
-        /// How the values of one tenant came about.
+        /// Explanation of the values of one tenant.
         MANAGER.Explain(ExplainParameters) -> ExplainReply;
         /// The actions of the last tick.
         MANAGER.GetPlan(Nothing) -> PlanReply;
@@ -48,7 +48,7 @@ methods! {
         MANAGER.GetPolicy(Nothing) -> PolicyReply;
         /// The jobs that run and wait.
         JOBS.List(Nothing) -> ListReply;
-        /// The same at each change, with `more`.
+        /// Running and waiting jobs at each change, with `more`.
         JOBS.WatchJobs(Nothing) -> ListReply;
     }
     change {
@@ -71,23 +71,23 @@ methods! {
     }
 }
 
-/// What a caller has to be permitted to.
+/// Required permission of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// To connect: every client that can connect may read.
+    /// Permission to connect: every client that can connect may read.
     Read,
-    /// To change the agent: root and the `administrators` of the policy.
+    /// Permission to change the agent: root and the `administrators` of the policy.
     Change,
-    /// The same, or to do it with own work: every user that the policy allows.
+    /// Permission to change the agent, or own work only: every user that the policy allows.
     Own,
 }
 
 /// A call with its method and its parameters.
 #[derive(Clone, Debug)]
 pub enum Request {
-    /// It reads.
+    /// A reading request.
     Read(Read),
-    /// It changes.
+    /// A changing request.
     Change(Change),
 }
 
@@ -101,20 +101,20 @@ pub trait Signature {
     type Reply: Serialize + DeserializeOwned;
 }
 
-/// Something that is done for each method: see [`Method::visit`].
+/// Visitor of all methods: see [`Method::visit`].
 pub trait Visitor {
-    /// Called for each method.
+    /// Visits one method.
     fn method<S: Signature>(&mut self);
 }
 
 impl Method {
-    /// The name on the wire.
+    /// Name on the wire.
     pub fn full_name(self) -> String {
         let (interface, name) = self.names();
         format!("{interface}.{name}")
     }
 
-    /// The method with this name on the wire.
+    /// Finds the method with this name on the wire.
     ///
     /// # Errors
     /// [`CallError::InterfaceNotFound`] and [`CallError::MethodNotFound`].
@@ -131,7 +131,7 @@ impl Method {
     }
 }
 
-/// The definition of an interface; `None` for an unknown one.
+/// Definition of an interface; `None` for an unknown one.
 pub fn definition(interface: &str) -> Option<&'static str> {
     match interface {
         SERVICE => Some(SERVICE_IDL),
@@ -141,57 +141,57 @@ pub fn definition(interface: &str) -> Option<&'static str> {
     }
 }
 
-/// The parameters of a method without parameters.
+/// Parameters of a method without parameters.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 
-/// The parameters of `GetInterfaceDescription`.
+/// Parameters of `GetInterfaceDescription`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DescriptionParameters {
-    /// The interface's name.
+    /// Name of the interface.
     pub interface: String,
 }
 
-/// The parameters of `Explain`.
+/// Parameters of `Explain`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainParameters {
-    /// The path of a tenant or group.
+    /// Path of a tenant or group.
     pub tenant: String,
 }
 
-/// The parameters of `SetMode`.
+/// Parameters of `SetMode`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetModeParameters {
-    /// The new mode.
+    /// New mode.
     pub mode: Mode,
 }
 
-/// The parameters of `Attach`: a cgroup, or processes.
+/// Parameters of `Attach`: a cgroup, or processes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttachParameters {
-    /// The path of a tenant.
+    /// Path of a tenant.
     pub tenant: String,
-    /// A cgroup, from the mount or as a path of the file system.
+    /// Cgroup, from the mount or as a path of the file system.
     #[serde(default)]
     pub cgroup: Option<String>,
     /// Processes.
     #[serde(default)]
     pub pids: Option<Vec<u32>>,
-    /// Whether processes leave their service or session.
+    /// True if processes leave their service or session.
     #[serde(default)]
     pub leave_unit: Option<bool>,
 }
 
-/// The parameters of `Detach`: a cgroup, or processes.
+/// Parameters of `Detach`: a cgroup, or processes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DetachParameters {
-    /// As in [`AttachParameters`].
+    /// Cgroup, as in [`AttachParameters`].
     #[serde(default)]
     pub cgroup: Option<String>,
     /// Processes.
@@ -199,7 +199,7 @@ pub struct DetachParameters {
     pub pids: Option<Vec<u32>>,
 }
 
-/// The reply of `GetInfo`.
+/// Reply of `GetInfo`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct InfoReply {
     /// The vendor.
@@ -208,14 +208,14 @@ pub struct InfoReply {
     pub product: String,
     /// The version.
     pub version: String,
-    /// An address with more information.
+    /// Address with more information.
     pub url: String,
-    /// The interfaces of the service.
+    /// Interfaces of the service.
     pub interfaces: Vec<String>,
 }
 
 impl InfoReply {
-    /// The description of this program.
+    /// Returns the description of this program.
     pub fn of_this_program() -> InfoReply {
         InfoReply {
             vendor: "tenantd".into(),
@@ -227,14 +227,14 @@ impl InfoReply {
     }
 }
 
-/// The reply of `GetInterfaceDescription`.
+/// Reply of `GetInterfaceDescription`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DescriptionReply {
-    /// The definition of the interface.
+    /// Definition of the interface.
     pub description: String,
 }
 
-/// The reply of `GetStatus`.
+/// Reply of `GetStatus`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StatusReply {
     /// The last tick.
@@ -246,90 +246,90 @@ pub struct StatusReply {
 pub struct WatchReply {
     /// The last tick.
     pub status: Status,
-    /// Ticks that were skipped since the previous reply, because the client read too slowly.
+    /// Ticks skipped since the previous reply, because the client read too slowly.
     pub lost: u64,
 }
 
-/// The reply of `Explain`.
+/// Reply of `Explain`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ExplainReply {
-    /// The last tick for this tenant.
+    /// Last tick for this tenant.
     pub explanation: Explanation,
 }
 
-/// The reply of `GetPlan`.
+/// Reply of `GetPlan`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PlanReply {
     /// The tick of the plan.
     pub tick: u64,
-    /// In mode enforce the actions were written.
+    /// Mode; in mode enforce the actions were written.
     pub mode: Mode,
-    /// The actions, in their order.
+    /// Actions, in their order.
     pub actions: Vec<ActionStatus>,
-    /// The processes that are moved.
+    /// Moved processes.
     pub moves: Vec<MoveStatus>,
-    /// The findings of the tick.
+    /// Findings of the tick.
     pub findings: Vec<String>,
 }
 
-/// The reply of `GetPolicy`.
+/// Reply of `GetPolicy`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PolicyReply {
-    /// The file or directory of the policy; absent where a program made it.
+    /// File or directory of the policy; absent if a program made it.
     pub path: Option<String>,
-    /// The policy, flattened.
+    /// Flattened policy.
     pub policy: Outline,
 }
 
-/// The reply of `Reload`.
+/// Reply of `Reload`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ReloadReply {
-    /// The differences between the previous policy and the new one.
+    /// Differences between the previous policy and the new one.
     pub changes: Vec<Difference>,
     /// Warnings and notes about the new policy.
     pub findings: Vec<Finding>,
 }
 
-/// The reply of `SetMode`.
+/// Reply of `SetMode`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ModeReply {
     /// The previous mode.
     pub before: Mode,
-    /// What could not be restored.
+    /// Values that could not be restored.
     pub failures: Vec<String>,
 }
 
-/// The reply of `Restore`.
+/// Reply of `Restore`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RestoreReply {
-    /// Files whose earlier value was written back.
+    /// Number of files with restored values.
     pub files: u64,
-    /// Processes that were moved back.
+    /// Number of processes that were moved back.
     pub processes: u64,
-    /// Cgroups that were removed.
+    /// Number of removed cgroups.
     pub cgroups: u64,
-    /// Cgroups that stay, because processes are in cgroups that were made inside: no failure.
+    /// Cgroups that stay because of processes in nested cgroups: not a failure.
     #[serde(default)]
     pub left: Vec<String>,
-    /// What could not be restored.
+    /// Values that could not be restored.
     pub failures: Vec<String>,
 }
 
-/// The reply of `Attach`.
+/// Reply of `Attach`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct AttachReply {
-    /// The cgroup that is a member now, or in which the processes are, from the mount.
+    /// Attached cgroup, or cgroup of the processes, from the mount.
     pub cgroup: String,
-    /// The processes that were moved.
+    /// Moved processes.
     pub pids: Vec<u32>,
-    /// Those that were not, because they ended meanwhile.
+    /// Processes that ended meanwhile.
     pub failures: Vec<String>,
 }
 
-/// The reply of `Detach`.
+/// Reply of `Detach`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DetachReply {
-    /// What could not be restored.
+    /// Values that could not be restored.
     pub failures: Vec<String>,
 }
 
@@ -337,7 +337,7 @@ pub struct DetachReply {
 mod tests {
     use super::*;
 
-    /// The names of the methods whose declaration is in these sections; everything else only reads.
+    /// Names of the methods declared in these sections; all others only read.
     #[test]
     fn exactly_these_methods_change_something() {
         let names = |access: Access| -> Vec<&str> {

@@ -1,33 +1,33 @@
-//! The types of `io.tenantd.Jobs` on the wire. `io.tenantd.Jobs.varlink` documents each of them.
+//! Types of `io.tenantd.Jobs` on the wire. `io.tenantd.Jobs.varlink` documents each of them.
 
 use serde::{Deserialize, Serialize};
 
-/// The parameters of `Submit`.
+/// Parameters of `Submit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitParameters {
-    /// The path of a tenant; `None` for that of the user.
+    /// Path of a tenant; `None` for that of the user.
     #[serde(default)]
     pub tenant: Option<String>,
-    /// Jobs of one class are expected to cost alike.
+    /// Class of jobs with similar expected costs.
     #[serde(default)]
     pub class: Option<String>,
-    /// What it will use at most.
+    /// Largest memory usage.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
-    /// Exactly this wide.
+    /// Fixed width.
     #[serde(default)]
     pub dop: Option<u32>,
-    /// At most this wide.
+    /// Largest width.
     #[serde(default)]
     pub max_dop: Option<u32>,
     /// Units of counted resources.
     #[serde(default)]
     pub units: Option<Vec<Units>>,
-    /// Refuse it where it cannot start at once.
+    /// True to refuse the job if it cannot start at once.
     #[serde(default)]
     pub no_wait: Option<bool>,
-    /// What others see of it.
+    /// Command for other viewers.
     #[serde(default)]
     pub command: Option<String>,
 }
@@ -35,45 +35,45 @@ pub struct SubmitParameters {
 /// One of the replies of `Submit`: either `waiting` or `started`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SubmitReply {
-    /// The number of the job.
+    /// Number of the job.
     pub id: u64,
-    /// The path of its tenant.
+    /// Path of its tenant.
     pub tenant: String,
-    /// It waits.
+    /// State of a waiting job.
     pub waiting: Option<Waiting>,
-    /// It has started: the last reply.
+    /// State of a started job: the last reply.
     pub started: Option<Started>,
 }
 
-/// The parameters of `Cancel`.
+/// Parameters of `Cancel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CancelParameters {
-    /// The number of the job.
+    /// Number of the job.
     pub id: u64,
 }
 
-/// The reply of `Cancel`.
+/// Reply of `Cancel`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelReply {
-    /// It runs, and was not touched.
+    /// True if it runs, and was left alone.
     pub is_running: bool,
     /// Its processes, for the caller to signal.
     pub pids: Vec<u32>,
 }
 
-/// The reply of `List`, and one of those of `WatchJobs`.
+/// Reply of `List`, and one of those of `WatchJobs`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ListReply {
-    /// Those that run, then those that wait.
+    /// Running jobs, then waiting ones.
     pub jobs: Vec<Job>,
-    /// What they share.
+    /// Shared resources.
     pub pool: Pool,
 }
 
 impl ListReply {
-    /// The list for user `uid`: of the jobs of others it has the name of the program in place of the command, which may
-    /// contain what is no business of others.
+    /// List for user `uid`: jobs of others show the name of the program instead of the command, which may
+    /// contain private data.
     pub fn seen_by(&self, uid: u32) -> ListReply {
         let mut list = self.clone();
         for job in list.jobs.iter_mut().filter(|job| job.uid != uid) {
@@ -83,11 +83,11 @@ impl ListReply {
     }
 }
 
-/// The name of the program of a command, without its directory and its arguments; `None` where the first word is no name.
+/// Program name of a command, without its directory and its arguments; `None` if the first word is not a name.
 pub fn program(command: &str) -> Option<&str> {
     let first = command.split_whitespace().next()?;
     let name = first.rsplit('/').next()?;
-    // An assignment before a command, or one in quotes, may be anything.
+    // An assignment before a command, or a quoted one, may be anything.
     let is_name = |c: char| c.is_alphanumeric() || "._+-".contains(c);
     (!name.is_empty() && name.chars().all(is_name)).then_some(name)
 }
@@ -95,9 +95,9 @@ pub fn program(command: &str) -> Option<&str> {
 /// A job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// Its number.
+    /// Number of the job.
     pub id: u64,
-    /// The path of its tenant.
+    /// Path of its tenant.
     pub tenant: String,
     /// Its user.
     pub uid: u32,
@@ -105,26 +105,26 @@ pub struct Job {
     pub pid: u32,
     /// Its class.
     pub class: Option<String>,
-    /// As its caller described it.
+    /// Command as described by its caller.
     pub command: Option<String>,
-    /// What it is doing.
+    /// State of the job.
     pub state: JobState,
-    /// How long it waited.
+    /// Time that it waited.
     pub waited_seconds: f64,
-    /// Since it started.
+    /// Time since it started.
     pub ran_seconds: Option<f64>,
-    /// CPU time that it has used.
+    /// CPU time used.
     pub cpu_seconds: Option<f64>,
-    /// Memory that it declared.
+    /// Declared memory.
     pub memory_bytes: Option<u64>,
-    /// Memory that it uses.
+    /// Used memory.
     pub used_memory_bytes: Option<u64>,
     /// Units of counted resources that it has, or waits for.
     pub units: Vec<Units>,
-    /// Whether its processes are frozen while a guarantee of another tenant is due.
+    /// True if its processes are frozen while a guarantee of another tenant is due.
     #[serde(default)]
     pub frozen: bool,
-    /// Whether its first process runs outside of its cgroup, in which nothing is left. Its width stays reserved.
+    /// True if its first process runs outside its cgroup, which is empty. Its width stays reserved.
     #[serde(default)]
     pub outside: bool,
     /// Absent once it has started.
@@ -133,11 +133,11 @@ pub struct Job {
     pub started: Option<Started>,
 }
 
-/// What a job is doing.
+/// State of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// It is in the queue.
+    /// The job is in the queue.
     #[default]
     Waiting,
     /// Its first process runs.
@@ -146,114 +146,114 @@ pub enum JobState {
     Lingering,
 }
 
-/// The state of a job that waits.
+/// State of a waiting job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// Its place among all that wait, from 1.
+    /// Position among all waiting jobs, from 1.
     pub position: u64,
-    /// Jobs that wait, itself included.
+    /// Number of waiting jobs, including this one.
     pub total: u64,
-    /// The one thing that limits it now.
+    /// Present obstacle.
     pub reason: WaitReason,
-    /// How long it will still wait.
+    /// Estimated remaining wait.
     pub estimate_seconds: Option<f64>,
 }
 
-/// Why a job waits.
+/// Reason for a job's wait.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WaitReason {
-    /// What limits it.
+    /// Kind of the obstacle.
     pub kind: WaitKind,
-    /// The same as a sentence.
+    /// Reason as a sentence.
     pub text: String,
-    /// What it wants of that.
+    /// Wanted amount.
     pub wanted: Option<f64>,
-    /// What is free of it.
+    /// Free amount.
     pub free: Option<f64>,
-    /// What there is of it.
+    /// Total amount.
     pub total: Option<f64>,
-    /// The counted resource.
+    /// Counted resource.
     pub name: Option<String>,
-    /// The job that goes first.
+    /// Job that goes first.
     pub job: Option<u64>,
 }
 
-/// What keeps a job from starting.
+/// Obstacle to a job's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitKind {
-    /// Others go first.
+    /// Other jobs go first.
     #[default]
     Turn,
-    /// As many jobs run as may run at once.
+    /// The maximum number of jobs is running.
     Running,
     /// Too few slots are free.
     Slots,
-    /// Too little of the memory of all tenants is free.
+    /// Too little of all tenants' memory is free.
     Memory,
     /// Too little of its tenant's memory limit is free.
     TenantMemory,
     /// Too few units of a counted resource are free.
     Counted,
-    /// Its tenant runs as many jobs as it may.
+    /// Its tenant runs the allowed number of jobs.
     TenantRunning,
-    /// Its user runs as many jobs in this tenant as one user may.
+    /// Its user runs the allowed number of jobs in this tenant.
     UserRunning,
     /// A job that was overtaken as often as allowed goes first.
     Overtaken,
-    /// It is being started.
+    /// The job is being started.
     Starting,
 }
 
-/// The state of a job that has started.
+/// State of a started job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// How many CPUs wide it is.
+    /// Width in CPUs.
     pub dop: u32,
-    /// The CPUs that it may run on.
+    /// CPUs that it may run on.
     pub cpus: Option<String>,
-    /// Its cgroup, from the mount.
+    /// Cgroup, from the mount.
     pub cgroup: String,
-    /// Its job server.
+    /// Job server.
     pub valve: Option<Valve>,
-    /// What was asked for and could not be done.
+    /// Requests that could not be met.
     pub ineffective: Vec<String>,
 }
 
 /// The job server of GNU make.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Valve {
-    /// Its path.
+    /// Path of the FIFO.
     pub fifo: String,
-    /// Tokens in it at the start.
+    /// Tokens at the start.
     pub tokens: u32,
 }
 
 /// Units of a counted resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Units {
-    /// The resource.
+    /// Name of the resource.
     pub name: String,
-    /// How many.
+    /// Number of units.
     pub count: u32,
 }
 
-/// What jobs share.
+/// Resources shared by jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
     /// Jobs that may run at once.
     pub max_running: u32,
-    /// Units of parallelism.
+    /// Slots in all.
     pub slots: u32,
-    /// Those that are free.
+    /// Free slots.
     pub free_slots: u32,
     /// Memory that jobs may declare together.
     pub memory_bytes: Option<u64>,
-    /// What is free of it.
+    /// Free part of that memory.
     pub free_memory_bytes: Option<u64>,
     /// Counted resources.
     pub units: Vec<Units>,
-    /// What is free of them.
+    /// Free units of these resources.
     pub free_units: Vec<Units>,
 }
 

@@ -1,33 +1,33 @@
 //! The socket of the agent, in Varlink.
 //!
-//! Varlink (<https://varlink.org>) is JSON objects, each followed by a NUL byte, over a stream socket: readable
-//! in strace, spoken by systemd's `varlinkctl`, with an interface that describes itself. It needs no broker, so
-//! the agent answers while D-Bus is down, and no library: the protocol is one page.
+//! Varlink (<https://varlink.org>) is JSON objects, each followed by a NUL byte, over a stream socket:
+//! readable in strace, spoken by systemd's `varlinkctl`, with an interface that describes itself. It needs
+//! no broker, so the agent answers while D-Bus is down, and no library: the protocol is one page.
 //!
 //! | file | contents |
 //! |---|---|
-//! | [`interface`] | the table of methods, and the types that go over the wire |
+//! | [`interface`] | the table of methods, and the types on the wire |
 //! | [`jobs`] | the types of the queue of jobs |
-//! | `declare` | the macro that makes types out of that table |
+//! | `declare` | the macro for that table |
 //! | [`error`] | the errors of all interfaces |
 //! | [`wire`] | bytes into messages, every size bounded |
 //! | [`bridge`] | the connection between the control thread and the socket thread |
-//! | `access` | what users may see and use by name |
-//! | `calls` | the calls that only the agent can carry out |
-//! | `inbox` | the calls that wait for the agent |
+//! | `access` | rights of users by name |
+//! | `calls` | calls that only the agent can execute |
+//! | `inbox` | calls that wait for the agent |
 //! | `room` | room for one more connection |
-//! | `tickets` | the calls in flight of all connections |
+//! | `tickets` | calls in flight of all connections |
 //! | `turns` | pending work by user, taken in turn |
 //! | [`peers`] | the process at the other end, and its permissions |
 //! | [`listen`] | the listening socket |
 //! | [`server`] | the socket thread: all connections behind one epoll |
 //! | `connection` | one connection: its input, its output, its turn |
-//! | `limits` | what clients may have, and how long they may take |
+//! | `limits` | limits of clients in number, size and time |
 //! | `limit_log` | rate-limited logging of clients that exceed a limit |
 //! | `answer` | the answer to a call, from the last tick |
 //!
-//! A new method is a row of the table in [`interface`], its text in the `.varlink` file, and an arm in `answer`;
-//! the compiler names the arm that is missing.
+//! A new method is a row of the table in [`interface`], its text in the `.varlink` file, and an arm in
+//! `answer`; the compiler names a missing arm.
 
 #![deny(missing_docs)]
 

@@ -1,8 +1,8 @@
 //! Rate-limited logging of clients that exceed a limit.
 //!
-//! `tenantctl` refers a client that was disconnected or refused to the log, and an administrator needs the user
-//! and the reason. A client can exceed a limit a thousand times a second, so the log names each user at most
-//! once a minute, with the number of repetitions since. The number of users in memory is bounded; beyond it, new
+//! `tenantctl` refers a disconnected or refused client to the log, and an administrator needs the user and
+//! the reason. A client can exceed a limit a thousand times a second, so the log names each user at most
+//! once a minute, with the number of repetitions. The number of users in memory is bounded; beyond it, new
 //! users are not logged.
 
 use std::collections::HashMap;
@@ -12,12 +12,10 @@ use tracing::{debug, warn};
 
 use super::peers::Peer;
 
-/// The log names a user once in this time.
+/// Time between two log lines about a user.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
-/// Users in memory.
 const USERS_MAX: usize = 256;
 
-/// The users that were logged recently.
 #[derive(Debug, Default)]
 pub(super) struct LimitLog {
     entries: HashMap<u32, Entry>,
@@ -26,12 +24,11 @@ pub(super) struct LimitLog {
 #[derive(Debug)]
 struct Entry {
     logged_at: Instant,
-    /// Violations since then that were not logged.
     nr_since: u64,
 }
 
 impl LimitLog {
-    /// Logs what was done to `peer` and why, or counts it.
+    /// Logs the action against `peer` and its reason, or counts it.
     pub(super) fn record(&mut self, peer: Peer, what: &str) {
         let (uid, pid) = (peer.uid, peer.pid);
         match self.due(uid, Instant::now()) {
@@ -41,7 +38,7 @@ impl LimitLog {
         }
     }
 
-    /// The number of violations of `uid` that were not logged, if it is to be logged at `now`.
+    /// Number of unlogged violations of `uid`, if a line is due at `now`.
     fn due(&mut self, uid: u32, now: Instant) -> Option<u64> {
         let is_old =
             |entry: &Entry| now.saturating_duration_since(entry.logged_at) >= REPEAT_INTERVAL;

@@ -1,15 +1,15 @@
-//! The limits of the socket: what clients may have and how long they may take.
+//! Limits of clients on the socket, in number, size and time.
 
 use std::time::Duration;
 
 use super::wire::REQUEST_MAX_BYTES;
 
-/// The limits of a server.
+/// Limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections in total.
     pub connections: usize,
-    /// Connections of the total that are reserved for root.
+    /// Connections reserved for root.
     pub kept_for_root: usize,
     /// Connections per user.
     pub connections_per_user: usize,
@@ -26,7 +26,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits of a service.
+    /// Limits of a service.
     pub const DEFAULT: Limits = Limits {
         connections: 128,
         kept_for_root: 32,

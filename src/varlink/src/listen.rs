@@ -1,7 +1,7 @@
-//! The listening socket: created here, or passed by systemd.
+//! Listening socket: created here, or passed by systemd.
 //!
-//! A socket created here belongs to root and the group `tenantd`, mode 0660; without that group it belongs to
-//! root alone. A socket file without a listener is the remains of a daemon that was killed, and is replaced. A
+//! A socket created here belongs to root and the group `tenantd`, mode 0660; without that group it belongs
+//! to root alone. A socket file without a listener is the remains of a killed daemon, and is replaced. A
 //! socket file with a listener belongs to a running daemon, and is an error.
 
 use std::fs;
@@ -14,10 +14,10 @@ use nix::errno::Errno;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{AccessFlags, Group, access};
 
-/// The group whose members may read.
+/// Group whose members may read.
 pub const GROUP: &str = "tenantd";
 
-/// Why the socket cannot be served.
+/// Error of the listening socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Another daemon listens there.
@@ -29,15 +29,15 @@ pub enum ListenError {
     /// The kernel refused.
     #[error("cannot listen on {}", path.display())]
     Io {
-        /// The socket's path.
+        /// Path of the socket.
         path: PathBuf,
-        /// The cause.
+        /// Cause of the error.
         source: io::Error,
     },
 }
 
 impl ListenError {
-    /// Whether the cause is a missing permission.
+    /// True if the cause is a missing permission.
     pub fn is_denied(&self) -> bool {
         match self {
             ListenError::Io { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
@@ -51,14 +51,13 @@ impl ListenError {
 pub struct Listener {
     /// The socket, non-blocking.
     pub socket: UnixListener,
-    /// Its file, where it was created here.
     made: Option<PathBuf>,
-    /// The directory of the file, where that was created here as well.
+    /// Directory of the file, if it was created here.
     made_dir: Option<PathBuf>,
 }
 
 impl Listener {
-    /// Takes a socket of the service manager, which also removes its file.
+    /// Takes over a socket of the service manager, which also removes its file.
     ///
     /// # Errors
     /// It cannot be made non-blocking.
@@ -67,7 +66,7 @@ impl Listener {
         Ok(Listener { socket, made: None, made_dir: None })
     }
 
-    /// Creates the socket `path`, and its directory where that is missing.
+    /// Creates the socket `path`, and its directory if missing.
     ///
     /// # Errors
     /// See [`ListenError`].
@@ -97,10 +96,10 @@ impl Drop for Listener {
     }
 }
 
-/// Checks that this process may create a socket at `path`, before anything else is done.
+/// Checks the permission to create a socket at `path`, before anything else is done.
 ///
 /// # Errors
-/// [`ListenError::Io`]: the closest directory that exists may not be written.
+/// [`ListenError::Io`]: the closest existing directory is not writable.
 pub fn check_permission(path: &Path) -> Result<(), ListenError> {
     let error = |errno: Errno| ListenError::Io { path: path.to_path_buf(), source: errno.into() };
     let absolute = std::path::absolute(path).map_err(|_| error(Errno::ENOENT))?;
@@ -109,7 +108,6 @@ pub fn check_permission(path: &Path) -> Result<(), ListenError> {
     access(existing, AccessFlags::W_OK | AccessFlags::X_OK).map_err(error)
 }
 
-/// Removes a socket file without a listener from `path`.
 fn clear(path: &Path) -> Result<(), ListenError> {
     let error = |source| ListenError::Io { path: path.to_path_buf(), source };
     match fs::symlink_metadata(path) {
@@ -124,7 +122,7 @@ fn clear(path: &Path) -> Result<(), ListenError> {
         Err(dead) if dead.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(error)
         }
-        // A full queue (EAGAIN) means that there is a listener, and it is busy.
+        // A full queue (EAGAIN) means that a listener exists, and is busy.
         Err(busy) if busy.kind() != io::ErrorKind::WouldBlock => Err(error(busy)),
         _ => Err(ListenError::Taken(path.to_path_buf())),
     }

@@ -1,15 +1,16 @@
 //! The process at the other end of a connection, and its permissions.
 //!
-//! The kernel reports the peer (SO_PEERCRED, unix(7)): the user and group of the process when it connected,
-//! whatever its messages claim. The mode of the socket file decides which processes can connect, and every
-//! process that can connect may read. Changes require root or an entry in the `administrators` of the policy.
+//! The kernel reports the peer (SO_PEERCRED, unix(7)): user and group of the process when it connected,
+//! whatever its messages claim. The mode of the socket file decides which processes can connect, and each of
+//! them may read. Changes require root or an entry in the `administrators` of the policy.
 //!
-//! A group of `administrators` contains the users that the account database lists for it, and processes that had
-//! it as their effective group when they connected. Supplementary groups of a process alone do not count.
+//! A group of `administrators` contains the users that the account database lists for it, and processes with it
+//! as their effective group when they connected. Supplementary groups of a process alone do not count.
 //!
-//! The socket thread never waits for the account database ([`tenantd_policy::accounts`]). A permission needs an answer that is
-//! recent, so that a dismissed administrator loses it within half a minute; until it comes, the call is kept
-//! ([`Permission::Later`]). A name that could not be looked up permits nothing, and its digits are not taken for a number.
+//! The socket thread never waits for the account database ([`tenantd_policy::accounts`]). A permission needs a
+//! recent answer, so that a dismissed administrator loses it within half a minute; until then the call is kept
+//! ([`Permission::Later`]). A name that could not be looked up permits nothing, and its digits are not taken
+//! for a number.
 
 use std::fs;
 use std::io;
@@ -35,8 +36,7 @@ pub struct Peer {
     pub pid: i32,
 }
 
-/// The process that connected, as a descriptor that no other process ever has; `None` where the kernel has none
-/// (before 6.5).
+/// Descriptor of the process that connected, which is never reused; `None` if the kernel has none (before 6.5).
 ///
 /// # Errors
 /// The process has ended, or this one has no descriptors left.
@@ -49,7 +49,7 @@ pub fn process(stream: &UnixStream) -> io::Result<Option<OwnedFd>> {
 }
 
 impl Peer {
-    /// The peer of `stream`.
+    /// Peer of `stream`.
     ///
     /// # Errors
     /// The kernel does not report it.
@@ -58,12 +58,12 @@ impl Peer {
         Ok(Peer { uid: credentials.uid(), gid: credentials.gid(), pid: credentials.pid() })
     }
 
-    /// Whether it is one of these accounts, or root.
+    /// Permission for these accounts and root.
     pub fn is_among(&self, names: &Names, accounts: &accounts::Accounts) -> Permission {
         if self.uid == 0 { Permission::Granted } else { self.is_named(names, accounts) }
     }
 
-    /// Whether it is one of these accounts.
+    /// Permission for these accounts.
     pub fn is_named(&self, names: &Names, accounts: &accounts::Accounts) -> Permission {
         let mut is_pending = false;
         let mut number = |answer: Answer<u32>| {
@@ -92,7 +92,7 @@ impl Peer {
     }
 }
 
-/// The peer of `stream`, and the account for which it is counted.
+/// Peer of `stream`, and the account for which it is counted.
 ///
 /// # Errors
 /// The kernel does not report it.
@@ -101,11 +101,11 @@ pub fn identify(stream: &UnixStream) -> io::Result<(Peer, u32)> {
     Ok((peer, account(&peer, Path::new("/"))))
 }
 
-/// The user for whom a peer is counted; never for a permission.
+/// User for whom a peer is counted; never for a permission.
 ///
-/// A user with subordinate UIDs can connect as each of them, so numbers of users alone bound nothing. The kernel keeps
-/// who logged in (`/proc/PID/loginuid`); where it does not, a UID in a range of `/etc/subuid` counts as the owner of the
-/// range. `root` has both files.
+/// A user with subordinate UIDs can connect as each of them, so UIDs alone bound nothing. The kernel keeps
+/// the login user (`/proc/PID/loginuid`); without it, a UID in a range of `/etc/subuid` counts as the owner
+/// of the range. `root` has both files.
 pub fn account(peer: &Peer, root: &Path) -> u32 {
     if peer.uid == 0 {
         return 0;
@@ -125,8 +125,8 @@ pub fn account(peer: &Peer, root: &Path) -> u32 {
         (first..first.saturating_add(count)).contains(&peer.uid).then_some((name, first))
     });
     let Some((name, first)) = owner else { return peer.uid };
-    // Files only: this is asked of each client, and an account service may not answer. An owner that is not in the file
-    // has one account for the whole range.
+    // Files only: this is asked for each client, and an account service may not answer. An owner missing in
+    // the file has one account for the whole range.
     let accounts = fs::read(root.join("etc/passwd")).unwrap_or_default();
     let number = |line: &str| {
         let mut fields = line.split(':');
@@ -137,12 +137,12 @@ pub fn account(peer: &Peer, root: &Path) -> u32 {
     listed.filter(|uid| *uid != 0).unwrap_or(first)
 }
 
-/// Whether a client may do something.
+/// Permission of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
-    /// It may.
+    /// The client has the permission.
     Granted,
-    /// It may not.
+    /// The client lacks the permission.
     Refused,
     /// An account is being looked up: ask again.
     Later,

@@ -1,37 +1,33 @@
 //! Room for one more connection.
 //!
-//! **Problem.** Places are few, and a client can hold one without ever calling. **Terms.** An *account* is the user for
-//! whom connections are counted ([`super::peers::account`]). A connection is *idle* between two calls. **Rules.** An account
-//! has so many connections at most. Where all places are taken, the account with the most connections loses one, if it would
-//! still have as many as the newcomer: the connection that is idle longest, and a watcher only where none is idle. Root's
-//! connections are never closed for that, and neither is one whose call is in flight. **Bounds.** Linear in the number of
-//! connections.
+//! **Problem.** Places are few, and a client can hold one without ever calling. **Terms.** An *account* is
+//! the user for whom connections are counted ([`super::peers::account`]). A connection is *idle* between
+//! two calls. **Rules.** The connections of an account are limited. If all places are taken, the account
+//! with the most connections loses one, if it would still have as many as the newcomer: the longest idle
+//! connection, and a watcher only if none is idle. Connections of root and those with a call in flight are
+//! never closed for that. **Bounds.** Linear in the number of connections.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
 use super::limits::Limits;
 
-/// A connection that takes a place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) account: u32,
-    /// Its number and since when it is idle, and whether it watches; `None` where a call of it is in flight.
+    /// Its number, the begin of its idle time, and true for a watcher; `None` while a call of it is in flight.
     pub(super) idle: Option<(u64, Instant, bool)>,
 }
 
-/// The room for one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// A place is free.
     Free,
     /// A place is free once this connection is closed.
     Instead(u64),
-    /// There is none.
     Full,
 }
 
-/// The room for another connection of `account` beside those in `places`.
+/// Room for another connection of `account` beside those in `places`.
 pub(super) fn room(limits: &Limits, account: u32, places: &[Place]) -> Room {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     places.iter().for_each(|place| *counts.entry(place.account).or_default() += 1);

@@ -1,30 +1,35 @@
 //! The socket thread: all connections behind one epoll.
 //!
-//! **Problem.** Clients are many, slow, dead or hostile, and none of that may delay a tick. **Answer.** A thread
-//! of its own that never blocks on a client: it sleeps in epoll until a client connects, a request arrives, a
-//! client has room for output, the agent publishes, or a deadline passes. Replies come from the last published
-//! tick ([`super::bridge`]); commands go to the agent and their answers return. A call whose permission depends on an
-//! account that is being looked up is kept until the account is known ([`super::peers`]), and only its client waits.
+//! **Problem.** Clients are many, slow, dead or hostile, and none of that may delay a tick. **Answer.** A
+//! separate thread that never blocks on a client: it sleeps in epoll until a client connects, a request
+//! arrives, a client has room for output, the agent publishes, or a deadline passes. Replies come from the last
+//! published tick ([`super::bridge`]); commands go to the agent and their answers return. A call whose
+//! permission depends on a look-up is kept until the account is known ([`super::peers`]), and only its client
+//! waits.
 //!
-//! **Turns.** One call is answered between two looks at epoll. Connections with a call wait in a queue by turns of their
-//! users, root first ([`super::turns`]), so that a user waits for the own calls and for one of each other user, however
-//! many connections these have and whatever their calls cost. Replies that grow with the policy are serialised once for
-//! each policy or tick ([`super::bridge`]).
+//! **Turns.** One call is answered between two looks at epoll. Connections with a call wait in turns of their
+//! users, root first ([`super::turns`]). So a user waits for the own calls and for one call of each other user,
+//! whatever the number and cost of theirs. Replies that grow with the policy are serialised once per policy or
+//! tick ([`super::bridge`]).
 //!
-//! **Limits.** Connections in total and per user, some reserved for root, calls in flight of closed ones included
-//! ([`super::tickets`]); the length of a request ([`super::wire`]); the time from its first byte to its last; one call of
-//! a connection at a time, `oneway` ones too, so that a client that sends a thousand calls is read only as fast as it takes
-//! the replies and as the agent takes the calls; the pending replies of all connections together; the time in which a client
-//! takes no byte of a reply; the time between two calls. A connection that exceeds a limit
-//! is closed, the longest waiting first, and logged ([`super::limit_log`]). A connection whose client is a job that
-//! waits counts for nothing here: the queue bounds their number, for each tenant and each user.
+//! **Limits.**
+//! - connections in total and per user, some reserved for root, including calls in flight of closed ones
+//!   ([`super::tickets`]);
+//! - the length of a request ([`super::wire`]), and the time from its first byte to its last;
+//! - one call of a connection at a time, even `oneway`, so that a client with a thousand calls is read only as
+//!   fast as it takes replies and the agent takes calls;
+//! - the pending replies of all connections together;
+//! - the time in which a client takes no byte of a reply, and the time between two calls.
 //!
-//! **Watchers** get the last tick when they have room for it, with the number of ticks that were skipped. They
-//! have no deadline: a paused pager keeps its connection. Per watcher the server holds only the frame in
-//! transit, within the limit of all pending replies: the serialised status is shared by all.
+//! A connection that exceeds a limit is closed, the longest waiting first, and logged ([`super::limit_log`]). A
+//! waiting job's connection does not count here: the queue bounds their number, per tenant and per user.
 //!
-//! **Properties** (`tests/varlink/server.rs`, `tests/varlink/hostile.rs`): everything has a limit; clients within
-//! the limits are answered however many exceed them; a tick does not wait.
+//! **Watchers** get the last tick when they have room for it, with the number of skipped ticks. They have no
+//! deadline: a paused pager keeps its connection. Per watcher the server holds only the frame in transit,
+//! within the limit of all pending replies: all watchers share the serialised status.
+//!
+//! **Properties** (`tests/varlink/server.rs`, `tests/varlink/hostile.rs`): everything has a limit; clients
+//! within the limits are answered however many exceed them; a tick does not wait.
 
 use std::collections::HashMap;
 use std::io;
@@ -55,14 +60,11 @@ pub type Identify = fn(&UnixStream) -> io::Result<(Peer, u32)>;
 
 const LISTENER: u64 = 0;
 const BRIDGE: u64 = 1;
-/// Connections have numbers from here on; none is reused.
+/// First number of a connection; none is reused.
 const FIRST_CONNECTION: u64 = 2;
 
-/// Events taken from epoll in one call.
 const EVENTS_MAX: usize = 64;
-/// Answers of the agent that are delivered before other events are handled.
 const ANSWERS_MAX: usize = 64;
-/// Connections accepted before other events are handled.
 const ACCEPTS_MAX: usize = 64;
 /// Pause before the next accept when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -77,17 +79,15 @@ pub struct Server {
     identify: Identify,
     connections: HashMap<u64, Connection>,
     next_number: u64,
-    /// Connections that may have a complete call.
     ready: Turns<u64>,
     tickets: Tickets,
     accepts_again: Option<Instant>,
-    /// Whether the last accept failed.
     accept_failed: bool,
     limit_log: LimitLog,
 }
 
 impl Server {
-    /// A server on `listener` of what is published over `bridge`.
+    /// Creates a server on `listener` for data published over `bridge`.
     ///
     /// # Errors
     /// The process has no descriptors left.
@@ -111,7 +111,7 @@ impl Server {
         })
     }
 
-    /// The same server with other identities: a test plays many users.
+    /// Replaces the identification of peers: a test plays many users.
     #[must_use]
     pub fn identified_by(self, identify: Identify) -> Server {
         Server { identify, ..self }
@@ -125,12 +125,11 @@ impl Server {
         while !self.bridge.is_stopped() {
             self.turn()?;
         }
-        // The answer to the last command is still delivered, if its client has room.
+        // Delivers the answer to the last command if its client has room.
         while self.deliver_answers() {}
         Ok(())
     }
 
-    /// Waits for events and handles them, then answers one call.
     fn turn(&mut self) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); EVENTS_MAX];
         let count = match self.epoll.wait(&mut events, self.timeout()) {
@@ -150,7 +149,6 @@ impl Server {
         Ok(())
     }
 
-    /// The time to the first deadline; none where a call waits for its turn.
     fn timeout(&self) -> EpollTimeout {
         if !self.ready.is_empty() {
             return EpollTimeout::ZERO;
@@ -165,7 +163,6 @@ impl Server {
         EpollTimeout::from(msec)
     }
 
-    /// The deadline of `connection`.
     fn deadline(&self, connection: &Connection) -> Option<Instant> {
         let request = connection.request_began().map(|began| began + self.limits.request_time);
         let last_taken = connection.last_taken().filter(|_| !connection.is_watching());
@@ -247,7 +244,7 @@ impl Server {
         }
     }
 
-    /// The places that are taken: connections but for those of jobs that wait, and calls in flight of the others.
+    /// Taken places: connections except those of waiting jobs, and calls in flight of the others.
     fn places(&self) -> Vec<Place> {
         let is_job = |connection: &Connection| matches!(connection.turn, Turn::Submitted(_));
         let open = self.connections.iter().filter(|(_, connection)| !is_job(connection));
@@ -278,14 +275,12 @@ impl Server {
         Some(connection)
     }
 
-    /// Closes a connection that exceeds a limit, and logs it.
     fn close_over_limit(&mut self, number: u64, why: &str) {
         if let Some(connection) = self.remove(number) {
             self.limit_log.record(connection.peer, &format!("closed a connection: {why}"));
         }
     }
 
-    /// Closes a connection that has ended.
     fn close(&mut self, number: u64, why: &str) {
         if let Some(connection) = self.remove(number) {
             debug!(uid = connection.peer.uid, pid = connection.peer.pid, "closed: {why}");
@@ -302,7 +297,7 @@ impl Server {
                 return self.close(number, &error.to_string());
             }
         } else if has_hung_up {
-            // Calls that arrived before the hangup are still carried out.
+            // Calls that arrived before the hangup are still executed.
             let has_calls = connection.is_queued || matches!(connection.turn, Turn::Waiting(_));
             if !has_calls || self.epoll.delete(connection.stream()).is_err() {
                 return self.close(number, "the client hung up");
@@ -312,7 +307,7 @@ impl Server {
         self.advance(number);
     }
 
-    /// Sends pending output and new frames, and queues the connection where a call of it may be complete.
+    /// Sends pending output and new frames, and queues the connection if a call of it may be complete.
     fn advance(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let mut outcome = connection.send();
@@ -332,7 +327,6 @@ impl Server {
         self.settle(number);
     }
 
-    /// Answers one call, of the user whose turn it is.
     fn answer_next(&mut self) {
         let Some((account, number)) = self.ready.pop() else { return };
         let begin = Instant::now();
@@ -340,7 +334,6 @@ impl Server {
         self.ready.charge(account, begin.elapsed());
     }
 
-    /// Answers the next call of a connection, if it is complete.
     fn answer_one(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         connection.is_queued = false;
@@ -382,7 +375,6 @@ impl Server {
         }
     }
 
-    /// Queues a command; its connection waits for the answer.
     fn ask(&mut self, number: u64, command: Command, oneway: bool) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let account = connection.account;
@@ -398,7 +390,6 @@ impl Server {
         }
     }
 
-    /// Submits the client as a job; its connection gets the answers.
     fn submit(&mut self, number: u64, mut submission: Box<Submission>) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         if connection.interest.is_none() {
@@ -433,7 +424,7 @@ impl Server {
         }
     }
 
-    /// The connection that waits longest, where too many bytes are pending.
+    /// Longest waiting connection, if too many bytes are pending.
     fn over_pending_limit(&self) -> Option<u64> {
         let waiting: Vec<(&u64, &Connection)> =
             self.connections.iter().filter(|(_, connection)| connection.has_output()).collect();
@@ -463,7 +454,7 @@ impl Server {
         self.queue_kept_calls();
     }
 
-    /// Calls that wait for an account get another turn: an answer may have come.
+    /// Queues calls that wait for an account, because an answer may have come.
     fn queue_kept_calls(&mut self) {
         let keeps = |c: &Connection| c.keeps_call() && !c.is_queued;
         for (number, connection) in self.connections.iter_mut().filter(|(_, c)| keeps(c)) {
@@ -472,7 +463,7 @@ impl Server {
         }
     }
 
-    /// Delivers answers of the agent. Returns whether there may be more.
+    /// Delivers answers of the agent. Returns true if there may be more.
     fn deliver_answers(&mut self) -> bool {
         for _ in 0..ANSWERS_MAX {
             let Some(delivery) = self.bridge.next_answer() else { return false };

@@ -1,21 +1,19 @@
-//! The calls in flight of all connections, by ticket.
+//! Calls in flight of all connections, by ticket.
 //!
-//! **Rule.** A call counts as a connection of its user until the agent has answered it, also after its connection was
-//! closed: a client that connects, calls and closes again and again gets no more of the agent than one that stays. A
-//! submission counts until its first answer; while its job waits, the queue of jobs bounds it.
+//! **Rule.** A call counts as a connection of its user until the agent has answered it, even after its
+//! connection was closed: a client that connects, calls and closes again and again gets no more than one that
+//! stays. A submission counts until its first answer; while its job waits, the queue of jobs bounds it.
 
 use std::collections::HashMap;
 
 use super::bridge::Ticket;
 
-/// Calls in flight.
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     last: u64,
     all: HashMap<Ticket, InFlight>,
 }
 
-/// One call in flight.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     /// Connection; `None` once it is closed.
@@ -25,7 +23,6 @@ struct InFlight {
 }
 
 impl Tickets {
-    /// A ticket for the call of a connection.
     pub(super) fn issue(&mut self, number: u64, account: u32) -> Ticket {
         self.last += 1;
         let ticket = Ticket(self.last);
@@ -33,7 +30,7 @@ impl Tickets {
         ticket
     }
 
-    /// The connection of a ticket that an answer has come for; others follow where it `continues`.
+    /// Connection of an answered ticket; others follow if it `continues`.
     pub(super) fn answered(&mut self, ticket: Ticket, continues: bool) -> Option<u64> {
         let call = self.all.get_mut(&ticket)?;
         call.is_answered = true;
@@ -44,7 +41,6 @@ impl Tickets {
         number
     }
 
-    /// The connection of a call was closed.
     pub(super) fn close(&mut self, ticket: Ticket) {
         let Some(call) = self.all.get_mut(&ticket) else { return };
         call.number = None;
@@ -53,12 +49,12 @@ impl Tickets {
         }
     }
 
-    /// A call that the agent never sees.
+    /// Removes a call that the agent never sees.
     pub(super) fn withdraw(&mut self, ticket: Ticket) {
         self.all.remove(&ticket);
     }
 
-    /// The accounts of calls in flight whose connection is closed, or is not counted because its client is a job.
+    /// Accounts of calls in flight whose connection is closed, or is not counted because its client is a job.
     pub(super) fn unanswered<'a>(
         &'a self,
         is_counted: impl Fn(u64) -> bool + 'a,

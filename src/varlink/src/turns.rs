@@ -1,29 +1,26 @@
 //! Turns of users: pending work of many users, taken one piece at a time.
 //!
-//! **Problem.** A user may have 32 connections and send calls that cost a hundred times as much as those of others.
-//! Taken in the order of arrival, such a user would get nearly all of the time. **Terms.** A *lane* has the pending work
-//! of one user. Its *tag* is the time that was spent on the user's work, counted from the tag of the lane that was served
-//! when it came. **Rule.** Root is served first, then the lane with the smallest tag, and of equal ones the one that was
-//! served longest ago: start-time fair queueing with equal weights. A user with 32 connections gets as much time as one
-//! with a single connection, and waits for as long as the own calls cost. Where no work is pending, nothing is owed.
+//! **Problem.** A user may have 32 connections and expensive calls. In the order of arrival, such a user
+//! would get nearly all of the time. **Terms.** A *lane* has the pending work of one user. Its *tag* is the
+//! time spent on the user's work, counted from the tag of the served lane at its arrival. **Rule.** Root is
+//! served first, then the lane with the smallest tag, and of equal ones the longest unserved one:
+//! start-time fair queueing with equal weights. A user with 32 connections gets as much time as one with a
+//! single connection. Time without work is not saved up.
 //!
-//! **Bounds.** Lanes: users with pending work, and those that had some since the queue was last empty, at most
-//! [`LANES_MAX`] beside those with work. The number of pieces is bounded by the caller.
+//! **Bounds.** Lanes: users with pending work, and at most [`LANES_MAX`] others since the queue was last
+//! empty. The caller bounds the number of pieces.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Lanes without work that are remembered.
 const LANES_MAX: usize = 256;
-/// Least cost of a piece of work, so that turns alternate where the clock is coarse.
+/// Least cost of a piece of work, so that turns alternate despite a coarse clock.
 const COST_MIN: Duration = Duration::from_micros(1);
 
-/// Pending work by user.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
     lanes: BTreeMap<u32, Lane<T>>,
     nr_items: usize,
-    /// Tag of the lane that was served last.
     served_tag: Duration,
     nr_served: u64,
 }
@@ -46,7 +43,6 @@ impl<T> Turns<T> {
         self.nr_items == 0
     }
 
-    /// Pieces of work of user `uid`.
     pub(super) fn nr_of(&self, uid: u32) -> usize {
         self.lanes.get(&uid).map_or(0, |lane| lane.items.len())
     }
@@ -67,7 +63,6 @@ impl<T> Turns<T> {
         self.nr_items += 1;
     }
 
-    /// The next piece of work, and its user.
     pub(super) fn pop(&mut self) -> Option<(u32, T)> {
         let with_work = self.lanes.iter_mut().filter(|(_, lane)| !lane.items.is_empty());
         let (uid, lane) =
@@ -83,14 +78,13 @@ impl<T> Turns<T> {
         Some((uid, item))
     }
 
-    /// Adds the cost of a piece of work to its user's lane.
     pub(super) fn charge(&mut self, uid: u32, cost: Duration) {
         if let Some(lane) = self.lanes.get_mut(&uid) {
             lane.tag += cost;
         }
     }
 
-    /// Removes the first piece of work of user `uid` that `is_it`.
+    /// Removes the first piece of work of user `uid` for which `is_it` is true.
     pub(super) fn remove(&mut self, uid: u32, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let lane = self.lanes.get_mut(&uid)?;
         let at = lane.items.iter().position(is_it)?;

@@ -1,26 +1,26 @@
-//! Messages on a stream: JSON objects, each with a NUL byte behind it, and every size bounded.
+//! Messages on a stream: JSON objects, each followed by a NUL byte, and every size bounded.
 //!
 //! **Problem.** A client can send anything: half a message and then nothing, 64 MiB without an end, a million
-//! nested brackets. Bytes arrive in pieces that are unrelated to messages. **Answer.** A [`Framer`] takes bytes
-//! and returns messages; it does no IO and reads no clock, so that a test can feed it anything. It holds at most
-//! one message and one piece: a longer message is an error that ends the connection before the message is stored.
+//! nested brackets. Bytes arrive in arbitrary pieces. **Answer.** A [`Framer`] takes bytes and returns
+//! messages; it does no IO and reads no clock, so that a test can feed it anything. It holds at most one
+//! message and one piece: a longer message is an error that ends the connection before the message is stored.
 //!
 //! A message that is not a JSON object, or is nested more than 128 deep (the bound of the parser), ends the
 //! connection too, because an error reply would have no call to refer to. Keys that Varlink does not define are
 //! ignored; a message with a duplicate key is rejected.
 //!
 //! **Properties** (`tests/varlink/wire.rs`): any division of the bytes into pieces gives the same messages; no
-//! bytes cause a panic; the bytes it holds never exceed its limit and a piece.
+//! bytes cause a panic; the held bytes never exceed the limit and a piece.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::error::CallError;
 
-/// The longest request, without its NUL byte.
+/// Longest request, without its NUL byte.
 pub const REQUEST_MAX_BYTES: usize = 64 << 10;
 
-/// Why the rest of a stream cannot be read.
+/// Error that ends a stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// A message exceeds the limit.
@@ -35,25 +35,24 @@ pub enum WireError {
 #[derive(Debug)]
 pub struct Framer {
     buffer: Vec<u8>,
-    /// Where the next message begins.
     begin: usize,
-    /// Bytes before this were scanned, and none of them is NUL.
+    /// End of the scanned bytes, none of which is NUL.
     scanned: usize,
     max_bytes: usize,
 }
 
 impl Framer {
-    /// A framer of messages of at most `max_bytes`.
+    /// Creates a framer of messages of at most `max_bytes`.
     pub fn new(max_bytes: usize) -> Framer {
         Framer { buffer: Vec::new(), begin: 0, scanned: 0, max_bytes }
     }
 
-    /// Takes the next bytes of the stream.
+    /// Adds the next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next complete message; `None` until more bytes arrive.
+    /// Takes the next complete message; `None` until more bytes arrive.
     ///
     /// # Errors
     /// [`WireError::TooLong`]; the stream cannot be used any further.
@@ -73,7 +72,7 @@ impl Framer {
             }
             None => {
                 match self.begin == self.buffer.len() {
-                    // Between messages the buffer is freed: it may have held a long one.
+                    // Freed between messages, because it may have held a long one.
                     true => self.buffer = Vec::new(),
                     false => drop(self.buffer.drain(..self.begin)),
                 }
@@ -83,12 +82,12 @@ impl Framer {
         }
     }
 
-    /// Whether the stream is within a message.
+    /// True if the stream is within a message.
     pub fn is_within_message(&self) -> bool {
         self.begin < self.buffer.len()
     }
 
-    /// Bytes held.
+    /// Number of held bytes.
     pub fn kept_bytes(&self) -> usize {
         self.buffer.len()
     }
@@ -97,18 +96,18 @@ impl Framer {
 /// A call of a client.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Call {
-    /// The method's full name.
+    /// Full name of the method.
     pub method: String,
-    /// Its parameters.
+    /// Parameters of the call.
     #[serde(default)]
     pub parameters: Option<Map<String, Value>>,
-    /// The client does not read a reply.
+    /// True if the client does not read a reply.
     #[serde(default, skip_serializing_if = "is_false")]
     pub oneway: bool,
-    /// The client accepts several replies.
+    /// True if the client accepts several replies.
     #[serde(default, skip_serializing_if = "is_false")]
     pub more: bool,
-    /// The client wants to switch to another protocol.
+    /// True if the client wants to switch to another protocol.
     #[serde(default, skip_serializing_if = "is_false")]
     pub upgrade: bool,
 }
@@ -126,15 +125,15 @@ impl Call {
         serde_json::from_slice(message).map_err(|error| WireError::Malformed(error.to_string()))
     }
 
-    /// Its parameters as the type that the method takes.
+    /// Converts its parameters to the type of the method.
     ///
     /// # Errors
-    /// [`CallError::InvalidParameter`] with the name of the first that is missing, unknown or of the wrong type.
+    /// [`CallError::InvalidParameter`] with the first name that is missing, unknown or of the wrong type.
     pub fn parameters<T: for<'de> Deserialize<'de>>(&self) -> Result<T, CallError> {
         let given = self.parameters.clone().unwrap_or_default();
         serde_json::from_value(Value::Object(given.clone())).map_err(|error| {
-            // serde names a missing or unknown field between backticks. It does not name a field of the wrong
-            // type; then the first one in the call is reported.
+            // serde names a missing or unknown field between backticks. It does not name a field of the
+            // wrong type; then the first one in the call is reported.
             let text = error.to_string();
             let named = text.split('`').nth(1).filter(|_| text.contains(" field `"));
             let first = given.keys().next().map(String::as_str);
@@ -144,13 +143,13 @@ impl Call {
     }
 }
 
-/// The message of a reply. `parameters` is JSON already: a status is serialised once for all clients.
+/// Message of a reply. `parameters` is JSON already: a status is serialised once for all clients.
 pub fn reply(parameters: &str, continues: bool) -> String {
     let tail = if continues { ",\"continues\":true}\0" } else { "}\0" };
     format!("{{\"parameters\":{parameters}{tail}")
 }
 
-/// The message of an error.
+/// Message of an error.
 pub fn refusal(error: &CallError) -> String {
     // It contains strings and lists only, so serialisation does not fail.
     let mut text = serde_json::to_string(error).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Contended memory: which tenants are bounded, and what is withdrawn while the whole host stalls.
+//! Contended memory: bounds on tenants, and protection withdrawn while the whole host stalls.
 
 use std::time::Duration;
 
@@ -14,11 +14,10 @@ use crate::state::NodeState;
 use crate::target::Target;
 use tenantd_core::resource::MEMORY;
 
-/// A cgroup that lacks less than this part of what it wants of its entitlement lacks nothing.
+/// A shortfall below this part of the wanted entitlement does not count.
 const LACKING_RATIO: f64 = 0.02;
 
 impl ControlLoop {
-    /// Notes whether the whole host waits for memory.
     pub(super) fn listen(&mut self, host: HostSample, since: Option<(Duration, HostSample)>) {
         let Some((elapsed, before)) = since else { return };
         let stalled = host.memory_full_usec.zip(before.memory_full_usec);
@@ -27,7 +26,6 @@ impl ControlLoop {
         self.alarm.step(full_ratio, elapsed);
     }
 
-    /// Withdraws protection where the whole host waits for memory.
     pub(super) fn withdraw(&self, targets: &mut [Target]) -> Option<Finding> {
         let stage = self.alarm.stage();
         let finding = Finding::of_host(Code::Unkeepable, stage.text()?);
@@ -42,7 +40,7 @@ impl ControlLoop {
         Some(finding)
     }
 
-    /// Steps the bounds of memory, where values are written at all.
+    /// Steps the memory bounds, in mode enforce only.
     pub(super) fn squeeze(&mut self, host: &HostSample, elapsed: Option<Duration>) {
         let Some(elapsed) = elapsed.filter(|_| self.settings.is_enforcing) else { return };
         let (tree, is_emergency) = (&self.tree, self.alarm.stage() != Stage::Calm);
@@ -61,14 +59,14 @@ impl ControlLoop {
     }
 }
 
-/// Memory that whoever lacks some can have at once: what is free beyond what the kernel keeps so; 0 where it is not known.
+/// Free memory above the kernel's watermarks; 0 if unknown.
 fn spare_bytes(host: &HostSample) -> f64 {
     let spare = |free: u64| Some(free.saturating_sub(host.kept_free_bytes?));
     host.memory_free_bytes.and_then(spare).unwrap_or(0) as f64
 }
 
 impl NodeState {
-    /// Forgets a bound that is over. Until the file holds what it held, there is something left to do.
+    /// Forgets a finished bound. It stays until the file holds the earlier value again.
     fn end_squeeze(&mut self) {
         let is_done = |squeeze: &Squeeze| {
             let held = squeeze.held.map(|held| Value::Amount(MEMORY, held));
@@ -80,7 +78,7 @@ impl NodeState {
         }
     }
 
-    /// What its cgroup holds and may keep of memory; `None` without counters, and where memory cannot be bounded.
+    /// Memory held by the cgroup and its entitlement; `None` without counters or if memory cannot be bounded.
     pub(super) fn holding(&self) -> Option<Holding> {
         let usage = self.usage.as_ref()?;
         let charged_bytes = usage.charged_bytes?;
@@ -92,7 +90,7 @@ impl NodeState {
         let missing = wanted_bytes - charged_bytes;
         let is_taken_from =
             usage.reclaimed == Some(true) || demand::is_refaulting(usage, false, missing);
-        // What a probe took, it gives back by itself.
+        // A probe returns the memory it took by itself.
         let is_lacking =
             is_taken_from && !self.is_probed() && missing > LACKING_RATIO * wanted_bytes;
         Some(Holding {

@@ -1,4 +1,4 @@
-//! Cgroups whose working set is looked for: [`crate::probe`] applied.
+//! Probes for the working sets of cgroups: applies [`crate::probe`].
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::sample::HostSample;
 use crate::state::NodeState;
 use tenantd_core::resource::MEMORY;
 
-/// Swap with less room than this part of the memory is as good as none.
+/// Swap with less free room than this part of the memory is not used for probes.
 const SWAP_LEFT_RATIO: f64 = 1.0 / 32.0;
 
 impl ControlLoop {
-    /// Steps the probes of all cgroups, where the policy has them. None goes on without room in swap, while some cgroup
-    /// lacks memory or gives some back, and while the whole host waits for it.
+    /// Steps the probes of all cgroups if the policy enables them. All probes stop if swap is full, if a
+    /// cgroup lacks or releases memory, or if the whole host stalls on memory.
     pub(super) fn probe(&mut self, now: Duration, host: &HostSample, elapsed: Option<Duration>) {
         let Some(elapsed) = elapsed else { return };
         if !(self.settings.probes && self.settings.is_enforcing) {
@@ -38,14 +38,14 @@ fn has_swap(host: &HostSample) -> bool {
 }
 
 impl NodeState {
-    /// Whether it lacks memory, or gives some back.
+    /// True if the cgroup lacks memory or must release some.
     fn is_contended(&self) -> bool {
         let gives = self.squeeze.as_ref().is_some_and(|squeeze| squeeze.bound_bytes.is_some());
         gives || self.holding().is_some_and(|holding| holding.lacking_bytes > 0.0)
     }
 
-    /// What its cgroup holds, and how it fared; `None` where that was not measured in this tick, where the kernel has
-    /// no bounds of memory, and where others take memory from it that is protected.
+    /// Probe input: memory and refaults of the cgroup. `None` without a sample in this tick, if the kernel
+    /// has no memory bounds, or if reclaim takes protected memory.
     fn probed(&self, now: Duration, elapsed: Duration) -> Option<Probed> {
         let usage = self.usage.as_ref().filter(|_| self.sampled_at >= now)?;
         usage.met_bound?;

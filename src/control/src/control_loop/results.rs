@@ -1,4 +1,4 @@
-//! What came of a decision, and what is lost or void since: it counts in the next tick.
+//! Results of a decision and external changes, which count in the next tick.
 
 use super::{ControlLoop, yielding};
 use crate::drift::{self, Observation};
@@ -8,12 +8,12 @@ use crate::plan::{Action, Knob};
 use crate::state::{NodeState, Outcome};
 
 impl ControlLoop {
-    /// Whether `action` is to be tried now: one that failed waits.
+    /// True if `action` may be tried now. A failed action waits.
     pub fn is_due(&self, action: &Action) -> bool {
         !self.states[action.node].waits(action.knob, self.tick)
     }
 
-    /// Takes in the result of an action.
+    /// Records the result of an action.
     pub fn settle(&mut self, (action, outcome): Outcome) {
         let (tick, state) = (self.tick, &mut self.states[action.node]);
         if let (Ok(_), Some((now, _))) = (&outcome, self.last) {
@@ -23,7 +23,7 @@ impl ControlLoop {
         self.nr_yields += u64::from(yields);
     }
 
-    /// Takes in what the files of a node hold that was opened since the last tick: the next one need not read them.
+    /// Records the file contents of a newly opened node, so that the next tick need not read them.
     pub fn observe_first(&mut self, number: usize, observed: Vec<Observation>) {
         let (state, now) = (&mut self.states[number], self.last.map(|(now, _)| now));
         for seen in &observed {
@@ -37,18 +37,18 @@ impl ControlLoop {
         self.states[number].left_to_others.retain(|known| *known != knob);
     }
 
-    /// The cgroup of the node with this number went away; accepted foreign values are forgotten with it,
-    /// unless they outlive the cgroup (`keeps_left`).
+    /// Handles the loss of a node's cgroup. Accepted foreign values are forgotten, unless they outlive the
+    /// cgroup (`keeps_left`).
     pub fn lose(&mut self, number: usize, keeps_left: bool) {
         self.states[number].lose_cgroup(keeps_left);
     }
 
-    /// The value of `knob` was restored: what is known of it is void.
+    /// Forgets the state of `knob` after its value was restored.
     pub fn forget(&mut self, number: usize, knob: Knob) {
         self.states[number].forget(knob);
     }
 
-    /// All cgroups are opened anew: what their files held is read again, and nothing waits.
+    /// Forgets all observed values and retries because all cgroups are opened anew.
     pub fn forget_observed(&mut self) {
         for state in &mut self.states {
             state.observed.clear();
@@ -56,12 +56,13 @@ impl ControlLoop {
         }
     }
 
-    /// All values were restored.
+    /// Resets all nodes after all values were restored.
     pub fn reset(&mut self) {
         self.states.iter_mut().for_each(NodeState::reset);
     }
 
-    /// Pending writes, accepted foreign values and reached limits of processes, as text; `file` names a knob's file.
+    /// Findings for pending writes, accepted foreign values and reached process limits; `file` names a
+    /// knob's file.
     pub fn findings(&self, file: impl Fn(Knob) -> &'static str) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (number, state) in self.states.iter().enumerate() {

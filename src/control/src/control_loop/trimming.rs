@@ -1,4 +1,4 @@
-//! Weights that follow what they bring about: [`crate::trim`] applied to the siblings of the tree of cgroups.
+//! Weight feedback: applies [`crate::trim`] to the siblings in the tree of cgroups.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::trim::{self, Sibling, Trim};
 use crate::weight::RANGE;
 use tenantd_core::resource::CPU;
 
-/// How far apart trimmed siblings are at most, unless their open-loop weights are further.
+/// Largest ratio between trimmed siblings' weights, unless their open-loop weights are further apart.
 const APART_MAX: f64 = 100.0;
 
 impl ControlLoop {
-    /// Notes what the last interval came to, moves the weights of the targets, and forgets what is over.
+    /// Records the last interval, trims the weights of the targets, and forgets finished trims.
     ///
-    /// Nothing is learned in mode observe, where weights bring about nothing. O(n log n) in the number of cgroups where
+    /// Learns nothing in mode observe, where weights have no effect. O(n log n) in the number of cgroups if
     /// the policy has a trim, or had one in the tick before.
     pub(super) fn trim(&mut self, elapsed: Option<Duration>) {
         if !(self.settings.trims && self.settings.is_enforcing) {
@@ -29,7 +29,7 @@ impl ControlLoop {
         for state in &mut self.states {
             let target = &mut state.target;
             let ratio = target.open_cpu_weight.map_or(1.0, |open| target.cpu_weight / open);
-            // What no file can hold is told beside the trim.
+            // The part that no file can hold is reported beside the trim.
             target.exact_cpu_weight *= ratio;
         }
     }
@@ -64,7 +64,6 @@ impl ControlLoop {
     }
 }
 
-/// What siblings are judged by: of their own, or of what is below them.
 #[derive(Clone, Copy)]
 struct Facts {
     used_cores: Option<f64>,
@@ -73,7 +72,6 @@ struct Facts {
     has_cpus: bool,
 }
 
-/// The weight that the file holds.
 fn held(state: &NodeState) -> Option<f64> {
     match state.observed(Knob::CpuWeight)? {
         Value::Weight(weight) => Some(*weight),
@@ -81,7 +79,7 @@ fn held(state: &NodeState) -> Option<f64> {
     }
 }
 
-/// Back to the open-loop weight, which is written exactly once.
+/// Returns to the open-loop weight, which is written exactly once.
 fn give_back(state: &mut NodeState) {
     let held = held(state);
     let Some(trim) = &mut state.trim else { return };
@@ -93,7 +91,7 @@ fn give_back(state: &mut NodeState) {
     }
 }
 
-/// The weight of one that is not trimmed, and whether its file needs no more than the dead band.
+/// Weight of an untrimmed cgroup, and whether the dead band applies to its file.
 fn whole_unless_there(trim: &Trim, held: Option<f64>, weight: f64) -> (f64, bool) {
     if !trim.is_exact {
         return (weight, true);
@@ -103,7 +101,7 @@ fn whole_unless_there(trim: &Trim, held: Option<f64>, weight: f64) -> (f64, bool
     (whole, is_there)
 }
 
-/// Where the entitlement of any trimmed one is not what it was, all siblings are back at their open-loop weights.
+/// Returns all siblings to their open-loop weights if the entitlement of a trimmed one changed.
 fn forget_moved(members: &[usize], states: &mut [NodeState]) {
     let has_moved = |number: &usize| {
         let state = &states[*number];
@@ -116,7 +114,6 @@ fn forget_moved(members: &[usize], states: &mut [NodeState]) {
     }
 }
 
-/// Makes the trimmed weights of some siblings of their open-loop ones.
 fn apply(members: &[usize], open: &[f64], states: &mut [NodeState]) {
     let is_exact = |number: &usize| states[*number].trim.as_ref().is_some_and(|it| it.is_exact);
     if !members.iter().any(is_exact) {
@@ -138,7 +135,7 @@ fn apply(members: &[usize], open: &[f64], states: &mut [NodeState]) {
     bound(members, open, states);
 }
 
-/// Keeps trimmed siblings as near to each other as the kernel needs them.
+/// Limits the distance between trimmed siblings to the kernel's range.
 fn bound(members: &[usize], open: &[f64], states: &mut [NodeState]) {
     let least = |of: &dyn Fn(usize) -> f64| members.iter().map(|n| of(*n)).fold(f64::MAX, f64::min);
     let most = |of: &dyn Fn(usize) -> f64| members.iter().map(|n| of(*n)).fold(0.0, f64::max);
@@ -154,7 +151,6 @@ fn bound(members: &[usize], open: &[f64], states: &mut [NodeState]) {
     }
 }
 
-/// What the last interval came to, of each number.
 fn facts(tree: &Tree, states: &[NodeState]) -> Vec<Facts> {
     let own = |(number, state): (usize, &NodeState)| {
         let has_work = tree.has_work(number);
@@ -167,7 +163,7 @@ fn facts(tree: &Tree, states: &[NodeState]) -> Vec<Facts> {
         }
     };
     let mut facts: Vec<Facts> = states.iter().enumerate().map(own).collect();
-    // Of a group nothing is read.
+    // Groups have no sample of their own.
     let mut below: Vec<Option<f64>> = vec![None; facts.len()];
     for number in tree.from_above().rev() {
         facts[number].used_cores = facts[number].used_cores.or(below[number]);
@@ -182,7 +178,7 @@ fn facts(tree: &Tree, states: &[NodeState]) -> Vec<Facts> {
     facts
 }
 
-/// Adds an interval to the window of those that were backlogged in it; the others take no part until the next one.
+/// Adds an interval to the window of the siblings that were backlogged. The others wait for the next window.
 fn note(members: &[usize], facts: &[Facts], states: &mut [NodeState], elapsed: Duration) {
     let is_throttled = members.iter().any(|number| facts[*number].is_throttled);
     for &number in members {
@@ -213,7 +209,7 @@ fn note(members: &[usize], facts: &[Facts], states: &mut [NodeState], elapsed: D
     }
 }
 
-/// At the end of a window: new factors where those before were not right. Returns whether there are any.
+/// Computes new factors at the end of a window. Returns true if any factor changed.
 fn learn(members: &[usize], open: &[f64], states: &mut [NodeState], window: Duration) -> bool {
     let part = |number: &usize| {
         let (trim, open) = (states[*number].trim.as_ref()?, open[*number]);

@@ -1,4 +1,4 @@
-//! Values that the agent leaves to another program for a time, because that program keeps overwriting them.
+//! Values left to another program for a time because that program keeps overwriting them.
 
 use super::ControlLoop;
 use crate::contest::{Contest, ROUNDS};
@@ -7,33 +7,31 @@ use crate::finding::{Code, Finding};
 use crate::plan::{Action, Wanted};
 
 impl ControlLoop {
-    /// How often the agent gave way to another program since the start.
+    /// Number of times the agent yielded since the start.
     pub fn nr_yields(&self) -> u64 {
         self.nr_yields
     }
 
-    /// Values that are left to another program now.
+    /// Number of values left to another program now.
     pub fn nr_contested(&self) -> u64 {
         self.states.iter().map(|state| state.contests.yielded().count() as u64).sum()
     }
 
-    /// Writes again at the next tick what was left to another program that kept overwriting it. One more round that is
-    /// lost is enough to leave it again, for longer.
+    /// Writes yielded values again at the next tick. One more lost round makes the agent yield again, for
+    /// longer.
     pub fn try_yielded(&mut self) {
         for state in &mut self.states {
             state.contests.try_again(self.tick);
         }
     }
 
-    /// Ends pauses that are over.
     pub(super) fn resume(&mut self) {
         for state in &mut self.states {
             state.contests.begin_tick(self.tick);
         }
     }
 
-    /// Counts the drifts that would be overwritten in this tick, and takes what is left alone from now on out of the
-    /// plan.
+    /// Counts drift that would be overwritten in this tick, and removes yielded values from the plan.
     pub(super) fn contest(
         &mut self,
         drifts: &[Drift],
@@ -57,7 +55,6 @@ impl ControlLoop {
     }
 }
 
-/// What is said of a value of `name` that is left to another program.
 pub(super) fn finding(name: &str, contest: &Contest, file: &str) -> Finding {
     let pause = contest.pause_ticks;
     let message = format!(

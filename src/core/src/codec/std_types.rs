@@ -1,4 +1,4 @@
-//! The types of the standard library that values consist of, and the name that is shared.
+//! Codings of the standard library's types, and of the shared name.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ macro_rules! numbers {
 
 numbers!(u32 u64 usize);
 
-/// By its bits: −0 stays −0. What differs is at the end of the mantissa first, so the bytes are turned around.
+/// By its bits: −0 stays −0. Differences are mostly at the end of the mantissa, so the bytes are reversed.
 impl Coded for f64 {
     const IS_NUMBER: bool = true;
 
@@ -85,7 +85,7 @@ impl Coded for bool {
     }
 }
 
-/// 0 for the same, or its length and one, and its bytes: whoever reads it need not know which of these it was.
+/// 0 for the same text, or its length plus 1, and its bytes. A reader need not know the concrete text type.
 macro_rules! texts {
     ($($name:ident)*) => {$(
         impl Coded for $name {
@@ -132,7 +132,7 @@ impl Coded for Duration {
     fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn> {
         let seconds = from.difference(last.as_secs())?;
         let nanos = from.difference(last.subsec_nanos().into())?;
-        // More would be seconds, which may not fit.
+        // A larger value would be seconds, which may not fit.
         let nanos = u32::try_from(nanos).ok().filter(|nanos| *nanos < 1_000_000_000).ok_or(Torn)?;
         *last = Duration::new(seconds, nanos);
         Ok(*last)
@@ -143,7 +143,7 @@ impl Coded for Duration {
     }
 }
 
-/// An absent value leaves the last one that was there.
+/// An absent value leaves the last present one.
 impl<T: Coded> Coded for Option<T> {
     fn blank() -> Self {
         None
@@ -237,7 +237,7 @@ impl<T: Coded, E: Coded> Coded for Result<T, E> {
     }
 }
 
-/// Each against the one at its place in the last.
+/// Each item against the one with its index in the last list.
 impl<T: Coded> Coded for Vec<T> {
     fn blank() -> Self {
         Vec::new()

@@ -1,11 +1,11 @@
 //! Reader of the cgroup mounts in `/proc/self/mountinfo`.
 //!
-//! Mount points, roots and sources are bytes that users choose (a USB stick, a FUSE mount), with space, tab, end of line
-//! and backslash in octal. Lines without a cgroup mount are looked at for their mount point only, and a line that is not
-//! understood is skipped: none of them can keep the rest from being read.
+//! Mount points, roots and sources are bytes that users choose (a USB stick, a FUSE mount), with space,
+//! tab, end of line and backslash in octal. Only the mount points of other lines are read, and an unknown
+//! line is skipped: it cannot keep the rest from being read.
 //!
-//! A mount can be covered by a later one, at the same mount point or above it. A covered mount cannot be reached by its
-//! path, so it is not listed.
+//! A mount can be covered by a later one, at the same mount point or above it. A covered mount cannot be
+//! reached by its path, so it is not listed.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -14,20 +14,20 @@ use std::path::{Component, Path, PathBuf};
 use super::proc_files::number;
 use super::{path_of, text_of_path};
 
-/// A mount of a hierarchy of cgroups.
+/// A mount of a cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupMount {
-    /// Where it is mounted.
+    /// Mount point.
     pub mount_point: PathBuf,
-    /// The cgroup of the hierarchy that is seen there: `/`, or a part of it as in a container.
+    /// Mounted cgroup of the hierarchy: `/`, or a part of it as in a container.
     pub root: PathBuf,
-    /// Whether it is cgroup2.
+    /// True for cgroup2.
     pub is_unified: bool,
     options: Vec<Vec<u8>>,
 }
 
 impl CgroupMount {
-    /// Whether the hierarchy has this option: a controller, or a name as in `name=systemd`.
+    /// True if the hierarchy has this option: a controller, or a name as in `name=systemd`.
     pub fn has(&self, option: &str) -> bool {
         self.options.iter().any(|one| one == option.as_bytes())
     }
@@ -38,8 +38,8 @@ impl CgroupMount {
     }
 }
 
-/// The text of a path from a mount of the cgroup `root` for one from the root of the hierarchy, as the kernel writes it
-/// in `/proc/PID/cgroup`; `None` for a cgroup that is not below the mount.
+/// Converts a path from the root of the hierarchy, as in `/proc/PID/cgroup`, to a path from a mount of the
+/// cgroup `root`; `None` for a cgroup that is not below the mount.
 pub fn from_mount(root: &Path, cgroup: &str) -> Option<String> {
     let path = path_of(cgroup);
     let inside = path.strip_prefix(root).ok()?;
@@ -47,7 +47,7 @@ pub fn from_mount(root: &Path, cgroup: &str) -> Option<String> {
     is_inside.then(|| format!("/{}", text_of_path(inside)))
 }
 
-/// The cgroup mounts in a text of `/proc/self/mountinfo` that paths reach, in its order.
+/// Reachable cgroup mounts in a text of `/proc/self/mountinfo`, in its order.
 pub fn cgroup_mounts(text: &[u8]) -> Vec<CgroupMount> {
     let lines = text.split(|byte| *byte == b'\n');
     let lines: Vec<Line<'_>> = lines.filter_map(Line::parse).collect();
@@ -55,7 +55,7 @@ pub fn cgroup_mounts(text: &[u8]) -> Vec<CgroupMount> {
     seen.filter_map(|at| lines[at].cgroup_mount()).collect()
 }
 
-/// A line, of which the last fields are not unescaped.
+/// A line, whose last fields are still escaped.
 struct Line<'a> {
     id: u32,
     parent: u32,
@@ -91,10 +91,10 @@ impl Line<'_> {
     }
 }
 
-/// Whether another mount covers the one of line `at`.
+/// True if another mount covers the one of line `at`.
 ///
-/// Lines are in the order in which mounts were made, except for moved ones: a root that an initial file system mounted is
-/// listed behind the mounts that are in it. So a mount below which this one is mounted does not cover it.
+/// Lines are in the order of mounting, except for moved mounts: a root mounted by an initial file system is
+/// listed behind the mounts in it. So a mount does not cover the mounts that contain it.
 fn is_covered(lines: &[Line<'_>], at: usize) -> bool {
     let this = &lines[at];
     let mut above = Vec::new();
@@ -116,7 +116,6 @@ fn is_covered(lines: &[Line<'_>], at: usize) -> bool {
     })
 }
 
-/// A path in which octal escapes stand for bytes.
 fn path(mut field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     while let Some((first, rest)) = field.split_first() {
@@ -149,7 +148,6 @@ mod tests {
 
     use super::*;
 
-    /// A mount point as the kernel writes it.
     fn escaped(bytes: &[u8]) -> Vec<u8> {
         let code = |byte: &u8| match byte {
             b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
@@ -179,7 +177,7 @@ mod tests {
         assert_eq!(with_part, [memory, (cpu.to_string(), "/box".to_string())]);
         let covered = "34 30 0:30 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n";
         assert_eq!(points(&format!("{all}{covered}")), []);
-        // Beside it, or with a name that only begins alike.
+        // A sibling, or a name with a common beginning.
         let beside = "34 29 0:30 / /sys/fs/cgro rw - tmpfs tmpfs rw\n";
         assert_eq!(points(&format!("{all}{beside}")).len(), 2);
     }

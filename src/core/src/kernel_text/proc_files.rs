@@ -1,29 +1,29 @@
 //! Readers of `/proc/PID/status` and `/proc/PID/cgroup`.
 //!
-//! Both take bytes and look only at what they need, because the first line of `status` is a name that the process chose,
-//! and the paths in `cgroup` are names that others chose.
+//! Both take bytes and read only the needed lines, because the first line of `status` is a name that the
+//! process chose, and the paths in `cgroup` are names that others chose.
 
 use super::text_of;
 
 /// The owner of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// The real user.
+    /// Real user.
     pub ruid: u32,
-    /// The effective user.
+    /// Effective user.
     pub euid: u32,
-    /// The real group.
+    /// Real group.
     pub rgid: u32,
-    /// The effective group.
+    /// Effective group.
     pub egid: u32,
-    /// The supplementary groups.
+    /// Supplementary groups.
     pub groups: Vec<u32>,
 }
 
-/// The owner in a text of `/proc/PID/status`; `None` where a line of it is missing or has no numbers.
+/// Owner in a text of `/proc/PID/status`; `None` if a line is missing or has no numbers.
 ///
-/// Reads three lines of some sixty, because this is called for every process of the host. The kernel escapes an end of
-/// line in the name of a process, so each line here is the kernel's.
+/// Reads three lines of some sixty, because it is called for every process of the host. The kernel escapes
+/// an end of line in the name of a process, so each line here is the kernel's.
 pub fn owner(status: &[u8]) -> Option<Owner> {
     let (mut users, mut gids, mut groups) = (None, None, None);
     for line in status.split(|byte| *byte == b'\n') {
@@ -48,42 +48,42 @@ fn numbers(values: &[u8]) -> impl Iterator<Item = u32> {
     words.map_while(number)
 }
 
-/// The decimal number that `text` is.
+/// Parses a decimal number.
 pub fn number(text: &[u8]) -> Option<u32> {
     let is_digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let digit = |sum: u32, byte: &u8| sum.checked_mul(10)?.checked_add(u32::from(byte - b'0'));
     is_digits.then(|| text.iter().try_fold(0, digit)).flatten()
 }
 
-/// The numbers in a list of processes or threads, one in a line. A process of another PID namespace is 0.
+/// Numbers in a list of processes or threads, one per line. A process of another PID namespace is 0.
 pub fn process_numbers(text: &[u8]) -> impl Iterator<Item = u32> {
     text.split(|byte| *byte == b'\n').filter_map(number)
 }
 
-/// The cgroup of a process in one hierarchy.
+/// Cgroup of a process in one hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupLine {
-    /// The number of the hierarchy; 0 for the unified one.
+    /// Number of the hierarchy; 0 for the unified one.
     pub hierarchy: u32,
     /// Its controllers or its name, separated by commas; empty for the unified one.
     pub controllers: String,
-    /// The path from the root of the hierarchy, as [`text_of`] writes it.
+    /// Path from the root of the hierarchy, as [`text_of`] writes it.
     pub path: String,
 }
 
 impl CgroupLine {
-    /// Whether the hierarchy has this controller, or this name as in `name=systemd`.
+    /// True if the hierarchy has this controller, or this name as in `name=systemd`.
     pub fn has(&self, controller: &str) -> bool {
         self.controllers.split(',').any(|name| name == controller)
     }
 
-    /// Whether systemd keeps its units in this hierarchy.
+    /// True if systemd keeps its units in this hierarchy.
     pub fn is_of_units(&self) -> bool {
         self.hierarchy == 0 || self.has("name=systemd")
     }
 }
 
-/// The lines of a text of `/proc/PID/cgroup`; `None` where one is not understood.
+/// Lines of a text of `/proc/PID/cgroup`; `None` if one is not understood.
 pub fn cgroup_lines(text: &[u8]) -> Option<Vec<CgroupLine>> {
     let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let line = |line: &[u8]| {

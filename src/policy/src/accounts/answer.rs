@@ -3,21 +3,21 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The knowledge of an account.
+/// Answer to a question about an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<T> {
-    /// It exists.
+    /// The account exists.
     Known(T),
-    /// There is no such account.
+    /// The account does not exist.
     Missing,
-    /// It could not be looked up, for this reason.
+    /// The look-up failed; the reason.
     Unknown(String),
-    /// It is being looked up.
+    /// The look-up is under way.
     Pending,
 }
 
 impl<T> Answer<T> {
-    /// The value, where the account is known.
+    /// The value, if the account is known.
     pub fn known(self) -> Option<T> {
         match self {
             Answer::Known(value) => Some(value),
@@ -62,15 +62,15 @@ impl fmt::Display for Question {
 /// The answer to a [`Question`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// To a question about a name.
+    /// Number of a name.
     Number(u32),
-    /// To a question about the number of a user.
+    /// User with a number.
     User(User),
-    /// To a question about the number of a group.
+    /// Name of a group with a number.
     Name(String),
 }
 
-/// The result of a look-up: the account, none, or why neither is known.
+/// Result of a look-up: the account, `None`, or an error.
 pub type Outcome<T> = Result<Option<T>, String>;
 
 /// A database of accounts that may block, and may fail.
@@ -116,23 +116,23 @@ pub enum Need {
     Now,
 }
 
-/// A look-up that has taken long.
+/// A slow look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stall {
     /// The question.
     pub question: Question,
     /// Its age.
     pub age: Duration,
-    /// Questions behind it.
+    /// Number of questions behind it.
     pub nr_waiting: usize,
 }
 
-/// The number that a text of digits is where no account has it as its name.
+/// Number written as digits, for a name that no account has.
 pub fn digits(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// The number that a text with a plus sign names, whatever accounts there are: `+200`.
+/// Number written with a plus sign (`+200`), whatever accounts exist.
 pub fn explicit(text: &str) -> Option<u32> {
     let digits = text.strip_prefix('+')?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?

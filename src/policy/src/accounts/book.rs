@@ -1,9 +1,9 @@
-//! The book of answers about accounts: what is known, how old it is, and what is to be asked next.
+//! Book of answers about accounts, with their ages and the next questions.
 //!
-//! A pure state machine: the time is an argument. The rules are in the table of [`super`].
+//! A pure state machine: the time is an argument. The table of [`super`] has the rules.
 //!
-//! **Bound.** The book has at most [`ENTRIES_MAX`] entries. Entries that were not used for [`FORGOTTEN`] make room for
-//! new ones; where all are in use, a new question is [`Answer::Unknown`].
+//! **Bound.** The book has at most [`ENTRIES_MAX`] entries. Entries unused for [`FORGOTTEN`] make room for
+//! new ones; if all are in use, a new question is [`Answer::Unknown`].
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -14,40 +14,32 @@ use super::answer::{Answer, Need, Outcome, Question, Record, Stall};
 pub const KEPT: Duration = Duration::from_secs(300);
 /// Age at which a permission needs another answer.
 pub const RECENT: Duration = Duration::from_secs(30);
-/// The longest that an unanswered question counts as being looked up.
+/// Age of an open question from which it counts as failed.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// Time after which a missing account is asked for again, at first and at most.
+/// First and longest time after which a missing account is asked for again.
 const MISSING_FIRST: Duration = Duration::from_secs(30);
 const MISSING_MOST: Duration = Duration::from_secs(600);
-/// The same for names of the policy.
+/// Time after which a name of the policy is asked for again.
 const POLICY_AGAIN: Duration = Duration::from_secs(60);
-/// Time after which a failed look-up is tried again.
 const FAILED_AGAIN: Duration = Duration::from_secs(30);
-/// Time without use after which an entry may be dropped.
 const FORGOTTEN: Duration = Duration::from_secs(1200);
-/// Entries of the book.
+/// Most entries of the book.
 pub const ENTRIES_MAX: usize = 65_536;
 
-/// The knowledge about one question.
 #[derive(Debug, Default)]
 struct Entry {
-    /// The last answer that counts, and when it came; `None` in it is "no such account".
+    /// Last valid answer and its time; `None` is "no such account".
     good: Option<(Option<Record>, Duration)>,
-    /// "No such account" came once after an account.
+    /// True after one "no such account" for a known account.
     is_doubted: bool,
-    /// "No such account" in a row.
     nr_missing: u32,
-    /// The reason for which the last look-up failed.
     failure: Option<String>,
-    /// When the last look-up ended.
     ended: Duration,
-    /// When the look-up that is under way or queued was asked for.
     asked: Option<Duration>,
     used: Duration,
 }
 
 impl Entry {
-    /// Returns whether a look-up is due.
     fn is_due(&self, need: Need, now: Duration) -> bool {
         if self.asked.is_some() {
             return false;
@@ -98,18 +90,15 @@ impl Entry {
     }
 }
 
-/// Reason for an account without an answer.
 pub(super) fn no_answer(waited: Duration) -> String {
     format!("the account service has not answered for {} s", waited.as_secs())
 }
 
-/// The book.
+/// Book of answers and open questions.
 #[derive(Debug, Default)]
 pub struct Book {
     entries: HashMap<Question, Entry>,
-    /// Questions in the order in which they were asked.
     queue: VecDeque<Question>,
-    /// The question that is under way, and since when.
     asking: Option<(Question, Duration)>,
 }
 
@@ -139,24 +128,24 @@ impl Book {
         self.entries.get(question).map_or(Answer::Pending, |entry| entry.answer(need, now))
     }
 
-    /// The next question, which is under way from now on.
+    /// Takes the next question, which is under way from now on.
     pub fn next(&mut self, now: Duration) -> Option<Question> {
         let question = self.queue.pop_front()?;
         self.asking = Some((question.clone(), now));
         Some(question)
     }
 
-    /// Whether a question is queued.
+    /// True if a question is queued.
     pub fn has_question(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// Whether a question is queued or under way.
+    /// True if a question is queued or under way.
     pub fn is_waiting(&self) -> bool {
         self.asking.is_some() || self.has_question()
     }
 
-    /// Takes in the result of a look-up; returns whether an answer has changed.
+    /// Records the result of a look-up; returns true if an answer has changed.
     pub fn note(&mut self, question: &Question, outcome: Outcome<Record>, now: Duration) -> bool {
         if self.asking.as_ref().is_some_and(|(asked, _)| asked == question) {
             self.asking = None;
@@ -175,7 +164,7 @@ impl Book {
                 let was_known = matches!(entry.good, Some((Some(_), _)));
                 if was_known && !entry.is_doubted {
                     entry.is_doubted = true;
-                    // Permissions end with it.
+                    // Permissions end with the first one.
                     return true;
                 }
                 entry.is_doubted = false;
@@ -190,7 +179,7 @@ impl Book {
         }
     }
 
-    /// The look-up that is under way for longer than [`PATIENCE`].
+    /// The look-up that has taken longer than [`PATIENCE`].
     pub fn stall(&self, now: Duration) -> Option<Stall> {
         let (question, since) = self.asking.as_ref()?;
         let age = now.saturating_sub(*since);
@@ -214,7 +203,6 @@ mod tests {
         Ok(Some(Record::Number(1500)))
     }
 
-    /// A book in which `outcomes` came one after another, each when it was asked for again.
     fn after(outcomes: &[Outcome<Record>], need: Need) -> (Book, Duration) {
         let (mut book, mut now) = (Book::default(), Duration::ZERO);
         for outcome in outcomes {

@@ -1,13 +1,14 @@
-//! The accounts of a host: names and numbers of users and groups.
+//! Accounts of a host: names and numbers of users and groups.
 //!
-//! **Problem.** Names come from the C library, which may ask a directory on the network. It answers in microseconds, in
-//! seconds, not at all, with an error, or with "no such account" while a service restarts. A tick, the readiness of the
-//! service and the answer to a client must not depend on it.
+//! **Problem.** The C library looks names up, possibly in a directory on the network. It may answer in
+//! microseconds, in seconds, never, with an error, or with "no such account" during a restart. A tick, the
+//! readiness of the service and the answer to a client must not depend on it.
 //!
-//! **Answer.** One thread asks, one question after another. The control thread and the socket thread look into a book
-//! of answers ([`book`]) and never wait: a question without an answer is queued and is [`Answer::Pending`]. A question
-//! is in the queue once, and the book has a bound, so the queue is bounded. A waiting caller is woken by an answer
-//! ([`Accounts::wake_on_answers`]), or looks again in the next tick.
+//! **Answer.** One thread asks one question after another. The control thread and the socket thread read a
+//! book of answers ([`book`]) and never wait: a question without an answer is queued and is
+//! [`Answer::Pending`]. A question is queued once, and the book is bounded, so the queue is bounded. An
+//! answer wakes a waiting caller ([`Accounts::wake_on_answers`]), or the caller looks again in the next
+//! tick.
 //!
 //! | event | effect |
 //! |---|---|
@@ -17,19 +18,20 @@
 //! | an error | no answer: the last good one stays in use, else [`Answer::Unknown`] with the reason |
 //! | no answer for [`book::PATIENCE`] | the same as an error, and one finding ([`Accounts::stall`]) |
 //!
-//! **Permissions** need a recent answer ([`Need::Permission`]): one older than [`book::RECENT`] is asked for again and
-//! awaited, and a single "no such account" counts. Where the service fails, the last good answer stays in use; without
-//! one the permission is refused.
+//! **Permissions** need a recent answer ([`Need::Permission`]): one older than [`book::RECENT`] is asked
+//! for again and awaited, and a single "no such account" counts. If the service fails, the last good answer
+//! stays in use; without one the permission is refused.
 //!
-//! **Names of digits.** As with chown(1), digits are a name first, and a number where there is no account of that name.
-//! An error or a missing answer is neither: `200` never means the UID 200 because a look-up failed. `+200` is the
-//! number ([`explicit`]); a policy reads digits without quotes as that.
+//! **Names of digits.** As with chown(1), digits are a name first, and a number if no account has that
+//! name. `200` never means the UID 200 because a look-up failed. `+200` is the number ([`explicit`]); a
+//! policy reads digits without quotes as that.
 //!
-//! **Programs without a thread** (commands, simulations, tests) use [`Accounts::direct`]: the same book, and the caller
-//! itself asks. `tenantctl check` uses [`on_this_machine`], with a limit on the time.
+//! **Programs without a thread** (commands, simulations, tests) use [`Accounts::direct`], where the caller
+//! itself asks. `tenantctl check` uses [`on_this_machine`], with a time limit.
 //!
-//! **Properties** (`tests/agent/accounts.rs`, and the tests of [`book`]): ticks go on while a look-up hangs; a user is a
-//! tenant under the number until the name arrives; an error changes nothing; answers expire.
+//! **Properties** (`tests/agent/accounts.rs`, and the tests of [`book`]): ticks go on while a look-up
+//! hangs; a user is a tenant under the number until the name arrives; an error changes nothing; answers
+//! expire.
 
 mod answer;
 pub mod book;
@@ -55,11 +57,10 @@ struct Shared {
     has_questions: Condvar,
     has_answers: Condvar,
     clock: Box<Clock>,
-    /// Changes of answers so far.
     generation: AtomicU64,
     wakers: Mutex<Vec<Box<Waker>>>,
     is_closed: AtomicBool,
-    /// The database, where the callers ask.
+    /// Database, if the callers ask themselves.
     direct: Option<Mutex<Box<dyn Directory>>>,
 }
 
@@ -78,7 +79,7 @@ impl Shared {
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
-        // Each change of the book is complete before anything in it can panic.
+        // Each change of the book is complete before anything in it can panic, so a poisoned lock is usable.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -86,7 +87,6 @@ impl Shared {
         (self.clock)()
     }
 
-    /// Takes in an answer.
     fn note(&self, question: &Question, outcome: Outcome<Record>) {
         let now = self.now();
         if self.book().note(question, outcome, now) {
@@ -98,7 +98,7 @@ impl Shared {
     }
 }
 
-/// The accounts of a host. Copies share one book.
+/// Accounts of a host. Copies share one book.
 #[derive(Clone)]
 pub struct Accounts {
     shared: Arc<Shared>,
@@ -112,7 +112,7 @@ impl fmt::Debug for Accounts {
 }
 
 impl Default for Accounts {
-    /// The accounts of this machine; the caller asks.
+    /// Accounts of this machine; the caller asks.
     fn default() -> Accounts {
         Accounts::direct(nss::Nss)
     }
@@ -123,7 +123,7 @@ struct Open(Arc<Shared>);
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // Under the lock, so that the thread does not miss it between a look and its sleep.
+        // Under the lock, so that the thread cannot miss it between its check and its sleep.
         let book = self.0.book();
         self.0.is_closed.store(true, Ordering::Release);
         self.0.has_questions.notify_all();
@@ -131,24 +131,24 @@ impl Drop for Open {
     }
 }
 
-/// The other end of a book: the part that asks.
+/// The asking side of a book.
 pub struct Desk {
     shared: Arc<Shared>,
 }
 
 impl Accounts {
-    /// Accounts whose callers ask `directory` themselves, for programs that may wait.
+    /// Creates accounts whose callers ask `directory` themselves, for programs that may wait.
     pub fn direct(directory: impl Directory + 'static) -> Accounts {
         Accounts::of(Shared::new(since_start(), Some(Box::new(directory))))
     }
 
-    /// Accounts whose questions are answered by the [`Desk`], by the time of `clock`.
+    /// Creates accounts whose questions the [`Desk`] answers, by the time of `clock`.
     pub fn with_desk(clock: impl Fn() -> Duration + Send + Sync + 'static) -> (Accounts, Desk) {
         let shared = Shared::new(Box::new(clock), None);
         (Accounts::of(Arc::clone(&shared)), Desk { shared })
     }
 
-    /// Accounts whose questions are answered by a thread that asks `directory`.
+    /// Creates accounts with a thread that asks `directory`.
     ///
     /// # Errors
     /// The system has no threads left.
@@ -163,12 +163,12 @@ impl Accounts {
         Accounts { shared, _open: open }
     }
 
-    /// The number of a user by name, digits included, without the meaning of digits.
+    /// Number of the user with this name; digits are a name here.
     pub fn user(&self, name: &str, need: Need) -> Answer<u32> {
         number(self.look_up(Question::User(name.to_string()), need))
     }
 
-    /// The number of a group by name, likewise.
+    /// Number of the group with this name, likewise.
     pub fn group(&self, name: &str, need: Need) -> Answer<u32> {
         number(self.look_up(Question::Group(name.to_string()), need))
     }
@@ -181,7 +181,7 @@ impl Accounts {
     fn look_up(&self, question: Question, need: Need) -> Answer<Record> {
         let answer = self.shared.book().look_up(&question, need, self.shared.now());
         let Some(directory) = &self.shared.direct else {
-            // Also where it is no first question: a notification costs nothing where the thread is busy.
+            // Even if others are queued: a notification costs nothing while the thread is busy.
             self.shared.has_questions.notify_one();
             return answer;
         };
@@ -201,17 +201,17 @@ impl Accounts {
         self.shared.book().next(self.shared.now())
     }
 
-    /// Counts the changes of answers: where it is as it was, no answer is another one.
+    /// Number of changed answers: while it stays the same, so do all answers.
     pub fn generation(&self) -> u64 {
         self.shared.generation.load(Ordering::Acquire)
     }
 
-    /// The time by which answers expire.
+    /// Time by which answers expire.
     pub fn now(&self) -> Duration {
         self.shared.now()
     }
 
-    /// The look-up that has taken longer than [`book::PATIENCE`], if there is one.
+    /// The look-up that has taken longer than [`book::PATIENCE`], if any.
     pub fn stall(&self) -> Option<Stall> {
         self.shared.book().stall(self.shared.now())
     }
@@ -236,7 +236,6 @@ impl Accounts {
         }
     }
 
-    /// The answer to a question, which is awaited for at most `limit`.
     fn wait_for(&self, question: &Question, limit: Duration) -> Answer<Record> {
         let first = self.look_up(question.clone(), Need::Now);
         if first != Answer::Pending {
@@ -257,7 +256,7 @@ impl Accounts {
 }
 
 impl Desk {
-    /// The next question; `None` where there is none now.
+    /// Takes the next question; `None` if there is none.
     pub fn next(&self) -> Option<Question> {
         self.shared.book().next(self.shared.now())
     }
@@ -267,7 +266,7 @@ impl Desk {
         self.shared.note(question, outcome);
     }
 
-    /// Asks `directory` the next question; returns whether there was one.
+    /// Asks `directory` the next question; returns true if there was one.
     pub fn serve_one(&self, directory: &mut dyn Directory) -> bool {
         let Some(question) = self.next() else { return false };
         let outcome = ask(directory, &question);
@@ -275,7 +274,6 @@ impl Desk {
         true
     }
 
-    /// Answers questions until the accounts are dropped.
     fn serve(self, mut directory: impl Directory) {
         loop {
             while self.serve_one(&mut directory) {}
@@ -319,7 +317,7 @@ fn user(answer: Answer<Record>) -> Answer<User> {
     })
 }
 
-/// An answer of one kind. The record has the kind of its question.
+/// Converts an answer to one kind. The record has the kind of its question.
 fn narrowed<T>(answer: Answer<Record>, kind: impl FnOnce(Record) -> Option<T>) -> Answer<T> {
     match answer {
         Answer::Known(record) => kind(record).map_or(Answer::Missing, Answer::Known),
@@ -334,7 +332,7 @@ fn since_start() -> Box<Clock> {
     Box::new(move || start.elapsed())
 }
 
-/// The number that a name of a policy stands for, by the rules of chown(1); `look_up` asks for the account.
+/// Number for a name of a policy, by the rules of chown(1); `look_up` asks for the account.
 pub fn meaning(name: &str, look_up: impl FnOnce(&str) -> Answer<u32>) -> Answer<u32> {
     if let Some(number) = explicit(name) {
         return Answer::Known(number);
@@ -345,14 +343,14 @@ pub fn meaning(name: &str, look_up: impl FnOnce(&str) -> Answer<u32>) -> Answer<
     }
 }
 
-/// The longest that a command waits for one look-up.
+/// Longest wait of a command for one look-up.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The accounts of this machine for a command, which waits for answers, and not for ever.
+/// Accounts of this machine for a command, which waits for answers with a time limit.
 #[derive(Debug)]
 pub struct OnThisMachine(Result<Accounts, String>);
 
-/// The accounts of this machine, asked by a thread of their own.
+/// Accounts of this machine, asked by a thread of their own.
 pub fn on_this_machine() -> &'static OnThisMachine {
     static ACCOUNTS: OnceLock<OnThisMachine> = OnceLock::new();
     ACCOUNTS.get_or_init(|| {
@@ -366,7 +364,7 @@ impl OnThisMachine {
             Ok(accounts) => accounts,
             Err(error) => return Answer::Unknown(error.clone()),
         };
-        // A service that hangs is not waited for once more for each name.
+        // Does not wait again for a hanging service.
         let limit = if accounts.stall().is_some() { Duration::ZERO } else { COMMAND_PATIENCE };
         match accounts.wait_for(question, limit) {
             Answer::Pending => Answer::Unknown(book::no_answer(COMMAND_PATIENCE)),

@@ -1,11 +1,11 @@
-//! The accounts of this machine, through the C library (nsswitch.conf(5)).
+//! Accounts of this machine, through the C library (nsswitch.conf(5)).
 //!
 //! The library may block without a limit. Only the thread of [`super::Accounts`] and commands call this.
 //!
-//! **Large entries.** The nix crate gives an entry at most 1 MiB, which is a group of about 37,000 members, and the
-//! `files` module fails for every entry behind a larger one. Such a look-up is repeated with getent(1), whose buffer
-//! grows, and of whose output the first fields are read. Names of digits are numbers to getent; they are looked for in
-//! the file itself. Considered: only the file, which knows nothing of directories.
+//! **Large entries.** The nix crate gives an entry at most 1 MiB, a group of about 37,000 members, and the
+//! `files` module fails for every entry behind a larger one. Such a look-up is repeated with getent(1), whose
+//! buffer grows; only the first fields of its output are read. getent takes digits as numbers, so names of
+//! digits are looked for in the file itself. Considered: only the file, which does not cover directories.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -21,7 +21,7 @@ use nix::unistd::{Gid, Group, Uid, User as Account, getgrouplist};
 
 use super::answer::{Directory, Outcome, User, digits};
 
-/// The database that the C library reads.
+/// Database of the C library.
 #[derive(Clone, Copy, Debug)]
 pub struct Nss;
 
@@ -63,7 +63,7 @@ impl Directory for Nss {
     }
 }
 
-/// The number of an entry by name, where the C library has failed for a large one.
+/// Number of an entry by name, after the C library has failed for a large one.
 fn large(database: &str, name: &str) -> Outcome<u32> {
     let by_getent = match digits(name) {
         None => getent(database, name),
@@ -71,7 +71,7 @@ fn large(database: &str, name: &str) -> Outcome<u32> {
     };
     match by_getent {
         Ok(fields) => Ok(fields.and_then(|fields| fields.get(2)?.parse().ok())),
-        // What the file has is so, whatever else there is; what it lacks may be in a directory.
+        // An entry of the file is valid; a missing one may be in a directory.
         Err(why) => match number_in(Path::new("/etc").join(database).as_path(), name) {
             Some(number) => Ok(Some(number)),
             None => Err(why),
@@ -79,7 +79,7 @@ fn large(database: &str, name: &str) -> Outcome<u32> {
     }
 }
 
-/// The number of `name` in a file in the form of passwd(5) or group(5).
+/// Number of `name` in a file in the form of passwd(5) or group(5).
 fn number_in(path: &Path, name: &str) -> Option<u32> {
     let mut lines = BufReader::new(File::open(path).ok()?.take(FILE_BYTES_MAX));
     let mut line = Vec::new();
@@ -95,14 +95,11 @@ fn number_in(path: &Path, name: &str) -> Option<u32> {
     }
 }
 
-/// The largest file that is searched.
 const FILE_BYTES_MAX: u64 = 256 << 20;
-/// Bytes of the first three fields of an entry.
+/// Longest first three fields of an entry, in bytes.
 const FIELDS_BYTES_MAX: u64 = 4096;
-/// The longest that getent may be silent.
 const GETENT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// The first fields of an entry, by getent(1).
 fn getent(database: &str, key: &str) -> Outcome<Vec<String>> {
     let failed =
         |error: std::io::Error| format!("an entry is larger than 1 MiB, and getent: {error}");
@@ -112,7 +109,7 @@ fn getent(database: &str, key: &str) -> Outcome<Vec<String>> {
     getent.args(["--", database, key]).stdin(Stdio::null()).stderr(Stdio::null());
     getent.stdout(Stdio::from(OwnedFd::from(input)));
     let mut child = getent.spawn().map_err(failed)?;
-    // Its copy of the other end is closed, so that the end of the output is seen.
+    // Closes its copy of the pipe, so that the end of the output is seen.
     drop(getent);
     let mut text = Vec::new();
     let mut reader = BufReader::new(output.take(FIELDS_BYTES_MAX));
@@ -121,7 +118,7 @@ fn getent(database: &str, key: &str) -> Outcome<Vec<String>> {
     let text = String::from_utf8_lossy(&text);
     let fields: Vec<String> = text.split_terminator(':').map(str::to_string).collect();
     if fields.len() == 3 || read.is_err() {
-        // It goes on to write the members, or is silent. Otherwise it has ended, and its status counts.
+        // It would write the members or wait. Otherwise it has ended, and its status counts.
         let _ = child.kill();
     }
     let status = child.wait().map_err(failed)?;

@@ -1,51 +1,47 @@
-//! People among the UIDs of a host: the users that `users: "*"` stands for.
+//! People among the UIDs of a host: the users selected by `users: "*"`.
 //!
 //! | UIDs | meaning | people |
 //! |---|---|---|
 //! | below `UID_MIN` of login.defs(5), 1000 without one | the system | no |
 //! | `UID_MIN`–60000 | local accounts | yes |
 //! | 60001–60513 | homes of systemd-homed | yes |
-//! | 60514–65535 | greeters, services with `DynamicUser=`, `nobody`, −1 as 16 bits | no |
+//! | 60514–65535 | greeters, services with `DynamicUser=`, the overflow UID, −1 as 16 bits | no |
 //! | 65536–524287 | directories | yes |
-//! | 524288–1879048191 | containers, and directories | where an account has the UID |
-//! | a range of subuid(5), which is above `UID_MIN` | containers of users, and directories | where an account has the UID |
+//! | 524288–1879048191 | containers, and directories | if an account exists |
+//! | a range of subuid(5) above `UID_MIN` | containers of users, and directories | if an account exists |
 //! | 1879048192–4294967294 | directories | yes |
 //! | 4294967295 | no user | no |
 //!
-//! The ranges between are those of systemd ("Users, Groups, UIDs and GIDs on systemd Systems"). `UID_MAX` bounds new
-//! local accounts only and says nothing of directories. A user whose account is not known yet has none.
+//! The other ranges are those of systemd ("Users, Groups, UIDs and GIDs on systemd Systems"). `UID_MAX` bounds
+//! only new local accounts, not directories. A user whose account is not known yet has none.
 
 use std::fs::File;
 use std::io::Read;
 use std::ops::RangeInclusive;
 
-/// Greeters, dynamic users, `nobody`, and what ends the 16 bits.
+/// Greeters, dynamic users, the overflow UID, and the end of the 16-bit range.
 const OF_SYSTEM: RangeInclusive<u32> = 60_514..=65_535;
-/// The range from which container managers and subuid(5) take.
+/// Range of container managers and subuid(5).
 const OF_CONTAINERS: RangeInclusive<u32> = 524_288..=1_879_048_191;
-/// The first UID of a person where the host names none.
 const UID_MIN: u32 = 1000;
-/// Bytes of a file that are read.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// The UIDs of people on one host.
+/// UIDs of people on one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct People {
-    /// The first UID.
     uid_min: u32,
-    /// The subordinate UIDs of users.
     subordinate: Vec<RangeInclusive<u32>>,
 }
 
 impl Default for People {
-    /// Those of a host that says nothing of them.
+    /// Defaults of a host without these files.
     fn default() -> People {
         People { uid_min: UID_MIN, subordinate: Vec::new() }
     }
 }
 
 impl People {
-    /// Those of this machine, from login.defs(5) and subuid(5). A file that is not there says nothing.
+    /// Reads login.defs(5) and subuid(5) of this machine. A missing file leaves the defaults.
     pub fn of_this_machine() -> People {
         let read = |path: &str| {
             let mut bytes = Vec::new();
@@ -56,7 +52,7 @@ impl People {
         People::of(&read("/etc/login.defs"), &read("/etc/subuid"))
     }
 
-    /// Those of a host with these files.
+    /// Parses the contents of these files.
     pub fn of(login_defs: &[u8], subuid: &[u8]) -> People {
         let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.trim().parse::<u32>().ok();
         let lines = login_defs.split(|byte| *byte == b'\n');
@@ -69,12 +65,12 @@ impl People {
             let (first, nr) = (number(fields.next()?)?, number(fields.next()?)?);
             (nr > 0).then(|| first..=first.saturating_add(nr - 1))
         });
-        // As the tools of shadow read it, the last line counts. Root is never a person.
+        // The last line counts, as in the tools of shadow. Root is never a person.
         let uid_min = uid_min.next_back().unwrap_or(UID_MIN).max(1);
         People { uid_min, subordinate: subordinate.collect() }
     }
 
-    /// Whether a UID is a person's, given whether an account has it.
+    /// True for a person's UID; `has_account` is true if an account with it exists.
     pub fn includes(&self, uid: u32, has_account: bool) -> bool {
         let is_shared = || {
             OF_CONTAINERS.contains(&uid)
@@ -83,7 +79,7 @@ impl People {
         self.is_above_system(uid) && !OF_SYSTEM.contains(&uid) && (has_account || !is_shared())
     }
 
-    /// Whether a UID is beyond those of the system's own users.
+    /// True if a UID is beyond those of the system's own users.
     pub fn is_above_system(&self, uid: u32) -> bool {
         uid >= self.uid_min && uid != u32::MAX
     }
@@ -93,7 +89,6 @@ impl People {
 mod tests {
     use super::*;
 
-    /// Whether a UID is a person's without and with an account.
     fn is_person(people: &People, uid: u32) -> (bool, bool) {
         (people.includes(uid, false), people.includes(uid, true))
     }

@@ -1,9 +1,8 @@
-//! A bound on the memory that the demo's loads take, so that they compete with each other and never with the
-//! host.
+//! Memory bound of the demo's loads, so that they compete with each other and never with the host.
 //!
-//! On a systemd host the demo's scope is bounded. Elsewhere the demo makes the root of its tenants before the
-//! agent does, in the tree that accounts for memory, and gives it a limit. Where neither can be done, the
-//! loads stay small and memory is not contended.
+//! On a systemd host the demo's scope is bounded. Elsewhere the demo makes the root of its tenants before
+//! the agent does, in the tree that accounts for memory, and limits it. If neither is possible, the loads
+//! stay small and memory is not contended.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,22 +15,19 @@ use crate::load;
 use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
-/// The file that limits a cgroup's memory, in both hierarchies.
+/// Files that limit a cgroup's memory, in both hierarchies.
 const LIMITS: [&str; 2] = ["memory.max", "memory.limit_in_bytes"];
 
-/// A cgroup with a limit on its memory; removed with this value, where the demo made it.
+/// A cgroup with a memory limit; dropping the value removes it if the demo made it.
 #[derive(Debug)]
 pub(super) struct Bound {
-    /// The cgroup of processes that count; `None` where they are in it from the start.
+    /// Cgroup for the loads' processes; `None` if they start in it.
     made: Option<PathBuf>,
 }
 
 impl Bound {
-    /// Bounds the memory below the demo's root. `record` is written before anything is made: the path that a
-    /// killed demo would leave.
-    ///
-    /// # Errors
-    /// Why it cannot be bounded, as a phrase.
+    /// Bounds the memory below the demo's root. `record` is written before anything is made, for the
+    /// cleanup after a killed demo.
     pub(super) fn make(record: &Path) -> Result<Bound, String> {
         if !load::has_disk() {
             return Err("the files of the loads would not be on a disk".to_string());
@@ -51,7 +47,7 @@ impl Bound {
         fs::create_dir(&root).map_err(failed)?;
         let bound = Bound { made: Some(root.clone()) };
         for name in LIMITS.iter().filter(|name| root.join(name).exists()) {
-            // On cgroup v1 a limit covered the cgroups below it only where this was switched on.
+            // On cgroup v1 a limit covered the cgroups below it only with this switch.
             let is_for_all_below = fs::read_to_string(root.join("memory.use_hierarchy"))
                 .is_ok_and(|text| text.trim() == "1");
             if *name == "memory.max" || is_for_all_below {
@@ -64,10 +60,7 @@ impl Bound {
         }
     }
 
-    /// Moves the process `pid` to where its memory counts.
-    ///
-    /// # Errors
-    /// It cannot be moved.
+    /// Moves the process `pid` into the bounded cgroup.
     pub(super) fn enter(&self, pid: u32) -> anyhow::Result<()> {
         let Some(root) = &self.made else { return Ok(()) };
         let file = root.join("cgroup.procs");
@@ -75,7 +68,6 @@ impl Bound {
             .with_context(|| format!("cannot move a load into {}", root.display()))
     }
 
-    /// The cgroup that was made.
     pub(super) fn made(&self) -> Option<&Path> {
         self.made.as_deref()
     }
@@ -84,13 +76,12 @@ impl Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Some(made) = &self.made {
-            // A killed load goes away when the kernel has reaped it; otherwise it is reported.
+            // A killed load goes away when the kernel has reaped it; otherwise the cgroup is reported.
             let _ = fs::remove_dir(made);
         }
     }
 }
 
-/// The root of the demo's tenants in the tree that accounts for memory.
 fn memory_root() -> anyhow::Result<PathBuf> {
     let read = |path: &str| fs::read(path).with_context(|| path.to_string());
     let root = scope::root().map_or(RootChoice::Auto, RootChoice::Path);
@@ -104,7 +95,6 @@ fn memory_root() -> anyhow::Result<PathBuf> {
     Ok(layout.trees[tree].root.clone())
 }
 
-/// Whether the files of `dir` hold a limit of about the demo's memory.
 fn is_bounded(dir: &Path) -> bool {
     LIMITS.iter().any(|name| {
         let text = fs::read_to_string(dir.join(name)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The demo's measurements, and its final figures.
+//! Measurements of the demo, and its final figures.
 
 use std::borrow::Cow;
 
@@ -15,14 +15,13 @@ use tenantd_core::resource::{CPU, MEMORY, PerResource, wire};
 use tenantd_fair::measure::jain_index;
 use tenantd_policy::model::Allocation;
 
-/// Sums over the measured ticks of one half.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     nr_ticks: u32,
     used: Vec<f64>,
     entitled: Vec<f64>,
     outside: f64,
-    /// Of the loads: at the first measured tick, and at the last.
+    /// Readings of the loads at the first and the last measured tick.
     readings: Option<[Vec<Option<Reading>>; 2]>,
 }
 
@@ -50,7 +49,6 @@ impl Window {
         self.entitled.iter_mut().zip(entitled).for_each(|(sum, cores)| *sum += cores);
     }
 
-    /// The figures of the half that ended with `last`.
     pub(super) fn phase(&self, title: &str, last: &Status) -> Phase {
         let (used, entitled) = (shares(&self.used), shares(&self.entitled));
         let ticks = f64::from(self.nr_ticks.max(1));
@@ -85,10 +83,10 @@ impl Window {
     }
 }
 
-/// The CPUs that each tenant is entitled to, given the true demand of its load.
+/// CPUs that each tenant is entitled to, by the true demand of its load.
 ///
 /// The agent has to estimate demand; the demo knows it. A comparison with the agent's own allocations would
-/// only show that the kernel obeys, not that the estimates are right.
+/// only test the kernel, not the estimates.
 pub(super) fn entitled_cores(nodes: &[TreeNode], wants: &[Want], host: &HostStatus) -> Vec<f64> {
     let demand = |want: &Want| Demand {
         amount: PerResource::only(&[
@@ -102,13 +100,11 @@ pub(super) fn entitled_cores(nodes: &[TreeNode], wants: &[Want], host: &HostStat
     targets.iter().map(|target| target.allocation[CPU]).collect()
 }
 
-/// Each value's part of their sum; all zero where the sum is.
 fn shares(values: &[f64]) -> Vec<f64> {
     let total: f64 = values.iter().sum();
     values.iter().map(|value| if total > 0.0 { value / total } else { 0.0 }).collect()
 }
 
-/// What each load used between two readings of all.
 fn since(first: &[Option<Reading>], last: &[Option<Reading>]) -> Vec<Reading> {
     let used = |(first, last): (&Option<Reading>, &Option<Reading>)| {
         Some(last.as_ref()?.since(first.as_ref()?))
@@ -120,23 +116,20 @@ fn since(first: &[Option<Reading>], last: &[Option<Reading>]) -> Vec<Reading> {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Without {
     pub(super) measured_seconds: f64,
-    /// The tenants, in the order of the policy.
     pub(super) tenants: Vec<Plain>,
 }
 
-/// One tenant without an agent.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Plain {
     pub(super) tenant: &'static str,
     pub(super) usage_cores: f64,
-    /// Of the CPU time that the tenants used together.
+    /// Part of the CPU time of all tenants.
     pub(super) measured_share: f64,
-    /// The part of the files that it read which was in memory; absent where it read none.
+    /// Part of its file reads served from memory; absent without reads.
     pub(super) cached_ratio: Option<f64>,
 }
 
 impl Without {
-    /// The figures of `seconds` between two readings of the loads.
     pub(super) fn new(
         seconds: f64,
         first: &[Option<Reading>],
@@ -159,20 +152,16 @@ impl Without {
     }
 }
 
-/// One half of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Phase {
-    /// The demands of the tenants, as text.
     pub(super) title: String,
-    /// Ticks that were measured.
     pub(super) measured_ticks: u32,
-    /// CPUs that processes outside every tenant used; the mean over the measured ticks.
+    /// Mean CPUs used by processes outside every tenant.
     pub(super) outside_cores: f64,
-    /// The tenants, in the order of the policy.
     pub(super) tenants: Vec<Figure>,
 }
 
-/// One tenant in one half: means over the measured ticks, except where they are the last tick's.
+/// One tenant in one half: means over the measured ticks, unless marked as the last tick's.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figure {
     pub(super) tenant: String,
@@ -180,51 +169,47 @@ pub(super) struct Figure {
     /// At the last tick.
     #[serde(flatten, with = "wire::demand")]
     pub(super) demand: PerResource<f64>,
-    /// At the last tick, by the agent's estimate of the demands.
+    /// At the last tick, by the agent's estimates.
     #[serde(flatten, with = "wire::allocation")]
     pub(super) allocation: PerResource<f64>,
     /// At the last tick.
     pub(super) dominant_resource: Option<Cow<'static, str>>,
     /// At the last tick.
     pub(super) dominant_share: f64,
-    /// The width published at the last tick.
+    /// Published width at the last tick.
     pub(super) dop: Option<u32>,
-    /// At the last tick; absent where it is not pinned.
+    /// At the last tick; absent if it is not pinned.
     pub(super) cpus: Option<String>,
     /// In the file at the last tick.
     pub(super) cpu_weight: Option<f64>,
     pub(super) usage_cores: f64,
-    /// Of the CPU time that the tenants used together.
+    /// Part of the CPU time of all tenants.
     pub(super) measured_share: f64,
-    /// Of the CPU time that the tenants are entitled to together, by the true demands of their loads.
+    /// Entitled part of the CPU time, by the true demands of all loads.
     pub(super) entitled_share: f64,
-    /// Measured less entitled.
     pub(super) error: f64,
-    /// The part of the files that its load read which was in memory; absent where it read none.
+    /// Part of its load's file reads served from memory; absent without reads.
     pub(super) cached_ratio: Option<f64>,
 }
 
-/// The final figures.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Outcome {
     pub(super) hierarchy: &'static str,
     pub(super) simulated: bool,
     /// Largest distance of a measured from an entitled CPU share, over tenants and halves.
     pub(super) max_share_error: f64,
-    /// Jain's index over measured share by entitled share; 1 where every tenant got exactly its own. The
-    /// smaller of the two halves.
+    /// Jain's index over measured by entitled share, 1 if exact; the smaller one of the halves.
     pub(super) jain_index: f64,
-    /// Whether the host holds the same values as before.
+    /// True if the host has the same values as before.
     pub(super) clean: bool,
     pub(super) interrupted: bool,
-    /// Absent where the demo was interrupted before it was measured.
+    /// Absent if the demo was interrupted before this measurement.
     pub(super) without: Option<Without>,
     pub(super) phases: Vec<Phase>,
-    /// The smaller of the two halves' `cached_ratio` of the tenant that depends on its cache.
+    /// Smaller one of the two halves' `cached_ratio` of the tenant that depends on its cache.
     pub(super) cached_ratio: Option<f64>,
 }
 
-/// How the demo ran, and how it ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Played {
     pub(super) hierarchy: &'static str,
@@ -236,11 +221,10 @@ pub(super) struct Played {
 }
 
 impl Outcome {
-    /// The figures of the whole run.
     pub(super) fn new(played: Played) -> Outcome {
         let Played { hierarchy, simulated, without, phases, clean, interrupted } = played;
         let errors = phases.iter().flat_map(|p| &p.tenants).map(|figure| figure.error.abs());
-        // Without a measurement there is no outcome, not a fair one.
+        // Without a measurement the outcome must not count as fair.
         let measured = !phases.is_empty()
             && phases.iter().all(|phase| phase.measured_ticks > 0 && !phase.tenants.is_empty());
         let max_share_error = if measured { errors.fold(0.0, f64::max) } else { 1.0 };

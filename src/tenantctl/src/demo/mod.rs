@@ -1,14 +1,13 @@
 //! `tenantctl demo`: tenantd's main function, on the machine at hand.
 //!
-//! Three tenants with weights 1:2:4 and unequal demands: `batch` takes all the CPU it can get and scans a
-//! large file, `cache` holds much memory, rereads the same files and wants little CPU, `web` wants CPU. First
-//! they run as ordinary processes, without tenantd. Then the agent that `tenantd` runs shares the machine
-//! among them. Half way their demands change: `cache` wants CPU as well, `web` nearly falls asleep. At the
-//! end everything is restored.
+//! Three tenants have weights 1:2:4 and unequal demands: `batch` takes all the CPU it can get and scans a large
+//! file, `cache` holds much memory, rereads the same files and wants little CPU, `web` wants CPU. First they
+//! run as ordinary processes. Then the agent of `tenantd` shares the machine among them. Half way their demands
+//! change: `cache` wants CPU as well, `web` nearly falls asleep. At the end everything is restored.
 //!
-//! The verdict compares, for each tenant and each half, its share of the CPU time that the tenants used with
-//! the share that weighted DRF entitles it to, given the true demand of its load, over the last part of the
-//! half; and where memory is contended, how much of its files `cache` finds in memory.
+//! The verdict compares, for each tenant and half, its measured share of CPU time with its share under weighted
+//! DRF by the true demand of its load, over the last part of the half. With contended memory it also checks the
+//! part of its files that `cache` finds in memory.
 
 mod bound;
 mod measure;
@@ -40,22 +39,17 @@ use tenantd::log;
 use tenantd_control::status::Status;
 use tenantd_core::resource::MEMORY;
 
-/// The smallest part of its files that the tenant `cache` must find in memory.
+/// Smallest part of its files that the tenant `cache` must find in memory.
 const CACHED_MIN: f64 = 0.9;
 
-/// The last part of each half, in which shares are measured: before it, the agent is still adapting.
+/// Measured last part of each half: before it, the agent is still adapting.
 const MEASURED_RATIO: f64 = 0.5;
 
-/// How long the loads run without an agent, as a part of how long they run with it.
+/// Time without an agent, as a part of the time with it.
 const WITHOUT_RATIO: f64 = 1.0 / 3.0;
 
-/// Interval at which the loads are sampled while there is no agent.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Runs the command.
-///
-/// # Errors
-/// The host refused; everything is restored then.
 pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
     log::start(LevelFilter::ERROR);
     let simulated = args.simulated || !Uid::effective().is_root();
@@ -72,7 +66,6 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
     show(RealStage::new()?, args, "this machine's kernel")
 }
 
-/// Runs the demo on `stage` and shows it.
 fn show<S: Stage>(stage: S, args: &DemoArgs, note: &str) -> anyhow::Result<Exit> {
     let mut screen = Screen::new(args)?;
     let (played, error_max) = play(stage, Duration::from_secs(args.seconds), note, &mut screen)?;
@@ -83,8 +76,8 @@ fn show<S: Stage>(stage: S, args: &DemoArgs, note: &str) -> anyhow::Result<Exit>
     Ok(if is_fair && is_cached { Exit::Ok } else { Exit::Failed })
 }
 
-/// Runs the loads without an agent and then with one, and always cleans up. Returns the largest error of a share
-/// that counts as fair as well, by the agent's status.
+/// Runs the loads without an agent and then with one, and always cleans up. Also returns the agent's
+/// threshold of a fair share error.
 fn play<S: Stage>(
     mut stage: S,
     length: Duration,
@@ -159,9 +152,8 @@ fn without<S: Stage>(
 
 /// Ticks through one half; measures its last part.
 ///
-/// The measurement begins when the loads hold the memory that they are to hold: filling it needs CPU time
-/// that is not part of their demand, and takes seconds on a slow machine. The wait for loads that never get
-/// so much ends after the length of a half.
+/// The measurement begins when the loads have their memory: filling it needs CPU time beyond their demand,
+/// and takes seconds on a slow machine. This wait ends at the latest after the length of a half.
 fn play_half<S: Stage>(
     stage: &mut S,
     agent: &mut Agent<S::Kernel>,
@@ -189,8 +181,8 @@ fn play_half<S: Stage>(
     Ok(window)
 }
 
-/// Whether every tenant uses the memory that its load works on, or nearly: the kernel charges it in batches.
-/// Where that amount is unknown, there is nothing to wait for.
+/// True if every tenant uses nearly the memory of its load: the kernel charges it in batches. An unknown
+/// amount counts as complete.
 fn hold_their_memory(status: &Status, wants: &[Want]) -> bool {
     status.tenants.iter().zip(wants).all(|(tenant, want)| {
         tenant.usage[MEMORY].is_none_or(|used| used >= 0.95 * want.memory_bytes as f64)

@@ -1,20 +1,16 @@
 //! CPU time and reads of the processes of the loads, from `/proc`: the same with and without an agent.
 
-/// Counters of one process, since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Reading {
-    /// CPU time of all its threads, in seconds.
     pub(super) cpu_sec: f64,
-    /// Bytes of files that it read; `None` where the kernel does not count them.
+    /// Bytes read from files; `None` if the kernel does not count them.
     pub(super) read_bytes: Option<f64>,
-    /// The part of them that came from disk.
     pub(super) disk_bytes: Option<f64>,
 }
 
 impl Reading {
-    /// Of the texts of `/proc/PID/stat` and `/proc/PID/io`; `None` where the first is not what it should be.
     pub(super) fn parse(stat: &str, io: Option<&str>, ticks_per_sec: f64) -> Option<Reading> {
-        // The name may contain any character; the numbers come after its last bracket (proc_pid_stat(5)).
+        // The name may contain any character; the numbers follow its last bracket (proc_pid_stat(5)).
         let (_, fields) = stat.rsplit_once(')')?;
         let ticks = |index: usize| fields.split_whitespace().nth(index)?.parse::<f64>().ok();
         let count = |key: &str| {
@@ -28,7 +24,6 @@ impl Reading {
         })
     }
 
-    /// What was used since `before`.
     pub(super) fn since(&self, before: &Reading) -> Reading {
         let less = |now: Option<f64>, then: Option<f64>| Some((now? - then?).max(0.0));
         Reading {
@@ -38,7 +33,7 @@ impl Reading {
         }
     }
 
-    /// The part of what was read that was in memory, 0 ..= 1; `None` where next to nothing was read.
+    /// Part of the reads served from memory, 0 ..= 1; `None` for almost no reads.
     pub(super) fn cached_ratio(&self) -> Option<f64> {
         let read = self.read_bytes.filter(|read| *read >= f64::from(1 << 20))?;
         Some((1.0 - self.disk_bytes? / read).clamp(0.0, 1.0))

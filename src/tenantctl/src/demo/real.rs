@@ -28,7 +28,6 @@ use tenantd_policy::model::Policy;
 use super::bound::Bound;
 use super::stage::{Size, Stage, tenants};
 
-/// The machine's own kernel.
 #[derive(Debug)]
 pub(super) struct RealStage {
     begin: Instant,
@@ -38,14 +37,13 @@ pub(super) struct RealStage {
     stop: Arc<AtomicBool>,
 }
 
-/// State directories of demos, followed by a process number.
+/// Prefix of the demos' state directories, before a process number.
 const STATE_PREFIX: &str = "/run/tenantd-demo-";
 
-/// The file of a state directory that names the cgroup made to bound memory.
+/// File in a state directory with the path of the bounded cgroup.
 const BOUND_FILE: &str = "bound";
 
 impl RealStage {
-    /// Cleans up after killed demos, and prepares a state directory of its own.
     pub(super) fn new() -> anyhow::Result<RealStage> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -59,7 +57,6 @@ impl RealStage {
         Ok(RealStage { begin, state_dir, children, bound: None, stop })
     }
 
-    /// Starts the load of `tenant`, which does nothing yet.
     fn spawn(&mut self, tenant: &'static str) -> anyhow::Result<u32> {
         let program = std::env::current_exe().context("cannot find the path of tenantctl")?;
         let child = Command::new(program)
@@ -73,7 +70,6 @@ impl RealStage {
         Ok(pid)
     }
 
-    /// Sends orders to the load of `tenant`.
     fn order(&mut self, tenant: &str, want: &Want) -> anyhow::Result<()> {
         let stdin = self.children.get_mut(tenant).and_then(|child| child.stdin.as_mut());
         let Some(stdin) = stdin else { bail!("the load of {tenant} has no input") };
@@ -84,7 +80,7 @@ impl RealStage {
 
     fn kill_loads(&mut self) {
         for (_, mut child) in self.children.drain() {
-            // Errors mean that it has ended already, which is the goal.
+            // Errors mean that it has ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -96,13 +92,12 @@ impl Drop for RealStage {
     fn drop(&mut self) {
         self.kill_loads();
         self.bound = None;
-        // Not empty: an agent has left values to restore, and the next demo restores them.
+        // The directory is not empty if an agent has left values; the next demo restores them.
         let _ = fs::remove_file(self.state_dir.join(BOUND_FILE));
         let _ = fs::remove_dir(&self.state_dir);
     }
 }
 
-/// Restores what killed demos left.
 fn clean_up_after_killed_demos() {
     let Ok(entries) = fs::read_dir("/run") else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
@@ -112,14 +107,14 @@ fn clean_up_after_killed_demos() {
         match leftover::restore_only(&mut RealKernFs::new(), &path) {
             Ok(restored) if restored.failures.is_empty() => {
                 if let Ok(made) = fs::read_to_string(path.join(BOUND_FILE)) {
-                    // It may be gone; a demo that still runs has processes in it.
+                    // It may be gone; a running demo has processes in it.
                     let _ = fs::remove_dir(made);
                 }
                 if let Err(error) = fs::remove_dir_all(&path) {
                     warn!("cannot remove {}: {error}", path.display());
                 }
             }
-            // In use by a demo that still runs, or its failures were reported already.
+            // In use by a running demo, or its failures were reported already.
             Ok(_) | Err(_) => {}
         }
     }
@@ -239,7 +234,6 @@ impl Stage for RealStage {
     }
 }
 
-/// Moves a load into the cgroup of its tenant in every tree.
 fn enter(agent: &mut Agent<RealKernFs>, tenant: &str, pid: u32) -> anyhow::Result<()> {
     let trees = agent.layout().trees.clone();
     for path in trees.iter().map(|tree| tree.root.join(tenant)).filter(|path| path.is_dir()) {

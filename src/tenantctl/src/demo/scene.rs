@@ -1,31 +1,28 @@
-//! The scenario of the demo: three tenants, their demands in each half, and the policy that shares the
-//! machine among them.
+//! Scenario of the demo: three tenants, their demands in each half, and their policy.
 
 use crate::load::Want;
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_core::units::{Bytes, Weight};
 use tenantd_policy::model::{Amount, Mode, Policy, Tenant};
 
-/// The memory that the demo's tenants share; they cannot use the rest of the machine.
+/// Memory of the demo's tenants; they cannot use the rest of the machine.
 pub(super) const MEMORY: Bytes = Bytes::mib(512);
 
-/// The tenants' names and weights.
 pub(super) const TENANTS: [(&str, f64); 3] = [("batch", 1.0), ("cache", 2.0), ("web", 4.0)];
 
-/// The tenant that depends on its file cache, where memory is contended.
+/// Index of the tenant that depends on its file cache, if memory is contended.
 pub(super) const CACHE: usize = 1;
 
-/// Files that it rereads.
 const HOT: Bytes = Bytes::mib(64);
 
-/// Memory limit of the scanning tenant. Less than its share of the memory, so that the CPU remains its
+/// Memory limit of the scanning tenant: less than its share of the memory, so that the CPU remains its
 /// dominant resource.
 const SCAN_LIMIT: Bytes = Bytes::mib(48);
 
-/// File size of the scanning tenant: more than all tenants may hold together.
+/// File size of the scanning tenant: more than all tenants' memory.
 const SCAN: u64 = 2 * MEMORY.0;
 
-/// The memory that a load would use if it were alone, within its limit in the policy.
+/// Memory of a load without competition, within its limit in the policy.
 pub(super) fn wanted_memory(want: &Want) -> u64 {
     let files = want.hot_bytes + want.scan_bytes;
     match want.scan_bytes {
@@ -34,16 +31,13 @@ pub(super) fn wanted_memory(want: &Want) -> u64 {
     }
 }
 
-/// One part of the demo.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Half {
-    /// The demands of the tenants, as text.
     pub(super) title: &'static str,
-    /// In the order of [`TENANTS`].
+    /// Demands in the order of [`TENANTS`].
     pub(super) wants: [Want; 3],
 }
 
-/// The demand of each tenant in each half, on a machine with `cpus` CPUs.
 pub(super) fn halves(cpus: u32, contended: bool) -> [Half; 2] {
     let (hot, scan) = if contended { (HOT.0, SCAN) } else { (0, 0) };
     let hungry = |memory: u64, threads: u32| Want {
@@ -58,7 +52,7 @@ pub(super) fn halves(cpus: u32, contended: bool) -> [Half; 2] {
         ..Want::default()
     };
     let (small, some, most) = (8 << 20, MEMORY.0 / 16, MEMORY.0 / 4);
-    // Without an agent, twice the threads are twice the CPU time.
+    // Without an agent, twice the threads get twice the CPU time.
     let batch = Want { scan_bytes: scan, ..hungry(small, 2) };
     let cache = |want: Want| Want { hot_bytes: hot, ..want };
     [
@@ -73,16 +67,15 @@ pub(super) fn halves(cpus: u32, contended: bool) -> [Half; 2] {
     ]
 }
 
-/// The threads of a tenant that wants every CPU, on a machine with `cpus` of them.
+/// Threads of a tenant that wants every CPU, on a machine with `cpus` of them.
 ///
-/// The kernel balances threads over CPUs by weight, to within a quarter or so, and two threads of one tenant
-/// that share a CPU leave the other CPU to other tenants. Few CPUs need several threads for each CPU, so that
-/// the indivisible unit stays small.
+/// The kernel balances threads over CPUs by weight, to within a quarter or so, and two threads of one
+/// tenant on one CPU leave the other CPU to other tenants. Few CPUs need several threads each, so that the
+/// indivisible unit stays small.
 fn hungry_threads(cpus: u32) -> u32 {
     cpus.max((4 * cpus).min(32))
 }
 
-/// The policy of the demo on a machine with `memory_total_bytes`.
 pub(super) fn policy(memory_total_bytes: u64, contended: bool) -> Policy {
     let tenant = |(name, weight): (&str, f64)| {
         let weight = Weight::try_new(weight).unwrap_or_default();
@@ -93,7 +86,8 @@ pub(super) fn policy(memory_total_bytes: u64, contended: bool) -> Policy {
     let reserve = memory_total_bytes.saturating_sub(MEMORY.0);
     policy.host.reserve[Resource::Memory] = Amount::Absolute(reserve);
     if contended {
-        // On a unified hierarchy the guarantee alone would do; a legacy one has no protection below a limit.
+        // On a unified hierarchy the guarantee alone would be enough; a legacy one has no protection below
+        // a limit.
         policy.tenants[0].limit[Resource::Memory] = Some(Amount::Absolute(SCAN_LIMIT.0));
         let guarantee = MEMORY.0 / 4 + HOT.0 + HOT.0 / 2;
         policy.tenants[CACHE].guarantee[Resource::Memory] = Some(Amount::Absolute(guarantee));

@@ -1,8 +1,8 @@
-//! A cgroup of the demo's own.
+//! Cgroup of the demo.
 //!
-//! On a systemd host every cgroup belongs to systemd unless it was delegated, so the demo has itself started
-//! again in a transient scope with `Delegate=yes` and a limit on its memory, and works below that. Elsewhere it makes a root named
-//! after its process below its own cgroup.
+//! On a systemd host every cgroup belongs to systemd unless it was delegated. So the demo restarts itself
+//! in a transient scope with `Delegate=yes` and a memory limit, and works below it. Elsewhere it makes a
+//! root named after its process below its own cgroup.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -14,25 +14,21 @@ use super::scene;
 use crate::args::DemoArgs;
 use tenantd::exit::Exit;
 
-/// Set in the environment of a demo that runs in its scope.
 const IN_SCOPE: &str = "TENANTD_DEMO_SCOPE";
 
 fn on_systemd() -> bool {
-    // What sd_booted(3) looks at.
+    // The test of sd_booted(3).
     Path::new("/run/systemd/system").is_dir()
 }
 
-/// Runs the demo again in a delegated scope, if this host needs that; then its exit is returned.
-///
-/// # Errors
-/// systemd-run is not there or cannot be started.
+/// Reruns the demo in a delegated scope, if this host needs that; then returns its exit code.
 pub(super) fn enter(args: &DemoArgs) -> anyhow::Result<Option<Exit>> {
     if !on_systemd() || env::var_os(IN_SCOPE).is_some() {
         return Ok(None);
     }
     let program = env::current_exe().context("cannot find the path of tenantctl")?;
     let mut command = Command::new("systemd-run");
-    // Room for the demo itself beside its loads.
+    // Leaves room for the demo itself beside its loads.
     let limit = format!("MemoryMax={}", scene::MEMORY.0 + scene::MEMORY.0 / 8);
     command.args(["--scope", "--quiet", "--collect", "-p", "Delegate=yes", "-p", &limit, "--"]);
     command.arg(program).args(["demo", "--seconds", &args.seconds.to_string()]);
@@ -44,7 +40,7 @@ pub(super) fn enter(args: &DemoArgs) -> anyhow::Result<Option<Exit>> {
     Ok(Some(if status.success() { Exit::Ok } else { Exit::Failed }))
 }
 
-/// The root of the demo's tenants; `None` where it is the demo's own cgroup.
+/// Root of the demo's tenants; `None` if it is the demo's own cgroup.
 pub(super) fn root() -> Option<PathBuf> {
     let own = on_systemd() && env::var_os(IN_SCOPE).is_some();
     (!own).then(|| PathBuf::from(format!("tenantd-demo-{}", std::process::id())))

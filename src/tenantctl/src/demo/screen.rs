@@ -1,8 +1,8 @@
-//! The output of the demo: bars that move, a table at the end, a verdict.
+//! Output of the demo: bars that move, a table at the end, a verdict.
 //!
 //! On a terminal the bars are drawn in place; elsewhere one line is printed every few seconds. With
 //! `--verbose` the agent's findings are shown as well: hierarchy, demands, allocations, weights. With
-//! `--json` nothing is printed but the one object at the end. Nothing is wider than 80 columns.
+//! `--json` only the one object at the end is printed. Nothing is wider than 80 columns.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -19,20 +19,17 @@ use tenantd_core::units::Bytes;
 use tenantd_host::kernfs::KernFs;
 use tenantd_lab::table::{self, Table};
 
-/// What the tenants do at first, in their order, and what with files where memory is contended.
+/// Activities of the tenants in their order, and those with files under contended memory.
 const ABOUT: [[&str; 2]; 3] = [
     ["takes all the CPU it can get", ", and scans a large file"],
     ["wants little CPU", ", and reads the same files again and again"],
     ["wants all CPUs", ""],
 ];
 
-/// Width of a bar for all CPUs.
 const BAR_WIDTH: usize = 40;
 
-/// Where there is no terminal, a line is printed once in so many ticks.
 const QUIET_TICKS: u64 = 3;
 
-/// Standard output, drawn according to its kind.
 #[derive(Debug)]
 pub(super) struct Screen {
     json: bool,
@@ -42,14 +39,11 @@ pub(super) struct Screen {
     uncontended: Option<String>,
     drawn_lines: usize,
     nr_phases: u32,
-    /// How often bars were drawn in this phase.
     nr_drawn: u64,
     findings: Vec<String>,
-    /// Where the status of each tick is copied.
     record: Option<File>,
 }
 
-/// One bar: a tenant, the CPUs that it uses, and those that it is entitled to.
 struct Bar<'a> {
     name: &'a str,
     used_cores: Option<f64>,
@@ -57,10 +51,7 @@ struct Bar<'a> {
 }
 
 impl Screen {
-    /// A screen for people, or for programs.
-    ///
-    /// # Errors
-    /// The file for the record cannot be made.
+    /// Creates a screen for people, or for programs.
     pub(super) fn new(args: &DemoArgs) -> io::Result<Screen> {
         let json = args.json;
         Ok(Screen {
@@ -77,7 +68,6 @@ impl Screen {
         })
     }
 
-    /// Announces the next steps, and their place.
     pub(super) fn begin(&mut self, note: &str, size: &Size, length: Duration) -> io::Result<()> {
         (self.cpus, self.uncontended) = (f64::from(size.cpus), size.uncontended.clone());
         if self.json {
@@ -101,7 +91,6 @@ impl Screen {
         )
     }
 
-    /// Reports how the agent works on this machine.
     pub(super) fn agent<K: KernFs>(&self, agent: &Agent<K>) -> io::Result<()> {
         if self.verbose {
             writeln!(io::stdout(), "\ntenantd starts: {}", agent.layout().describe())?;
@@ -109,7 +98,6 @@ impl Screen {
         Ok(())
     }
 
-    /// Begins a part of the demo.
     pub(super) fn phase(&mut self, how: &str, title: &str) -> io::Result<()> {
         (self.drawn_lines, self.nr_drawn, self.nr_phases) = (0, 0, self.nr_phases + 1);
         if !self.json {
@@ -118,7 +106,6 @@ impl Screen {
         Ok(())
     }
 
-    /// Shows the shares without an agent.
     pub(super) fn plain(&mut self, now: &Without) -> io::Result<()> {
         let bars: Vec<Bar<'_>> = now
             .tenants
@@ -132,7 +119,6 @@ impl Screen {
         self.bars(&bars)
     }
 
-    /// Shows the shares with the agent.
     pub(super) fn tick(&mut self, status: &Status) -> io::Result<()> {
         self.notes(status);
         if let Some(record) = &mut self.record {
@@ -175,8 +161,8 @@ impl Screen {
         out.flush()
     }
 
-    /// Keeps each obstacle once. Shown at once with `--verbose`; on standard error, so that it never breaks
-    /// the JSON.
+    /// Keeps each obstacle once. Printed at once with `--verbose`; on standard error, so that it never
+    /// breaks the JSON.
     fn notes(&mut self, status: &Status) {
         for finding in &status.findings {
             if !self.findings.contains(finding) {
@@ -189,7 +175,7 @@ impl Screen {
         }
     }
 
-    /// Shows the figures of a half from the agent's status, and the machine with the tenants on it.
+    /// Prints the figures of a half from the agent's status, and the machine with the tenants on it.
     pub(super) fn details(&self, phase: &Phase, map: &[String]) -> io::Result<()> {
         if !self.verbose {
             return Ok(());
@@ -215,7 +201,6 @@ impl Screen {
         map.iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
-    /// Ends the demo.
     pub(super) fn outcome(
         &self,
         outcome: &Outcome,
@@ -249,7 +234,7 @@ impl Screen {
         }
     }
 
-    /// The outside use of the machine, in one sentence; a part of it that is no error of a share is not reported.
+    /// Sentence about outside usage of the machine; a part without effect on a share is not reported.
     fn outside(&self, out: &mut impl Write, outcome: &Outcome, error_max: f64) -> io::Result<()> {
         let most = outcome.phases.iter().map(|phase| phase.outside_cores).fold(0.0, f64::max);
         if most < error_max * self.cpus {
@@ -291,7 +276,7 @@ fn verdict(
     }
 }
 
-/// The final table of the demo: the first half, which also ran without an agent.
+/// Final table of the demo: the first half, which also ran without an agent.
 fn comparison(without: &Without, with: &Phase, is_contended: bool) -> Table {
     let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
     let mut table = table::plain();
@@ -320,7 +305,7 @@ fn comparison(without: &Without, with: &Phase, is_contended: bool) -> Table {
     aligned(table, 2)
 }
 
-/// The same with all columns but the first aligned right, with a gap before each of them.
+/// Aligns all columns but the first right, with a gap before each.
 fn aligned(mut table: Table, gap: u16) -> Table {
     table::align_figures(&mut table);
     table::set_gap(&mut table, gap);

@@ -15,24 +15,21 @@ use tenantd_sim::{Load, SimHost, SimKernel};
 
 use super::stage::{Size, Stage, tenants};
 
-/// Memory of the machine beside that of the tenants, for its kernel.
+/// Memory of the machine for its kernel, beside that of the tenants.
 const KERNEL_BYTES: u64 = 64 << 20;
 
-/// Ticks of a second in the simulated `/proc`.
 const TICKS_PER_SEC: f64 = 100.0;
 
-/// A machine in memory.
 #[derive(Debug)]
 pub(super) struct SimulatedStage {
     host: SimHost,
     now: Duration,
     pids: HashMap<&'static str, u32>,
-    /// Whether a simulated second takes a second.
+    /// True if a simulated second takes a second.
     is_in_real_time: bool,
 }
 
 impl SimulatedStage {
-    /// A machine that has just booted.
     pub(super) fn new(is_in_real_time: bool) -> SimulatedStage {
         let memory_bytes = MEMORY.0 + KERNEL_BYTES;
         let host = SimHost { cpus: 2, memory_bytes, ..SimHost::default() };
@@ -40,16 +37,15 @@ impl SimulatedStage {
     }
 }
 
-/// In this model files that are read once never displace others: a scan of more than fits into memory is
-/// modelled as a file that is always read again.
+/// Converts a demand to a load. In this model files read once never displace others: a scan of more than
+/// fits into memory is modelled as a file that is always read again.
 fn load(want: &Want) -> Load {
     let hot_bytes_per_sec = (want.hot_bytes as f64 / HOT_PASS.as_secs_f64()) as u64;
     let default = Load::default().touch_bytes_per_sec;
     Load {
         threads: want.threads,
         duty: want.duty,
-        // One speed for all of its memory: that of the file, but fast enough that the rest is touched as
-        // well.
+        // One speed for all of its memory: that of the file, but fast enough to touch the rest as well.
         touch_bytes_per_sec: if hot_bytes_per_sec > 0 { 2 * hot_bytes_per_sec } else { default },
         ..Load::default()
             .with_working_set(want.memory_bytes)

@@ -4,11 +4,9 @@ use tenantd_policy::key::{Flag, Row, rows};
 use tenantd_policy::keys::{POLICY, TENANT};
 use tenantd_policy::rules::RULES;
 
-/// The placeholders of the keys and the rules.
 const KEYS_PLACE: &str = ".\\\" @KEYS@\n";
 const RULES_PLACE: &str = ".\\\" @RULES@\n";
 
-/// The page, with the generated parts inserted.
 pub(super) fn page(frame: &str) -> String {
     frame.replace(KEYS_PLACE, &keys()).replace(RULES_PLACE, &rules())
 }
@@ -62,7 +60,7 @@ fn paragraph(text: &mut String, prefix: &str, row: &Row) {
     *text += &format!(".TP\n\\fB{prefix}{}\\fR\n{}\n", row.name, escaped(&said));
 }
 
-/// Text for roff: no line of it is a request, no backslash an escape, no hyphen a soft one.
+/// Escapes text for roff: no line of it is a request, no backslash an escape, no hyphen a soft one.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     match text.starts_with(['.', '\'']) {

@@ -1,9 +1,9 @@
-//! `tenantctl history`: what was, from the recording of a tenantd.
+//! `tenantctl history`: the past, from the recording of a tenantd.
 //!
-//! The files are read where they are, so it works without a running tenantd, after a crash too, and on another machine.
-//! They hold what the control loop was given; what it made of that comes from running it again ([`past`]), so nothing is
-//! shown that was not decided so, and every reason is there in full. What happened in the last seconds is not in a file
-//! yet; `tenantctl status` has it.
+//! The files are read in place, so it works without a running tenantd, after a crash, and on another
+//! machine. They contain the inputs of the control loop; a replay ([`past`]) recomputes its decisions, so
+//! that every figure and reason is the original one. The last seconds are not in a file yet; `tenantctl
+//! status` shows them.
 
 mod past;
 mod show;
@@ -18,17 +18,12 @@ use tenantd_host::recording::tape::{self, Tape, TapeError};
 use tenantd_lab::json;
 use tenantd_lab::time::Clock;
 
-/// Shown without `--since`.
 const USUAL: Duration = Duration::from_secs(3600);
 
-/// Runs the command.
-///
-/// # Errors
-/// The recording cannot be read, or has nothing of that time or tenant.
 pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Exit> {
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     if !args.dir.exists() {
-        // As where no tenantd runs: there is nothing to ask.
+        // The same exit code as without a running tenantd.
         eprintln!(
             "tenantctl: {}: no history is there; tenantd keeps one with --history DIR",
             args.dir.display()
@@ -52,11 +47,11 @@ pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Exit> {
     let mut past = Past::new(Window { since, until: end }, args.tenant.as_deref());
     for (index, (_, path)) in segments.iter().enumerate() {
         let next = segments.get(index + 1).map(|(begin, _)| *begin);
-        // A clock may be stepped: only what is surely earlier or later is passed over.
+        // A clock may be stepped: only segments surely outside the window are skipped.
         if next.is_none_or(|next| next >= since) && segments[index].0 <= end {
             match Tape::open(path) {
                 Ok(tape) => past.play(tape),
-                // The ring has dropped it meanwhile, or it is all that a crash has left of it.
+                // The ring has dropped it meanwhile, or it is the remains of a crash.
                 Err(TapeError::Unreadable { .. } | TapeError::Torn(_)) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -86,7 +81,7 @@ pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// The segments that this version can replay, and how many it cannot.
+/// Segments that this version can replay, and the number of others.
 fn segments(args: &HistoryArgs) -> anyhow::Result<(Vec<(Duration, std::path::PathBuf)>, usize)> {
     let all = tape::segments(&args.dir)?;
     let nr_all = all.len();
@@ -104,7 +99,6 @@ fn segments(args: &HistoryArgs) -> anyhow::Result<(Vec<(Duration, std::path::Pat
     }
 }
 
-/// The time of the last tick of a segment.
 fn last_time(path: &std::path::Path) -> anyhow::Result<Option<Duration>> {
     let mut tape = match Tape::open(path) {
         Ok(tape) => tape,

@@ -1,7 +1,7 @@
-//! What a replay shows: integrals over time, and the episodes in which a tenant lacked something.
+//! Results of a replay: integrals over time, and the episodes of tenants.
 //!
-//! An *episode* of a tenant is a time in which it lacked something ([`tenantd_control::shortfall`]); breaks of up to
-//! [`BREAK_MAX`] do not end it. Its reason is the one that held longest, in its words at the worst moment of it.
+//! An *episode* of a tenant is a time with a shortfall ([`tenantd_control::shortfall`]); breaks of up to
+//! [`BREAK_MAX`] do not end it. Its reason is the one that held longest, in the words of its worst moment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,21 +15,19 @@ use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_host::recording::tape::{Played, Tape};
 use tenantd_lab::time;
 
-/// A longer time without a lack ends an episode.
+/// Longest break within an episode.
 const BREAK_MAX: Duration = Duration::from_secs(5);
-/// A longer time between two ticks is a gap in the recording.
+/// Shortest time between two ticks that is a gap in the recording.
 const GAP_MIN: Duration = Duration::from_secs(60);
-/// Rows of the course of one tenant.
 const ROWS: u32 = 20;
 
-/// What is asked about, since 1970.
+/// Requested time, since 1970.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     pub(super) since: Duration,
     pub(super) until: Duration,
 }
 
-/// All that happened in a window.
 #[derive(Debug)]
 pub(super) struct Past {
     pub(super) window: Window,
@@ -43,7 +41,6 @@ pub(super) struct Past {
     pub(super) only: Option<String>,
 }
 
-/// Means over some time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     pub(super) time: Duration,
@@ -55,26 +52,23 @@ pub(super) struct Sums {
     pub(super) throttled: Duration,
 }
 
-/// One tenant over the window.
 #[derive(Debug, Default)]
 pub(super) struct Course {
     pub(super) all: Sums,
     pub(super) episodes: Vec<Episode>,
-    /// The same by the tick, for one tenant only.
+    /// Sums of each tick, for one tenant only.
     pub(super) ticks: Vec<(Duration, Sums)>,
     kills: Option<u64>,
     pub(super) nr_kills: u64,
 }
 
-/// A time in which a tenant lacked something.
 #[derive(Clone, Debug)]
 pub(super) struct Episode {
     pub(super) begin: Duration,
     pub(super) end: Duration,
-    /// The most that it lacked.
     pub(super) missing: PerResource<f64>,
     pub(super) is_starved: bool,
-    /// By kind: for how long, and its words when it was worst.
+    /// By kind: duration, largest amount, and the words at that moment.
     reasons: Vec<(ReasonKind, Duration, f64, String)>,
 }
 
@@ -131,7 +125,6 @@ impl Sums {
 }
 
 impl Episode {
-    /// The reason that held longest.
     pub(super) fn reason(&self) -> Option<&str> {
         self.reasons.iter().max_by_key(|reason| reason.1).map(|reason| reason.3.as_str())
     }
@@ -178,7 +171,6 @@ impl Past {
         }
     }
 
-    /// Replays a segment.
     pub(super) fn play(&mut self, mut tape: Tape) {
         self.host.clone_from(&tape.host);
         while let Some(played) = tape.play() {
@@ -215,7 +207,7 @@ impl Past {
         }
     }
 
-    /// All episodes in order of time, each with its tenant.
+    /// Episodes in order of time, each with its tenant.
     pub(super) fn episodes(&self) -> Vec<(&str, &Episode)> {
         let mut all: Vec<(&str, &Episode)> = Vec::new();
         for (name, course) in &self.tenants {
@@ -255,7 +247,7 @@ impl Course {
         }
     }
 
-    /// The course in rows of equal length, each with its beginning.
+    /// Course in rows of equal length, each with its beginning.
     pub(super) fn rows(&self) -> Vec<(Duration, Sums)> {
         let (Some(first), Some(last)) = (self.ticks.first(), self.ticks.last()) else {
             return Vec::new();
@@ -274,7 +266,6 @@ impl Course {
 
 // --- as JSON ---
 
-/// The report as one object.
 #[derive(Debug, Serialize)]
 pub(super) struct Report<'a> {
     host: &'a str,
@@ -354,7 +345,6 @@ impl Sums {
 }
 
 impl Past {
-    /// All of it, for programs.
     pub(super) fn report(&self) -> Report<'_> {
         let stamp = time::stamp;
         let tenants = self.tenants.iter().map(|(name, course)| TenantReport {

@@ -8,12 +8,10 @@ use tenantd_lab::table::{self, Table};
 use tenantd_lab::text;
 use tenantd_lab::time::{self, Clock};
 
-/// Episodes in full; those that lasted longest.
+/// Most episodes in the table, those that lasted longest.
 const EPISODES_MAX: usize = 12;
-/// Most characters of a name.
 const NAME_CHARS: usize = 22;
 
-/// Prints it, at most 80 columns wide.
 pub(super) fn print(out: &mut impl Write, past: &Past, clock: &Clock) -> io::Result<()> {
     writeln!(
         out,
@@ -68,7 +66,6 @@ fn length_of(episode: &Episode) -> std::time::Duration {
     episode.end.saturating_sub(episode.begin)
 }
 
-/// What it lacked at most.
 fn missing(episode: &Episode) -> String {
     let lacks = |r: &Resource| episode.missing[*r] > r.noise();
     let each: Vec<String> = Resource::ALL

@@ -1,11 +1,11 @@
-//! From the work on a host to a policy for it: what of it becomes a tenant, under which name, and the text.
+//! From the work on a host to a policy: choice of tenants, their names, and the text.
 //!
-//! A service or slice becomes a tenant where it used a part of the machine that is worth dividing; the busiest come
-//! first, and there are at most [`MOST_TENANTS`]. Programs of the system itself never do. Each user that is
-//! logged in is a tenant of one group: one alone by name, several by a template. What is left is named in a comment.
+//! A service or slice becomes a tenant if it used a part of the machine that is worth dividing; the busiest
+//! come first, at most [`MOST_TENANTS`]. Programs of the system itself are never tenants. Each logged-in
+//! user is a tenant of one group: one alone by name, several by a template. A comment names the rest.
 //!
-//! **Every proposal is valid here.** Each tenant is tried with those before it, and dropped where `check` has an error
-//! or a warning.
+//! **Every proposal is valid here.** Each tenant is tried with those before it, and dropped if `check` has
+//! an error or a warning.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -15,18 +15,17 @@ use tenantd_core::kernel_text::cleaned;
 use tenantd_core::units::{Bytes, MilliCpus};
 use tenantd_policy::is_tenant_name;
 
-/// Tenants that are services, slices or containers.
+/// Most tenants that are services, slices or containers.
 pub const MOST_TENANTS: usize = 8;
-/// So many people are a tenant each, found by a template; fewer are named.
+/// Number of people from which a template finds them; fewer are named.
 const SEVERAL: usize = 2;
-/// What is named in the comment on the rest.
 const MOST_NAMED: usize = 12;
 
-/// Services used less than this part of the machine's busy time and of its memory are left to the system.
+/// Smallest part of the machine's busy time, or of its memory, that makes a service a tenant.
 const LEAST_CPU_RATIO: f64 = 0.01;
 const LEAST_MEMORY_RATIO: f64 = 0.02;
 
-/// How the names of units begin that belong to the system itself. What they use is kept by `host.reserve`.
+/// Prefixes of units of the system itself. `host.reserve` covers their usage.
 const OF_THE_SYSTEM: [&str; 16] = [
     "systemd-",
     "system-systemd",
@@ -46,7 +45,6 @@ const OF_THE_SYSTEM: [&str; 16] = [
     "-.",
 ];
 
-/// A tenant that could be.
 #[derive(Clone, Debug, PartialEq)]
 struct Tenant {
     name: String,
@@ -55,7 +53,7 @@ struct Tenant {
     found: Found,
 }
 
-/// The policy for a host; `is_accepted` tries a text.
+/// Proposes a policy for a host; `is_accepted` tries a text.
 pub fn propose(survey: &Survey, is_accepted: impl Fn(&str) -> bool) -> String {
     let mut proposal = Proposal { survey, services: Vec::new(), people: Vec::new() };
     let mut names = BTreeSet::from(["people".to_string()]);
@@ -68,7 +66,7 @@ pub fn propose(survey: &Survey, is_accepted: impl Fn(&str) -> bool) -> String {
     }
     let mut users: Vec<&Found> = survey.users.values().collect();
     users.sort_by(|a, b| share(survey, b).total_cmp(&share(survey, a)));
-    // Several people are found by a template, with those to come.
+    // A template finds several people, including future ones.
     for found in users.into_iter().filter(|_| survey.users.len() < SEVERAL) {
         let rule = format!("{{ users: {} }}", quoted(&found.name));
         let person = Tenant { name: safe(&found.name), rule, found: found.clone() };
@@ -78,7 +76,6 @@ pub fn propose(survey: &Survey, is_accepted: impl Fn(&str) -> bool) -> String {
     proposal.text()
 }
 
-/// A proposal as far as it is.
 struct Proposal<'a> {
     survey: &'a Survey,
     services: Vec<Tenant>,
@@ -86,7 +83,7 @@ struct Proposal<'a> {
 }
 
 impl Proposal<'_> {
-    /// Takes a tenant where there are fewer than `most`, and the policy is accepted with it.
+    /// Takes a tenant if there are fewer than `most`, and the policy is accepted with it.
     fn take(
         &mut self,
         tenant: Tenant,
@@ -102,7 +99,7 @@ impl Proposal<'_> {
         }
     }
 
-    /// The slices of all users and all services, where none of either was taken.
+    /// Adds the slices of all users and of all services, if no single ones were taken.
     fn fill(&mut self, names: &mut BTreeSet<String>, is_accepted: &impl Fn(&str) -> bool) {
         let slices = [
             ("services", &self.survey.system_slice, self.services.is_empty()),
@@ -191,7 +188,6 @@ tenants:
         }
     }
 
-    /// Who runs something now.
     fn write_present(&self, text: &mut String) {
         *text += "    # Now:\n";
         let users = self.survey.users.values();
@@ -203,7 +199,6 @@ tenants:
         }
     }
 
-    /// What runs and is no tenant.
     fn write_rest(&self, text: &mut String) {
         let is_taken = |found: &Found| {
             self.services.iter().chain(&self.people).any(|it| it.found.name == found.name)
@@ -258,7 +253,7 @@ impl Tenant {
     }
 }
 
-/// What something uses of the machine: the larger of its parts.
+/// Used part of the machine: the larger of the CPU and memory parts.
 fn share(survey: &Survey, found: &Found) -> f64 {
     let [cpu, memory] = ratios(survey, found);
     cpu.max(memory)
@@ -283,9 +278,8 @@ fn tenant(found: &Found, names: &mut BTreeSet<String>) -> Tenant {
     Tenant { name, rule: format!("{{ unit: {} }}", quoted(&found.name)), found: found.clone() }
 }
 
-/// A name for a tenant from that of a unit or an account.
 fn safe(name: &str) -> String {
-    // As systemd escapes a dash.
+    // Systemd escapes a dash in this way.
     let name = name.replace("\\x2d", "-");
     let is_safe = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let name: String = name.chars().map(|c| if is_safe(c) { c } else { '-' }).take(48).collect();
@@ -293,7 +287,6 @@ fn safe(name: &str) -> String {
     if is_tenant_name(name) { name.to_string() } else { format!("tenant-{name}") }
 }
 
-/// The name, with a number where it is in use.
 fn unused(name: &str, names: &mut BTreeSet<String>) -> String {
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     let free = std::iter::once(name.to_string()).chain(numbered).find(|it| !names.contains(it));
@@ -302,7 +295,7 @@ fn unused(name: &str, names: &mut BTreeSet<String>) -> String {
     name
 }
 
-/// A text as YAML takes it for a text: quoted, unless it can be nothing else.
+/// Quotes a text for YAML, unless it can only be a text.
 fn quoted(text: &str) -> String {
     const WORDS: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
     let is_plain = text.starts_with(|c: char| c.is_ascii_lowercase())
@@ -311,7 +304,6 @@ fn quoted(text: &str) -> String {
     if is_plain { text.to_string() } else { serde_json::Value::from(text).to_string() }
 }
 
-/// What it uses, for a comment.
 fn used(found: &Found) -> String {
     let cpu = found.usage_usec.map(|usec| format!("{} s of CPU time", usec / 1_000_000));
     let memory = found.memory_bytes.map(|bytes| format!("{} in use", Bytes(bytes).rounded()));
@@ -323,13 +315,13 @@ fn used(found: &Found) -> String {
     }
 }
 
-/// A guarantee of about what is in use, in whole steps of 16 MiB.
+/// A guarantee of about the used memory, in whole steps of 16 MiB.
 fn guarantee(bytes: u64) -> String {
     const STEP: u64 = 16 << 20;
     Bytes(bytes.div_ceil(STEP).max(1) * STEP).to_string()
 }
 
-/// What is kept for the system: a twentieth, within bounds, and never more than a quarter.
+/// Reserve for the system: a twentieth, within bounds, and never more than a quarter.
 fn reserve(survey: &Survey) -> (String, String) {
     let milli = u64::from(survey.nr_cpus) * 1000;
     let cpus = (milli / 20).clamp(100, 2000).min(milli / 4) / 50 * 50;

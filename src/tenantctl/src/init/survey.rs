@@ -1,7 +1,7 @@
-//! The work on a host now: units of systemd, containers, users, and how much each of them uses.
+//! The work on a host now: units of systemd, containers, users, and the usage of each.
 //!
-//! Read through the same files as the agent reads. Units are found as cgroups, so that only what runs is found; a
-//! host without units has users only, by the owners of its processes. Neither names nor weights of tenants are
+//! It reads the same files as the agent. Units are found as cgroups, so only running ones are found; a host
+//! without units has users only, by the owners of its processes. Names and weights of tenants are not
 //! decided here.
 
 use std::collections::BTreeMap;
@@ -16,54 +16,54 @@ use tenantd_host::process;
 use tenantd_policy::accounts::people::People;
 use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
-/// Cgroups that are looked at; a host may have very many.
+/// Most cgroups read; a host may have very many.
 const MOST_CGROUPS: usize = 20_000;
 
-/// Containers in scopes of their own: what the name of the scope begins with, by engine.
+/// Prefixes of container scopes, by engine.
 const CONTAINER_SCOPES: [&str; 4] = ["docker", "libpod", "crio", "cri-containerd"];
 
-/// What was found.
+/// Findings about a host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survey {
-    /// CPUs online.
+    /// Online CPUs.
     pub nr_cpus: u32,
     /// Memory of the machine.
     pub memory_bytes: u64,
-    /// CPU time that the machine was not idle, since it started.
+    /// Busy CPU time of the machine since it started.
     pub busy_usec: u64,
-    /// Whether systemd keeps units in a unified hierarchy, where they can be tenants.
+    /// True if systemd keeps units in a unified hierarchy, where they can be tenants.
     pub has_units: bool,
-    /// Services and slices in which something runs.
+    /// Services and slices with a process.
     pub units: Vec<Found>,
     /// Scopes of containers in `system.slice`, by the pattern of their names.
     pub containers: Vec<Found>,
-    /// Cgroups at the top that are no units.
+    /// Top-level cgroups that are not units.
     pub cgroups: Vec<Found>,
-    /// People who run something, by number.
+    /// People with a process, by UID.
     pub users: BTreeMap<u32, Found>,
-    /// The slices of all users and of all services, where they are there.
+    /// Slice of all users, if it exists.
     pub user_slice: Option<Found>,
-    /// See `user_slice`.
+    /// Slice of all services, if it exists.
     pub system_slice: Option<Found>,
 }
 
 /// Something that runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
-    /// The unit, the pattern of its scopes, its path, or the account.
+    /// Unit, pattern of scopes, path, or account.
     pub name: String,
     /// CPU time since it started.
     pub usage_usec: Option<u64>,
-    /// Memory that it holds, without cache that was not used lately.
+    /// Memory without inactive file cache.
     pub memory_bytes: Option<u64>,
-    /// Cgroups that this is the sum of, or processes of a user where there are no units.
+    /// Number of summed cgroups, or processes of a user on a host without units.
     pub nr_parts: usize,
 }
 
-/// Why a host could not be looked at.
+/// Error of a survey.
 #[derive(Debug, thiserror::Error)]
 pub enum SurveyError {
-    /// It has no cgroups.
+    /// The host has no cgroups.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// A file of the kernel could not be read.
@@ -74,10 +74,10 @@ pub enum SurveyError {
     Machine(#[from] ReadError),
 }
 
-/// Looks at the host of `kernel`; `people` are its UIDs of people, and `user_name` is the name of an account.
+/// Surveys the host of `kernel`; `people` are its UIDs of people, and `user_name` is the name of an account.
 ///
 /// # Errors
-/// See [`SurveyError`]. What ends meanwhile is left out.
+/// See [`SurveyError`]. Work that ends meanwhile is left out.
 pub fn survey(
     kernel: &mut impl KernFs,
     people: &People,
@@ -106,7 +106,6 @@ pub fn survey(
     Ok(survey)
 }
 
-/// Users that own processes, with the number of these.
 fn users(
     kernel: &mut impl KernFs,
     proc: DirId,
@@ -115,7 +114,7 @@ fn users(
 ) -> Result<BTreeMap<u32, Found>, KernError> {
     let mut users: BTreeMap<u32, Found> = BTreeMap::new();
     for pid in process::all(kernel, proc)? {
-        // Of those with an account.
+        // People only.
         let uid = process::owner(kernel, proc, pid).ok().flatten().map(|owner| owner.ruid);
         let uid = uid.filter(|uid| people.includes(*uid, true));
         if let Some((uid, name)) = uid.and_then(|uid| Some((uid, user_name(uid)?))) {
@@ -125,13 +124,11 @@ fn users(
     Ok(users)
 }
 
-/// A walk through the cgroups of units.
 struct Walk<'a, K> {
     kernel: &'a mut K,
     layout: &'a Layout,
     people: &'a People,
     user_name: fn(u32) -> Option<String>,
-    /// Cgroups that may still be looked at.
     left: usize,
 }
 
@@ -161,7 +158,7 @@ impl<K: KernFs> Walk<'_, K> {
         }
     }
 
-    /// Services, and the slices in which systemd puts the instances of a template.
+    /// Finds services, and the slices in which systemd puts the instances of a template.
     fn services(&mut self, slice: &Path, survey: &mut Survey) {
         let mut containers: BTreeMap<&str, Found> = BTreeMap::new();
         for name in self.children(slice) {
@@ -183,7 +180,6 @@ impl<K: KernFs> Walk<'_, K> {
         survey.containers.extend(containers.into_values());
     }
 
-    /// The slices of people.
     fn users(&mut self, slice: &Path, survey: &mut Survey) {
         for unit in self.children(slice) {
             let uid = unit.strip_prefix("user-").and_then(|rest| rest.strip_suffix(".slice"));
@@ -196,7 +192,6 @@ impl<K: KernFs> Walk<'_, K> {
         }
     }
 
-    /// The texts of the cgroups in `path`, in their order.
     fn children(&mut self, path: &Path) -> Vec<String> {
         let Ok(dir) = self.kernel.open_dir(path) else { return Vec::new() };
         let names = self.kernel.list_dirs(dir).unwrap_or_default();
@@ -208,7 +203,7 @@ impl<K: KernFs> Walk<'_, K> {
         names
     }
 
-    /// The cgroup at `path`; `None` where nothing runs in it.
+    /// Usage of the cgroup at `path`; `None` without a process.
     fn found(&mut self, path: &Path, name: &str) -> Option<Found> {
         let dir = self.kernel.open_dir(path).ok()?;
         let events = self.kernel.read_once(dir, "cgroup.events").ok();

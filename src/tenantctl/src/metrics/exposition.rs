@@ -1,9 +1,9 @@
-//! A status as exposition text, in two formats. The only file that names prometheus-client.
+//! Exposition text of a status, in two formats. The only file that names prometheus-client.
 //!
-//! **OpenMetrics 1.0** for scrapers that ask for it: `# UNIT`, `_total` on the samples of a counter and not on its
-//! family, `# EOF`. **Prometheus 0.0.4** for everything else: node_exporter's textfile collector and `promtool
-//! check metrics` read no other. There a family has the name of its samples. No text satisfies both with typed
-//! counters, so the second is derived from the first, which has the escapes and the numbers.
+//! **OpenMetrics 1.0** for scrapers that ask for it: `# UNIT`, `_total` on the samples of a counter and not on
+//! its family, `# EOF`. **Prometheus 0.0.4** for everything else: node_exporter's textfile collector and
+//! `promtool check metrics` read no other. There a family has the name of its samples. No text satisfies both
+//! with typed counters, so the second is derived from the first, which has the escapes and the numbers.
 //!
 //! **Properties** (`tests/face/metrics.rs`): a strict reader of OpenMetrics takes the first, `promtool` has no
 //! remark about the second, and both have the same samples.
@@ -22,14 +22,14 @@ use super::metric::{FOUND_SERIES_MAX, Kind, Metric, Source};
 use super::table::{METRICS, UP};
 use tenantd_control::status::{Status, TenantStatus};
 
-/// The media type of [`openmetrics`].
+/// Media type of [`openmetrics`].
 pub const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The media type of [`prometheus`].
+/// Media type of [`prometheus`].
 pub const PROMETHEUS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The metrics of a tick as OpenMetrics; without a tick, only that the daemon does not answer.
+/// Metrics of a tick as OpenMetrics; without a tick, only that the daemon does not answer.
 ///
-/// A value that is absent from the status has no sample, and a metric without samples is left out.
+/// An absent value has no sample, and a metric without samples is left out.
 pub fn openmetrics(status: Option<&Status>) -> String {
     let up = f64::from(u8::from(status.is_some()));
     let tenants = status.map(with_series).unwrap_or_default();
@@ -41,12 +41,11 @@ pub fn openmetrics(status: Option<&Status>) -> String {
     let mut text = String::new();
     match text::encode(&mut text, &registry) {
         Ok(()) => text,
-        // Writing to a String does not fail.
         Err(fmt::Error) => String::new(),
     }
 }
 
-/// The same in the text format of Prometheus.
+/// Metrics of a tick in the text format of Prometheus.
 pub fn prometheus(status: Option<&Status>) -> String {
     let source = openmetrics(status);
     let mut text = String::with_capacity(source.len());
@@ -67,7 +66,6 @@ pub fn prometheus(status: Option<&Status>) -> String {
                     "info" => ("gauge", "_info"),
                     other => (other, ""),
                 };
-                // Writing to a String does not fail.
                 let _ = writeln!(text, "# HELP {family}{suffix} {help}");
                 let _ = writeln!(text, "# TYPE {family}{suffix} {kind}");
             }
@@ -78,17 +76,15 @@ pub fn prometheus(status: Option<&Status>) -> String {
     text
 }
 
-/// The samples of a metric in one tick.
 #[derive(Debug)]
 enum Samples {
     One(f64),
     /// Values by the label of this name.
     Each(&'static str, Vec<(String, f64)>),
-    /// A label with its value.
     Info(&'static str, String),
 }
 
-/// The tenants that have series of their own: all that the policy names, and some of those that were found.
+/// Tenants with series of their own: all named ones, and some of the found ones.
 fn with_series(status: &Status) -> Vec<&TenantStatus> {
     let mut nr_found: HashMap<&str, usize> = HashMap::new();
     let mut tenants = Vec::with_capacity(status.tenants.len());
@@ -103,7 +99,6 @@ fn with_series(status: &Status) -> Vec<&TenantStatus> {
     tenants
 }
 
-/// `None` where the tick has no sample.
 fn samples(metric: &Metric, status: &Status, tenants: &[&TenantStatus]) -> Option<Samples> {
     let label = metric.label();
     let values: Vec<(String, f64)> = match &metric.source {
@@ -126,7 +121,6 @@ fn samples(metric: &Metric, status: &Status, tenants: &[&TenantStatus]) -> Optio
     (!values.is_empty()).then_some(Samples::Each(label, values))
 }
 
-/// The samples of one tick.
 #[derive(Debug)]
 struct Tick(Vec<(&'static Metric, Samples)>);
 

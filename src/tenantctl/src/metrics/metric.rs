@@ -1,41 +1,39 @@
-//! What a metric is: name, unit, meaning, and place in the status.
+//! Definition of a metric: name, unit, meaning, and place in the status.
 
 use std::borrow::Cow;
 
 use tenantd_control::status::{FaultStatus, GroupStatus, Status, TenantStatus};
 use tenantd_core::resource::{PerResource, Resource};
 
-/// Of the tenants that one `each` found so many have series of their own, the first by name: which of them has some
-/// does not depend on what they do.
+/// Most tenants of one `each` with series of their own, the first by name, so that the choice does not
+/// depend on their activity.
 pub(super) const FOUND_SERIES_MAX: usize = 100;
 
-/// The type of a metric.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The value goes up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// The value only goes up, from 0 when the agent starts.
+    /// A value that only goes up, from 0 when the agent starts.
     Counter,
-    /// The value is 1, and the label holds a text.
+    /// The value 1, with a text in the label.
     Info,
 }
 
-/// The place of a value in the status.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// One value.
     Host(Read<Status>),
-    /// One value for each tenant, with the label `tenant`.
+    /// One value per tenant, with the label `tenant`.
     Tenant(Read<TenantStatus>),
-    /// One value for each group, with the label `group`.
+    /// One value per group, with the label `group`.
     Group(Read<GroupStatus>),
     /// Values by the label of this name, of a set that the interface bounds.
     Each(&'static str, fn(&Status) -> Vec<(String, f64)>),
-    /// A text, as the value of a label with this name.
+    /// Text, as the value of a label with this name.
     Info(&'static str, fn(&Status) -> &str),
 }
 
-/// A value of `T`, or of one resource of it, or how often and for how long a fault of it was.
+/// A value of `T`, one of its resources, or number and length of one of its faults.
 #[derive(Clone, Debug)]
 pub(super) enum Read<T> {
     One(fn(&T) -> Option<f64>),
@@ -45,7 +43,7 @@ pub(super) enum Read<T> {
 }
 
 impl<T> Read<T> {
-    /// The value; none where it is not finite: that is no measurement, and the text spells it otherwise.
+    /// The value; `None` if it is not finite, because the text has no measurement for that.
     pub(super) fn from(&self, status: &T) -> Option<f64> {
         let value = match self {
             Read::One(read) => read(status),
@@ -57,22 +55,22 @@ impl<T> Read<T> {
     }
 }
 
-/// One metric.
+/// A metric.
 #[derive(Clone, Debug)]
 pub struct Metric {
-    /// The name without the prefix `tenantd_`, and without the unit and `_total` or `_info`.
+    /// Name without the prefix `tenantd_`, and without the unit and `_total` or `_info`.
     pub name: Cow<'static, str>,
-    /// The unit; empty for a count.
+    /// Unit; empty for a count.
     pub unit: &'static str,
-    /// The type.
+    /// Type of the metric.
     pub kind: Kind,
-    /// The meaning, in one sentence.
+    /// Meaning in one sentence.
     pub help: Cow<'static, str>,
     pub(super) source: Source,
 }
 
 impl Metric {
-    /// The name of the samples.
+    /// Name of the samples.
     pub fn full_name(&self) -> String {
         let mut name = format!("tenantd_{}", self.name);
         if !self.unit.is_empty() {
@@ -86,7 +84,7 @@ impl Metric {
         name
     }
 
-    /// The name of the label of the samples; empty where there is one sample without a label.
+    /// Label name of the samples; empty for one sample without a label.
     pub fn label(&self) -> &'static str {
         match self.source {
             Source::Host(_) => "",
@@ -98,7 +96,6 @@ impl Metric {
     }
 }
 
-/// A gauge.
 pub(super) const fn metric(
     name: &'static str,
     unit: &'static str,
@@ -109,7 +106,6 @@ pub(super) const fn metric(
     Metric { name, unit, kind: Kind::Gauge, help, source }
 }
 
-/// A gauge of the machine or the agent.
 pub(super) const fn host(
     name: &'static str,
     unit: &'static str,
@@ -119,7 +115,6 @@ pub(super) const fn host(
     metric(name, unit, help, Source::Host(Read::One(read)))
 }
 
-/// A gauge of each tenant.
 pub(super) fn tenant(
     name: &'static str,
     unit: &'static str,
@@ -129,7 +124,6 @@ pub(super) fn tenant(
     metric(name, unit, help, Source::Tenant(Read::One(read)))
 }
 
-/// A gauge of each group.
 pub(super) fn group(
     name: &'static str,
     unit: &'static str,
@@ -139,7 +133,6 @@ pub(super) fn group(
     metric(name, unit, help, Source::Group(Read::One(read)))
 }
 
-/// A text as a label.
 pub(super) fn info(
     name: &'static str,
     label: &'static str,
@@ -149,12 +142,11 @@ pub(super) fn info(
     Metric { kind: Kind::Info, ..metric(name, "", help, Source::Info(label, read)) }
 }
 
-/// The same as a counter.
 pub(super) fn counter(metric: Metric) -> Metric {
     Metric { kind: Kind::Counter, ..metric }
 }
 
-/// A metric for each resource: `{}` is its name in `name`, and its noun in `help`.
+/// A metric per resource: `{}` is its name in `name`, and its noun in `help`.
 pub(super) fn each(name: &str, help: &str, source: impl Fn(Resource) -> Source) -> Vec<Metric> {
     let metric = |resource: Resource| Metric {
         name: name.replace("{}", resource.name()).into(),
@@ -166,7 +158,7 @@ pub(super) fn each(name: &str, help: &str, source: impl Fn(Resource) -> Source) 
     Resource::ALL.map(metric).into()
 }
 
-/// How often a fault was, and for how long; both are counters.
+/// Number and length of a fault; both are counters.
 pub(super) fn fault(
     name: &'static str,
     help: &'static str,
@@ -191,7 +183,7 @@ pub(super) fn each_tenant(
     each(name, help, |resource| Source::Tenant(Read::Of(resource, read)))
 }
 
-/// A gauge of each group for each resource, as [`each`].
+/// A gauge of each group per resource, as [`each`].
 pub(super) fn each_group(
     name: &str,
     help: &str,

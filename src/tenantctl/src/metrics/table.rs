@@ -1,8 +1,8 @@
-//! The table of all metrics, in their order.
+//! Table of all metrics, in their order.
 //!
-//! Names follow the rules of Prometheus and OpenMetrics: base units, the unit at the end of the name, ratios
-//! from 0 to 1, `_total` after counters. Tests compare docs/metrics.md, the dashboard and the alert rules in
-//! packaging/monitoring with this table (`tests/face/metrics.rs`).
+//! Names follow the rules of Prometheus and OpenMetrics: base units, the unit at the end of the name,
+//! ratios from 0 to 1, `_total` after counters. Tests compare docs/metrics.md, the dashboard and the alert
+//! rules in packaging/monitoring with this table (`tests/face/metrics.rs`).
 
 use std::sync::LazyLock;
 use std::time::SystemTime;
@@ -14,13 +14,12 @@ use super::metric::{
 use tenantd_control::status::Status;
 use tenantd_policy::model::Mode;
 
-/// Whether the daemon answers: the only metric that is never left out.
+/// State of the daemon: the only metric that is never left out.
 pub static UP: Metric =
     host("up", "", "Whether tenantd answers on its socket: 1, or 0 and no other metric.", |_| {
         Some(1.0)
     });
 
-/// A wall clock time in seconds since 1970.
 fn unix_seconds(time: Option<&str>) -> Option<f64> {
     let time = humantime::parse_rfc3339(time?).ok()?;
     Some(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs_f64())
@@ -69,7 +68,6 @@ fn of_host() -> Vec<Metric> {
     [others, capacity].concat()
 }
 
-/// The jobs of all tenants.
 fn of_jobs() -> Vec<Metric> {
     let waiting_for = |s: &Status| {
         let jobs = s.jobs.iter().flat_map(|jobs| &jobs.waiting_for);
@@ -93,7 +91,7 @@ fn of_jobs() -> Vec<Metric> {
     ]
 }
 
-/// The jobs of each tenant that ever had one.
+/// Jobs of each tenant that ever had one.
 fn jobs_of_tenants() -> Vec<Metric> {
     vec![
         tenant("tenant_jobs_waiting", "", "Jobs that wait.", |t| {
@@ -127,7 +125,6 @@ fn jobs_of_tenants() -> Vec<Metric> {
     ]
 }
 
-/// What each tenant uses and gets of each resource.
 fn amounts_of_tenants() -> Vec<Metric> {
     let amounts = [
         each_tenant("tenant_{}_usage", "{} in use.", |t| t.usage),
@@ -238,8 +235,7 @@ fn waits_of_tenants() -> Vec<Metric> {
     ]
 }
 
-/// How often and for how long each tenant lacked something. The length of starvation is older than the others, and
-/// has its place above.
+/// Number and length of each tenant's faults. The length of starvation is older than the others, and is above.
 fn faults_of_tenants() -> Vec<Metric> {
     let missing = each_tenant(
         "tenant_{}_missing",

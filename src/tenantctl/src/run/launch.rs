@@ -1,4 +1,4 @@
-//! The command takes the place of this process.
+//! Replaces this process by the command.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,26 +15,22 @@ use tenantd::exit::Exit;
 use tenantd_dop::environment::{self, Jobserver, Width};
 use tenantd_varlink::jobs::{Started, Valve};
 
-/// The first descriptor that the job server may get: shell scripts use those below by number.
+/// Lowest descriptor of the job server: shell scripts use lower ones by number.
 const DESCRIPTOR_MIN: i32 = 10;
 
-/// Looks for the program where exec(3) would.
-///
-/// # Errors
-/// It is not there.
 pub(super) fn find(command: &[OsString]) -> io::Result<()> {
     let missing = || io::Error::from(io::ErrorKind::NotFound);
     let program = Path::new(command.first().ok_or_else(missing)?);
     if program.components().count() > 1 || program.has_root() {
         return fs::metadata(program).map(|_| ());
     }
-    // Where there is no PATH, exec(3) has one of its own.
+    // Without a PATH, exec(3) has one of its own.
     let Some(path) = env::var_os("PATH") else { return Ok(()) };
     let found = env::split_paths(&path).any(|dir| dir.join(program).exists());
     found.then_some(()).ok_or_else(missing)
 }
 
-/// The command with the width of its turn.
+/// Command with the width of its turn.
 pub(super) fn command(line: &[OsString], started: &Started) -> Command {
     let is_set = |name: &str| env::var_os(name).is_some();
     let valve = started.valve.as_ref().filter(|_| environment::takes_jobserver(line, is_set));
@@ -51,7 +47,7 @@ pub(super) fn command(line: &[OsString], started: &Started) -> Command {
     command
 }
 
-/// The command without a turn: `{dop}` is what the process may use anyway.
+/// Command without a turn: `{dop}` is the parallelism that is available anyway.
 pub(super) fn plain(line: &[OsString]) -> Command {
     let dop = thread::available_parallelism().map_or(1, |dop| dop.get() as u32);
     with_width(line, dop)
@@ -64,8 +60,8 @@ fn with_width(line: &[OsString], dop: u32) -> Command {
     command
 }
 
-/// Two descriptors of the job server that the command inherits. Each has a state of its own, because make sets the one
-/// from which it reads to non-blocking.
+/// Two descriptors of the job server for the command. Each has a state of its own, because make sets its
+/// read descriptor to non-blocking.
 fn inherited(valve: &Valve) -> io::Result<(i32, i32)> {
     let open = || {
         let file = OpenOptions::new().read(true).write(true).open(&valve.fifo)?;
@@ -75,12 +71,12 @@ fn inherited(valve: &Valve) -> io::Result<(i32, i32)> {
     Ok((open()?, open()?))
 }
 
-/// Becomes the command. It returns only where that fails.
+/// Executes the command. Returns only if that fails.
 pub(super) fn execute(mut command: Command, line: &[OsString]) -> Exit {
     report(line, &command.exec())
 }
 
-/// Says why the command does not run, and returns the exit code that shells give.
+/// Reports the failure of the command, and returns the exit code of shells for it.
 pub(super) fn report(line: &[OsString], error: &io::Error) -> Exit {
     let program = line.first().map(|program| program.to_string_lossy()).unwrap_or_default();
     eprintln!("tenantctl: cannot run {program}: {error}");

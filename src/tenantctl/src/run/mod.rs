@@ -1,14 +1,14 @@
 //! `tenantctl run`: waits for its turn, and becomes the command.
 //!
-//! **Problem.** A command shall start when the host has room for it, in the cgroup of its tenant and as wide as fits, and
-//! otherwise be what it would be without `tenantctl`: the same standard streams, terminal, signals, job control and exit
-//! code, in a shell, a pipeline, a CI step or under cron. **Answer.** This process is the job. It waits on its connection
-//! to the daemon, is moved by it, and then executes the command in place ([`launch`]), so that nothing is left in
-//! between. While it waits it handles no signal: whatever ends it closes the connection, and that takes it out of the
-//! queue.
+//! **Problem.** A command must start when the host has room for it, in the cgroup of its tenant and with a
+//! suitable width. Otherwise it must be the same as without `tenantctl`: standard streams, terminal,
+//! signals, job control and exit code, in a shell, a pipeline, a CI step or under cron. **Answer.** This
+//! process is the job. It waits on its connection to the daemon, is moved by it, and then executes the
+//! command in place ([`launch`]), so that nothing remains in between. While it waits it handles no signal:
+//! its end closes the connection, and that takes it out of the queue.
 //!
-//! **Properties** (`tests/cli/run.rs`, `tests/kernel/run.rs`): a command keeps its process ID; signals, the terminal and
-//! job control reach it directly; without a turn it does not start, except where `--or-run` says so.
+//! **Properties** (`tests/cli/run.rs`, `tests/kernel/run.rs`): a command keeps its process ID; signals, the
+//! terminal and job control reach it directly; without a turn it starts only with `--or-run`.
 
 mod launch;
 mod progress;
@@ -25,22 +25,18 @@ use tenantd_lab::text::{shortened, visible};
 use tenantd_varlink::interface::{Signature, method};
 use tenantd_varlink::jobs::{Started, SubmitParameters, Units, Waiting};
 
-/// So long a daemon that went away while jobs waited has to come back: a restart takes less than a second. So long, too,
-/// a daemon may close connections without an answer, because too many of one user were opened at once.
+/// Time for a daemon that went away to come back while jobs wait: a restart takes less than a second. Also the
+/// time for which a daemon may close connections without an answer, because one user opened too many at once.
 const RESTART_TIME: Duration = Duration::from_secs(10);
-/// Pause before the next attempt to reach a daemon that went away.
+/// Pause before the next attempt to reach such a daemon.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
-/// Characters of a command that others are shown.
+/// Most characters of a command shown to others.
 const SHOWN_WIDTH: usize = 200;
-/// The counted resource of `--gpu`.
 const GPU: &str = "gpu";
 
-/// Runs the command. It returns only where the command does not run.
-///
-/// # Errors
-/// The daemon does not answer, refuses, or does not let it start in time.
+/// Runs the command. Returns only if the command does not run.
 pub(super) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
-    // A name with a typing error shall not wait for its turn.
+    // A misspelt name must not wait for its turn.
     if let Err(missing) = launch::find(&args.command) {
         return Ok(launch::report(&args.command, &missing));
     }
@@ -60,10 +56,9 @@ pub(super) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
     Ok(launch::execute(command, &args.command))
 }
 
-/// Waits for the turn of this process.
 fn turn(daemon: &Endpoint, args: &RunArgs) -> Result<Started, ClientError> {
     let deadline = daemon.timeout.map(|time| (Instant::now() + time, time));
-    // The time of the option is that in the queue; a call has its own.
+    // The option limits the time in the queue; a call has its own limit.
     let daemon = Endpoint { timeout: None, ..daemon.clone() };
     let parameters = parameters(args);
     let mut progress = Progress::default();
@@ -91,8 +86,8 @@ fn turn(daemon: &Endpoint, args: &RunArgs) -> Result<Started, ClientError> {
     }
 }
 
-/// Submits this process, and calls `waits` for each change until it has started or `deadline`, the end of a time, is
-/// past.
+/// Submits this process, and calls `waits` for each change until it has started or `deadline`, the end of a
+/// time, is past.
 fn wait(
     daemon: &Endpoint,
     parameters: &SubmitParameters,
@@ -101,7 +96,7 @@ fn wait(
 ) -> Result<Started, ClientError> {
     let mut replies = daemon.connect()?.stream::<method::Submit>(parameters)?;
     let left = || deadline.map(|(end, _)| end.saturating_duration_since(Instant::now()));
-    // A daemon that is alive answers at once, if only that the job waits.
+    // A live daemon answers at once, even if the job waits.
     let first = daemon.time(method::Submit::METHOD.access());
     let mut time = Some(left().map_or(first, |left| left.min(first)));
     loop {
@@ -136,7 +131,7 @@ fn parameters(args: &RunArgs) -> SubmitParameters {
     }
 }
 
-/// A command as others see it: without control characters, and not longer than a line or two.
+/// Command for others: without control characters, and not longer than a line or two.
 fn shown(command: &[OsString]) -> String {
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     shortened(&visible(&words.join(" ")), SHOWN_WIDTH)

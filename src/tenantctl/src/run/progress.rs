@@ -1,4 +1,4 @@
-//! The line that tells what a job waits for.
+//! Progress line with the reason of a job's wait.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -9,26 +9,25 @@ use crate::jobs::reason;
 use tenantd_lab::text::{WIDTH, shortened, visible};
 use tenantd_varlink::jobs::Waiting;
 
-/// A line on standard error that is drawn again at each change, and removed in the end. Only where a person sees it: on
-/// a terminal, and not in the background of a shell.
+/// A line on standard error that is redrawn at each change, and removed in the end. Only for a person: on a
+/// terminal, and not in the background of a shell.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     is_drawn: bool,
 }
 
 impl Progress {
-    /// Draws the state of a job of `tenant`.
     pub(super) fn show(&mut self, tenant: &str, waiting: &Waiting) {
         let stderr = io::stderr();
         if !stderr.is_terminal() || !is_in_foreground() {
             return;
         }
         let columns = termios::tcgetwinsize(&stderr).map_or(WIDTH, |size| size.ws_col.into());
-        // In the last column some terminals begin another line.
+        // A character in the last column makes some terminals begin another line.
         let width = if columns > 1 { columns - 1 } else { WIDTH - 1 };
         let line = shortened(&visible(&text(tenant, waiting)), width);
         self.is_drawn = true;
-        // Without a terminal to write to there is nothing to show, and the wait goes on.
+        // An error means that the terminal is gone, and the wait goes on.
         let _ = write!(stderr.lock(), "\r{line}\x1b[K");
     }
 }
@@ -41,13 +40,12 @@ impl Drop for Progress {
     }
 }
 
-/// Whether the shell has this process in the foreground of its terminal.
+/// True if the shell has this process in the foreground of its terminal.
 fn is_in_foreground() -> bool {
     let group = termios::tcgetpgrp(io::stderr());
     group.is_ok_and(|group| group.as_raw_nonzero().get() == getpgrp().as_raw())
 }
 
-/// What a job of `tenant` waits for, in one line.
 fn text(tenant: &str, waiting: &Waiting) -> String {
     let Waiting { position, total, .. } = waiting;
     format!("waiting as {position} of {total} in {tenant}: {}", reason(waiting))

@@ -1,37 +1,32 @@
-//! The part of HTTP/1.1 that one request on one connection needs. The only file that names httparse.
+//! The part of HTTP/1.1 for one request on one connection. The only file that names httparse.
 //!
-//! Every response closes its connection, so that no byte of one request can be taken for the next: bodies and second
-//! requests are not read.
+//! Every response closes its connection, so that no byte of one request can be taken for the next: bodies
+//! and second requests are not read.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// The longest request head: a browser sends a tenth of it.
+/// Longest request head: a browser sends a tenth of it.
 pub(super) const HEAD_MAX_BYTES: usize = 8 << 10;
-/// The most header fields.
 const FIELDS_MAX: usize = 64;
 
-/// The methods that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     Get,
     Head,
-    /// All others, which are not allowed.
     Other,
 }
 
-/// The part of a request that its response depends on.
+/// Part of a request that determines the response.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: Method,
-    /// Without its query.
     pub(super) path: String,
     pub(super) host: Option<String>,
     pub(super) accept: Option<String>,
 }
 
-/// A status code with its phrase.
 pub(super) type Status = (u16, &'static str);
 
 pub(super) const OK: Status = (200, "OK");
@@ -43,7 +38,6 @@ pub(super) const MISDIRECTED: Status = (421, "Misdirected Request");
 pub(super) const TOO_LARGE: Status = (431, "Request Header Fields Too Large");
 pub(super) const UNAVAILABLE: Status = (503, "Service Unavailable");
 
-/// A response.
 #[derive(Debug)]
 pub(super) struct Response {
     pub(super) status: Status,
@@ -56,7 +50,6 @@ impl Response {
         Response::explained(status, "")
     }
 
-    /// A refusal with an explanation.
     pub(super) fn explained(status: Status, what_to_do: &str) -> Response {
         let body = format!("{} {}\n{what_to_do}", status.0, status.1).into_bytes();
         Response { status, content_type: "text/plain; charset=utf-8", body }
@@ -64,9 +57,6 @@ impl Response {
 }
 
 /// Reads one request within `time`, or the status of its refusal.
-///
-/// # Errors
-/// The connection is broken, or was closed before a complete request.
 pub(super) fn read(mut stream: &TcpStream, time: Duration) -> io::Result<Result<Request, Status>> {
     let deadline = Instant::now() + time;
     let mut head = Vec::new();
@@ -93,7 +83,6 @@ pub(super) fn read(mut stream: &TcpStream, time: Duration) -> io::Result<Result<
     }
 }
 
-/// `None` while the request is not complete.
 fn parse(head: &[u8]) -> Option<Result<Request, Status>> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut parsed = httparse::Request::new(&mut fields);
@@ -139,9 +128,6 @@ Cache-Control: no-store\r\n\
 Connection: close\r\n";
 
 /// Writes a response within `time`, and closes the connection.
-///
-/// # Errors
-/// The client is gone, or did not read in time.
 pub(super) fn write(
     mut stream: &TcpStream,
     response: &Response,
@@ -175,8 +161,8 @@ pub(super) fn write(
         }
     }
     stream.shutdown(Shutdown::Write)?;
-    // Closing a socket with unread input resets the connection, and the response may be lost. So excess input is
-    // read, within the same deadline and a bound.
+    // Closing a socket with unread input resets the connection, and the response may be lost. So excess
+    // input is read, within the same deadline and a bound.
     let mut unread = [0; 2048];
     for _ in 0..64 {
         let left = deadline.saturating_duration_since(Instant::now());

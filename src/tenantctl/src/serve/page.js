@@ -7,7 +7,7 @@ const HISTORY_MAX = 60;
 // Distinguishable with red-green colour blindness (after Okabe and Ito); dark text is readable on each.
 const HUES = ["#56b4e9", "#e69f00", "#3fbf8f", "#f0e442", "#d98cc0", "#e8845c", "#a9b4c2", "#8fb8ff"];
 
-// The faults that a user asks for, in the words of a sentence about the tenant.
+// Faults shown to the user, as phrases about the tenant.
 const FAULTS = [
   ["cpu_starved", "starved"],
   ["cpu_throttled", "throttled"],
@@ -71,7 +71,7 @@ const thresholds = () => ({ share_error_ratio: 0.05, pressure_ratio: 0.2, stale_
 const reasons = (tenant) => tenant.reasons || []; // An older daemon gives none.
 const isUnfair = (tenant) => known(tenant.share_error) && tenant.share_error > thresholds().share_error_ratio;
 const lacks = (tenant) => isUnfair(tenant) || reasons(tenant).length > 0;
-// CPUs that it lacks: of what it is due, or of what it is entitled to.
+// Missing CPUs, of its due amount or of its entitlement.
 const missing = (tenant, host) => Math.max(tenant.missing_cores || 0, (tenant.share_error || 0) * host.capacity_cores);
 
 const hasJobs = (jobs) => known(jobs) && jobs.nr_running + jobs.nr_waiting + jobs.nr_lingering > 0;
@@ -126,7 +126,7 @@ function draw(part, name, used, wants, entitled, wouldGet, capacity, show) {
   part.used.style.width = width(used) + "%";
   part.wants.style.width = width(wants) + "%";
   part.entitled.style.left = `calc(${width(entitled)}% - 1.5px)`;
-  // An idle tenant is entitled to nothing now: what it would get says more.
+  // An idle tenant has no entitlement: its share now, if it woke up, is more useful.
   const more = known(wouldGet) && wouldGet > (entitled || 0) * 1.01 ? `, could get ${show(wouldGet)}` : "";
   setText(part.figures, `${show(used)} of ${show(entitled)}${more}`);
   const label = `${name}: uses ${show(used)}, demands ${show(wants)}, is entitled to ${show(entitled)}`;
@@ -204,7 +204,7 @@ function drawTenant(tenant, index, host) {
     kept.memory, "Memory", tenant.usage_memory_bytes, tenant.demand_memory_bytes,
     tenant.allocation_memory_bytes, tenant.would_get_memory_bytes, host.capacity_memory_bytes, bytes,
   );
-  // Waiting is measured for each tenant.
+  // Waits are measured per tenant, not per group.
   kept.told.hidden = isGroup;
   for (const [node, ratio] of [
     [kept.cpuWaits, tenant.cpu_pressure_ratio],

@@ -1,4 +1,4 @@
-//! The resources: the page and its parts, the status as JSON, the metrics.
+//! Resources: the page and its parts, the status as JSON, the metrics.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,6 @@ const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// The answer to a request with a host name of another machine.
 const ELSEWHERE: &str = "\
 This server listens on loopback only, and answers requests whose Host field is an address or localhost: another
 name could come from a page of another site that made a browser resolve it to this machine (DNS rebinding). A
@@ -26,11 +25,10 @@ proxy in front has to set the field: `proxy_set_header Host localhost;` in nginx
 Apache, `header_up Host localhost` in Caddy.
 ";
 
-/// The site.
 #[derive(Debug)]
 pub(super) struct Site {
     source: Source,
-    /// Whether the server listens on loopback only.
+    /// True if the server listens on loopback only.
     is_local: bool,
 }
 
@@ -39,7 +37,6 @@ impl Site {
         Site { source, is_local }
     }
 
-    /// The answer to a request.
     pub(super) fn response(&self, request: &Request) -> Response {
         if request.method == Method::Other {
             return Response::refusal(http::NOT_ALLOWED);
@@ -95,7 +92,7 @@ fn unavailable(content_type: &'static str, body: String) -> Response {
     Response { status: http::UNAVAILABLE, content_type, body: body.into_bytes() }
 }
 
-/// Whether a `Host` is an address or `localhost`, which no name server resolves.
+/// True if a `Host` is an address or `localhost`, which no name server resolves.
 fn names_this_machine(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

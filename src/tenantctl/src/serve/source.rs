@@ -7,29 +7,26 @@ use crate::client::{ClientError, Endpoint};
 use tenantd_control::status::Status;
 use tenantd_varlink::interface::{Nothing, method};
 
-/// The deadline of a call to the agent, well within the timeout of a browser.
+/// Deadline of a call to the agent, well within the timeout of a browser.
 const CALL_TIME: Duration = Duration::from_secs(2);
 
-/// The last tick, or one sentence on why there is none.
+/// Last tick, or one sentence about the failure.
 pub(super) type Newest = Result<Arc<Status>, String>;
 
-/// The agent behind its socket.
 #[derive(Debug)]
 pub(super) struct Source {
     daemon: Endpoint,
-    /// How long an answer is reused.
     fresh: Duration,
     last: Mutex<Option<(Instant, Newest)>>,
 }
 
 impl Source {
-    /// The agent behind `daemon`; an answer is reused for `fresh`.
     pub(super) fn new(daemon: &Endpoint, fresh: Duration) -> Source {
         let timeout = Some(daemon.timeout.unwrap_or(CALL_TIME));
         Source { daemon: Endpoint { timeout, ..daemon.clone() }, fresh, last: Mutex::new(None) }
     }
 
-    /// The last tick. Concurrent callers wait for one call and share its answer.
+    /// Last tick. Concurrent callers wait for one call and share its answer.
     pub(super) fn newest(&self) -> Newest {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, newest)) = &*last

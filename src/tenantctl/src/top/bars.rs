@@ -3,18 +3,18 @@
 /// A cell of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// Used, in eighths of the cell, 1 to 8.
+    /// Used part, in eighths of the cell, 1 to 8.
     Used(u8),
-    /// Demanded and not used.
+    /// Demanded and unused part.
     Wanted,
-    /// The mark of the entitlement.
+    /// Mark of the entitlement.
     Entitled,
-    /// Beyond the demand.
+    /// Part beyond the demand.
     Free,
 }
 
 impl Cell {
-    /// The character.
+    /// Character of the cell.
     pub fn symbol(self) -> char {
         match self {
             Cell::Used(eighths) => EIGHTHS_RIGHT[usize::from(eighths.clamp(1, 8)) - 1],
@@ -28,8 +28,8 @@ impl Cell {
 const EIGHTHS_RIGHT: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
 const EIGHTHS_UP: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// A bar of `width` cells for the whole `capacity`, with the usage, the demand and the mark of the entitlement.
-/// Values above the capacity end at its end.
+/// Draws a bar of `width` cells for the whole `capacity`, with the usage, the demand and the mark of the
+/// entitlement. Values above the capacity end at its end.
 pub fn bar(used: f64, wanted: f64, entitled: f64, capacity: f64, width: usize) -> Vec<Cell> {
     let eighths = |value: f64| {
         let share = if capacity > 0.0 { (value / capacity).clamp(0.0, 1.0) } else { 0.0 };
@@ -52,7 +52,7 @@ pub fn bar(used: f64, wanted: f64, entitled: f64, capacity: f64, width: usize) -
     cells
 }
 
-/// One character for each value, from empty at 0 to full at `top`; blank where it is absent.
+/// Draws one character per value, from empty at 0 to full at `top`; blank if it is absent.
 pub fn sparkline(values: &[Option<f64>], top: f64) -> String {
     let symbol = |value: &Option<f64>| {
         let Some(value) = value.filter(|_| top > 0.0) else { return ' ' };
@@ -62,15 +62,15 @@ pub fn sparkline(values: &[Option<f64>], top: f64) -> String {
     values.iter().map(symbol).collect()
 }
 
-/// The letter of a tenant, by its place in the policy.
+/// Letter of a tenant, by its index in the policy.
 pub fn letter(place: usize) -> char {
     const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     char::from(LETTERS[place % LETTERS.len()])
 }
 
-/// The tenants of each CPU: none where no tenant is pinned, several where their CPUs overlap.
+/// Tenants of each CPU: none if no tenant is pinned, several if their CPUs overlap.
 ///
-/// `placed` are the places of tenants in the policy, with their CPUs.
+/// `placed` holds the indices of tenants in the policy, with their CPUs.
 pub fn map(nr_cpus: usize, placed: &[(usize, Vec<usize>)]) -> Vec<Vec<usize>> {
     let highest = placed.iter().flat_map(|(_, cpus)| cpus).max();
     let count = nr_cpus.max(highest.map_or(0, |highest| highest + 1));

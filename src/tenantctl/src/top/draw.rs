@@ -1,13 +1,13 @@
 //! The picture: a pure function of the [`View`] and the size of the screen.
 //!
-//! From the top: the machine, fairness, the tenants, jobs, the map of the CPUs, findings, keys. On a small screen the
-//! map and the findings are left out first, then the sparkline and the memory of each tenant, and last the figures
-//! beside the bars. Every size is drawn (`tests/face/top.rs`, from 1×1 to 300×100). A name may lose its middle;
-//! a figure never loses a digit: its column is as wide as the widest figure, or is left out.
+//! From the top: the machine, fairness, the tenants, jobs, the map of the CPUs, findings, keys. On a small
+//! screen the map and the findings are left out first, then the sparkline and the memory of each tenant, and
+//! last the figures beside the bars. Every size is drawn (`tests/face/top.rs`, from 1×1 to 300×100). A name may
+//! lose its middle; a figure never loses a digit: its column is as wide as the widest figure, or is left out.
 //!
 //! Colour never carries meaning alone: a tenant below its share is marked with `!`, the parts of a bar are
-//! different characters, CPUs have the letter of their tenant. Stale figures are dimmed, and the second line says
-//! how old they are. The thresholds come from the status.
+//! different characters, CPUs have the letter of their tenant. Stale figures are dimmed, and the second line
+//! shows their age. The thresholds come from the status.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -25,15 +25,13 @@ use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_dop::cpuset::CpuSet;
 use tenantd_lab::text::{cores, memory, percent, shortened};
 
-/// Colours of the tenants, by their place in the policy.
 const HUES: [Color; 6] =
     [Color::Cyan, Color::Yellow, Color::Green, Color::Magenta, Color::Blue, Color::Red];
-/// The most rows of findings.
 const FINDINGS_MAX: u16 = 3;
-/// The largest number of CPUs of a kernel.
+/// Largest number of CPUs of a kernel.
 const CPUS_MAX: u32 = 8192;
 
-/// Draws the screen; returns the number of rows for tenants, or for the processes of the one that is open.
+/// Draws the screen; returns the number of rows for tenants, or for the processes of the open one.
 pub fn screen(frame: &mut Frame<'_>, view: &View) -> usize {
     if let Some(name) = &view.opened {
         let nr_rows = inside::screen(frame, view, name);
@@ -86,7 +84,7 @@ pub fn screen(frame: &mut Frame<'_>, view: &View) -> usize {
     usize::from(tenants.height)
 }
 
-/// The widths of the columns; 0 leaves one out.
+/// Widths of the columns; 0 leaves one out.
 #[derive(Clone, Copy, Debug)]
 struct Columns {
     name: usize,
@@ -100,7 +98,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// The columns that fit into `width`; the rest of it goes to the bars.
+    /// Columns that fit into `width`; the rest of it goes to the bars.
     fn for_width(width: usize, rows: &[Row<'_>]) -> Columns {
         let longest = rows.iter().map(|row| name(*row).chars().count()).max().unwrap_or(0);
         let name_max = (width / 5).max(10);
@@ -117,7 +115,6 @@ impl Columns {
         };
         let mut left = width.saturating_sub(columns.name);
         let mut take = |column: &mut usize, wanted: usize| {
-            // A column has a blank before it.
             if left > wanted {
                 *column = wanted;
                 left -= wanted + 1;
@@ -219,7 +216,7 @@ impl Columns {
     }
 }
 
-/// The name; that of a group with a slash behind it.
+/// Name; a group has a slash behind it.
 fn name(row: Row<'_>) -> String {
     match row {
         Row::Tenant(_, tenant) => tenant.name.to_string(),
@@ -227,7 +224,6 @@ fn name(row: Row<'_>) -> String {
     }
 }
 
-/// CPUs used and entitled to.
 fn cpu_figures(row: Row<'_>) -> String {
     format!("{}/{}", cores(row.usage()[CPU]), cores(Some(row.allocation()[CPU])))
 }
@@ -275,7 +271,7 @@ fn rows(view: &View, columns: &Columns, height: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// The map of the CPUs: a character for each, the letter of its tenant, or `+` for several tenants.
+/// Map of the CPUs: a character for each, the letter of its tenant, or `+` for several tenants.
 fn map_lines(view: &View, width: usize) -> Vec<Line<'static>> {
     let status = &view.status;
     let placed = status.tenants.iter().enumerate().filter_map(|(place, tenant)| {

@@ -1,18 +1,17 @@
-//! Which tenant is open on the screen, for the thread that looks into it.
+//! The open tenant on the screen, for the inspecting thread.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The tenant or group that is open, and its tenants.
+/// The open tenant or group, and its tenants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Its path of names.
+    /// Path of names.
     pub name: String,
-    /// Itself, or the tenants of the group.
+    /// The tenant itself, or the tenants of the group.
     pub tenants: Vec<String>,
 }
 
-/// The tenant that is open now, if any.
 #[derive(Default)]
 pub(super) struct Focus {
     opened: Mutex<Option<Opened>>,
@@ -24,7 +23,6 @@ impl Focus {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens another one, or none.
     pub(super) fn set(&self, opened: Option<Opened>) {
         let mut now = self.lock();
         if *now != opened {
@@ -33,7 +31,6 @@ impl Focus {
         }
     }
 
-    /// The one that is open; waits for one.
     pub(super) fn wait(&self) -> Opened {
         let mut now = self.lock();
         loop {
@@ -44,7 +41,7 @@ impl Focus {
         }
     }
 
-    /// Waits for `time`, or until another one is open than `known`.
+    /// Waits for `time`, or until a tenant other than `known` is open.
     pub(super) fn pause(&self, known: &Opened, time: Duration) {
         let is_same = |now: &mut Option<Opened>| now.as_ref() == Some(known);
         drop(self.changed.wait_timeout_while(self.lock(), time, is_same));

@@ -1,4 +1,4 @@
-//! What every picture has: the first two lines, and colours where they are wanted.
+//! Common parts of all pictures: the first two lines, and colours if wanted.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
@@ -8,12 +8,10 @@ use tenantd_control::status::{TenantStatus, Thresholds};
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_lab::text::{age, cores, memory, percent, shortened};
 
-/// A colour, where colours are wanted.
 pub(super) fn tinted(view: &View, colour: Color) -> Style {
     if view.colour { Style::new().fg(colour) } else { Style::new() }
 }
 
-/// The first line: the machine.
 pub(super) fn head_line(view: &View, width: usize) -> Line<'static> {
     let status = &view.status;
     let host = &status.host;
@@ -32,7 +30,7 @@ pub(super) fn head_line(view: &View, width: usize) -> Line<'static> {
     Line::styled(fitting(&parts, "  ", width), Style::new().add_modifier(Modifier::BOLD))
 }
 
-/// As many of `parts` as fit: a truncated figure would be a wrong figure.
+/// Joins the `parts` that fit: a truncated figure would be a wrong figure.
 pub(super) fn fitting(parts: &[String], between: &str, width: usize) -> String {
     let mut text = String::new();
     for part in parts {
@@ -46,7 +44,7 @@ pub(super) fn fitting(parts: &[String], between: &str, width: usize) -> String {
     text
 }
 
-/// The line of fairness; where the daemon does not answer or the tick is stale, that and its age.
+/// Line of fairness, or the state and age of a stale tick.
 pub(super) fn fairness_line(view: &View, width: usize) -> Line<'static> {
     let status = &view.status;
     if view.is_stale() {
@@ -64,7 +62,7 @@ pub(super) fn fairness_line(view: &View, width: usize) -> Line<'static> {
     }
     let thresholds = &status.thresholds;
     let lacking = status.tenants.iter().filter(|tenant| lacks(tenant, thresholds)).count();
-    // What others than tenants use is not theirs to be entitled to, and they miss it all the same.
+    // Outside usage is not part of the entitlement, but the tenants miss it all the same.
     let short = status.tenants.iter().filter(|tenant| !tenant.reasons.is_empty()).count();
     let mut parts = vec![match (lacking, status.max_share_error) {
         (0, None) => "no measurement yet".to_string(),
@@ -91,7 +89,6 @@ pub(super) fn fairness_line(view: &View, width: usize) -> Line<'static> {
     Line::styled(fitting(&parts, "; ", width), tinted(view, colour))
 }
 
-/// The line of jobs; none where there are none.
 pub(super) fn jobs_line(view: &View, width: usize) -> Option<Line<'static>> {
     let jobs = view.status.jobs.as_ref()?;
     if jobs.nr_running + jobs.nr_waiting + jobs.nr_lingering == 0 {
@@ -106,7 +103,6 @@ pub(super) fn jobs_line(view: &View, width: usize) -> Option<Line<'static>> {
     Some(Line::from(fitting(&parts, "; ", width)))
 }
 
-/// Whether a tenant lacks more CPUs than counts as fair.
 pub(super) fn lacks(tenant: &TenantStatus, thresholds: &Thresholds) -> bool {
     tenant.share_error.is_some_and(|error| error > thresholds.share_error_ratio)
 }

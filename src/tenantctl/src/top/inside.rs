@@ -1,4 +1,4 @@
-//! The picture of one tenant or group: its figures, why it lacks something, its members, its processes.
+//! The picture of one tenant or group: its figures, its shortfall with reasons, its members, its processes.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -14,7 +14,6 @@ use tenantd_control::status::{Line as Row, Status};
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_lab::text::{cores, lacks, memory, shortened, visible, wrapped_at};
 
-/// Members that are shown; of more, the largest.
 const MEMBERS_MAX: usize = 8;
 
 /// Draws the screen; returns the number of rows for processes.
@@ -62,13 +61,12 @@ pub(super) fn screen(frame: &mut Frame<'_>, view: &View, name: &str) -> usize {
     height
 }
 
-/// The rows of processes, or why there are none.
 fn rows(view: &View, width: usize) -> Vec<String> {
     let Some(found) = &view.inspection else { return vec!["reading its processes".to_string()] };
     process_rows(found, width)
 }
 
-/// Figures, members and the largest processes as text, for an output that is no terminal.
+/// Figures, members and the largest processes as text, for an output that is not a terminal.
 pub(super) fn text(status: &Status, found: &Inspection, (width, most): (usize, usize)) -> String {
     let mut lines = vec![fitting(&figures_of(status, &found.name), "  ", width), String::new()];
     for rows in [why_rows(status, &found.name, width), member_rows(found, width)] {
@@ -88,7 +86,6 @@ pub(super) fn text(status: &Status, found: &Inspection, (width, most): (usize, u
     lines.join("\n") + "\n"
 }
 
-/// What it uses, is entitled to and never exceeds.
 fn figures_of(status: &Status, name: &str) -> Vec<String> {
     let Some(row) = status.lines().into_iter().find(|row| row.name() == name) else {
         return vec![format!("{name}: the policy has no such tenant any more")];
@@ -119,7 +116,7 @@ fn figures_of(status: &Status, name: &str) -> Vec<String> {
     figures
 }
 
-/// What those that are meant lack, why, and the largest work of no tenant where that is the reason.
+/// Shortfalls of the selected tenants with reasons, and the largest outside work if that is a reason.
 fn why_rows(status: &Status, name: &str, width: usize) -> Vec<String> {
     let mut rows = Vec::new();
     let mut outsiders: Vec<&Outsider> = Vec::new();
@@ -153,7 +150,6 @@ fn why_rows(status: &Status, name: &str, width: usize) -> Vec<String> {
     rows
 }
 
-/// The members, with a title.
 fn member_rows(found: &Inspection, width: usize) -> Vec<String> {
     if found.members.is_empty() {
         return Vec::new();

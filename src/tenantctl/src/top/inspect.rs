@@ -1,7 +1,7 @@
-//! A tenant or a group from inside: its members, and the processes in them, the largest first.
+//! Inspection of a tenant or a group: its members, and the processes in them, the largest first.
 //!
-//! The daemon tells where the members are; what is in them is read here, with the permissions of the caller, and only while
-//! it is shown. Everything is bounded: a tenant may have any number of cgroups and processes.
+//! The daemon reports the members' cgroups; their processes are read here, with the permissions of the caller,
+//! and only while they are shown. Everything is bounded: a tenant may have any number of cgroups and processes.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -14,55 +14,54 @@ use tenantd_host::cgroup::{Dialect, memory_sample};
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 use tenantd_host::process;
 
-/// Processes that are read.
 const MOST_PROCESSES: usize = 4096;
-/// Cgroups that are looked into, of all members together.
+/// Most cgroups read, of all members together.
 const MOST_CGROUPS: usize = 1000;
 
-/// What was found.
+/// Result of an inspection.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inspection {
-    /// The tenant or the group.
+    /// Tenant or group.
     pub name: String,
-    /// Its members.
+    /// Members of the tenant.
     pub members: Vec<Member>,
-    /// Its processes, as far as they could be read.
+    /// Processes that could be read.
     pub processes: Vec<Process>,
-    /// Processes that are there and could not be read, or are beyond the bound.
+    /// Number of existing processes that could not be read, or are beyond the bound.
     pub nr_unread: usize,
-    /// Why there is nothing to see.
+    /// Obstacle to the inspection.
     pub problem: Option<String>,
 }
 
-/// One cgroup in which work of a tenant runs.
+/// A cgroup with processes of a tenant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Member {
-    /// The tenant.
+    /// Tenant of the cgroup.
     pub tenant: String,
-    /// The directory of the cgroup.
+    /// Directory of the cgroup.
     pub cgroup: PathBuf,
-    /// Processes in it and below it; `None` where it is not there.
+    /// Processes in it and below it; `None` if it does not exist.
     pub nr_processes: Option<usize>,
-    /// CPUs that these use.
+    /// CPUs used by these.
     pub cpu_cores: Option<f64>,
-    /// Memory that it holds, all file cache included.
+    /// Memory held, including all file cache.
     pub memory_bytes: Option<u64>,
 }
 
 /// One process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Process {
-    /// Its number.
+    /// Process ID.
     pub pid: u32,
-    /// Its command line, or its name where it has none; without control characters.
+    /// Command line, or the name without one; without control characters.
     pub command: String,
-    /// CPUs that it used since the last look.
+    /// CPUs used since the last look.
     pub cpu_cores: Option<f64>,
-    /// Memory that it holds, what it shares with others included.
+    /// Memory held, including shared memory.
     pub resident_bytes: u64,
 }
 
-/// Where a member is.
+/// Cgroup of a member.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Home {
     tenant: String,
@@ -70,10 +69,10 @@ pub struct Home {
     memory: Option<(PathBuf, Dialect)>,
 }
 
-/// The homes of the members of a tenant, from the paths of the files that are written for them.
+/// Cgroups of a tenant's members, from the paths of the files written for them.
 pub fn homes(explanation: &Explanation) -> Vec<Home> {
     let members = explanation.members.iter().map(|member| &member.values);
-    // A tenant of one cgroup has no list of them.
+    // A tenant of one cgroup has no list of members.
     let values: Vec<&Vec<ValueStep>> = match explanation.members.is_empty() {
         true => vec![&explanation.values],
         false => members.collect(),
@@ -94,16 +93,16 @@ fn home(tenant: &str, values: &[ValueStep]) -> Option<Home> {
     Some(Home { tenant: tenant.to_string(), cgroup, memory })
 }
 
-/// Looks again and again, so that there are rates.
+/// Repeated inspection, which gives rates.
 #[derive(Debug, Default)]
 pub struct Inspector {
-    /// Of each process, when it started and the CPU time that it had used.
+    /// Start and CPU time of each process at the last look.
     before: HashMap<u32, (u64, f64)>,
     at: Option<Instant>,
 }
 
 impl Inspector {
-    /// Looks into the members `homes` of the tenant or group `name`.
+    /// Inspects the members `homes` of the tenant or group `name`.
     pub fn look(
         &mut self,
         kernel: &mut impl KernFs,
@@ -156,7 +155,7 @@ impl Inspector {
 }
 
 impl Inspection {
-    /// Puts the largest first: by CPU time, or by memory.
+    /// Sorts by CPU time, or by memory, the largest first.
     pub fn sort(&mut self, by_memory: bool) {
         let cpu = |it: &Process| it.cpu_cores.unwrap_or(0.0);
         self.processes.sort_by(|a, b| {
@@ -167,7 +166,7 @@ impl Inspection {
     }
 }
 
-/// The processes in a cgroup and below it; `None` where it is not there.
+/// Processes in a cgroup and below it; `None` if it does not exist.
 fn pids_below(kernel: &mut impl KernFs, path: &Path, left: &mut usize) -> Option<Vec<u32>> {
     *left = left.checked_sub(1)?;
     let dir = kernel.open_dir(path).ok()?;
@@ -180,7 +179,6 @@ fn pids_below(kernel: &mut impl KernFs, path: &Path, left: &mut usize) -> Option
     Some(pids)
 }
 
-/// The processes in a cgroup, and the names of those below it.
 fn contents(kernel: &mut impl KernFs, dir: DirId) -> Result<(Vec<u32>, Vec<OsString>), KernError> {
     let pids = process_numbers(kernel.read_once(dir, "cgroup.procs")?).collect();
     Ok((pids, kernel.list_dirs(dir)?))

@@ -6,15 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use tenantd_control::status::Status;
 
-/// A message about the daemon.
 pub(super) enum Message {
-    /// A tick.
     Tick(Box<Status>),
-    /// The daemon does not answer, and why.
     Away(String),
 }
 
-/// The last message, until it is taken.
 pub(super) struct Newest<T>(Mutex<Option<T>>);
 
 impl<T> Default for Newest<T> {
@@ -24,12 +20,11 @@ impl<T> Default for Newest<T> {
 }
 
 impl<T> Newest<T> {
-    /// Replaces the message; returns whether the previous one had been taken.
+    /// Replaces the message; returns true if the previous one had been taken.
     pub(super) fn put(&self, message: T) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(message).is_none()
     }
 
-    /// Takes the message.
     pub(super) fn take(&self) -> Option<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -1,4 +1,4 @@
-//! The state of the screen: the last tick and its age, earlier usages, and the choices of the user.
+//! State of the screen: the last tick and its age, earlier usages, and the choices of the user.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -9,12 +9,11 @@ use crate::args::SortKey;
 use tenantd_control::status::{Line, Status};
 use tenantd_core::resource::{CPU, MEMORY};
 
-/// Ticks of the sparklines: two minutes at one a second.
+/// Ticks of the sparklines: two minutes at one per second.
 const HISTORY_TICKS: usize = 120;
-/// Rows per page.
 const PAGE_ROWS: usize = 10;
 
-/// The action of a key.
+/// Action of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// Quit.
@@ -37,12 +36,12 @@ pub enum Key {
     PageUp,
     /// A page down.
     PageDown,
-    /// To the first row.
+    /// Go to the first row.
     Home,
 }
 
 impl Key {
-    /// The action of a letter.
+    /// Action of a letter.
     pub fn of_letter(letter: char) -> Option<Key> {
         Some(match letter {
             'q' => Key::Quit,
@@ -61,44 +60,37 @@ impl Key {
     }
 }
 
-/// Everything that the picture depends on, except its size.
+/// State of the picture, except its size.
 #[derive(Debug, Default)]
 pub struct View {
-    /// The tick that is shown.
     pub(super) status: Status,
-    /// When the last tick arrived that was not the one before.
     arrived: Option<Instant>,
-    /// The age of the last tick, where it is stale.
     pub(super) stale: Option<Duration>,
-    /// The age beyond which a tick is stale.
     stale_after: Option<Duration>,
-    /// The number of the last tick, also while paused.
+    /// Number of the last tick, even while paused.
     last_tick: Option<u64>,
     /// CPUs used by each tenant and group, the newest last.
     usages: HashMap<String, VecDeque<Option<f64>>>,
-    /// The reason, where the daemon does not answer.
     pub(super) away: Option<String>,
     pub(super) sort: SortKey,
     pub(super) is_paused: bool,
     pub(super) has_help: bool,
-    /// The selected row of the list, and the rows above the visible ones.
     pub(super) selected: usize,
     nr_above: usize,
-    /// The tenant or group that is open, and what was found in it.
     pub(super) opened: Option<String>,
     pub(super) inspection: Option<Inspection>,
-    /// Rows of processes above the visible ones.
     nr_processes_above: usize,
     pub(super) colour: bool,
 }
 
 impl View {
-    /// An empty view.
+    /// Creates an empty view.
     pub fn new(sort: SortKey, colour: bool) -> View {
         View { sort, colour, ..View::default() }
     }
 
-    /// Takes a tick that arrived at `now`. A paused picture does not change; its sparklines have no gap afterwards.
+    /// Adds a tick that arrived at `now`. A paused picture does not change; its sparklines have no gap
+    /// afterwards.
     pub fn update(&mut self, status: Status, now: Instant) {
         self.away = None;
         if Some(status.tick) == self.last_tick {
@@ -126,12 +118,11 @@ impl View {
         self.stale = age.filter(|age| self.stale_after.is_some_and(|after| *age > after));
     }
 
-    /// Whether the figures on the screen may be out of date.
     pub(super) fn is_stale(&self) -> bool {
         self.away.is_some() || self.stale.is_some()
     }
 
-    /// Notes that the daemon does not answer, and why.
+    /// Records the reason why the daemon does not answer.
     pub fn away(&mut self, why: String) {
         self.away = Some(why);
     }
@@ -158,7 +149,7 @@ impl View {
         }
     }
 
-    /// Moves the selection, or scrolls the processes of the tenant that is open; never beyond the end, so that each
+    /// Moves the selection, or scrolls the processes of the open tenant; never beyond the end, so that each
     /// key has a visible effect.
     fn walk(&mut self, to: impl Fn(usize) -> usize) {
         let (row, nr_rows) = match (&self.opened, &self.inspection) {
@@ -171,7 +162,7 @@ impl View {
         *row = to(*row).min(nr_rows.saturating_sub(1));
     }
 
-    /// The screen has room for `nr_rows` rows of the list, or of processes.
+    /// Sets the number of rows on the screen, of the list or of processes.
     pub fn shown(&mut self, nr_rows: usize) {
         match self.opened {
             Some(_) => self.nr_processes_above = self.first_process(nr_rows),
@@ -179,7 +170,7 @@ impl View {
         }
     }
 
-    /// The first row of the list on a screen with room for `nr_rows` of them, where the last may say how many are
+    /// First row of the list on a screen with `nr_rows` rows, the last of which may show the number of rows
     /// below: the selected one is visible.
     pub(super) fn first_row(&self, nr_rows: usize) -> usize {
         let (nr_lines, nr_rows) = (self.status.lines().len(), nr_rows.max(1));
@@ -192,7 +183,6 @@ impl View {
         (from..=selected).find(|first| is_visible(*first)).unwrap_or(selected)
     }
 
-    /// The first of the processes on a screen with room for `nr_rows` of them.
     pub(super) fn first_process(&self, nr_rows: usize) -> usize {
         let nr_processes = self.inspection.as_ref().map_or(0, |found| found.processes.len());
         self.nr_processes_above.min(nr_processes.saturating_sub(nr_rows))
@@ -212,14 +202,14 @@ impl View {
         (self.opened, self.inspection, self.nr_processes_above) = (Some(name), None, 0);
     }
 
-    /// The tenant or group that is open.
+    /// Open tenant or group.
     pub fn opened(&self) -> Option<Opened> {
         let name = self.opened.clone()?;
         let tenants = self.status.tenants_of(&name).map(|tenant| tenant.name.to_string()).collect();
         Some(Opened { name, tenants })
     }
 
-    /// Takes what was found in a tenant, unless it is closed by now, or the picture is paused.
+    /// Adds an inspection, unless its tenant is closed by now, or the picture is paused.
     pub fn inspect(&mut self, found: Inspection) {
         if self.opened.as_ref() == Some(&found.name) && !self.is_paused {
             self.inspection = Some(found);
@@ -233,7 +223,7 @@ impl View {
         }
     }
 
-    /// The sorted tenants and groups; a group has neither share error nor pressure of its own.
+    /// Sorted tenants and groups; a group has neither share error nor pressure of its own.
     pub(super) fn lines(&self) -> Vec<Line<'_>> {
         let mut lines = self.status.lines();
         let descending = |read: fn(Line<'_>) -> Option<f64>| {
@@ -255,7 +245,6 @@ impl View {
         lines
     }
 
-    /// The last usages of a tenant, the newest last; at most `count`.
     pub(super) fn usages(&self, name: &str, count: usize) -> Vec<Option<f64>> {
         let all = self.usages.get(name);
         let from = all.map_or(0, |usages| usages.len().saturating_sub(count));
