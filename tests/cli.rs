@@ -3,11 +3,14 @@
 mod asking;
 mod change;
 pub(crate) mod deadline;
+mod dop;
 mod init;
+mod queue;
 mod run;
 pub(crate) mod seeds;
 mod seeds_page;
 mod simulate;
+mod solve;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

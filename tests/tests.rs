@@ -2,23 +2,20 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test asserts; it need not handle")]
 
-mod admission;
 mod agent;
 mod architecture;
 mod cli;
 mod control;
-mod dop;
 mod face;
-mod fair;
 mod fuzz;
 mod history;
 mod journal;
 mod kernel;
 mod policy;
 mod programs;
-mod queue;
 mod sim;
 mod soak;
+mod sysfs;
 mod util;
 mod valve;
 mod varlink;

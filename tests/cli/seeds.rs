@@ -58,7 +58,7 @@ fn block(text: &str) -> String {
 }
 
 /// A number; of a string, the number or the rational `p/q` that it says.
-fn number(value: &Value) -> Option<f64> {
+pub(crate) fn number(value: &Value) -> Option<f64> {
     match value {
         Value::String(text) => match text.split_once('/') {
             Some((p, q)) => Some(p.parse::<f64>().ok()? / q.parse::<f64>().ok()?),

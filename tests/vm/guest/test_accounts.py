@@ -92,8 +92,8 @@ def test_a_user_who_is_made_after_the_start_is_taken_up(host):
     host.cleanup.callback(finish, ["userdel", "late-ana"])
     start(host, "late.service", "sleep", "600", User="late-ana", slice="user-1777.slice")
     wait_until(lambda: "no user `late-ana`" not in status(), "the name to be known")
-    slice = Path("/sys/fs/cgroup/user.slice/user-1777.slice/cpu.weight")
-    wait_until(lambda: slice.exists() and slice.read_text().strip() != "100", "the weight of the slice")
+    slice = Path("/sys/fs/cgroup/user.slice/user-1777.slice/memory.low")
+    wait_until(lambda: slice.exists() and slice.read_text().strip() != "0", "the memory of the slice to be protected")
 
 
 @both

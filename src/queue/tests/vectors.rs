@@ -12,7 +12,8 @@ use super::harness::{Case, Trace};
 
 /// The vectors of a suite.
 pub(super) fn suite(name: &str) -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/vectors/{name}.yaml"));
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/vectors/{name}.yaml"));
     let text = std::fs::read_to_string(&path).unwrap();
     let mut suite: Map<String, Value> = serde_yaml::from_str(&text).unwrap();
     let Value::Array(vectors) = suite["vectors"].take() else { panic!("{name} has no vectors") };

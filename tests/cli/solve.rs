@@ -1,9 +1,11 @@
 //! `tenantctl solve`: the contract of its answers, and problems that mean harm.
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use super::seeds::compare;
 use crate::util;
 
 /// Solves a text given on standard input.
@@ -377,6 +379,32 @@ fn a_negative_zero_is_zero() {
             });
             let same = answers.iter().all(|answer| *answer == answers[0]);
             assert!(same, "{algorithm}: {capacity} {tenant}: {answers:#?}");
+        }
+    }
+}
+
+/// Bounds of groups, from files through the program.
+#[test]
+fn bounds_of_groups() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/group_bounds.yaml");
+    let suite: Value = serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let vectors = suite["vectors"].as_array().unwrap();
+    assert!(!vectors.is_empty());
+    for vector in vectors {
+        for (algorithm, work_conserving) in [("drf", false), ("drf", true), ("max-min", false)] {
+            let mut input = vector["input"].clone();
+            input["algorithm"] = algorithm.into();
+            input["work_conserving"] = work_conserving.into();
+            let answer = solve(&input.to_string());
+            for (name, expected) in vector["expect"].as_object().unwrap() {
+                let got = &answer["tenants"][name]["allocation"];
+                let found = compare(name, expected, got, 1e-9);
+                assert!(
+                    found.is_empty(),
+                    "{} {algorithm} {work_conserving}: {found:?}",
+                    vector["id"]
+                );
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The queue of jobs as a value: what holds of it under every discipline, for any course of events.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test asserts; it need not handle")]
+
 mod course;
 mod examples;
 mod groups;

@@ -1,12 +1,15 @@
 //! `tenantctl dop`: the contract of its problem files, and what it says of bad ones.
 
+#[path = "../../src/dop/tests/autodop.rs"]
+mod autodop;
+
 use std::process::Output;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::target::{Entry, Vector, vectors};
 use crate::util;
+use autodop::{Entry, Vector, vectors};
 
 fn tenantctl(args: &[&str], input: &str) -> Output {
     util::tenantctl_reads(args, input.as_bytes())

@@ -6,86 +6,29 @@ use tenantd_dop::target::{Admission, Place, Problem, ProblemError, Query, Reason
 use tenantd_dop::{imci, target};
 use tenantd_fair::integer::{Claim, apportion};
 
-#[derive(Debug, Deserialize)]
-struct Suite<T> {
-    vectors: Vec<T>,
-}
+use super::autodop::{Entry, Input, Suite, vectors};
 
-/// One vector of `autodop.yaml`.
-#[derive(Debug, Deserialize)]
-pub(super) struct Vector {
-    pub(super) id: String,
-    pub(super) input: Input,
-    pub(super) expect: Expected,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Input {
-    pub(super) max_dop: u64,
-    pub(super) max_dop_one_query: u64,
-    pub(super) queue: Vec<Entry>,
-    pub(super) mem: Option<f64>,
-    #[serde(default)]
-    pub(super) running_q: u64,
-    #[serde(default)]
-    pub(super) running_dop: u64,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Entry {
-    pub(super) manual: Option<u64>,
-    pub(super) max: Option<u64>,
-    pub(super) mem: Option<f64>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Expected {
-    pub(super) imci_published: Vec<u64>,
-    pub(super) memory_bound: bool,
-    pub(super) fair_integer: Vec<u64>,
-}
-
-impl Input {
-    /// What runs, one DOP for each: their sum is all that matters.
-    pub(super) fn running(&self) -> Vec<u64> {
-        let mut dops = vec![0; self.running_q as usize];
-        if let Some(first) = dops.first_mut() {
-            *first = self.running_dop;
-        }
-        dops
-    }
-
-    fn problem(&self) -> Problem {
-        let query = |entry: &Entry| Query {
-            width: match (entry.manual, entry.max) {
-                (Some(dop), _) => Width::Manual(dop),
-                (None, Some(max)) => Width::AtMost(max),
-                (None, None) => Width::Auto,
-            },
-            memory: entry.mem.unwrap_or(0.0),
-            ..Query::default()
-        };
-        let running =
-            self.running().into_iter().map(|dop| Running { dop, ..Running::default() }).collect();
-        let queue = self.queue.iter().map(query).collect();
-        Problem::try_new(self.max_dop, Some(self.max_dop_one_query), self.mem, running, queue)
-            .unwrap()
-    }
-}
-
-/// The vectors of `autodop.yaml`.
-pub(super) fn vectors() -> Vec<Vector> {
-    let suite: Suite<Vector> =
-        serde_yaml::from_str(include_str!("../vectors/autodop.yaml")).unwrap();
-    assert!(!suite.vectors.is_empty());
-    suite.vectors
+fn problem_of(input: &Input) -> Problem {
+    let query = |entry: &Entry| Query {
+        width: match (entry.manual, entry.max) {
+            (Some(dop), _) => Width::Manual(dop),
+            (None, Some(max)) => Width::AtMost(max),
+            (None, None) => Width::Auto,
+        },
+        memory: entry.mem.unwrap_or(0.0),
+        ..Query::default()
+    };
+    let running =
+        input.running().into_iter().map(|dop| Running { dop, ..Running::default() }).collect();
+    let queue = input.queue.iter().map(query).collect();
+    Problem::try_new(input.max_dop, Some(input.max_dop_one_query), input.mem, running, queue)
+        .unwrap()
 }
 
 #[test]
 fn all_vectors() {
     for vector in vectors() {
-        let problem = vector.input.problem();
+        let problem = problem_of(&vector.input);
         let elastic = target::admit(&problem);
         assert_eq!(elastic.dop, vector.expect.fair_integer, "{} elastic", vector.id);
         assert_eq!(elastic.memory_bound, vector.expect.memory_bound, "{} elastic", vector.id);
@@ -120,7 +63,7 @@ fn all_apportionment_vectors() {
         alloc: Vec<u64>,
         idle: u64,
     }
-    let text = include_str!("../vectors/integer_apportionment.yaml");
+    let text = include_str!("../../../tests/vectors/integer_apportionment.yaml");
     let suite: Suite<Vector> = serde_yaml::from_str(text).unwrap();
     for vector in suite.vectors {
         let slots = vector.input.slots;

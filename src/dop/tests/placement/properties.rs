@@ -6,7 +6,7 @@ use tenantd_dop::placement::{Placement, Request, Want, place};
 use tenantd_dop::topology::{Level, Topology};
 
 use super::{again, dop, exclusive, loads, shared};
-use crate::dop::machines::{any_machine, shape};
+use crate::machines::{any_machine, shape};
 
 fn any_request(width_max: u32) -> impl Strategy<Value = Request> {
     prop_oneof![

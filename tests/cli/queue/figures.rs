@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::command::{scenario, simulated};
-use super::vectors::number;
+use super::{number, scenario, simulated};
 
 fn of(answer: &Value, tenant: &str, figure: &str) -> f64 {
     number(&answer["tenants"][tenant][figure])

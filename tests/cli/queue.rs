@@ -1,12 +1,27 @@
 //! `tenantctl simulate queue`: the contract of its scenario files, and what it says of bad ones.
 
+mod entrance;
+mod figures;
+
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::{Value, json};
 
-use super::vectors::{number, suite};
+use super::seeds;
 use crate::util;
+
+/// The vectors of a suite of the crate `queue`, for the command.
+fn suite(name: &str) -> Vec<Value> {
+    let mut suite: Value = serde_yaml::from_str(&seeds::suite(name)).unwrap();
+    let Value::Array(vectors) = suite["vectors"].take() else { panic!("{name} has no vectors") };
+    assert!(!vectors.is_empty());
+    vectors
+}
+
+fn number(value: &Value) -> f64 {
+    seeds::number(value).unwrap_or_else(|| panic!("{value} is not a number"))
+}
 
 fn tenantctl(args: &[&str], input: &str) -> Output {
     util::tenantctl_reads(args, input.as_bytes())

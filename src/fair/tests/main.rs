@@ -9,5 +9,4 @@ mod hierarchy;
 mod instances;
 mod lexicographic;
 mod max_min;
-mod solve;
 mod vectors;

@@ -3,8 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::command::{refused, scenario, simulated};
-use super::vectors::number;
+use super::{number, refused, scenario, simulated};
 use crate::util;
 
 /// All dispatches as `A1@0:W0`.
