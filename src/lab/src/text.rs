@@ -78,7 +78,9 @@ pub fn short(number: f64) -> String {
 /// A number of seconds as a time.
 pub fn seconds(seconds: f64) -> String {
     match seconds.abs() {
-        size if size > 0.0 && size < 0.0995 => format!("{:.2} ms", seconds * 1e3),
+        // Rounding noise around zero has no sign.
+        size if size < 5e-6 => "0.000 s".to_string(),
+        size if size < 0.0995 => format!("{:.2} ms", seconds * 1e3),
         _ => format!("{seconds:.3} s"),
     }
 }

@@ -90,7 +90,7 @@ pub(super) fn sentences(out: &mut impl Write, task: &Task, audit: &Audit) -> io:
         let [first, second] = [0, 1].map(|it| claim(&pair.claims[it]));
         format!("{one} and {other} run {c} and {d} tasks instead of {a} and {b} if they claim {first} and {second}")
     });
-    say(out, "collusion", "no two tenants gain by lying together", pairs)
+    say(out, "collusion-proofness", "no two tenants gain by lying together", pairs)
 }
 
 fn say(
