@@ -73,8 +73,8 @@ impl Scale {
     }
 }
 
-/// A number that is not negative, to some 31 digits: the sum of two `f64`, of which the second is at most half a last bit
-/// of the first.
+/// A number that is not negative, to some 31 digits: the sum of two `f64`, of which the second is at most
+/// half a last bit of the first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Precise {
     high: f64,

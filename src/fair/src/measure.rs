@@ -131,7 +131,8 @@ pub fn sharing_incentive_slack(problem: &Problem, allocation: &[f64]) -> f64 {
     smallest
 }
 
-/// The tasks that each leaf could run with its own part of the machine, 0 for groups and for leaves that want nothing.
+/// The tasks that each leaf could run with its own part of the machine, 0 for groups and for leaves that
+/// want nothing.
 pub fn alone(problem: &Problem) -> Vec<f64> {
     let m = problem.resources();
     let parts = endowments(problem);

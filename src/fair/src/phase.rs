@@ -1,7 +1,7 @@
 //! The tree while it is filled, and the way up: from the state of the leaves to the courses of all nodes.
 //!
-//! [`super::hierarchy`] has the problem and the whole algorithm; this file is its first step, for the whole tree
-//! at the beginning of a phase, and for one subtree after a limit was reached in it.
+//! [`super::hierarchy`] has the problem and the whole algorithm; this file is its first step, for the whole
+//! tree at the beginning of a phase, and for one subtree after a limit was reached in it.
 
 use super::course::{Courses, Fold, Point, Span, Step, Walk};
 use super::drf::{self, Filling, Reservations};

@@ -1,9 +1,9 @@
 //! Operations: sets of equal requests that are sent together, after other sets have ended.
 //!
 //! # Algorithm
-//! An operation is ready when its time has come and every operation that it waits for has ended. It has ended when each of
-//! its requests has: it was completed, killed or dropped, or timed out. Each end of a request costs O(1), each end of an
-//! operation O(log n) for each one that waits for it.
+//! An operation is ready when its time has come and every operation that it waits for has ended. It has
+//! ended when each of its requests has: it was completed, killed or dropped, or timed out. Each end of a
+//! request costs O(1), each end of an operation O(log n) for each one that waits for it.
 
 use std::collections::BTreeSet;
 

@@ -12,7 +12,8 @@ pub(super) struct Room {
     held: Vec<f64>,
 }
 
-/// Amount of a resource that a request holds: as stated, or one unit of the first resource if it states nothing.
+/// Amount of a resource that a request holds: as stated, or one unit of the first resource if it states
+/// nothing.
 pub(super) fn amount(holds: &[f64], resource: usize) -> f64 {
     let unsaid = if holds.is_empty() && resource == 0 { 1.0 } else { 0.0 };
     holds.get(resource).copied().unwrap_or(unsaid)

@@ -52,7 +52,7 @@ pub(super) fn json(task: &Task, audit: &Audit) -> Value {
     object
 }
 
-/// Writes each property as a sentence, with the tenants that make it fail.
+/// Writes each property as a sentence, with the tenants that violate it.
 pub(super) fn sentences(out: &mut impl Write, task: &Task, audit: &Audit) -> io::Result<()> {
     let name = |tenant: usize| visible(&task.paths[tenant]);
     writeln!(out)?;

@@ -73,11 +73,11 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// A seed: what a 64-bit floating-point number holds.
+    /// A seed: a whole number that a 64-bit floating-point number holds exactly.
     pub(super) const SEED: Whole = Whole { range: (0, 9_000_000_000_000_000) };
-    /// Requests.
+    /// Number of requests.
     pub(super) const COUNT: Whole = Whole { range: (1, 2_000_000) };
-    /// Splits, of which there may be none.
+    /// Number of splits, which may be 0.
     pub(super) const SPLITS: Whole = Whole { range: (0, 2_000_000) };
 
     /// A number of the range.

@@ -54,7 +54,7 @@ pub(super) fn series_css() -> String {
 pub(crate) struct Curve {
     /// Its series: its colour.
     pub(crate) series: usize,
-    /// Whether it is the ideal, drawn thin, or the measurement.
+    /// True for the ideal, which is drawn thin; false for the measurement.
     pub(crate) is_ideal: bool,
     /// Its points, in order.
     pub(crate) points: Vec<(f64, f64)>,
@@ -69,9 +69,9 @@ pub(crate) struct Lines {
     pub(crate) y: &'static str,
     /// The lines.
     pub(crate) curves: Vec<Curve>,
-    /// Whether `x` grows tenfold from mark to mark.
+    /// True if `x` grows tenfold from mark to mark.
     pub(crate) is_log: bool,
-    /// What the y axis reaches at least, so that pictures can be compared.
+    /// Least upper end of the y axis, so that pictures can be compared.
     pub(crate) top: Option<f64>,
 }
 

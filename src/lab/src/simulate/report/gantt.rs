@@ -14,7 +14,7 @@ pub(crate) struct Bar {
     pub(crate) series: usize,
     /// Its start and its end.
     pub(crate) time: (f64, f64),
-    /// Its label, where there is room.
+    /// Its label, drawn if there is room.
     pub(crate) label: String,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Bar {
 pub(crate) struct Gantt {
     /// Rows.
     pub(crate) rows: u32,
-    /// When it ends.
+    /// End of the time axis.
     pub(crate) end: f64,
     /// The requests.
     pub(crate) bars: Vec<Bar>,

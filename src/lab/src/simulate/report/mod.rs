@@ -74,7 +74,7 @@ impl Page {
     }
 }
 
-/// Escaped text: any input without markup.
+/// Escapes markup, so that any input is plain text.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
