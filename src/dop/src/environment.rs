@@ -30,6 +30,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+/// Name of the variable that is always set.
 pub const TENANTD_DOP: &str = "TENANTD_DOP";
 /// The placeholder of the width in the arguments of a command.
 pub const PLACEHOLDER: &str = "{dop}";
@@ -48,6 +49,7 @@ pub struct Width<'a> {
     pub dop: u32,
     /// True if the set of CPUs of the command is its own.
     pub is_pinned: bool,
+    /// Job server of the command.
     pub jobserver: Option<Jobserver<'a>>,
 }
 

@@ -9,8 +9,8 @@ use std::collections::BinaryHeap;
 
 use super::course::{Courses, Point, Rates, Span, Step, Turn};
 
-/// A claim may be so much larger than the largest when the sums of a front were begun: they have room for 2²⁷
-/// terms of that size.
+/// Factor by which a claim may exceed the largest claim at the beginning of a front's sums: they have room
+/// for 2²⁷ terms of that size.
 const LARGER: f64 = 1024.0;
 
 /// Nodes that rise together.

@@ -12,8 +12,8 @@
 //!   enough, the task started last goes first, to the machine that the placement chooses among the others;
 //!   one that fits on none stays. The machine with the fewest moves wins. No task is stopped that does not
 //!   run elsewhere.
-//! - *Slots.* A machine has so many slots, and a task takes one, whatever it uses. That is DRF of slots as
-//!   the only resource; the capacity is ignored ([`slots`]). It is here for comparison.
+//! - *Slots.* Each machine has the same number of slots, and a task of any size takes one. That is DRF of
+//!   slots as the only resource; the capacity is ignored ([`slots`]). It is here for comparison.
 //!
 //! O(machines) for a grant; O(machines · tasks there · machines) for one that evicts.
 //!

@@ -38,7 +38,7 @@ pub fn read(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     Ok((name, bytes))
 }
 
-/// Values that aliases may add to those of the text.
+/// Largest number of values that aliases may add to a text.
 const ALIASED: usize = 100_000;
 
 /// Parses the text of a problem into a tree, nested no deeper than `depth`.

@@ -20,6 +20,7 @@ use super::types::{Machine, Picked, Request, TenantId, Terms, TermsError, Ticket
 pub struct Setup {
     /// Rule that chooses the next request.
     pub discipline: Discipline,
+    /// Machine of the workers.
     pub machine: Machine,
 }
 

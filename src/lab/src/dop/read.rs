@@ -1,7 +1,7 @@
 //! An auto-DOP problem file, read: text in, a valid problem or every finding out.
 //!
 //! The text becomes a tree that keeps every place; the tree is read by the tables below; the constructors
-//! of [`Problem`] and of [`Course`] judge the numbers, and what they find is carried back to its place in
+//! of [`Problem`] and of [`Course`] check the numbers, and their errors are mapped back to their places in
 //! the text.
 
 use crate::problem::{self, OneOf};

@@ -23,7 +23,7 @@ use tenantd_host::cgroup::Dialect;
 use tenantd_policy::model::{Allocation, Amount, CpusPolicy, Policy};
 use tenantd_sim::{Load, ProcessUsage, SimKernel};
 
-/// The cgroup of the tenants without an agent, and that of the work outside of them.
+/// The cgroup of the tenants without an agent, and the cgroup of the work outside of them.
 const ROOT: &str = "/tenants";
 const OUTSIDE: &str = "/outside";
 
