@@ -201,7 +201,6 @@ impl Course {
     }
 }
 
-/// A running query.
 #[derive(Debug)]
 struct Active {
     record: usize,

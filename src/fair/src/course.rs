@@ -267,7 +267,6 @@ impl Courses {
     }
 }
 
-/// A straight step along several courses.
 #[derive(Debug)]
 pub(super) struct Step<'a> {
     pub(super) moves: Move,
@@ -289,7 +288,6 @@ impl Step<'_> {
         }
     }
 
-    /// The point after `length` of the step.
     pub(super) fn after(&self, length: f64) -> Point {
         if length >= self.length() { self.to } else { self.from.plus(self.moves, length) }
     }
@@ -334,7 +332,6 @@ impl Rates {
         }
     }
 
-    /// Passes a turn of one of the courses.
     pub(super) fn turn(&mut self, courses: &Courses, turn: &Turn) {
         let m = courses.resources;
         let stretch = turn.stretch as usize;
@@ -355,12 +352,10 @@ impl Rates {
         }
     }
 
-    /// True if any stretch rises.
     pub(super) fn rises(&self) -> bool {
         self.rising > 0
     }
 
-    /// The step from one point to the next.
     pub(super) fn step(&mut self, from: Point, to: Point) -> Step<'_> {
         let moves = if to.level > from.level { Move::Rise } else { Move::Jump };
         let (claimed, used) = self.current(moves);
@@ -382,7 +377,6 @@ impl Rates {
 /// Folds the steps of a group's members into the course of the group.
 #[derive(Debug)]
 pub(super) struct Fold<'a> {
-    /// The group's weight for each resource.
     pub(super) weight: &'a [f64],
     /// The resources that count for its level: those not saturated.
     pub(super) live: &'a [bool],

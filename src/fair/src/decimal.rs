@@ -87,7 +87,6 @@ const EQUAL: f64 = 1e-27;
 impl Precise {
     pub(super) const ZERO: Precise = Precise { high: 0.0, low: 0.0 };
 
-    /// A whole number.
     pub(super) fn of(whole: i128) -> Precise {
         let high = whole as f64;
         // 2¹²⁷ is the only cast that saturates; it is one more than the largest number.
@@ -153,7 +152,6 @@ impl Precise {
         Precise { high: sum, low: low - (sum - high) }
     }
 
-    /// The number as a term of a sum.
     pub(super) fn term(self, unit: Unit) -> Exact {
         let mut term = unit.of(self.high);
         let low = unit.of(self.low.abs());
@@ -165,7 +163,6 @@ impl Precise {
         term
     }
 
-    /// The value of a sum.
     pub(super) fn sum(unit: Unit, sum: Exact) -> Precise {
         let (units, size) = unit.parts(sum);
         let Precise { high, low } = Precise::of(units);

@@ -72,7 +72,6 @@ pub(super) struct Filling {
     pub(super) growth: Vec<Growth>,
 }
 
-/// Fills a flat problem. O(n log n + n·m).
 pub(super) fn fill(problem: &Problem, reservations: Reservations) -> Filling {
     let growth: Vec<Growth> = (0..problem.nodes()).map(|leaf| growth::of(problem, leaf)).collect();
     let mut sweep = Sweep::new(problem, reservations, &growth);

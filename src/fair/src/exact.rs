@@ -56,7 +56,6 @@ impl Unit {
         (sum.0, self.size)
     }
 
-    /// The nearest `f64` of a sum.
     pub(super) fn to_f64(self, sum: Exact) -> f64 {
         sum.0 as f64 * self.size
     }

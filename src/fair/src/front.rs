@@ -13,7 +13,6 @@ use super::course::{Courses, Point, Rates, Span, Step, Turn};
 /// for 2²⁷ terms of that size.
 const LARGER: f64 = 1024.0;
 
-/// Nodes that rise together.
 #[derive(Debug)]
 pub(super) struct Front {
     /// The nodes that have been in it. Some may be in a front behind this one.
@@ -26,7 +25,6 @@ pub(super) struct Front {
     largest: Vec<f64>,
 }
 
-/// A node as a member of a front.
 #[derive(Clone, Debug)]
 pub(super) struct Member<'a> {
     pub(super) node: usize,

@@ -16,7 +16,6 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    /// The tasks at a level.
     pub(super) fn at(self, level: f64) -> f64 {
         (level / self.rho).max(self.lo).min(self.hi)
     }

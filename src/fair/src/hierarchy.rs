@@ -80,7 +80,6 @@ use super::tree;
 /// A resource of which no more than this part is left is used up.
 const USED_UP: f64 = 1e-13;
 
-/// Fills a problem with groups.
 pub(super) fn fill(problem: &Problem, reservations: Reservations) -> Filling {
     if problem.order(None) != Order::Drf {
         let mut filling = fill(&in_a_group(problem), reservations);

@@ -100,7 +100,6 @@ impl Placed {
 /// Room for rounding in amounts that were converted back to `f64`.
 const FITS: f64 = 1e-12;
 
-/// Machines while tasks are granted.
 #[derive(Debug)]
 pub(super) struct Machines {
     placement: Placement,
@@ -118,7 +117,6 @@ pub(super) struct Machines {
     evicted: u64,
 }
 
-/// A place for a task.
 #[derive(Debug)]
 struct Place {
     machine: usize,
@@ -160,7 +158,6 @@ impl Machines {
         rows.all(|(has, used)| task.next().is_none_or(|&task| task == 0 || used + task <= *has))
     }
 
-    /// The machine for a task of a leaf.
     fn choose(&self, leaf: usize, except: Option<usize>) -> Option<usize> {
         let fit = (0..self.load.len()).filter(|&it| Some(it) != except && self.fits(it, leaf));
         match self.placement {
@@ -239,7 +236,6 @@ impl Machines {
         best
     }
 
-    /// The machines as they are now.
     pub(super) fn placed(self) -> Placed {
         let tasks = |running: Vec<(u64, usize)>| {
             let mut tasks = BTreeMap::new();

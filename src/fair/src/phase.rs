@@ -13,7 +13,6 @@ use super::problem::{Order, Problem};
 use super::tree::{self, Members};
 use super::weights::sibling_set;
 
-/// The tree between two phases.
 pub(super) struct Tree<'a> {
     pub(super) problem: &'a Problem,
     pub(super) reservations: Reservations,
@@ -30,7 +29,6 @@ pub(super) struct Tree<'a> {
     pub(super) built: usize,
 }
 
-/// The courses of a phase.
 pub(super) struct Phase {
     /// By the rank of the node under the machine.
     pub(super) courses: Vec<Courses>,

@@ -55,7 +55,6 @@ pub enum Kind<V = Vec<f64>> {
 }
 
 impl<V: AsRef<[f64]>> Kind<V> {
-    /// Guarantees and limits.
     fn bounds(&self) -> (&[f64], &[f64]) {
         match self {
             Kind::Group(bounds) => (bounds.guarantee.as_ref(), bounds.limit.as_ref()),

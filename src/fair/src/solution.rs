@@ -147,7 +147,6 @@ pub fn allocate_on(problem: &Problem, nodes: &Nodes, slots: Option<u64>) -> Solu
     Solution { placed: Some(placed), ..whole(problem, grants) }
 }
 
-/// The result of granting whole tasks.
 fn whole(problem: &Problem, grants: tasks::Grants) -> Solution {
     let growth = |leaf: usize| Growth { hi: grants.most[leaf] as f64, ..growth::of(problem, leaf) };
     let filling = Filling {
@@ -286,7 +285,6 @@ fn groups_at_limit(problem: &Problem, allocation: &[f64]) -> Vec<bool> {
     at_limit
 }
 
-/// The state of a leaf.
 fn conclude_leaf(
     problem: &Problem,
     division: Division,

@@ -68,7 +68,6 @@ pub fn most_tasks(problem: &Problem) -> f64 {
     each_alone.min(by_capacity)
 }
 
-/// The scale of each resource.
 pub(super) fn scales(problem: &Problem) -> Vec<Scale> {
     let m = problem.resources();
     let column = |matrix: &'_ [f64], r: usize| matrix.iter().skip(r).step_by(m).copied().collect();
@@ -80,7 +79,6 @@ pub(super) fn scales(problem: &Problem) -> Vec<Scale> {
     (0..m).map(scale).collect()
 }
 
-/// The result of granting whole tasks.
 #[derive(Debug)]
 pub(super) struct Grants {
     /// The tasks of each node, and its upper bound; 0 for groups.
@@ -148,7 +146,6 @@ struct Room<'a> {
     held: Vec<i128>,
     has_limits: bool,
     weight: Vec<Precise>,
-    /// The weighted dominant share of one task.
     rho: Vec<Precise>,
     tasks: Vec<u64>,
     most: Vec<u64>,
@@ -241,7 +238,6 @@ impl<'a> Room<'a> {
         weighted.max().unwrap_or_default()
     }
 
-    /// The obstacle to a leaf's next task.
     fn obstacle(&mut self, leaf: usize) -> Option<Obstacle> {
         if self.tasks[leaf] >= self.most[leaf] {
             return Some(Obstacle::Enough);

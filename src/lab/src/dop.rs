@@ -22,7 +22,6 @@ use tenantd_dop::target::{Admission, Problem, Query, Width};
 /// A commented problem that can be solved.
 const EXAMPLE: &str = include_str!("../../../scenarios/dop/example.yaml");
 
-/// Rows shown.
 const MOST_ROWS: usize = 200;
 
 /// The widest bar.

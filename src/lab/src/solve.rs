@@ -28,7 +28,6 @@ use tenantd_fair::{self as fair, Algorithm, Problem, Solution, measure, order};
 /// A commented problem that can be solved.
 const EXAMPLE: &str = include_str!("../../../scenarios/solve/example.yaml");
 
-/// The answer to a division.
 struct Answer {
     solution: Solution,
     /// The tasks of each leaf with true claims of all, and the true tasks that it runs; `None` if all

@@ -30,7 +30,6 @@ pub(super) fn shift(held: &mut [f64], holds: &[f64], sign: f64, capacity: &[f64]
 }
 
 impl Room {
-    /// Creates an empty machine.
     pub(super) fn new(capacity: Vec<f64>) -> Room {
         let held = vec![0.0; capacity.len()];
         Room { capacity, held }

@@ -44,7 +44,6 @@ pub enum Method {
     Gps,
 }
 
-/// A clock of virtual time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Clock {
     Active(Active),
@@ -98,7 +97,6 @@ impl Clock {
         }
     }
 
-    /// The virtual time.
     pub(super) fn now(&mut self, now: f64) -> f64 {
         match self {
             Clock::Active(clock) => clock.at(now),

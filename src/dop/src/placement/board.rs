@@ -42,7 +42,6 @@ impl Assigned {
 /// The load of each CPU, and the CPUs that may be chosen.
 pub(super) struct Board<'a> {
     topology: &'a Topology,
-    /// The number of requests on each CPU.
     load: Vec<u32>,
     /// Number of requests with a fixed list on each CPU.
     fixed: Vec<u32>,

@@ -137,7 +137,6 @@ struct Plan<'a> {
     assigned: Vec<Assigned>,
     /// True for a request that keeps exactly its CPUs.
     held: Vec<bool>,
-    /// CPUs of exclusive requests.
     exclusive: CpuSet,
     refusals: Vec<Refusal>,
 }

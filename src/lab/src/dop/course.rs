@@ -35,7 +35,6 @@ struct Query {
     dop: Vec<(f64, u64)>,
 }
 
-/// Writes the object of the contract.
 pub(super) fn json(
     out: &mut impl Write,
     rule: Rule,

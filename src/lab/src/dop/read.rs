@@ -52,7 +52,6 @@ pub(super) struct Task {
     pub(super) asked: Asked,
 }
 
-/// A round, or queries over time.
 #[derive(Debug)]
 pub(super) enum Asked {
     Round(Problem),
@@ -482,7 +481,6 @@ impl Form<f64> for Memory {
     }
 }
 
-/// Amounts by name.
 struct Amounts;
 
 impl Form<Vec<(String, f64)>> for Amounts {

@@ -36,7 +36,6 @@ pub(super) struct Comparison {
     per_point: u64,
 }
 
-/// One tenant.
 #[derive(Debug, Default)]
 pub(super) struct Both {
     pub(super) time: Duration,
@@ -48,7 +47,6 @@ pub(super) struct Both {
     pub(super) points: Vec<Point>,
 }
 
-/// One side of a comparison.
 #[derive(Debug, Default)]
 pub(super) struct Side {
     pub(super) entitled: PerResource<f64>,
@@ -110,7 +108,7 @@ impl Comparison {
         *self.other_versions.entry(version).or_default() += 1;
     }
 
-    /// Records the tenants that the two policies do not have in common.
+    /// Notes the tenants that one side lacks, and the files that cannot be replayed.
     pub(super) fn note_unmatched(&mut self, rival: &Rival) {
         let nodes = rival.control.tree().nodes().iter().zip(&rival.origins);
         let absent = nodes.filter(|(node, origin)| node.is_leaf && origin.is_none());
@@ -228,7 +226,6 @@ impl Point {
 
 // --- as JSON ---
 
-/// One tick.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
     time: String,
@@ -252,7 +249,6 @@ struct Entitled {
     dop: f64,
 }
 
-/// The summary.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary<'a> {
     host: &'a str,
@@ -316,7 +312,6 @@ impl Comparison {
         Some(Line { time: time::stamp(tick.wall), tenants: tenants.collect() })
     }
 
-    /// The summary for programs.
     pub(super) fn summary(&self) -> Summary<'_> {
         let tenant = |tenant: &Both| {
             let side = |side: &Side| SideSummary {

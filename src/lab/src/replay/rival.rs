@@ -13,7 +13,6 @@ use tenantd_control::tree::{self, CgroupParent, Member, Tree, TreeNode};
 use tenantd_host::recording::tape::Tape;
 use tenantd_policy::model::{CpusPolicy, Policy, Tenant};
 
-/// The loop with the other policy.
 #[derive(Debug)]
 pub(super) struct Rival {
     policy: Policy,
@@ -29,7 +28,6 @@ pub(super) struct Rival {
     pub(super) left_out: Vec<String>,
 }
 
-/// One tick of both.
 #[derive(Debug)]
 pub(super) struct Tick {
     pub(super) wall: Duration,

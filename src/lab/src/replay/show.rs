@@ -39,7 +39,7 @@ pub(super) fn print(
     Ok(())
 }
 
-/// Names the recording and the policies.
+/// Host, time and number of ticks of the recording.
 pub(super) fn headline(comparison: &Comparison, clock: &Clock) -> String {
     format!(
         "{}, {} to {}, {} ticks",

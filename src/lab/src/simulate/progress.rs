@@ -2,7 +2,6 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Steps of the bar.
 const STEPS: u64 = 1000;
 
 /// A bar on standard error, if that is a terminal; it is removed when dropped.

@@ -9,7 +9,6 @@ use super::task::Task;
 use crate::text::visible;
 use tenantd_fair::audit::{Audit, Lies};
 
-/// The audit as JSON.
 pub(super) fn json(task: &Task, audit: &Audit) -> Value {
     let name = |tenant: usize| task.paths[tenant].clone();
     let by_name = |entries: Vec<(usize, Value)>| -> Map<String, Value> {

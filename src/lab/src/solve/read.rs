@@ -108,7 +108,6 @@ pub(super) fn read(name: &str, text: Vec<u8>, asked: Asked) -> Result<Task, Repo
     task.ok_or(report)
 }
 
-/// Reads one file.
 struct Problems<'r> {
     reader: Reader<'r>,
     rule: Rule,

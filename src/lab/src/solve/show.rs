@@ -15,10 +15,8 @@ use tenantd_core::units::Bytes;
 use tenantd_fair::{Leaf, Placed, Solution, State};
 use tenantd_policy::types::Words;
 
-/// Rows shown.
 const MOST_ROWS: usize = 200;
 
-/// Grants shown.
 const MOST_GRANTS: usize = 60;
 
 /// Columns of a bar.
@@ -46,7 +44,6 @@ pub(super) fn order(
     order.iter().try_for_each(|&node| writeln!(out, "{}", visible(&task.paths[node])))
 }
 
-/// Writes the solution as a table.
 pub(super) fn table(out: &mut impl Write, task: &Task, answer: &Answer) -> anyhow::Result<()> {
     let solution = &answer.solution;
     if answer.lists_steps {

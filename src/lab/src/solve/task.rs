@@ -4,7 +4,6 @@ use tenantd_fair::order::Sorter;
 use tenantd_fair::{Algorithm, Nodes, Placement, Problem, WorkConserving};
 use tenantd_policy::types::Words;
 
-/// The content of a problem file.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) rule: Rule,
@@ -12,7 +11,6 @@ pub(super) struct Task {
     pub(super) resources: Vec<Resource>,
     /// The path of each node: its groups and itself, joined by `/`.
     pub(super) paths: Vec<String>,
-    /// The problem as claimed.
     pub(super) problem: Problem,
     /// The problem with true demands, if some tenants claim otherwise.
     pub(super) truth: Option<Problem>,
@@ -46,7 +44,6 @@ pub(super) enum Rule {
 }
 
 impl Rule {
-    /// True if it grants whole tasks.
     pub(super) fn is_whole(self) -> bool {
         matches!(self, Rule::Divide(Algorithm::DrfTasks) | Rule::Fifo | Rule::Slots)
     }
@@ -82,7 +79,6 @@ pub(super) struct Resource {
     pub(super) in_bytes: bool,
 }
 
-/// The machines of a file.
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) names: Vec<String>,

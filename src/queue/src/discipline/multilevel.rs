@@ -139,7 +139,6 @@ impl Levels {
         self.waiting[level].insert(split);
     }
 
-    /// The first split of a level.
     fn first(&self, level: usize) -> Option<Split> {
         self.waiting[level].first().copied()
     }

@@ -78,7 +78,6 @@ impl Order for ByArrival {
     }
 }
 
-/// One request of each tenant in turn.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RoundRobin {
     heads: BTreeSet<TenantId>,

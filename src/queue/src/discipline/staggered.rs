@@ -39,7 +39,6 @@ use super::super::types::TenantId;
 /// Blocks are not cut below this size.
 const BLOCK_MIN: usize = 16;
 
-/// One head.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) finish: Tag,

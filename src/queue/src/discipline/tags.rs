@@ -78,7 +78,6 @@ enum Index {
     Eligible {
         /// Heads that were not eligible at the last check, by start tag.
         later: BTreeSet<(Tag, Tag, TenantId)>,
-        /// Eligible heads.
         now: BTreeSet<(Tag, TenantId)>,
     },
     Staggered(Staggered),
@@ -170,7 +169,6 @@ impl Tagged {
     }
 }
 
-/// A discipline of tags.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Tags {
     estimator: Estimator,
@@ -189,7 +187,6 @@ impl Tags {
         }
     }
 
-    /// The ledger of a tenant.
     pub(crate) fn ledger(&self, tenant: TenantId) -> Option<&Ledger> {
         self.tenants.get(tenant.index())?.as_ref().map(|tagged| &tagged.ledger)
     }

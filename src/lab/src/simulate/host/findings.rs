@@ -9,7 +9,6 @@ use crate::text;
 const ERROR_MIN: f64 = 0.005;
 
 impl Regime {
-    /// Its name in a sentence.
     pub(super) fn words(self) -> &'static str {
         match self {
             Regime::Tenantd => "with tenantd",

@@ -25,7 +25,6 @@ use tenantd_sim::Load;
 /// Points of a series.
 pub(super) const POINTS_MAX: u32 = 240;
 
-/// The results of a simulation.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) tenants: Vec<Wanted>,
@@ -71,7 +70,6 @@ pub(super) struct Figures {
     pub(super) cpu_seconds: f64,
     pub(super) refault_bytes: f64,
     pub(super) nr_kills: u64,
-    /// Its own share error.
     pub(super) share_error_mean: f64,
     pub(super) share_error_max: f64,
 }
@@ -236,7 +234,6 @@ impl Nodes {
     }
 }
 
-/// Adds up ticks.
 #[derive(Debug)]
 struct Meter {
     outcome: Outcome,

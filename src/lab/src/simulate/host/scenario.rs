@@ -11,7 +11,6 @@ pub(super) const STEP: Duration = Duration::from_millis(10);
 /// Seconds for which a noisy load keeps its duty.
 pub(super) const NOISE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The content of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) host: SimHost,
@@ -80,7 +79,6 @@ impl Work {
 }
 
 impl Phase {
-    /// Its threads.
     pub(super) fn threads(&self) -> u32 {
         self.trace.at(Duration::ZERO).threads
     }

@@ -13,7 +13,6 @@ use crate::text::{self, plain, short};
 use tenantd_core::resource::{CPU, MEMORY, Resource};
 use tenantd_policy::model::Tenant;
 
-/// Rows shown.
 const MOST_ROWS: usize = 40;
 
 /// The widest name in a table.

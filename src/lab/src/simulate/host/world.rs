@@ -27,7 +27,6 @@ use tenantd_sim::{Load, ProcessUsage, SimKernel};
 const ROOT: &str = "/tenants";
 const OUTSIDE: &str = "/outside";
 
-/// Regime of the tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Regime {
     Tenantd,
@@ -50,7 +49,6 @@ enum Governed {
 pub(super) struct World {
     regime: Regime,
     governed: Governed,
-    /// The cgroup of each work.
     cgroups: Vec<String>,
     processes: Vec<Option<Process>>,
     used: Vec<Used>,
@@ -156,7 +154,6 @@ impl World {
         self.kernel().advance(time);
     }
 
-    /// Puts another policy in force.
     pub(super) fn change_policy(&mut self, policy: &Policy) -> anyhow::Result<()> {
         match (&mut self.governed, self.regime) {
             (Governed::ByAgent(agent), _) => {

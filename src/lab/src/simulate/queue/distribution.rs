@@ -75,7 +75,6 @@ impl Dice {
     }
 }
 
-/// The costs of one tenant.
 #[derive(Clone, Debug)]
 pub(super) struct Costs {
     cost: Cost,

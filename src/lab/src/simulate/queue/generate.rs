@@ -14,7 +14,6 @@ use tenantd_queue::TenantId;
 use tenantd_queue::simulation::{Arrival, Source, Work};
 use tenantd_queue::tag::Tag;
 
-/// The work of a scenario.
 #[derive(Debug)]
 pub(super) struct Generator {
     listed: Peekable<IntoIter<Arrival>>,

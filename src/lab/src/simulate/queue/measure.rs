@@ -11,7 +11,6 @@ use tenantd_queue::simulation::{
 };
 use tenantd_queue::{Discipline, Queue, Rule, Setup, TenantId, multilevel};
 
-/// A dispatch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Dispatch {
     pub(super) time: f64,
@@ -31,7 +30,6 @@ pub(super) struct Finished {
     pub(super) finish: f64,
 }
 
-/// The figures of one tenant.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures {
     /// Cost units done before the horizon, by the queue and by GPS.
@@ -126,7 +124,6 @@ pub(super) struct Sample {
     pub(super) ideal: Vec<f64>,
 }
 
-/// The results of a scenario.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     pub(super) dispatches: Vec<Dispatch>,
@@ -146,7 +143,6 @@ pub(super) struct Outcome {
     pub(super) killed: Vec<Killed>,
     /// Charges of running requests.
     pub(super) nr_charged: u64,
-    /// The course of each job.
     pub(super) jobs: Vec<Course>,
     /// Some tenants, spread over all.
     pub(super) watched: Vec<TenantId>,

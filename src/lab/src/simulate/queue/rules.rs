@@ -15,7 +15,6 @@ impl Named {
         matches!(self, Named::Queue(Name::Drf | Name::Fifo))
     }
 
-    /// True if it estimates costs.
     fn estimates(self) -> bool {
         matches!(self, Named::Queue(Name::WfqE | Name::Wf2qE | Name::TwoDfqE))
     }

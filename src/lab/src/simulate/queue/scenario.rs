@@ -9,7 +9,6 @@ use tenantd_queue::operations::Plan;
 use tenantd_queue::simulation::{Arrival, Charge, Work};
 use tenantd_queue::{Discipline, Machine, Reserve, TenantId, Terms};
 
-/// The content of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) kind: Kind,
@@ -65,13 +64,11 @@ pub(super) struct Tenant {
 }
 
 impl Tenant {
-    /// A request of it.
     pub(super) fn request(&self, cost: f64) -> Work {
         Work { cost, class: 0, holds: self.holds.clone(), uses: self.uses.clone() }
     }
 }
 
-/// Generated work.
 #[derive(Clone, Debug)]
 pub(super) struct Made {
     pub(super) cost: Cost,
@@ -115,7 +112,6 @@ impl Words for Named {
 }
 
 impl Kind {
-    /// Its name.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Kind::Gps => Named::Gps.word(),
@@ -137,7 +133,6 @@ impl Scenario {
         self.tenants.iter().map(|tenant| speed * tenant.terms.weight / whole).collect()
     }
 
-    /// Seconds between samples.
     pub(super) fn sample(&self) -> f64 {
         let samples = (60_000_000 / self.tenants.len().max(1)).clamp(10, 600);
         self.sample.unwrap_or(self.horizon / samples as f64)

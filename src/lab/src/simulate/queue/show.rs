@@ -43,7 +43,6 @@ struct LatencyRow {
     max: Option<f64>,
 }
 
-/// The spread of the costs.
 #[derive(Serialize)]
 struct Spread {
     min: Option<f64>,
@@ -294,7 +293,6 @@ pub(super) fn table(
 pub(super) const HEADER: [&str; 10] =
     ["tenant", "weight", "served", "share", "lag", "σ lag", "mean", "p50", "p99", "gap"];
 
-/// The jobs, as a table.
 fn courses(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io::Result<()> {
     if scenario.jobs.is_empty() {
         return Ok(());

@@ -60,7 +60,6 @@ impl Page {
         let _ = write!(self.body, "<p>{}</p>", escaped(text));
     }
 
-    /// The whole page.
     pub(crate) fn finish(self) -> String {
         format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
