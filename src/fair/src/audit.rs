@@ -20,8 +20,8 @@
 //! earlier claim.
 //!
 //! # Properties of the audit
-//! DRF has the properties that NSDI'11 proves in random problems (`an_audit_of_drf_finds_no_lie`); max-min
-//! lacks those that NSDI'11 shows it to lack (vectors `seeds_audit`).
+//! In random problems, DRF has the properties that NSDI'11 proves (`an_audit_of_drf_finds_no_lie`). Max-min
+//! lacks the properties that NSDI'11 shows it to lack (vectors `seeds_audit`).
 
 use super::problem::Problem;
 use super::solution::{Algorithm, Solution, WorkConserving, allocate, tasks_by};
