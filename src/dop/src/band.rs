@@ -1,30 +1,32 @@
-//! The band that keeps a tenant's width still.
+//! The band that keeps a tenant's width steady.
 //!
 //! **Problem.** The best width changes with every sample; a width that follows it would move threads and
 //! caches every second and gain nothing. Follow lasting changes, ignore short ones, and widen sooner than
 //! narrow.
 //!
 //! **Terms.** *Present* is the width in force, *target* the best width this tick ([`super::tenant`]),
-//! *utilisation* the CPUs used over the present width. *Supply* says whether the present widths of all
-//! tenants together are below, at or above the slots.
+//! *utilisation* the CPUs used over the present width. *Supply* compares the present widths of all tenants
+//! together with the slots.
 //!
 //! **Rule.** A tick is *outside upwards* when the target lies a fifth (at least 1) above the present width
-//! and the tenant is pressed or its utilisation is above 0.9; *outside downwards* when the target lies as far
-//! below and the utilisation is below 0.6, or supply is short and others are entitled to the difference.
-//! After several ticks outside in one direction (fewer upwards than downwards, fewest when pressed) and at
-//! least 10 s after the last change, the width jumps straight to the mean target of those ticks.
+//! and the tenant is pressed or its utilisation is above 0.9; *outside downwards* when the target lies as
+//! far below and the utilisation is below 0.6, or supply is short and others are entitled to the
+//! difference. After several ticks outside in one direction (fewer upwards than downwards, fewest when
+//! pressed) and at least 10 s after the last change, the width jumps straight to the mean target of those
+//! ticks.
 //!
-//! Inside of the band a small error could last forever; it is worth one change once it has lasted long enough.
-//! A two-sided cumulative sum of the relative error ([Page 1954]) detects that: each second adds the error
-//! less a slack, and beyond a bound the width changes to the mean target since the sum left zero. A lasting
-//! error of 10 % costs a change after two minutes, one of 5 % after seven, noise around zero never.
+//! Inside of the band a small error could last forever; it is worth one change once it has lasted long
+//! enough. A two-sided cumulative sum of the relative error ([Page 1954]) detects that: each second adds
+//! the error less a slack, and beyond a bound the width changes to the mean target since the sum left zero.
+//! A lasting error of 10 % causes a change after two minutes, one of 5 % after seven, noise around zero
+//! never.
 //!
 //! A tenant that changes often has to wait longer: every change adds one to a penalty that halves in ten
-//! minutes, and beyond one the ticks needed double with each further one, as does, up to fourfold, the bound of
-//! the sum (route flap damping does the same, RFC 2439 §2.2). If threads wait for a CPU, or other tenants are
-//! entitled to what this one has, the ticks grow to eight at most. A tenant that sleeps now and then lends its
-//! CPUs and takes them back again and again, and has to get them back soon each time it wakes: the bands of the
-//! borrowers are hurried ([`Band::hurry`]), and one tick is enough then.
+//! minutes, and beyond one the ticks needed double with each further one, as does, up to fourfold, the
+//! bound of the sum (route flap damping does the same, RFC 2439 §2.2). If threads wait for a CPU, or other
+//! tenants are entitled to this one's CPUs, the ticks grow to eight at most. A tenant that sleeps now and
+//! then lends its CPUs, and must get them back soon each time it wakes: the bands of the borrowers are
+//! hurried ([`Band::hurry`]), and one tick is enough then.
 //!
 //! Bounds of the policy (manual width, maximum, limit, slots that went away) take effect at once.
 //!
@@ -51,17 +53,17 @@ const TICKS_YIELD: f64 = 4.0;
 const TICKS_DOWN: f64 = 5.0;
 /// The upper bound of these ticks under the penalty.
 const TICKS_MAX: f64 = 60.0;
-/// Relative error per second that is ignored: rounding and noise.
+/// Relative error per second that is ignored as rounding and noise.
 const SLACK_RATIO: f64 = 0.03;
-/// Relative error times seconds that is worth a change.
+/// Relative error times seconds that justifies a change.
 const BOUND_SECONDS: f64 = 8.0;
-/// How long a tenant is hurried; longer than [`DWELL`], which still applies meanwhile.
+/// Time for which a tenant is hurried; longer than [`DWELL`], which still applies meanwhile.
 const HURRY: Duration = Duration::from_secs(15);
 const PENALTY_HALF_LIFE_SECONDS: f64 = 600.0;
 const PENALTY_FREE: f64 = 1.0;
 /// The upper bound of the ticks under the penalty while threads of this tenant wait.
 const PATIENCE_PRESSED_MAX: f64 = 4.0;
-/// The upper bound of the ticks under the penalty while others wait for what they are entitled to.
+/// The upper bound of the ticks under the penalty while others wait for their entitlement.
 const PATIENCE_YIELD_MAX: f64 = 2.0;
 /// The upper factor of the bound of the slow sum under the penalty.
 const PATIENCE_SLOW_MAX: f64 = 4.0;
@@ -71,7 +73,7 @@ const PATIENCE_SLOW_MAX: f64 = 4.0;
 pub enum Supply {
     /// Not above the slots.
     Enough,
-    /// Above the slots: some tenant has what another is entitled to.
+    /// Above the slots: some tenant holds CPUs to which another is entitled.
     Short,
 }
 
@@ -82,11 +84,11 @@ pub struct Observation {
     pub target: u32,
     /// CPUs used, averaged over the tick.
     pub used_cpus: f64,
-    /// Whether threads wait for a CPU.
+    /// True if threads wait for a CPU.
     pub pressed: bool,
-    /// Whether other tenants get less than they are entitled to.
+    /// Present widths against the slots.
     pub supply: Supply,
-    /// What the policy allows. Not empty.
+    /// Widths that the policy allows. Not empty.
     pub allowed: RangeInclusive<u32>,
 }
 
@@ -95,9 +97,9 @@ pub struct Observation {
 pub struct Aim {
     /// The best width then.
     pub target: u32,
-    /// The least that the policy allows.
+    /// The smallest width that the policy allows.
     pub floor: u32,
-    /// The most that the policy allows.
+    /// The largest width that the policy allows.
     pub ceiling: u32,
 }
 
@@ -111,7 +113,7 @@ pub struct Band {
     above: Run,
     below: Run,
     penalty: f64,
-    /// Until when it is hurried.
+    /// End of the hurry.
     hurried: Option<Duration>,
     aim: Option<Aim>,
 }
@@ -140,7 +142,7 @@ impl Run {
 }
 
 impl Band {
-    /// A tenant that is `dop` wide, and free to change.
+    /// Creates the band of a tenant that is `dop` wide and free to change.
     pub fn new(dop: u32) -> Self {
         Band {
             dop,
@@ -155,18 +157,18 @@ impl Band {
         }
     }
 
-    /// A tenant woke up whose CPUs this one may have borrowed: one tick in which others get too little is now
-    /// enough to give them back. `now` is the clock of [`Band::step`].
+    /// Hurries the band because a tenant woke up whose CPUs this one may have borrowed: one tick in which
+    /// others get too little is now enough to return them. `now` is the clock of [`Band::step`].
     pub fn hurry(&mut self, now: Duration) {
         self.hurried = Some(now + HURRY);
     }
 
-    /// The present width.
+    /// Present width.
     pub fn dop(&self) -> u32 {
         self.dop
     }
 
-    /// When the width last changed, on the clock of [`Band::step`].
+    /// Time of the last change, on the clock of [`Band::step`].
     pub fn changed(&self) -> Option<Duration> {
         self.changed
     }
@@ -176,15 +178,14 @@ impl Band {
         self.aim
     }
 
-    /// For how many ticks in a row the target has been outside.
+    /// Number of ticks in a row with a target outside of the band.
     pub fn outside_ticks(&self) -> u32 {
         self.outside.ticks as u32
     }
 
-    /// One tick: the width from now on. `now` is any monotonic clock.
+    /// Steps one tick and returns the width from now on. `now` is any monotonic clock.
     ///
-    /// A tick without a sample is not stepped; only the [bounds](Band::obey) apply: nothing is known, nothing
-    /// changes.
+    /// Do not step a tick without a sample: apply only the [bounds](Band::obey).
     pub fn step(&mut self, seen: &Observation, now: Duration) -> u32 {
         let elapsed = self.stepped.map_or(Duration::ZERO, |last| now.saturating_sub(last));
         self.stepped = Some(now);
@@ -209,7 +210,7 @@ impl Band {
         self.dop
     }
 
-    /// Applies the bounds of the policy, at once and whatever else is known.
+    /// Applies the bounds of the policy at once.
     pub fn obey(&mut self, allowed: &RangeInclusive<u32>, now: Duration) -> u32 {
         if !allowed.contains(&self.dop) {
             self.change(self.dop.clamp(*allowed.start(), *allowed.end()), now);
@@ -217,7 +218,7 @@ impl Band {
         self.dop
     }
 
-    /// The width to jump to, once enough ticks in a row were outside.
+    /// Returns the width to jump to, once enough ticks in a row were outside.
     fn outside(&mut self, seen: &Observation, target: u32) -> Option<u32> {
         let present = f64::from(self.dop);
         let margin = (present * MARGIN_RATIO).max(1.0);
@@ -241,13 +242,13 @@ impl Band {
         }
         self.outside.add(1.0, target);
         let needed = (ticks * self.patience().min(patience_max)).min(TICKS_MAX);
-        // A tenant that may have the whole machine, and could use it, has to reach it.
+        // A tenant that may have the whole machine, and could use it, must be able to reach it.
         let whole = upwards && seen.pressed && target == *seen.allowed.end();
         let width = if whole { target } else { self.outside.mean_target() };
         (self.outside.sum >= needed).then_some(width)
     }
 
-    /// The new width, once a small error has lasted.
+    /// Returns the new width, once a small error has lasted long enough.
     fn drifted(&mut self, target: u32, elapsed: Duration) -> Option<u32> {
         let error = f64::from(target) / f64::from(self.dop) - 1.0;
         let bound = BOUND_SECONDS * self.patience().min(PATIENCE_SLOW_MAX);
@@ -261,7 +262,7 @@ impl Band {
         accumulate(&mut self.above, error).or(accumulate(&mut self.below, -error))
     }
 
-    /// How much longer than others it has to wait: 1 for a width that does not change.
+    /// Factor on the waiting time: 1 for a width that does not change.
     fn patience(&self) -> f64 {
         2_f64.powf((self.penalty - PENALTY_FREE).max(0.0))
     }

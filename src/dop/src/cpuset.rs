@@ -1,18 +1,17 @@
 //! Sets of CPUs (and of NUMA nodes) of any width, in the kernel's list format.
 //!
 //! **Problem.** `cpuset.cpus`, `cpuset.mems`, `/sys/devices/system/cpu/online` and the policy's `cpus:` all
-//! use the list format of the kernel's `bitmap_parselist` (`0-3,8-11`). `cpu_set_t` and its wrappers end
-//! at 1,024 CPUs; machines do not, and the numbers have holes.
+//! use the list format of the kernel's `bitmap_parselist` (`0-3,8-11`). `cpu_set_t` and its wrappers end at
+//! 1,024 CPUs; machines do not, and the numbers have holes.
 //!
 //! **Format.** Regions separated by commas or white space, empty ones allowed: a number, a range `a-b`, a
 //! range of which only a part is used, `a-b:used/group` (of every `group` numbers the first `used`), and,
 //! where the width is known, the words `all` and `N` (the last number). Printing uses numbers and ranges
-//! only, ascending, as `%*pbl` does; the empty set prints as the empty text.
-//! Source: `lib/bitmap-str.c`, kernel 6.12. One deviation: text after the first line is refused, where the
-//! kernel stops reading.
+//! only, ascending, as `%*pbl` does; the empty set prints as the empty text. Source: `lib/bitmap-str.c`,
+//! kernel 6.12. One deviation: text after the first line is refused, where the kernel stops reading.
 //!
 //! **Properties.** The algebra agrees with `BTreeSet` and a printed set reads back as itself
-//! (`tests/dop/cpuset.rs`). Equal sets compare equal whatever their history: no trailing zero word is kept.
+//! (`tests/dop/cpuset.rs`). Equal sets compare equal: no trailing zero word is kept.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,8 +27,8 @@ pub struct CpuSet {
 }
 
 impl CpuSet {
-    /// The largest number a set can hold. The kernel is built for 8,192 CPUs at most; the bound is there so
-    /// that a mistyped `0-4294967295` is an error and not half a gigabyte.
+    /// The largest number a set can hold. The kernel supports at most 8,192 CPUs; the bound makes a
+    /// mistyped `0-4294967295` an error instead of half a gigabyte.
     pub const MAX: u32 = (1 << 20) - 1;
 
     /// The empty set.
@@ -37,7 +36,7 @@ impl CpuSet {
         CpuSet::default()
     }
 
-    /// The numbers `0 .. count`; the whole width where `count` is beyond it.
+    /// The numbers `0 .. count`, up to [`CpuSet::MAX`].
     pub fn below(count: u32) -> Self {
         let count = count.min(Self::MAX + 1);
         let mut words = vec![u64::MAX; (count / WORD_BITS) as usize];
@@ -56,7 +55,7 @@ impl CpuSet {
         parse(text, Some(nr_cpus.min(Self::MAX + 1)))
     }
 
-    /// Adds a number; whether it was new. A number beyond [`CpuSet::MAX`] is never added.
+    /// Adds a number; returns true if it was new. A number beyond [`CpuSet::MAX`] is never added.
     pub fn insert(&mut self, cpu: u32) -> bool {
         if cpu > Self::MAX {
             return false;
@@ -71,7 +70,7 @@ impl CpuSet {
         new
     }
 
-    /// Takes a number out; whether it was there.
+    /// Removes a number; returns true if it was in the set.
     pub fn remove(&mut self, cpu: u32) -> bool {
         let there = self.contains(cpu);
         if there {
@@ -81,18 +80,18 @@ impl CpuSet {
         there
     }
 
-    /// Whether the number is in the set.
+    /// True if the number is in the set.
     pub fn contains(&self, cpu: u32) -> bool {
         let word = self.words.get((cpu / WORD_BITS) as usize).copied().unwrap_or(0);
         word >> (cpu % WORD_BITS) & 1 == 1
     }
 
-    /// How many numbers are in the set.
+    /// Number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether no number is in the set.
+    /// True if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
@@ -131,13 +130,13 @@ impl CpuSet {
         self.zip(other, |a, b| a & !b)
     }
 
-    /// Whether every number of this set is in the other.
+    /// True if every number of this set is in the other.
     pub fn is_subset(&self, other: &CpuSet) -> bool {
         let word = |index: usize| other.words.get(index).copied().unwrap_or(0);
         self.words.iter().enumerate().all(|(index, &mine)| mine & !word(index) == 0)
     }
 
-    /// Whether no number is in both sets.
+    /// True if no number is in both sets.
     pub fn is_disjoint(&self, other: &CpuSet) -> bool {
         self.words.iter().zip(&other.words).all(|(a, b)| a & b == 0)
     }
@@ -239,14 +238,14 @@ impl FromStr for CpuSet {
 pub struct ParseCpuSetError {
     /// The region as found.
     pub region: String,
-    /// What is wrong with it.
+    /// The error.
     pub reason: &'static str,
 }
 
 fn parse(text: &str, nr_cpus: Option<u32>) -> Result<CpuSet, ParseCpuSetError> {
     let line = text.strip_suffix('\n').unwrap_or(text);
     let mut set = CpuSet::new();
-    // The kernel takes the newline for the end of the text, and so never for a separator.
+    // The kernel ends the text at a newline, so a newline is never a separator.
     let is_separator = |c: char| c == ',' || (c.is_ascii_whitespace() && c != '\n');
     for region in line.split(is_separator).filter(|region| !region.is_empty()) {
         let refused = |reason| ParseCpuSetError { region: region.to_string(), reason };

@@ -1,11 +1,11 @@
-//! How a command gets its width: variables of its environment, and its arguments.
+//! The width of a command, in variables of its environment and in its arguments.
 //!
-//! **Problem.** Every runtime learns in its own way how many threads to start. The set of CPUs that a process may run on
-//! is what most of them ask, some read a variable of their own, and build tools ask a job server for each command that
-//! they run. Told in the wrong place, a width does harm. **Answer.** A table of variables, each with the condition under
-//! which it helps. A variable that is set stays as it is, because it was chosen for the command, and so does a width on
-//! the command line. `TENANTD_DOP` alone is always set: it is a fact about this job, and an inherited value would be
-//! that of another.
+//! **Problem.** Every runtime finds its number of threads in its own way. Most use the set of CPUs of the
+//! process, some read a variable of their own, and build tools ask a job server for each command that they
+//! run. A width in the wrong place does harm. **Answer.** A table of variables, each with the condition
+//! under which it helps. A variable that is set stays as it is, because it was chosen for the command, and
+//! so does a width on the command line. `TENANTD_DOP` alone is always set: an inherited value would be that
+//! of another job.
 //!
 //! | variable | read by | set |
 //! |---|---|---|
@@ -18,7 +18,8 @@
 //!
 //! Left out on purpose: `OMP_DYNAMIC`, with which GNU's OpenMP subtracts the load of the whole host.
 //!
-//! **One `MAKEFLAGS` for all.** Each client knows some ways to name a job server, and takes the last one that it knows:
+//! **One `MAKEFLAGS` for all.** Each client knows some ways to name a job server, and takes the last one
+//! that it knows:
 //!
 //! | written | make 4.2, 4.3 | make ≥ 4.4 | ninja ≥ 1.13, cargo, gcc ≥ 13 | cargo before 2023 |
 //! |---|---|---|---|---|
@@ -29,7 +30,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// The variable that is always set.
+/// Name of the variable that is always set.
 pub const TENANTD_DOP: &str = "TENANTD_DOP";
 /// The placeholder of the width in the arguments of a command.
 pub const PLACEHOLDER: &str = "{dop}";
@@ -44,32 +45,32 @@ const WITH_CLUSTERS: [&[u8]; 3] = [b"make", b"gmake", b"remake"];
 /// The width of a command, and the means by which it gets it.
 #[derive(Clone, Copy, Debug)]
 pub struct Width<'a> {
-    /// The degree of parallelism.
+    /// Degree of parallelism.
     pub dop: u32,
-    /// Whether the set of CPUs of the command is its own.
+    /// True if the set of CPUs of the command is its own.
     pub is_pinned: bool,
-    /// Its job server.
+    /// Job server of the command.
     pub jobserver: Option<Jobserver<'a>>,
 }
 
 /// A job server, and two descriptors of it that the command inherits.
 #[derive(Clone, Copy, Debug)]
 pub struct Jobserver<'a> {
-    /// The FIFO.
+    /// Path of the FIFO.
     pub fifo: &'a str,
     /// The descriptor from which tokens are read.
     pub read: i32,
-    /// The one to which they are returned.
+    /// The descriptor to which tokens are returned.
     pub write: i32,
 }
 
-/// Whether a job server would be used: not where the number of jobs was chosen already, by `MAKEFLAGS` or on the command
-/// line. `command` is the program and its arguments.
+/// True if the command would use a job server: neither `MAKEFLAGS` nor the command line sets the number of
+/// jobs. `command` is the program and its arguments.
 pub fn takes_jobserver(command: &[OsString], is_set: impl Fn(&str) -> bool) -> bool {
     !is_set(MAKEFLAGS) && !names_jobs(command)
 }
 
-/// The variables that `command` should get. `is_set` returns whether the environment has one already.
+/// The variables that `command` should get. `is_set` returns true if the environment has one already.
 pub fn variables(
     width: &Width,
     command: &[OsString],
@@ -96,7 +97,7 @@ fn makeflags(dop: &str, jobserver: Option<Jobserver>) -> String {
     }
 }
 
-/// Whether the arguments say how many jobs to run, as they do to make, ninja, cargo, cmake and others.
+/// True if the arguments set the number of jobs, for make, ninja, cargo, cmake and others.
 fn names_jobs(command: &[OsString]) -> bool {
     let Some((program, arguments)) = command.split_first() else { return false };
     let name = program.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();

@@ -6,30 +6,31 @@
 //! **Rule.** *Step 1.* `average = slots / concurrency`, in integers, where the concurrency is the number of
 //! queries that run or wait; one that is alone gets `max_per_query`. In order: a query gets its manual DOP,
 //! else the average, at most its own `max`; the first that does not fit into the free slots ends the
-//! admission, and so does the first whose memory does not fit, which makes the round *memory-bound*.
-//! *Step 2*, if memory-bound: the average is taken again over the queries that really run, as
-//! `min(slots / (running + scheduled), pool / scheduled)`, and queries without a manual DOP are raised to it.
+//! admission, and so does the first whose memory does not fit, which makes the round *memory-bound*. *Step
+//! 2*, if memory-bound: the average is taken again over the queries that really run, as `min(slots /
+//! (running + scheduled), pool / scheduled)`, and queries without a manual DOP are raised to it.
 //!
-//! **Errors in the article**, and what is done here:
-//! - The printed code divides in step 2 what step 1 has *left over* by the number scheduled. That gives
-//!   2,2,2,2 where the article's own table says 4,3,3,4. The table needs the pool as it was *before* step 1.
+//! **Errors in the article**, and their treatment here:
+//! - The printed code divides in step 2 the *rest* of step 1 by the number scheduled. That gives 2,2,2,2,
+//!   but the article's own table has 4,3,3,4. The table needs the pool as it was *before* step 1.
 //! - It calls the same field `hint_dop_` and `manual_dop_`.
 //! - `slots / concurrency` is 0 when more queries wait than there are slots: every query is then scheduled
 //!   with a DOP of 0, that is, none starts. Kept as published; a DOP of 0 is not admitted.
-//! - `max_per_query` bounds only a query that is alone. Two queries on a wide machine may each get more than
-//!   one alone. Kept.
+//! - `max_per_query` bounds only a query that is alone. Two queries on a wide machine may each get more
+//!   than one alone. Kept.
 //! - A manual DOP or a `max` in the queue does not feed back into the average: slots stay idle (2,2,2 on
-//!   eight), or block the third of manual 6, any, any although two slots are there for it. Kept: that is
-//!   what [`super::target`] is for.
+//!   eight), or block the third of manual 6, any, any although two slots are there for it. Kept;
+//!   [`super::target`] does better.
 //!
-//! Further resources are to the rule what memory is, and the first query that lacks any of them ends the admission. It does
-//! not look at speed-ups. `users` is the article's bound on how many run or are looked at; without it all count.
+//! The rule treats further resources like memory: the first query that lacks any of them ends the
+//! admission. It ignores speed-ups. `users` is the article's bound on the queries that run or are
+//! considered; without it all count.
 //!
 //! One thing is added: step 2 never raises beyond the slots that are free, in the order of the queue. As
 //! published, a large manual DOP ahead of raised queries could overbook the machine.
 //!
 //! **Properties.** The published tables and all vectors (`tests/dop/target.rs`); never more than the slots;
-//! memory-bound rounds give no query less than step 1 did (same file).
+//! memory-bound rounds give no query less than step 1 (same file).
 
 use super::target::{Admission, Problem, Query, Width};
 
@@ -62,7 +63,7 @@ pub fn admit(problem: &Problem) -> Admission {
         let queries = problem.queue().iter().zip(&mut dop).take(scheduled as usize);
         for (query, dop) in queries {
             let more = width(query, average).saturating_sub(*dop).min(free);
-            // The compensation gives out slots; a query whose memory grows with them must still fit.
+            // The compensation adds slots; a query whose memory grows with them must still fit.
             let further =
                 |pool: usize, more: u64| query.needs(pool, *dop + more) - query.needs(pool, *dop);
             let affordable =

@@ -17,7 +17,7 @@ use std::ops::Range;
 use super::cpuset::CpuSet;
 use super::topology::{Level, Topology};
 
-/// The widest line.
+/// The widest line, in columns.
 pub const WIDTH_MAX: usize = 80;
 
 /// The most tenants named below the drawing.
@@ -30,9 +30,9 @@ pub struct Entry<'a> {
     pub name: &'a str,
     /// Its width.
     pub dop: u32,
-    /// Where it runs.
+    /// Its CPUs.
     pub cpus: &'a CpuSet,
-    /// Whether it runs on whatever is not exclusive: it is named, not drawn.
+    /// True if it runs on all CPUs that are not exclusive: it is named, not drawn.
     pub shared: bool,
 }
 
@@ -58,7 +58,7 @@ pub fn render(topology: &Topology, entries: &[Entry<'_>]) -> Vec<String> {
     lines
 }
 
-/// `A` to `Z`, `a` to `z`, and `*` for all further ones; nothing for those that are not drawn.
+/// `A` to `Z`, `a` to `z`, and `*` for all further ones; `None` for those that are not drawn.
 fn letters(entries: &[Entry<'_>]) -> Vec<Option<char>> {
     let mut alphabet = ('A'..='Z').chain('a'..='z');
     let letter = |entry: &Entry<'_>| (!entry.shared).then(|| alphabet.next().unwrap_or('*'));
@@ -87,7 +87,7 @@ fn marks(topology: &Topology, entries: &[Entry<'_>], letters: &[Option<char>]) -
     .collect()
 }
 
-/// One node, on as many lines as needed.
+/// Draws one node on as many lines as needed.
 fn draw_node(
     topology: &Topology,
     node: &Range<usize>,
@@ -138,7 +138,7 @@ fn name_tenants(entries: &[Entry<'_>], letters: &[Option<char>], lines: &mut Vec
     }
 }
 
-/// The meaning of the marks that are not letters, as far as they occur, and what is not drawn.
+/// The meaning of the marks that occur and are not letters, and the offline CPUs, which are not drawn.
 fn explain(topology: &Topology, marks: &[char]) -> Option<String> {
     let count = |wanted: char| marks.iter().filter(|mark| **mark == wanted).count();
     let mut text = String::new();
@@ -164,7 +164,7 @@ fn explain(topology: &Topology, marks: &[char]) -> Option<String> {
     (!text.is_empty()).then(|| fitted(&text, WIDTH_MAX))
 }
 
-/// At most `width` characters, with a sign that there were more.
+/// Cuts a text to `width` characters, with a sign for the rest.
 fn fitted(text: &str, width: usize) -> String {
     match text.chars().count() <= width {
         true => text.to_string(),

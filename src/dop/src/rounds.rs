@@ -1,22 +1,25 @@
 //! Queries over time: round after round of admission, from the first arrival to the last end.
 //!
-//! **Problem.** A round shows who starts; what it costs to wait, and what a width that is kept costs those who come later,
-//! only shows over time.
+//! **Problem.** A round shows the queries that start. The cost of waiting, and the cost of a kept width for
+//! later queries, only show over time.
 //!
-//! **Rule.** Work is in slot-seconds, and a query that is `d` wide does S(d) of it a second ([`Speedup`]). At each instant come,
-//! in this order: ends, by number; arrivals, in the order of the text, and then clients that send their query again, at the
-//! tail; the [feedback](Feedback), at multiples of its interval; and one round, of what runs and the head of the queue. At
-//! most `users` run or are looked at, the slots by default.
+//! **Rule.** Work is in slot-seconds, and a query that is `d` wide does S(d) of it a second ([`Speedup`]).
+//! The order within an instant is: ends, by number; arrivals, in the order of the text, and then clients
+//! that send their query again, at the tail; the [feedback](Feedback), at multiples of its interval; and
+//! one round over the running queries and the head of the queue. At most `users` run or are considered, the
+//! slots by default.
 //! - *imci*: a query keeps the width with which it started.
-//! - *elastic*: all that runs is divided again at each round, in the order of start, floors first.
+//! - *elastic*: the slots are divided again among all running queries at each round, in the order of start,
+//!   floors first.
 //!
-//! **Feedback.** The world does not say how a query speeds up, but its speed can be measured. At each multiple of the interval
-//! a query without a manual DOP is narrowed by one; at the next, if it still has that width, the loss is known. A loss of less
-//! than `min_gain` keeps the narrower width and narrows it again; else the query goes back and rests. So each of them ends at
-//! the width that the rule with a known speed-up would give it, and what it does not need goes to the others.
+//! **Feedback.** The speed-up of a query is not known in advance, but its speed can be measured. At each
+//! multiple of the interval a query without a manual DOP is narrowed by one; at the next, if it still has
+//! that width, the loss is known. A loss of less than `min_gain` keeps the narrower width and narrows it
+//! again; else the query goes back and rests. So each query ends at the width that the rule with a known
+//! speed-up would give it, and the others get the rest.
 //!
-//! **Properties** (`tests/dop/rounds.rs`): the vectors `seeds_dop`; all work is done, never faster than the slots allow; under
-//! both rules never more than the slots; feedback ends at the widths that a known speed-up gives.
+//! **Properties** (`tests/dop/rounds.rs`): the vectors `seeds_dop`; all work is done, never faster than the
+//! slots allow; neither rule exceeds the slots; feedback ends at the widths that a known speed-up gives.
 
 use std::collections::VecDeque;
 
@@ -47,83 +50,84 @@ impl Rule {
 /// A query that arrives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arrival {
-    /// When, in seconds.
+    /// Arrival time, in seconds.
     pub at: f64,
     /// Its work, in slot-seconds.
     pub work: f64,
-    /// How many of them arrive.
+    /// Number of queries that arrive.
     pub count: u64,
-    /// Whether its client sends it again as soon as it has ended.
+    /// True if its client sends it again as soon as it has ended.
     pub again: bool,
-    /// What it needs and how wide it may be.
+    /// Its memory, resources and width.
     pub query: Query,
 }
 
 /// A run of queries over time.
 #[derive(Clone, Debug)]
 pub struct Course {
-    /// The rule.
+    /// Rule of the rounds.
     pub rule: Rule,
-    /// When it is broken off; without it when all have ended, or none can start any more.
+    /// End of the run in seconds; without it the run ends when all queries have ended, or none can start
+    /// any more.
     pub horizon: Option<f64>,
-    /// Seconds between two looks at measured speeds.
+    /// Seconds between two measurements of speed.
     pub feedback: Option<f64>,
-    /// Slots, memory and queries that run or wait at the begin.
+    /// Slots, memory, and the queries that run or wait at the beginning.
     pub problem: Problem,
-    /// Queries that come later.
+    /// Later queries.
     pub arrivals: Vec<Arrival>,
 }
 
 /// A query that has arrived.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// When it arrived.
+    /// Arrival time, in seconds.
     pub arrived: f64,
-    /// When it started, if it did.
+    /// Start time, if it started.
     pub started: Option<f64>,
-    /// When it ended, if it did.
+    /// End time, if it ended.
     pub ended: Option<f64>,
-    /// Its widths, each with the time from which it had it.
+    /// Its widths, each with the time of the change.
     pub dop: Vec<(f64, u64)>,
 }
 
-/// What became of the queries.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// In the order of arrival.
     pub queries: Vec<Record>,
-    /// The most that ran at once.
+    /// Largest number of queries that ran at once.
     pub most_running: usize,
-    /// Slot-seconds that were given.
+    /// Slot-seconds used.
     pub slot_seconds: f64,
-    /// When it ended.
+    /// End of the run.
     pub end: f64,
 }
 
-/// More queries than are run: when there were so many.
+/// Error of a run with too many queries or rounds: the time at which the bound was reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TooMany(pub f64);
 
-/// Queries of a run, at most, and rounds.
+/// Largest number of queries, and of rounds, in a run.
 const MOST: usize = 2_000_000;
 
 /// Times and work that differ by less than this part are equal.
 const EQUAL: f64 = 1e-9;
 
-/// What is measured of a query.
+/// Measurements of a query.
 #[derive(Clone, Copy, Debug, Default)]
 struct Feedback {
-    /// The width to which it was narrowed last.
+    /// The width of the last trial.
     trial: Option<u64>,
-    /// The widest that it may be.
+    /// The largest width that is useful.
     ceiling: Option<u64>,
-    /// Whether any narrowing was kept.
+    /// True if any narrowing was kept.
     has_kept: bool,
     rests: bool,
 }
 
 impl Feedback {
-    /// Looks at a query that is `width` wide.
+    /// Measures a query that is `width` wide.
     fn look(&mut self, width: u64, speedup: Speedup, min_gain: f64) {
         if self.rests {
             return;
@@ -148,10 +152,10 @@ impl Feedback {
 }
 
 impl Course {
-    /// A run of these queries; `users` default to the slots.
+    /// Checks and creates a run of these queries; `users` default to the slots.
     ///
     /// # Errors
-    /// Everything that makes no sense, as [`Problem::try_new`] finds it in them.
+    /// Every invalid value, with the places of [`Problem::try_new`].
     pub fn try_new(
         rule: Rule,
         supply: Supply,
@@ -163,15 +167,15 @@ impl Course {
         Ok(Course { rule, horizon: None, feedback: None, problem, arrivals })
     }
 
-    /// What there is.
+    /// Slots, memory and further resources.
     pub fn supply(&self) -> &Supply {
         self.problem.supply()
     }
 
-    /// Runs it.
+    /// Runs to the end.
     ///
     /// # Errors
-    /// There are more queries or rounds than anyone waits for.
+    /// The run has more queries or rounds than the bound.
     pub fn run(&self) -> Result<Outcome, TooMany> {
         let mut queries: u64 = 0;
         for arrival in &self.arrivals {
@@ -197,7 +201,6 @@ impl Course {
     }
 }
 
-/// A query that runs.
 #[derive(Debug)]
 struct Active {
     record: usize,
@@ -206,14 +209,14 @@ struct Active {
     feedback: Feedback,
 }
 
-/// A run, up to a time.
+/// State of a run at a time.
 struct State<'a> {
     course: &'a Course,
     now: f64,
-    /// The arrivals to come, in order, as their place in the list.
+    /// Indices of the arrivals to come, in order.
     coming: VecDeque<usize>,
     records: Vec<Record>,
-    /// Which arrival each record is of.
+    /// Index of the arrival of each record.
     of: Vec<usize>,
     waiting: VecDeque<usize>,
     /// In the order of start.
@@ -265,7 +268,7 @@ impl<'a> State<'a> {
         !matches!(self.query(active.record).width, Width::Manual(_))
     }
 
-    /// Lets what runs do its work until a time.
+    /// Advances the work of running queries until a time.
     fn advance(&mut self, time: f64) {
         let seconds = (time - self.now).max(0.0);
         for index in 0..self.running.len() {
@@ -277,7 +280,7 @@ impl<'a> State<'a> {
         self.now = self.now.max(time);
     }
 
-    /// What happens now: ends, arrivals, feedback, and a round.
+    /// Handles one instant: ends, arrivals, feedback, and a round.
     fn instant(&mut self) {
         let mut ended: Vec<usize> = Vec::new();
         let (records, of, arrivals) = (&mut self.records, &self.of, &self.course.arrivals);
@@ -331,7 +334,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// One round: starts what the rule starts, and under the elastic one divides again what runs.
+    /// Runs one round: starts queries, and under the elastic rule divides the slots again.
     fn round(&mut self) {
         let users = self.course.supply().users.unwrap_or(u64::MAX);
         let looked = users.saturating_sub(self.running.len() as u64).min(self.waiting.len() as u64);
@@ -358,7 +361,7 @@ impl<'a> State<'a> {
             }
         };
         for dop in dop {
-            // The published average is 0 where more wait than there are slots: none of them starts.
+            // The published average is 0 if more queries wait than there are slots: none of them starts.
             if dop == 0 {
                 break;
             }
@@ -378,7 +381,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// A query as a round sees it: what speeds up is measured where there is feedback, and not known.
+    /// A query as a round sees it: with feedback its speed-up is measured, not known.
     fn bounded(&self, record: usize, ceiling: Option<u64>) -> Query {
         let query = self.query(record).clone();
         let width = match (query.width, ceiling) {
@@ -391,7 +394,7 @@ impl<'a> State<'a> {
         Query { width, speedup, ..query }
     }
 
-    /// What a query holds that keeps its width.
+    /// Slots and memory of a query that keeps its width.
     fn held(&self, active: &Active) -> Running {
         let query = self.query(active.record);
         let further = 1..=self.course.supply().resources.len();

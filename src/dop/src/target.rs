@@ -1,33 +1,34 @@
-//! Elastic auto-DOP: which waiting queries or jobs start, and how wide each runs.
+//! Elastic auto-DOP: the waiting queries or jobs that start, and the width of each.
 //!
-//! **Problem.** Work waits in order for slots (units of parallelism) and memory. Start as much of it as can
-//! run, and divide the slots fairly among what runs; no query waits only because those before it were given
-//! more than they need.
+//! **Problem.** Work waits in order for slots (units of parallelism) and memory. Start as many queries as
+//! can run, and divide the slots fairly among them; no query waits only because earlier queries have more
+//! than they need.
 //!
 //! **Rule.** 1. *Admit* in order, while each admitted query keeps one slot (or its manual DOP) and its
-//! memory. The first that does not fit ends the admission: all behind it wait too, or large queries
-//! would starve. 2. *Divide* the slots by integer lexicographic max-min ([`tenantd_fair::integer`]): start
-//! from one slot each; the next slot goes to the query with the smallest DOP per weight below its ceiling,
-//! the earlier one first. 3. *Repeat* whenever a query starts or ends: the DOP is elastic, so no
-//! estimate of the future is needed.
+//! memory. The first that does not fit ends the admission: all behind it wait too, or large queries would
+//! starve. 2. *Divide* the slots by integer lexicographic max-min ([`tenantd_fair::integer`]): start from
+//! one slot each; the next slot goes to the query with the smallest DOP per weight below its ceiling, the
+//! earlier one first. 3. *Repeat* whenever a query starts or ends: the DOP is elastic, so no estimate of
+//! the future is needed.
 //!
-//! **Other resources** are to the rule what memory is, under names of their own: a base from start to end, and so much for
-//! each slot.
+//! **Other resources** are treated like memory, under names of their own: a base from start to end, and an
+//! amount for each slot.
 //!
-//! **Speed-up.** A query of width n does S(n) = n / (1 + contention·(n−1) + coherency·n·(n−1)) slots' worth of work (Gunther's
-//! universal scalability law). Where that is known, no query is wider than the last n whose slot adds at least `min_gain`.
+//! **Speed-up.** A query of width n does S(n) = n / (1 + contention·(n−1) + coherency·n·(n−1)) slots' worth
+//! of work (Gunther's universal scalability law). If it is known, no query is wider than the last n whose
+//! slot adds at least `min_gain`.
 //!
 //! **Memory.** Where memory grows with the width, `memory(d) = base + d × per_thread`, a slot is a bundle
-//! (1 slot, `per_thread` memory), and step 2 is weighted DRF over (slots, memory) in whole bundles: the next
-//! one goes to the query with the smallest dominant share per weight, of what is free once the bases are
-//! paid; a query whose bundle does not fit any more stays as wide as it is. Memory-heavy queries then run
-//! narrower instead of blocking the line (Ghodsi et al., NSDI'11 §4.2, algorithm 1). With fixed memory every
-//! dominant share is one of slots, and the rule is that of step 2.
+//! (1 slot, `per_thread` memory), and step 2 is weighted DRF over (slots, memory) in whole bundles: the
+//! next one goes to the query with the smallest dominant share per weight, of the amount that is free
+//! beside the bases; a query whose bundle does not fit any more stays as wide as it is. Memory-heavy
+//! queries then run narrower instead of blocking the line (Ghodsi et al., NSDI'11 §4.2, algorithm 1). With
+//! fixed memory every dominant share is one of slots, and the rule is that of step 2.
 //!
 //! **Properties** (`tests/dop/target.rs`): all vectors; never more than the slots and the memory; within
 //! floor and ceiling; nothing idle that an admitted query could use; the head of the queue is admitted if
-//! it fits at all; a `per_thread` of 0 changes nothing; no query could be raised without lowering one that has
-//! no more.
+//! it fits at all; a `per_thread` of 0 changes nothing; no query could be raised without lowering one that
+//! has no more than it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -37,10 +38,10 @@ use serde::{Deserialize, Serialize};
 use tenantd_fair::integer::{self, Claim};
 use tenantd_fair::problem::WEIGHT_RANGE;
 
-/// How wide one query may run.
+/// Width of one query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Width {
-    /// As wide as is fair.
+    /// The fair width.
     #[default]
     Auto,
     /// At most this wide, from 1.
@@ -49,28 +50,29 @@ pub enum Width {
     Manual(u64),
 }
 
-/// How much more a query does when it is wider.
+/// Speed-up of a query with its width.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Speedup {
-    /// The part of the work that only one slot at a time can do.
+    /// Part of the work that only one slot at a time can do.
     pub contention: f64,
-    /// What each pair of slots costs to keep in agreement.
+    /// Cost of keeping each pair of slots in agreement.
     pub coherency: f64,
 }
 
 impl Speedup {
-    /// The work done in a second, in slot-seconds.
+    /// Work done in a second, in slot-seconds.
     pub fn at(self, dop: u64) -> f64 {
         let (n, others) = (dop as f64, dop.saturating_sub(1) as f64);
         n / (1.0 + self.contention * others + self.coherency * n * others)
     }
 
-    /// Whether the slot that makes a query `dop` wide adds at least `min_gain`.
+    /// True if the slot that makes a query `dop` wide adds at least `min_gain`.
     pub(super) fn is_worth(self, dop: u64, min_gain: f64) -> bool {
         self.at(dop) - self.at(dop.saturating_sub(1)) >= min_gain - EPSILON
     }
 
-    /// The widest that is worth it, up to `most`. Each slot adds less than the one before, so a bisection finds it.
+    /// The largest width that is worth it, up to `most`. Each slot adds less than the one before, so a
+    /// bisection finds it.
     fn widest(self, most: u64, min_gain: f64) -> u64 {
         let (mut low, mut high) = (1.min(most), most);
         while low < high {
@@ -90,24 +92,25 @@ const EPSILON: f64 = 1e-12;
 /// One query, job or statement that waits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
-    /// How wide it may run.
+    /// Allowed width.
     pub width: Width,
-    /// What it is entitled to against the others; in [`WEIGHT_RANGE`].
+    /// Weight against the other queries; in [`WEIGHT_RANGE`].
     pub weight: f64,
-    /// What it needs however wide it runs, in any one unit.
+    /// Memory at any width, in any one unit.
     pub memory: f64,
-    /// What each slot needs in addition.
+    /// Memory of each slot, in addition.
     pub memory_per_thread: f64,
-    /// What it needs of further resources, in the order of [`Supply::resources`]; none beyond the end of the list.
+    /// Amounts of further resources, in the order of [`Supply::resources`]; none beyond the end of the
+    /// list.
     pub resources: Vec<f64>,
-    /// What each slot needs of them in addition.
+    /// Amounts of further resources for each slot, in addition.
     pub per_thread: Vec<f64>,
-    /// How much more it does when it is wider.
+    /// Speed-up with the width.
     pub speedup: Speedup,
 }
 
 impl Default for Query {
-    /// Any width, weight 1, no memory.
+    /// Returns any width, weight 1, no memory.
     fn default() -> Self {
         Query {
             width: Width::Auto,
@@ -122,12 +125,12 @@ impl Default for Query {
 }
 
 impl Query {
-    /// The memory it needs at a width.
+    /// Memory at a width.
     pub fn memory_at(&self, dop: u64) -> f64 {
         self.memory + dop as f64 * self.memory_per_thread
     }
 
-    /// What each slot needs of a pool: the memory, then the further resources.
+    /// Amount of a pool for each slot. Pools are the memory, then the further resources.
     fn per_slot(&self, pool: usize) -> f64 {
         match pool.checked_sub(1) {
             None => self.memory_per_thread,
@@ -135,7 +138,7 @@ impl Query {
         }
     }
 
-    /// What it needs of a pool at a width.
+    /// Amount of a pool at a width.
     pub(super) fn needs(&self, pool: usize, dop: u64) -> f64 {
         match pool.checked_sub(1) {
             None => self.memory_at(dop),
@@ -147,39 +150,39 @@ impl Query {
     }
 }
 
-/// One query that runs and keeps what it has.
+/// One query that runs and keeps its slots and memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Running {
     /// Its slots.
     pub dop: u64,
     /// Its memory.
     pub memory: f64,
-    /// What it holds of further resources.
+    /// Its further resources.
     pub resources: Vec<f64>,
 }
 
-/// What there is for queries.
+/// Slots, memory and resources for queries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Supply {
     /// All slots, used or not.
     pub slots: u64,
-    /// The widest a query may be without a manual DOP; all slots by default.
+    /// The largest width of a query without a manual DOP; all slots by default.
     pub max_per_query: Option<u64>,
-    /// Without it there is no end of memory.
+    /// Memory; `None` is unlimited.
     pub memory: Option<f64>,
-    /// What there is of further resources.
+    /// Amounts of further resources.
     pub resources: Vec<f64>,
-    /// What one more slot must add, as a part of the work of one.
+    /// Least gain of one more slot, as a part of the work of one.
     pub min_gain: f64,
-    /// How many queries run or are looked at in a round; all by default.
+    /// Number of queries that run or are considered in a round; all by default.
     pub users: Option<u64>,
 }
 
 impl Supply {
-    /// What one more slot must add where nothing is said of it.
+    /// Default of [`Supply::min_gain`].
     pub const MIN_GAIN: f64 = 0.5;
 
-    /// So many slots and nothing else.
+    /// Returns a supply of slots only.
     pub fn of(slots: u64) -> Supply {
         let (max_per_query, memory, users) = (None, None, None);
         Supply {
@@ -193,7 +196,7 @@ impl Supply {
     }
 }
 
-/// A round of admission: what there is, what runs, what waits. Checked once, by [`Problem::try_new`].
+/// A round of admission: supply, running and waiting queries. Checked once, by [`Problem::try_new`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     supply: Supply,
@@ -205,12 +208,12 @@ impl Problem {
     /// The most slots of a problem. Division may take a step for each of them.
     pub const SLOTS_MAX: u64 = 1 << 20;
 
-    /// A round over `slots` slots; without `memory` there is no end of it.
+    /// Creates a round over `slots` slots; memory is unlimited without `memory`.
     ///
     /// `max_per_query` defaults to the slots.
     ///
     /// # Errors
-    /// Everything that makes no sense, each with its place, in the order of the problem.
+    /// Every invalid value, each with its place, in the order of the problem.
     pub fn try_new(
         slots: u64,
         max_per_query: Option<u64>,
@@ -222,7 +225,7 @@ impl Problem {
         Problem::try_new_with(supply, running, queue)
     }
 
-    /// The same with everything that there may be.
+    /// Creates a round with a full supply.
     ///
     /// # Errors
     /// As [`Problem::try_new`].
@@ -289,45 +292,45 @@ impl Problem {
         self.supply.slots
     }
 
-    /// What there is.
+    /// Slots, memory and resources.
     pub fn supply(&self) -> &Supply {
         &self.supply
     }
 
-    /// The same supply with other queries, which are known to be valid.
+    /// Same supply with other queries, which are known to be valid.
     pub(super) fn round(&self, running: Vec<Running>, queue: Vec<Query>) -> Problem {
         Problem { supply: self.supply.clone(), running, queue }
     }
 
-    /// The widest a query may be without a manual DOP.
+    /// The largest width of a query without a manual DOP.
     pub fn max_per_query(&self) -> u64 {
         self.supply.max_per_query.unwrap_or(self.supply.slots)
     }
 
-    /// What runs.
+    /// Running queries.
     pub fn running(&self) -> &[Running] {
         &self.running
     }
 
-    /// What waits, in order.
+    /// Waiting queries, in order.
     pub fn queue(&self) -> &[Query] {
         &self.queue
     }
 
-    /// The queries of the queue that a round looks at.
+    /// The queries of the queue that a round considers.
     pub(super) fn looked_at(&self) -> &[Query] {
         let running = self.running.len() as u64;
         let users = self.supply.users.map_or(u64::MAX, |users| users.saturating_sub(running));
         &self.queue[..self.queue.len().min(usize::try_from(users).unwrap_or(usize::MAX))]
     }
 
-    /// Slots that nothing runs on. More may run than there are slots, after CPUs went away.
+    /// Free slots. After CPUs went away, more may be used than there are: then 0.
     pub fn free_slots(&self) -> u64 {
         let used = self.running.iter().fold(0_u64, |sum, query| sum.saturating_add(query.dop));
         self.supply.slots.saturating_sub(used)
     }
 
-    /// What no running query holds: of memory, then of the further resources.
+    /// Free amounts of the pools.
     pub(super) fn pools(&self) -> Pools {
         let capacity = self.supply.memory.unwrap_or(f64::INFINITY);
         let held = self.running.iter().map(|query| (query.memory, &query.resources));
@@ -345,31 +348,31 @@ impl Problem {
 /// The decision of a round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
-    /// The DOP of each query of the queue, in its order; 0 where it is not admitted.
+    /// The DOP of each query of the queue, in its order; 0 if it is not admitted.
     pub dop: Vec<u64>,
-    /// Whether the admission ended for want of memory.
+    /// True if the admission ended for lack of memory.
     pub memory_bound: bool,
-    /// The further resource whose want ended it.
+    /// The further resource whose lack ended the admission.
     pub bound_by: Option<usize>,
     /// Unused slots.
     pub idle_slots: u64,
 }
 
 impl Admission {
-    /// A decision that ended for want of a pool, if it did.
+    /// Creates a decision; `bound` is the pool whose lack ended the admission.
     pub(super) fn new(dop: Vec<u64>, bound: Option<usize>, idle_slots: u64) -> Admission {
         let bound_by = bound.and_then(|pool| pool.checked_sub(1));
         Admission { dop, memory_bound: bound == Some(0), bound_by, idle_slots }
     }
 
-    /// How many queries start.
+    /// Number of queries that start.
     pub fn admitted(&self) -> usize {
         self.dop.iter().filter(|dop| **dop > 0).count()
     }
 }
 
-/// Decides a round by the elastic rule. O((Q + S) log Q) for Q queries and S slots, O(Q log Q) where no
-/// memory grows with the width.
+/// Decides a round by the elastic rule. O((Q + S) log Q) for Q queries and S slots, O(Q log Q) if no memory
+/// grows with the width.
 pub fn admit(problem: &Problem) -> Admission {
     let mut free = problem.free_slots();
     let mut pools = problem.pools();
@@ -399,7 +402,7 @@ pub fn admit(problem: &Problem) -> Admission {
     Admission::new(dop, bound, idle_slots)
 }
 
-/// Between what a query keeps and the most it can use.
+/// Least and largest width of a query.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     floor: u64,
@@ -417,7 +420,7 @@ impl Bounds {
     }
 }
 
-/// Divides slots that need no memory. `free` is what remains beyond the floors.
+/// Divides slots that need no memory. `free` is the rest beyond the floors.
 fn divide_slots(queries: &[Query], bounds: &[Bounds], free: u64) -> Vec<u64> {
     let claim = |(query, bounds): (&Query, &Bounds)| Claim {
         weight: query.weight,
@@ -429,12 +432,12 @@ fn divide_slots(queries: &[Query], bounds: &[Bounds], free: u64) -> Vec<u64> {
     integer::apportion(free + floors, &claims)
 }
 
-/// Divides bundles of a slot and what it needs, one at a time. `free` and `pools` are what remains beyond the
-/// floors.
+/// Divides bundles of a slot and its memory and resources, one at a time. `free` and `pools` are the rest
+/// beyond the floors.
 fn divide_bundles(queries: &[Query], bounds: &[Bounds], free: u64, mut pools: Pools) -> Vec<u64> {
     let mut dop: Vec<u64> = bounds.iter().map(|bounds| bounds.floor).collect();
     let mut free = free;
-    // What is divided: all but the bases and what manual DOPs take. Shares are of this.
+    // Shares are parts of the divided amount: all but the bases and the needs of manual DOPs.
     let elastic = || queries.iter().zip(bounds).filter(|(_, bounds)| bounds.floor < bounds.ceiling);
     let slots = (free + elastic().map(|(_, bounds)| bounds.floor).sum::<u64>()) as f64;
     let whole = |pool: usize| -> f64 {
@@ -456,7 +459,7 @@ fn divide_bundles(queries: &[Query], bounds: &[Bounds], free: u64, mut pools: Po
     while free > 0
         && let Some(Reverse((_, index))) = waiting.pop()
     {
-        // One that does not fit now never will: nothing is given back.
+        // One that does not fit now never will: no amount is returned to a pool.
         if pools.take(|pool| queries[index].per_slot(pool)).is_err() {
             continue;
         }
@@ -469,8 +472,8 @@ fn divide_bundles(queries: &[Query], bounds: &[Bounds], free: u64, mut pools: Po
     dop
 }
 
-/// A share to compare. Rounded to 44 bits of mantissa, so that shares that are equal on paper stay equal
-/// whatever the division made of them, and the earlier query comes first.
+/// A share to compare. Rounded to 44 bits of mantissa, so that shares that are equal on paper stay equal in
+/// spite of rounding, and the earlier query comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank(u64);
 
@@ -482,7 +485,7 @@ impl Rank {
     }
 }
 
-/// What is taken from beside slots: the memory, then the further resources.
+/// Free amounts beside slots: the memory, then the further resources.
 #[derive(Clone, Debug)]
 pub(super) struct Pools {
     free: Vec<f64>,
@@ -493,10 +496,10 @@ impl Pools {
     /// Rounding errors of a sum of many fractions (0.1 + 0.2 > 0.3) refuse no query.
     const SLACK: f64 = 1e-12;
 
-    /// Takes an amount of each pool, if all of them are there.
+    /// Takes an amount of each pool, if all pools have enough.
     ///
     /// # Errors
-    /// The first pool that lacks some.
+    /// The first pool that has too little.
     pub(super) fn take(&mut self, amount: impl Fn(usize) -> f64) -> Result<(), usize> {
         let lacks = |&pool: &usize| amount(pool) > self.free[pool] + self.slack[pool];
         if let Some(pool) = (0..self.free.len()).find(lacks) {
@@ -509,17 +512,17 @@ impl Pools {
     }
 }
 
-/// Why a problem is invalid.
+/// One error in a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
 pub struct ProblemError {
-    /// Where.
+    /// Place of the error.
     pub place: Place,
-    /// Why.
+    /// The error.
     pub reason: Reason,
 }
 
-/// The part of a problem that is wrong. Indices count from 0.
+/// Place of an error in a problem. Indices count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// `slots`.
@@ -534,9 +537,9 @@ pub enum Place {
     MinGain,
     /// `users`.
     Users,
-    /// A query that runs.
+    /// A running query.
     Running(usize),
-    /// A field of a query that waits.
+    /// A field of a waiting query.
     Queue(usize, Field),
 }
 
@@ -570,16 +573,16 @@ impl Field {
     }
 }
 
-/// What is wrong with it.
+/// Kind of error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// It has to be at least 1.
+    /// The value must be at least 1.
     #[error("must be at least 1")]
     Zero,
     /// More slots than any machine has.
     #[error("must be at most {}", Problem::SLOTS_MAX)]
     TooMany,
-    /// A manual DOP that can never run.
+    /// A manual DOP exceeds the slots, so the query can never run.
     #[error("is more than the {slots} slots there are")]
     BeyondSlots {
         /// All slots.

@@ -1,29 +1,28 @@
 //! The width of every tenant, each tick, from its allocation.
 //!
-//! **Problem.** The allocation says how much CPU time a tenant is entitled to; its programs want to know how
-//! many threads to run. Divide the slots of the machine among the tenants in whole numbers, none below one and
-//! none beyond what it can use.
+//! **Problem.** The allocation is CPU time, but programs need a number of threads. Divide the slots of the
+//! machine among the tenants in whole numbers, none below one and none above the tenant's demand.
 //!
 //! **Rule.** Integer lexicographic max-min of the slots with the allocations as weights: floor 1 (or the
 //! manual width), ceiling the smallest of `dop.max`, the CPU limit, the fixed list and the *useful
-//! parallelism*, the CPUs a tenant could keep busy now. Then the [`band`](super::band) keeps it still.
+//! parallelism*, the CPUs a tenant could keep busy now. Then the [`band`](super::band) keeps it steady.
 //!
 //! Two refinements make that work on a host, where most tenants sleep most of the time:
-//! - A tenant that can use no more than one CPU is one wide but takes only its allocation out of
-//!   the slots. A thousand sleepers would otherwise hold every slot of the machine while two
-//!   tenants work. A quarter of a slot that all of them take together takes none from the others,
-//!   whose sets then overlap theirs: beside a tenant that may use a fifth of a CPU four fifths of
-//!   it would be idle. A tenant with exclusive CPUs takes the whole of its CPU.
-//! - The real-valued division is rounded so that a tenant that has the larger of its two possible whole numbers
-//!   keeps it. Otherwise 8 / 3 would turn between 3,3,2 and 2,3,3 with the last digit of a sample.
+//! - A tenant that can use no more than one CPU is one wide but takes only its allocation out of the slots.
+//!   A thousand sleepers would otherwise hold every slot of the machine while two tenants work. If all of
+//!   them together take at most a quarter of a slot, the others lose none, and their sets overlap:
+//!   otherwise four fifths of a CPU would be idle beside a tenant that may use one fifth. A tenant with
+//!   exclusive CPUs takes the whole of its CPU.
+//! - The real-valued division is rounded so that a tenant that has the larger of its two possible whole
+//!   numbers keeps it. Otherwise 8 / 3 would turn between 3,3,2 and 2,3,3 with the last digit of a sample.
 //!
-//! A tenant without a sample keeps its present width as far as the policy allows it: it takes that out of
-//! the slots, and its band is not stepped. Nor is that of a tenant that uses nothing: a pause says nothing of
-//! how wide its work is, and one that was narrowed on its way to sleep would wake up confined.
+//! A tenant without a sample keeps its present width within the policy: it takes that out of the slots, and
+//! its band is not stepped. The band of an idle tenant is not stepped either: a pause does not show the
+//! width of its work, and a tenant that was narrowed on its way to sleep would wake up confined.
 //!
 //! **Properties** (`tests/dop/tenant.rs`): bounds; the widths of those wider than one fit into the slots;
-//! all slots are given while some tenant can use more; a width differs from the real-valued ideal by less than
-//! one; a present width within that is kept; tenants that sleep cost the others nothing.
+//! all slots are given while some tenant can use more; a width differs from the real-valued ideal by less
+//! than one; a present width within that is kept; tenants that sleep cost the others nothing.
 
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
@@ -51,7 +50,7 @@ pub enum Width {
     Auto,
     /// At most this wide.
     AtMost(u32),
-    /// Exactly this wide, as far as there are slots.
+    /// Exactly this wide, within the slots.
     Manual(u32),
 }
 
@@ -62,24 +61,24 @@ pub struct Sample {
     pub used_cpus: f64,
     /// CPUs it could keep busy: its demand, bounded by its runnable threads.
     pub useful_cpus: f64,
-    /// Whether threads wait for a CPU.
+    /// True if threads wait for a CPU.
     pub pressed: bool,
-    /// Whether it used next to nothing and did not wait: it may be falling asleep.
+    /// True if it used next to nothing and did not wait: it may be falling asleep.
     pub idle: bool,
 }
 
 /// One tenant in one tick.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claimant {
-    /// CPUs it is entitled to: its weight here.
+    /// CPUs it is entitled to: its weight in the division.
     pub allocation_cpus: f64,
-    /// `None` where it could not be sampled.
+    /// `None` if it could not be sampled.
     pub sample: Option<Sample>,
     /// The policy for its width.
     pub width: Width,
-    /// CPUs it never exceeds: the smaller of its CPU limit and the length of its fixed list.
+    /// Limit in CPUs: the smaller of its CPU limit and the length of its fixed list.
     pub limit_cpus: Option<f64>,
-    /// Whether its CPUs are exclusive, so that each of them is one less for the others.
+    /// True if its CPUs are exclusive, so that each of them is one less for the others.
     pub exclusive: bool,
 }
 
@@ -90,7 +89,7 @@ pub struct Target {
     pub dop: u32,
     /// The same before rounding.
     pub ideal: f64,
-    /// What the policy allows.
+    /// Widths that the policy allows.
     pub allowed: RangeInclusive<u32>,
 }
 
@@ -118,7 +117,7 @@ pub fn tick(slots: u32, claimants: &[Claimant], bands: &mut [Band], now: Duratio
         .collect()
 }
 
-/// The best widths now. `present[i]` is the width of `claimants[i]`, 0 where it has none yet.
+/// The best widths now. `present[i]` is the width of `claimants[i]`, 0 if it has none yet.
 pub fn targets(slots: u32, claimants: &[Claimant], present: &[u32]) -> Vec<Target> {
     let terms: Vec<Terms> =
         claimants.iter().zip(present).map(|(c, present)| Terms::of(c, *present, slots)).collect();
@@ -151,7 +150,7 @@ pub fn targets(slots: u32, claimants: &[Claimant], present: &[u32]) -> Vec<Targe
 #[derive(Clone, Debug)]
 struct Terms {
     weight: f64,
-    /// Whole slots it takes part in the division with; both 0 where it only borrows a part of one.
+    /// Least and largest number of whole slots in the division; both 0 if it only borrows a part of one.
     floor: u32,
     ceiling: u32,
     /// The part of a slot that it borrows.
@@ -195,7 +194,7 @@ fn whole_cpus(cpus: f64) -> u32 {
 /// Rounds a division to whole numbers with the same sum, each the next below or above its ideal.
 ///
 /// The rest after rounding down goes first to those that have the larger number already, then to the
-/// smallest share per weight, as [`tenantd_fair::integer`] would give it; ties to the earlier.
+/// smallest share per weight, like in [`tenantd_fair::integer`]; ties to the earlier.
 fn round(ideals: &[f64], present: &[u32], terms: &[Terms]) -> Vec<u32> {
     let mut whole: Vec<u32> = ideals.iter().map(|ideal| (ideal + EPSILON) as u32).collect();
     let total: f64 = ideals.iter().sum();
@@ -214,7 +213,7 @@ fn round(ideals: &[f64], present: &[u32], terms: &[Terms]) -> Vec<u32> {
     whole
 }
 
-/// Whether the present widths exceed the slots; what tenants of width one really take is counted as that.
+/// Compares the present widths with the slots; tenants of width one count with the amount they really take.
 fn supply(slots: u32, claimants: &[Claimant], present: &[u32]) -> Supply {
     let (mut taken, mut lent) = (0.0, 0.0);
     for (claimant, &present) in claimants.iter().zip(present) {

@@ -1,29 +1,29 @@
-//! The structure of the machine: which CPUs share a core, a last-level cache, a NUMA node, a package.
+//! The structure of the machine: its cores, last-level caches, NUMA nodes and packages.
 //!
-//! **Terms.** A *CPU* is what the kernel schedules on: a hardware thread. CPUs of one *core* are SMT
-//! siblings. *LLC* is the last-level cache that several cores share, *node* a NUMA node, *package* a socket.
-//! A *domain* is the CPUs of one core, LLC, node or package.
+//! **Terms.** A *CPU* is a hardware thread, on which the kernel schedules. CPUs of one *core* are SMT
+//! siblings. *LLC* is the last-level cache that several cores share, *node* a NUMA node, *package* a
+//! socket. A *domain* is the CPUs of one core, LLC, node or package.
 //!
 //! **Shape.** Domains nest here even where hardware does not: a cache that spans two nodes (sub-NUMA
 //! clustering) counts as two, a node that spans two packages (NUMA switched off) likewise. CPUs are in
 //! *topology order*: by package, node, LLC, core, sibling. Every domain is therefore a range of that order,
-//! and placement needs to know only where ranges begin and end.
+//! and placement only needs their ends.
 //!
 //! Isolated CPUs (`isolcpus=`) are part of the picture but not *usable*: nothing is placed on them unless a
-//! fixed list names them. Offline CPUs are no part of it at all; the set of their numbers is kept to explain.
+//! fixed list names them. Offline CPUs are not part of it; the set of their numbers is kept for messages.
 //!
-//! **Properties.** Domains partition the CPUs and nest (`tests/dop/topology.rs`); the order of the input does
-//! not matter (same file).
+//! **Properties.** Domains partition the CPUs and nest (`tests/dop/topology.rs`); the order of the input
+//! does not matter (same file).
 
 use std::ops::Range;
 
 use super::cpuset::CpuSet;
 use tenantd_core::codec::coded;
 
-/// Where one CPU is, as plain data.
+/// Place of one CPU, as plain data.
 ///
-/// The identifiers are any numbers that CPUs of one domain have in common; they need not be dense, and those
-/// of an inner domain need to be unique only within the outer one.
+/// The identifiers are any numbers that CPUs of one domain have in common; they need not be dense, and
+/// those of an inner domain need to be unique only within the outer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CpuPlace {
     /// The socket, as the machine numbers it.
@@ -41,11 +41,11 @@ pub struct CpuPlace {
 /// One CPU of a [`Topology`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// Where it is, in the machine's own numbers.
+    /// Its place, in the machine's own numbers.
     pub place: CpuPlace,
     /// Its rank among the siblings of its core, from 0.
     pub sibling: u32,
-    /// Whether the administrator took it out of the scheduler's hands (`isolcpus=`).
+    /// True if the administrator took it from the scheduler (`isolcpus=`).
     pub isolated: bool,
     /// The index of its domain on each level, innermost first.
     domains: [u32; Level::ALL.len()],
@@ -81,9 +81,9 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Builds the picture from the places of all online CPUs, in any order.
+    /// Builds the topology from the places of all online CPUs, in any order.
     ///
-    /// `isolated` may name CPUs that are not online; `offline` is kept to be shown.
+    /// `isolated` may name CPUs that are not online; `offline` is kept for messages.
     ///
     /// # Errors
     /// A CPU given twice or beyond [`CpuSet::MAX`]; no CPU left to use.
@@ -118,16 +118,16 @@ impl Topology {
         Ok(Topology { cpus, domains, online, usable, offline })
     }
 
-    /// A machine of `count` CPUs of which nothing else is known: one package, no siblings.
+    /// Builds a machine of `count` CPUs without known structure: one package, no siblings.
     ///
     /// # Errors
-    /// `count` is 0 or beyond what a [`CpuSet`] holds.
+    /// `count` is 0 or beyond [`CpuSet::MAX`].
     pub fn flat(count: u32) -> Result<Self, TopologyError> {
         let place = |cpu| CpuPlace { package: 0, node: 0, llc: 0, core: cpu, cpu };
         Topology::try_new((0..count).map(place).collect(), &CpuSet::new(), CpuSet::new())
     }
 
-    /// The same machine seen from a cgroup that may use only `allowed`: the rest is as if offline.
+    /// Returns the machine as a cgroup that may use only `allowed` sees it: the rest counts as offline.
     ///
     /// # Errors
     /// No usable CPU is left.
@@ -166,7 +166,7 @@ impl Topology {
         &self.usable
     }
 
-    /// The numbers of the CPUs that the machine could have and that are not online.
+    /// The numbers of possible CPUs that are not online.
     pub fn offline(&self) -> &CpuSet {
         &self.offline
     }
@@ -176,14 +176,14 @@ impl Topology {
         self.domains(Level::Core).iter().map(|core| core.len()).max().unwrap_or(1)
     }
 
-    /// The NUMA nodes, as the kernel numbers them, that the CPUs of `set` belong to: what the legacy
-    /// hierarchy wants in `cpuset.mems` beside `cpuset.cpus`.
+    /// The NUMA nodes, by the kernel's numbers, of the CPUs of `set`: the legacy hierarchy needs them in
+    /// `cpuset.mems` beside `cpuset.cpus`.
     pub fn nodes_of(&self, set: &CpuSet) -> CpuSet {
         let inside = self.cpus.iter().filter(|cpu| set.contains(cpu.place.cpu));
         inside.map(|cpu| cpu.place.node).collect()
     }
 
-    /// How many domains of `level` the CPUs of `set` touch.
+    /// Number of domains of `level` that the CPUs of `set` touch.
     pub fn span(&self, set: &CpuSet, level: Level) -> usize {
         let touched = |domain: &&Range<usize>| {
             self.cpus[(*domain).clone()].iter().any(|cpu| set.contains(cpu.place.cpu))
@@ -198,7 +198,7 @@ impl Cpu {
         self.domains[level as usize] as usize
     }
 
-    /// How far apart two CPUs are: the innermost level they share, or `None` where they share no package.
+    /// Distance of two CPUs: the innermost level they share, or `None` if they share no package.
     pub fn shared_level(&self, other: &Cpu) -> Option<Level> {
         Level::ALL.into_iter().find(|&level| self.domain(level) == other.domain(level))
     }
@@ -240,7 +240,7 @@ fn describe(
     cpus
 }
 
-/// Facts that make no machine.
+/// Error in the facts about a machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
     /// One CPU in two places, or its number is beyond [`CpuSet::MAX`].

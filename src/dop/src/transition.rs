@@ -1,15 +1,16 @@
-//! From the cpusets in force to the planned ones, one safe write at a time.
+//! Writes that lead from the cpusets in force to the planned ones, each of them safe.
 //!
 //! **Problem.** A tree of cgroups has one list of CPUs each, and only one file can be written at a time. In
-//! the legacy hierarchy a child outside of its parent is refused (EBUSY on the parent that shrinks, EINVAL or
-//! EACCES on the child that grows); an empty list is refused where there are processes (ENOSPC); the unified
-//! hierarchy accepts and clips, so that a wrong order shows as a tenant on too few CPUs. And every write
-//! takes a global lock of the kernel.
+//! the legacy hierarchy a child outside of its parent is refused (EBUSY on the parent that shrinks, EINVAL
+//! or EACCES on the child that grows); an empty list is refused where there are processes (ENOSPC); the
+//! unified hierarchy accepts and clips, so that a wrong order shows as a tenant on too few CPUs. And every
+//! write takes a global lock of the kernel.
 //!
-//! **Rule.** First widen, parents before children: each inner group gets the union of what it and those below
-//! it have and are to get. Then narrow, children before parents. A group without children needs no union, since
-//! nothing has to fit into it: it is written once, when its ancestors are wide and before they narrow. What
-//! is already right is not written. CPUs that are not online are never written.
+//! **Rule.** First widen, parents before children: each inner group gets the union of the present and
+//! planned sets of itself and the groups below it. Then narrow, children before parents. A group without
+//! children needs no union, since nothing has to fit into it: it is written once, when its ancestors are
+//! wide and before they narrow. A correct value is not written again. CPUs that are not online are never
+//! written.
 //!
 //! The same order serves `cpuset.mems`, with nodes for CPUs.
 //!
@@ -28,9 +29,9 @@ pub struct Group {
     /// The index of its parent among the groups, which comes before it; `None` below a root that does not
     /// belong to the agent and is wide enough.
     pub parent: Option<usize>,
-    /// The content of the file. Empty where it inherits (unified) or was just made (legacy).
+    /// The content of the file. Empty if it inherits (unified) or was just made (legacy).
     pub current: CpuSet,
-    /// The new content; not empty. An inner group is widened to what its children need anyway.
+    /// The new content; not empty. An inner group is widened to its children's sets anyway.
     pub target: CpuSet,
 }
 
@@ -45,8 +46,8 @@ pub struct Write {
 
 /// The writes that lead from `current` to `target` in every group, in order.
 ///
-/// `online` is what the kernel would accept; where nothing of a target is online, the group is left alone,
-/// because it is about to be placed again.
+/// `online` are the CPUs that the kernel would accept. If no CPU of a target is online, the group is left
+/// alone, because it is about to be placed again.
 pub fn plan(groups: &[Group], online: &CpuSet) -> Vec<Write> {
     let targets = nested(
         groups,
@@ -85,8 +86,8 @@ pub fn plan(groups: &[Group], online: &CpuSet) -> Vec<Write> {
     writes
 }
 
-/// A set for each group that holds those of the groups below it: its own, or where that is empty, the
-/// substitute as far as its parent is concerned.
+/// A set for each group that contains those of the groups below it. A group with an empty set counts for
+/// its parent with the substitute.
 fn nested(
     groups: &[Group],
     own: impl Fn(&Group) -> CpuSet,
@@ -106,7 +107,7 @@ fn nested(
     sets
 }
 
-/// Whether a tenant whose set changed at `changed` must keep it now: at most one change in [`DWELL`]. A CPU
+/// True if a tenant whose set changed at `changed` must keep it now: at most one change in [`DWELL`]. A CPU
 /// that goes away overrides that in [`super::placement::place`].
 pub fn is_held(changed: Option<Duration>, now: Duration) -> bool {
     changed.is_some_and(|changed| now.saturating_sub(changed) < DWELL)

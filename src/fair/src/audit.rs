@@ -1,56 +1,57 @@
-//! The properties of a division, checked on one problem: who would rather leave, who envies whom, who lies.
+//! The properties of a division, checked on one problem: sharing incentive, envy, waste and false claims.
 //!
 //! # Problem
-//! A rule is worth its properties. The papers prove them for all problems; a reader wants to see them in the one at hand, and
-//! where a rule lacks one, what its tenants could do about it.
+//! The papers prove the properties of a rule for all problems. The audit shows them for one problem, and
+//! the gains that tenants could make if the rule lacks a property.
 //!
 //! # Properties that are checked
 //! | | holds if |
 //! |---|---|
 //! | sharing incentive | every tenant runs as many tasks as with its weight's part of every resource |
-//! | envy-freeness | none would run more tasks with the bundle of another, scaled by their weights |
-//! | Pareto efficiency | none that wants more finds something left of all that it needs (whole tasks: a next one fits) |
-//! | strategy-proofness | none runs more of its true tasks by a false claim |
+//! | envy-freeness | no tenant would run more tasks with the bundle of another, scaled by their weights |
+//! | Pareto efficiency | no tenant that wants more could still grow with the unallocated rest (whole tasks: the next one does not fit) |
+//! | strategy-proofness | no tenant runs more of its true tasks by a false claim |
 //! | no collusion | no two can claim so that one gains and the other does not lose |
 //!
 //! # Algorithm
-//! Claims are tried on a grid: {0, ¼, ⅓, ½, ⅔, ¾, 1} of the capacity of each resource, the largest 1, as any number of
-//! tasks; and the truth. With three resources that are 128 for a tenant and 16,384 for a pair, so that six tenants need a
-//! quarter of a million divisions. Of equal claims the truth is reported, then the earlier.
+//! Claims are tried on a grid: {0, ¼, ⅓, ½, ⅔, ¾, 1} of the capacity of each resource, the largest 1, as
+//! any number of tasks; and the truth. Three resources make 128 claims for a tenant and 16,384 for a pair,
+//! so six tenants need a quarter of a million divisions. Among equal claims the truth is reported, then the
+//! earlier claim.
 //!
 //! # Properties of the audit
-//! What NSDI'11 proves of DRF holds in random problems, and max-min lacks what it shows (`an_audit_of_drf_finds_no_lie`,
-//! vectors `seeds_audit`).
+//! In random problems, DRF has the properties that NSDI'11 proves (`an_audit_of_drf_finds_no_lie`). Max-min
+//! lacks the properties that NSDI'11 shows it to lack (vectors `seeds_audit`).
 
 use super::problem::Problem;
 use super::solution::{Algorithm, Solution, WorkConserving, allocate, tasks_by};
 use super::{Nodes, measure};
 
-/// Tenants and resources of an audit, at most.
+/// Largest number of tenants in an audit.
 pub const MOST_TENANTS: usize = 6;
-/// See [`MOST_TENANTS`].
+/// Largest number of resources in an audit.
 pub const MOST_RESOURCES: usize = 3;
 
-/// The claims of one resource.
+/// The claims of one resource, as parts of its capacity.
 const GRID: [f64; 7] = [0.0, 0.25, 1.0 / 3.0, 0.5, 2.0 / 3.0, 0.75, 1.0];
 
-/// A gain that is none.
+/// Smaller gains come from rounding.
 const NOTHING: f64 = 1e-9;
 
 /// The findings of an audit. Tenants are leaves of a flat problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Audit {
-    /// For each tenant, its tasks with its own part of the machine, and here.
+    /// Tasks of each tenant: with its own part of the machine, and in this division.
     pub sharing: Vec<(f64, f64)>,
-    /// Who envies whom.
+    /// Pairs of tenants; the first envies the second.
     pub envies: Vec<(usize, usize)>,
-    /// Who wants more, and could have it.
+    /// Tenants that want more and could have it.
     pub wasted: Vec<usize>,
-    /// What lies bring; `None` for rules that are not asked.
+    /// Gains by false claims; `None` if they were not tried.
     pub lies: Option<Lies>,
 }
 
-/// What lies bring.
+/// Gains by false claims.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lies {
     /// The best claim of each tenant.
@@ -66,14 +67,14 @@ pub struct Lie {
     pub honest: f64,
     /// Tasks with the best claim.
     pub best: f64,
-    /// That claim.
+    /// The best claim.
     pub claim: Vec<f64>,
 }
 
 /// The best claims of two tenants together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collusion {
-    /// Who they are.
+    /// The pair.
     pub tenants: [usize; 2],
     /// Their claims.
     pub claims: [Vec<f64>; 2],
@@ -101,7 +102,7 @@ impl Lies {
     }
 }
 
-/// Audits a division of a flat problem by whole tasks, on these machines if there are some, or into parts.
+/// Audits a division of a flat problem: whole tasks or fractions, on `nodes` if there are several machines.
 pub fn audit(problem: &Problem, solution: &Solution, whole: bool, nodes: Option<&Nodes>) -> Audit {
     let tenants = problem.nodes();
     let cut = |tasks: f64| if whole { (tasks * (1.0 + 1e-12)).floor() } else { tasks };
@@ -169,7 +170,7 @@ pub fn lies(problem: &Problem, algorithm: Algorithm) -> Lies {
     Lies { alone, pairs }
 }
 
-/// All claims of the grid, as what one task takes.
+/// All claims of the grid, as the demand of one task.
 fn grid(problem: &Problem) -> Vec<Vec<f64>> {
     let mut claims: Vec<Vec<f64>> = vec![Vec::new()];
     for capacity in problem.capacity() {
@@ -191,7 +192,7 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Lets a tenant claim any number of such tasks, or the truth.
+    /// Replaces the demand of a tenant by any number of such tasks, or by the truth.
     fn claim(&mut self, tenant: usize, claim: Option<&Vec<f64>>) {
         let row = self.truth.row(tenant);
         let (task, tasks) = match claim {
@@ -202,7 +203,7 @@ impl Trial<'_> {
         self.claimed.tasks[tenant] = tasks;
     }
 
-    /// The true tasks that some tenants run with what their claims bring.
+    /// The true tasks that some tenants run with the allocation of their claims.
     fn useful<const N: usize>(&self, tenants: &[usize; N]) -> [f64; N] {
         let rows = tasks_by(&self.claimed, self.algorithm);
         tenants.map(|tenant| {

@@ -1,4 +1,4 @@
-//! The course of a node: what a whole subtree would hold at each level, as one polyline.
+//! The course of a node: the resources that its whole subtree would hold at each level, as one polyline.
 //!
 //! A leaf's course is a ray: at level `s` it holds `s / rho` tasks. A group's course is made from those of
 //! its members: they rise together, their vectors add up, and the group's own level is the largest weighted
@@ -9,7 +9,7 @@
 //! | | |
 //! |---|---|
 //! | level | weighted dominant share of a node, the coordinate of its course |
-//! | inner level | the common level of a group's members: where on *their* courses they are |
+//! | inner level | the common level of a group's members, on *their* courses |
 //! | claimed | the vector that counts for levels; a member that waits is counted at its siblings' level |
 //! | used | the vector that is really taken from the machine |
 //! | rise | a stretch on which the level rises |
@@ -25,8 +25,8 @@ use std::cmp::Ordering;
 
 use super::exact::{Exact, Unit};
 
-/// A point of a course. Points are ordered by level, then by the progress of the jump at that level; the order
-/// is total even where a coordinate is no number.
+/// A point of a course. Points are ordered by level, then by the progress of the jump at that level; the
+/// order is total even for NaN.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
     pub(super) level: f64,
@@ -69,32 +69,30 @@ impl Point {
     }
 }
 
-/// Which coordinate moves on a stretch.
+/// The coordinate that moves on a stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Move {
-    /// The level.
     Rise,
-    /// The progress of the jump.
     Jump,
 }
 
-/// A straight stretch of a course. Its rates lie beside it in [`Courses`].
+/// A straight stretch of a course. Its rates are in [`Courses`].
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     moves: Move,
     from: Point,
-    /// Infinite where the course is open.
+    /// Infinite for an open course.
     to: Point,
-    /// Where the members are at both ends; without meaning for a leaf.
+    /// Points of the members at both ends; unused for a leaf.
     inner_from: Point,
     inner_to: Point,
-    /// Which coordinate of the members moves, and how fast; 0 while they wait.
+    /// The moving coordinate of the members and its rate; 0 while they wait.
     inner_moves: Move,
     inner_rate: f64,
 }
 
 impl Stretch {
-    /// Whether the stretch ends at or before `point`.
+    /// True if the stretch ends at or before `point`.
     fn is_behind(&self, point: Point) -> bool {
         match self.moves {
             Move::Rise => self.to.level <= point.level,
@@ -102,7 +100,7 @@ impl Stretch {
         }
     }
 
-    /// Where the members are when the node is at `point`, no further than the end of the stretch.
+    /// Point of the members when the node is at `point`, no further than the end of the stretch.
     fn inner(&self, point: Point) -> Point {
         let progress = match self.moves {
             Move::Rise => point.level - self.from.level,
@@ -121,13 +119,13 @@ impl Stretch {
 pub(super) struct Courses {
     resources: usize,
     stretches: Vec<Stretch>,
-    /// By how much the claimed vector grows for each unit of the moving coordinate.
+    /// Growth of the claimed vector for each unit of the moving coordinate.
     claimed: Vec<f64>,
     /// The same for the used vector.
     used: Vec<f64>,
 }
 
-/// Which stretches make the course of one node.
+/// The stretches of one node's course.
 pub(super) type Span = std::ops::Range<usize>;
 
 impl Courses {
@@ -135,14 +133,13 @@ impl Courses {
         Courses { resources, stretches: Vec::new(), claimed: Vec::new(), used: Vec::new() }
     }
 
-    /// Forgets all courses.
     pub(super) fn clear(&mut self) {
         self.stretches.clear();
         self.claimed.clear();
         self.used.clear();
     }
 
-    /// The number of stretches so far: where the next course begins.
+    /// Number of stretches so far: the start of the next course.
     pub(super) fn len(&self) -> usize {
         self.stretches.len()
     }
@@ -177,7 +174,7 @@ impl Courses {
         self.used.append(&mut course.used);
     }
 
-    /// Where the members of a group are when the group is at `point` of its course.
+    /// Point of a group's members when the group is at `point` of its course.
     pub(super) fn inner(&self, span: Span, point: Point) -> Option<Point> {
         let course = &self.stretches[span];
         let passed = course.partition_point(|stretch| stretch.is_behind(point));
@@ -187,17 +184,17 @@ impl Courses {
         }
     }
 
-    /// Where a course begins; `None` for one without stretches.
+    /// First point of a course; `None` for one without stretches.
     pub(super) fn start(&self, span: Span) -> Option<Point> {
         self.stretches[span].first().map(|stretch| stretch.from)
     }
 
-    /// Whether anything on a course uses a resource.
+    /// True if anything on a course uses a resource.
     pub(super) fn uses(&self, mut span: Span, resource: usize) -> bool {
         span.any(|stretch| self.used[stretch * self.resources + resource] > 0.0)
     }
 
-    /// Where a course ends; `None` for one without stretches.
+    /// Last point of a course; `None` for one without stretches.
     pub(super) fn end(&self, span: Span) -> Option<Point> {
         self.stretches[span].last().map(|stretch| stretch.to)
     }
@@ -212,7 +209,7 @@ impl Courses {
         &rates[stretch * resources..(stretch + 1) * resources]
     }
 
-    /// Goes along several courses at once, from a level on, and shows every straight step to `visit`.
+    /// Walks along several courses at once, from a level on, and shows every straight step to `visit`.
     pub(super) fn walk(
         &self,
         spans: impl Iterator<Item = Span> + Clone,
@@ -246,7 +243,7 @@ impl Courses {
         }
     }
 
-    /// Where the stretches of some courses begin and end, from a point on.
+    /// Begins and ends of the stretches of some courses, from a point on.
     pub(super) fn turns(
         &self,
         spans: impl Iterator<Item = Span>,
@@ -270,21 +267,20 @@ impl Courses {
     }
 }
 
-/// A straight step along several courses.
 #[derive(Debug)]
 pub(super) struct Step<'a> {
     pub(super) moves: Move,
     pub(super) from: Point,
     /// Infinite for the last step of open courses.
     pub(super) to: Point,
-    /// By how much the claimed vectors together grow for each unit of the moving coordinate.
+    /// Growth of all claimed vectors together for each unit of the moving coordinate.
     pub(super) claimed: &'a [f64],
     /// The same for the used vectors.
     pub(super) used: &'a [f64],
 }
 
 impl Step<'_> {
-    /// How far the moving coordinate goes.
+    /// Distance of the moving coordinate.
     pub(super) fn length(&self) -> f64 {
         match self.moves {
             Move::Rise => self.to.level - self.from.level,
@@ -292,13 +288,12 @@ impl Step<'_> {
         }
     }
 
-    /// The point after `length` of the step.
     pub(super) fn after(&self, length: f64) -> Point {
         if length >= self.length() { self.to } else { self.from.plus(self.moves, length) }
     }
 }
 
-/// Whether to go on.
+/// Answer of a visitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Walk {
     GoOn,
@@ -320,13 +315,13 @@ pub(super) struct Rates {
     units: Vec<Unit>,
     /// Rising claimed and used, jumping claimed and used: `m` of each.
     sums: Vec<Exact>,
-    /// How many stretches rise. Negative for a moment, where a stretch of length zero ends before it begins.
+    /// Number of rising stretches. Negative for a moment if a stretch of length zero ends before it begins.
     rising: i64,
     current: Vec<f64>,
 }
 
 impl Rates {
-    /// For courses with these largest claims: what is used is never more than what is claimed.
+    /// Returns empty sums for courses with these largest claims; the used amount never exceeds the claim.
     pub(super) fn new(largest: &[f64]) -> Rates {
         let m = largest.len();
         Rates {
@@ -337,7 +332,6 @@ impl Rates {
         }
     }
 
-    /// Passes a turn of one of the courses.
     pub(super) fn turn(&mut self, courses: &Courses, turn: &Turn) {
         let m = courses.resources;
         let stretch = turn.stretch as usize;
@@ -358,19 +352,17 @@ impl Rates {
         }
     }
 
-    /// Whether any stretch rises.
     pub(super) fn rises(&self) -> bool {
         self.rising > 0
     }
 
-    /// The step from one point to the next.
     pub(super) fn step(&mut self, from: Point, to: Point) -> Step<'_> {
         let moves = if to.level > from.level { Move::Rise } else { Move::Jump };
         let (claimed, used) = self.current(moves);
         Step { moves, from, to, claimed, used }
     }
 
-    /// The sums for a step that moves so: claimed and used.
+    /// The sums for a step of this kind: claimed and used.
     fn current(&mut self, moves: Move) -> (&[f64], &[f64]) {
         let m = self.current.len() / 2;
         let first = if moves == Move::Rise { 0 } else { 2 * m };
@@ -385,9 +377,8 @@ impl Rates {
 /// Folds the steps of a group's members into the course of the group.
 #[derive(Debug)]
 pub(super) struct Fold<'a> {
-    /// The group's weight for each resource.
     pub(super) weight: &'a [f64],
-    /// The resources that count for its level: those that are not saturated.
+    /// The resources that count for its level: those not saturated.
     pub(super) live: &'a [bool],
     /// The vector it claims at the present end of the fold, as parts of the capacity.
     pub(super) claimed: Vec<f64>,
@@ -405,7 +396,7 @@ impl Fold<'_> {
         shares.filter(|(_, live)| **live).map(|((c, w), _)| c / w).fold(0.0, f64::max)
     }
 
-    /// Appends what `step` makes of the group to its course, cut where another share becomes the largest.
+    /// Appends `step` to the group's course, cut wherever another share becomes the largest.
     pub(super) fn fold(&mut self, courses: &mut Courses, step: &Step<'_>) {
         let mut left = step.length();
         let mut done = 0.0;
@@ -425,7 +416,7 @@ impl Fold<'_> {
         }
     }
 
-    /// Appends `step` as one jump: whatever grows, the level does not.
+    /// Appends `step` as one jump: the level stays constant.
     pub(super) fn jump(&mut self, courses: &mut Courses, step: &Step<'_>) {
         self.emit(courses, step, 0.0, step.length(), 0.0);
     }
@@ -440,7 +431,7 @@ impl Fold<'_> {
         (0..self.live.len()).filter(|&r| self.live[r]).max_by(order)
     }
 
-    /// After which distance a faster growing share overtakes that of `top`, and which one does.
+    /// Distance after which a faster growing share overtakes that of `top`, and its resource.
     fn next_largest(&self, step: &Step<'_>, top: usize) -> (f64, Option<usize>) {
         let share = |r: usize| self.claimed[r] / self.weight[r];
         let rate = |r: usize| step.claimed[r] / self.weight[r];

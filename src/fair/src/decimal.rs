@@ -1,18 +1,20 @@
 //! Decimals as they are written, and ratios of them to thirty digits.
 //!
 //! # Problem
-//! Whole tasks are counted, not approximated: three tasks of 0.1 fit into 0.3, and two tenants whose shares are equal on
-//! paper take turns. In `f64` neither holds: 0.1 + 0.2 is more than 0.3, and 3 · (1/3) may differ from 1 by a last bit.
+//! Whole tasks are counted, not approximated: three tasks of 0.1 fit into 0.3, and two tenants whose shares
+//! are equal on paper take turns. In `f64` neither holds: 0.1 + 0.2 is more than 0.3, and 3 · (1/3) may
+//! differ from 1 by a last bit.
 //!
 //! # Numbers
-//! - *Amounts.* The shortest decimal that reads back as an `f64` is what a person wrote. A [`Scale`] turns the amounts of
-//!   one resource into whole numbers of its last digit, so that sums and comparisons are exact. It has room for 28 digits;
-//!   finer ones are cut.
-//! - *Shares.* A quotient of amounts has no last digit. [`Precise`] keeps it as the sum of two `f64`, some 31 digits, and
-//!   two of them are equal if they agree in the first 27. Different quotients of numbers below 10¹³ never agree so far.
+//! - *Amounts.* The shortest decimal that reads back as an `f64` is the number that a person wrote. A
+//!   [`Scale`] turns the amounts of one resource into whole numbers of its last digit, so that sums and
+//!   comparisons are exact. It has room for 28 digits; finer ones are cut.
+//! - *Shares.* A quotient of amounts has no last digit. [`Precise`] keeps it as the sum of two `f64`, some
+//!   31 digits, and two of them are equal if they agree in the first 27. Different quotients of numbers
+//!   below 10¹³ never agree so far.
 //!
-//! *Why no fractions of big integers?* The shares of nested groups are sums of products of quotients; their denominators
-//! grow with every grant and every member.
+//! *Why no fractions of big integers?* The shares of nested groups are sums of products of quotients; their
+//! denominators grow with every grant and every member.
 
 use std::cmp::Ordering;
 
@@ -51,7 +53,8 @@ impl Scale {
         Scale { exponent: finest.max(top - DIGITS) }
     }
 
-    /// An amount in units; one that is infinite, or far beyond the capacity, is the largest number.
+    /// Returns an amount in units; an infinite one, or one far beyond the capacity, becomes the largest
+    /// number.
     pub(super) fn units(self, amount: f64) -> i128 {
         if !amount.is_finite() {
             return i128::MAX;
@@ -70,8 +73,8 @@ impl Scale {
     }
 }
 
-/// A number that is not negative, to some 31 digits: the sum of two `f64`, of which the second is at most half a last bit
-/// of the first.
+/// A number that is not negative, to some 31 digits: the sum of two `f64`, of which the second is at most
+/// half a last bit of the first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Precise {
     high: f64,
@@ -84,7 +87,6 @@ const EQUAL: f64 = 1e-27;
 impl Precise {
     pub(super) const ZERO: Precise = Precise { high: 0.0, low: 0.0 };
 
-    /// A whole number.
     pub(super) fn of(whole: i128) -> Precise {
         let high = whole as f64;
         // 2¹²⁷ is the only cast that saturates; it is one more than the largest number.
@@ -150,7 +152,6 @@ impl Precise {
         Precise { high: sum, low: low - (sum - high) }
     }
 
-    /// The number as a term of a sum.
     pub(super) fn term(self, unit: Unit) -> Exact {
         let mut term = unit.of(self.high);
         let low = unit.of(self.low.abs());
@@ -162,7 +163,6 @@ impl Precise {
         term
     }
 
-    /// The value of a sum.
     pub(super) fn sum(unit: Unit, sum: Exact) -> Precise {
         let (units, size) = unit.parts(sum);
         let Precise { high, low } = Precise::of(units);

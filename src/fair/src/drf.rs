@@ -9,7 +9,7 @@
 //! | | |
 //! |---|---|
 //! | `C_r` | capacity of resource `r` |
-//! | `d_ir`, `w_ir` | what one task of leaf `i` takes of `r`; its normalised weight on `r` |
+//! | `d_ir`, `w_ir` | amount of `r` that one task of leaf `i` takes; its normalised weight on `r` |
 //! | `rho_i` | weighted dominant share of one task, `max_r d_ir / (C_r · w_ir)` |
 //! | `lo_i`, `hi_i` | tasks that its guarantees pay for; tasks it has a use for within its limits |
 //! | level | the common weighted dominant share, risen from zero |
@@ -19,13 +19,13 @@
 //! Progressive filling, continuous. As the level rises every leaf runs `clamp(level / rho, lo, hi)` tasks.
 //! The use of a resource is a rising polyline in the level, `constant + level · slope`, bent where a leaf
 //! starts (`rho·lo`) or ends (`rho·hi`). These breakpoints are sorted once; between two of them the next
-//! saturation is at `min_r (C_r - constant_r) / slope_r`. A resource that saturates blocks every leaf
-//! that demands it. A leaf starts once and ends once, a resource saturates once:
-//! O(n log n + n·m) time, O(n·m) memory.
+//! saturation is at `min_r (C_r - constant_r) / slope_r`. A resource that saturates blocks every leaf that
+//! demands it. A leaf starts once and ends once, a resource saturates once: O(n log n + n·m) time, O(n·m)
+//! memory.
 //!
-//! With *reservations* (when the second stage follows) a leaf holds what it is guaranteed of a resource from
-//! the beginning, whether or not it can use it yet: its use is `max(reserved, x·d)`, which bends once for
-//! each resource instead of once, and a saturated resource blocks it only when its reservation is used up.
+//! With *reservations* (when the second stage follows) a leaf holds its guarantee of a resource from the
+//! beginning, even before it can use it: its use is `max(reserved, x·d)`, which bends once for each
+//! resource instead of once, and a saturated resource blocks it only when its reservation is used up.
 //! Otherwise a guarantee on the CPU alone would find the CPU given away.
 //!
 //! # Properties, and the test that holds each
@@ -33,32 +33,33 @@
 //! - Pareto efficient: every leaf below `hi` demands a saturated resource (`drf_is_pareto_efficient`).
 //! - Bottleneck: of that resource no leaf above its `lo` has a higher level
 //!   (`drf_gives_everyone_a_bottleneck`).
-//! - Sharing incentive: no leaf prefers its endowment to its allocation (`drf_gives_the_sharing_incentive`).
-//! - Envy-freeness and strategy-proofness with equal weights and without bounds
-//!   (`drf_leaves_no_envy`, `lying_does_not_pay`).
-//! - Lexicographically optimal, which is all of the above at once: the same as a sequence of linear programs
-//!   (`the_sweep_is_lexicographically_optimal`).
+//! - Sharing incentive: no leaf prefers its endowment to its allocation
+//!   (`drf_gives_the_sharing_incentive`).
+//! - Envy-freeness and strategy-proofness with equal weights and without bounds (`drf_leaves_no_envy`,
+//!   `lying_does_not_pay`).
+//! - Lexicographically optimal, which is all of the above at once: the same as a sequence of linear
+//!   programs (`the_sweep_is_lexicographically_optimal`).
 //! - With one resource it is weighted max-min (`drf_of_one_resource_is_max_min`).
 //! - More weight never gives less, for scalar weights (`more_weight_is_never_less`); a leaf without demand
-//!   changes nothing (`a_tenant_without_demand_changes_no_allocation`); and where all demands are positive no leaf
-//!   loses by the departure of another (`a_departure_reduces_no_share`).
+//!   changes nothing (`a_tenant_without_demand_changes_no_allocation`); and where all demands are positive
+//!   no leaf loses by the departure of another (`a_departure_reduces_no_share`).
 //! - Neither the order of the leaves nor the unit of a resource matters, bit for bit in the first case
 //!   (`drf_ignores_the_order`, `drf_ignores_the_unit`).
 //!
-//! What does **not** hold, and must not be relied on: more of a resource can leave a tenant with less, and
-//! with demands of zero a tenant's departure can do the same (`what_drf_does_not_promise` has the figures).
+//! Two properties do **not** hold: more of a resource can leave a tenant with less, and with demands of
+//! zero a tenant's departure can do the same (`what_drf_does_not_promise` has the figures).
 
 use super::exact::{self, Exact, Unit};
 use super::growth::{self, Growth};
 use super::max_min::{ROUNDING, TRIM_ROUNDS, shrinking};
 use super::problem::Problem;
 
-/// What guarantees mean while the level rises.
+/// Effect of guarantees while the level rises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reservations {
-    /// Whatever is guaranteed is held from the beginning: the second stage distributes it.
+    /// All guarantees are held from the beginning: the second stage distributes them.
     Held,
-    /// Only what guarantees pay for in full tasks counts.
+    /// Guarantees count only in full tasks.
     None,
 }
 
@@ -71,7 +72,6 @@ pub(super) struct Filling {
     pub(super) growth: Vec<Growth>,
 }
 
-/// Fills a flat problem. O(n log n + n·m).
 pub(super) fn fill(problem: &Problem, reservations: Reservations) -> Filling {
     let growth: Vec<Growth> = (0..problem.nodes()).map(|leaf| growth::of(problem, leaf)).collect();
     let mut sweep = Sweep::new(problem, reservations, &growth);
@@ -86,7 +86,7 @@ pub(super) fn fill(problem: &Problem, reservations: Reservations) -> Filling {
     filling
 }
 
-/// Where a leaf has used up what it holds of a resource, and takes more of it from now on.
+/// A leaf that has used up its reservation of a resource, and takes more of it from this level on.
 #[derive(Clone, Copy, Debug)]
 struct Start {
     level: f64,
@@ -96,9 +96,8 @@ struct Start {
 
 /// The state of the sweep at a level.
 ///
-/// The leaves that can grow are ranked by the level at which they end, and all that the sweep needs of them
-/// is copied into that order: visiting a hundred thousand leaves in any other order causes as many cache
-/// misses.
+/// The leaves that can grow are ranked by the level at which they end, and their data is copied into that
+/// order: visiting a hundred thousand leaves in any other order causes as many cache misses.
 struct Sweep<'a> {
     problem: &'a Problem,
     reservations: Reservations,
@@ -109,14 +108,14 @@ struct Sweep<'a> {
     use_unit: Vec<Unit>,
     slope_unit: Vec<Unit>,
     saturated: Vec<bool>,
-    /// By rank, as all that follows: which leaf it is.
+    /// By rank, as all that follows: the leaf.
     leaf: Vec<u32>,
     growth: Vec<Growth>,
     task: Vec<f64>,
     tasks: Vec<f64>,
-    /// Whether it takes more of a resource as the level rises.
+    /// True for a resource of which it takes more as the level rises.
     takes: Vec<bool>,
-    /// Whether it has ended or is blocked.
+    /// True if it has ended or is blocked.
     done: Vec<bool>,
 }
 
@@ -194,7 +193,7 @@ impl<'a> Sweep<'a> {
             let end = self.growth.get(next).map_or(f64::INFINITY, |it| it.rho * it.hi);
             let bend = start.min(end);
             if let Some((full, resource)) = self.saturation_until(bend) {
-                // Rounding may have put it behind the level by a last bit.
+                // Rounding may have put it below the level by a last bit.
                 level = level.max(full);
                 self.saturate(resource, level);
                 continue;
@@ -222,7 +221,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// The level at which the next resource saturates, and which it is, unless something bends before.
+    /// The level at which the next resource saturates, and the resource, if no bend comes before.
     fn saturation_until(&self, bend: f64) -> Option<(f64, usize)> {
         let mut next: Option<(f64, usize)> = None;
         for r in 0..self.slope.len() {
@@ -243,7 +242,7 @@ impl<'a> Sweep<'a> {
         next
     }
 
-    /// Blocks every leaf that takes of `resource`.
+    /// Blocks every leaf that takes `resource`.
     fn saturate(&mut self, resource: usize, level: f64) {
         let m = self.problem.resources();
         self.saturated[resource] = true;
@@ -254,7 +253,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Lets a leaf take of a resource, or blocks it if that is gone.
+    /// Lets a leaf take a resource, or blocks the leaf if the resource is saturated.
     fn pass_start(&mut self, start: Start, level: f64) {
         let (rank, r) = (start.rank as usize, start.resource as usize);
         if self.done[rank] {
@@ -272,7 +271,7 @@ impl<'a> Sweep<'a> {
         self.takes[rank * m + r] = true;
     }
 
-    /// Lets a leaf end with `tasks`.
+    /// Ends a leaf at `tasks`.
     fn finish(&mut self, rank: usize, tasks: f64) {
         let m = self.problem.resources();
         self.tasks[rank] = tasks;
@@ -286,14 +285,14 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// The tasks up to which the leaf of a rank holds what it takes of a resource already.
+    /// The tasks that the reservation of a leaf pays for, for one resource.
     fn held(&self, rank: usize, resource: usize) -> f64 {
         let leaf = self.leaf[rank] as usize;
         held(self.problem, self.reservations, leaf, resource, self.growth[rank])
     }
 }
 
-/// The tasks up to which a leaf has what they take of a resource, whatever the level.
+/// The tasks for which a leaf has a resource at any level.
 pub(super) fn held(
     problem: &Problem,
     reservations: Reservations,
@@ -308,7 +307,7 @@ pub(super) fn held(
     }
 }
 
-/// What a leaf uses, or holds, of a resource when it runs `tasks`.
+/// Amount of a resource that a leaf uses, or holds, when it runs `tasks`.
 pub(super) fn usage(
     problem: &Problem,
     reservations: Reservations,
@@ -323,7 +322,7 @@ pub(super) fn usage(
     }
 }
 
-/// Takes back what rounding gave away beyond the capacity.
+/// Removes the excess of rounding above the capacity.
 pub(super) fn trim(problem: &Problem, reservations: Reservations, filling: &mut Filling) {
     let leaves: Vec<usize> = problem.leaves().collect();
     for r in 0..problem.resources() {
@@ -331,10 +330,10 @@ pub(super) fn trim(problem: &Problem, reservations: Reservations, filling: &mut 
     }
 }
 
-/// Takes back what rounding gave some leaves of a resource beyond `whole`: from those at the common level, or
-/// else from all that are above their guarantees.
+/// Removes the excess of rounding above `whole` from some leaves' allocations of a resource: from those at
+/// the common level, or else from all that are above their guarantees.
 ///
-/// The factor is the same for all of them: equal leaves stay equal, whatever their order.
+/// The factor is the same for all of them: equal leaves stay equal in any order.
 pub(super) fn trim_to(
     problem: &Problem,
     reservations: Reservations,

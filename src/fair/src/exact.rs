@@ -7,7 +7,7 @@
 //! invertible). A unit is 2⁻¹⁰⁰ of the largest term, fourteen powers of ten finer than the last bit of an
 //! `f64`, which leaves room for 2²⁶ terms.
 
-/// The unit of a family of sums: how fine they are.
+/// The unit of a family of sums: their precision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unit {
     /// There are 2 to this many units in one.
@@ -56,7 +56,6 @@ impl Unit {
         (sum.0, self.size)
     }
 
-    /// The nearest `f64` of a sum.
     pub(super) fn to_f64(self, sum: Exact) -> f64 {
         sum.0 as f64 * self.size
     }
@@ -67,10 +66,8 @@ impl Unit {
 pub(super) struct Exact(i128);
 
 impl Exact {
-    /// Nothing.
     pub(super) const ZERO: Exact = Exact(0);
 
-    /// Adds a term.
     pub(super) fn add(&mut self, term: Exact) {
         self.0 = self.0.saturating_add(term.0);
     }
@@ -80,18 +77,17 @@ impl Exact {
         self.0 = self.0.saturating_sub(term.0);
     }
 
-    /// What is left of `whole` beside this sum.
+    /// The rest of `whole` beside this sum.
     pub(super) fn rest_of(self, whole: Exact) -> Exact {
         Exact(whole.0.saturating_sub(self.0))
     }
 
-    /// Whether the sum is above zero.
     pub(super) fn is_positive(self) -> bool {
         self.0 > 0
     }
 }
 
-/// The sum of `terms`, the same in whatever order they come. O(n), two passes.
+/// The sum of `terms`, the same in any order. O(n), two passes.
 pub(super) fn sum(terms: impl Iterator<Item = f64> + Clone) -> f64 {
     let largest = terms.clone().fold(0.0, f64::max);
     if largest.is_infinite() {
@@ -101,7 +97,7 @@ pub(super) fn sum(terms: impl Iterator<Item = f64> + Clone) -> f64 {
     unit.to_f64(total(unit, terms))
 }
 
-/// By how much `terms` add up to more than `whole`; negative when there is some left.
+/// The excess of the sum of `terms` over `whole`; negative if some is left.
 pub(super) fn excess(unit: Unit, terms: impl Iterator<Item = f64>, whole: f64) -> f64 {
     unit.to_f64(unit.of(whole).rest_of(total(unit, terms)))
 }

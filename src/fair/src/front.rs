@@ -1,24 +1,23 @@
 //! Nodes under the machine that rise together, from one turn of their courses to the next.
 //!
-//! A node that has to stop, because a limit below it was reached, is given a new course, which begins at a lower
-//! level. It rises in a front of its own until it has caught up, and joins the others again. What the others
-//! do next does not change by that, so nothing of it is computed anew.
+//! A node that has to stop, because a limit below it was reached, is given a new course, which begins at a
+//! lower level. It rises in a front of its own until it has caught up, and joins the others again. The
+//! others are not affected, so nothing of theirs is computed again.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::course::{Courses, Point, Rates, Span, Step, Turn};
 
-/// A claim may be so much larger than the largest when the sums of a front were begun: they have room for 2²⁷
-/// terms of that size.
+/// Factor by which a claim may exceed the largest claim at the beginning of a front's sums: they have room
+/// for 2²⁷ terms of that size.
 const LARGER: f64 = 1024.0;
 
-/// Nodes that rise together.
 #[derive(Debug)]
 pub(super) struct Front {
     /// The nodes that have been in it. Some may be in a front behind this one.
     pub(super) members: Vec<usize>,
-    /// How far they have come.
+    /// The point that they have reached.
     pub(super) here: Point,
     turns: BinaryHeap<Reverse<(Turn, usize)>>,
     stops: BinaryHeap<Reverse<(Point, usize)>>,
@@ -26,26 +25,25 @@ pub(super) struct Front {
     largest: Vec<f64>,
 }
 
-/// A node as a member of a front.
 #[derive(Clone, Debug)]
 pub(super) struct Member<'a> {
     pub(super) node: usize,
     pub(super) courses: &'a Courses,
     pub(super) course: Span,
-    /// Whether the node stops where its course ends.
+    /// True if the node stops at the end of its course.
     pub(super) stops: bool,
-    /// Where it joined the front. At that level, its own jumps begin there.
+    /// The point at which it joined the front. At that level, its own jumps begin there.
     pub(super) joined: Point,
 }
 
 impl Member<'_> {
-    /// Where the front is when the node is at `point` of its course.
+    /// Point of the front when the node is at `point` of its course.
     fn front(&self, point: Point) -> Point {
         let before = if point.level == self.joined.level { self.joined.jump } else { 0.0 };
         Point { jump: point.jump + before, ..point }
     }
 
-    /// Where the node is on its course when the front is at `point`.
+    /// Point of the node on its course when the front is at `point`.
     pub(super) fn own(&self, point: Point) -> Point {
         let before = if point.level == self.joined.level { self.joined.jump } else { 0.0 };
         Point { jump: point.jump - before, ..point }
@@ -74,14 +72,14 @@ impl Front {
         front
     }
 
-    /// Whether the claims of a node are not too large for the sums.
+    /// True if the claims of a node are not too large for the sums.
     pub(super) fn fits(&self, member: &Member<'_>) -> bool {
         let mut largest = vec![0.0; self.largest.len()];
         member.courses.largest(std::iter::once(member.course.clone()), &mut largest);
         largest.iter().zip(&self.largest).all(|(new, old)| *new <= old * LARGER)
     }
 
-    /// Lets a node rise with the others from here on.
+    /// Adds a node that rises with the others from here on.
     pub(super) fn add(&mut self, member: &Member<'_>) {
         let spans = std::iter::once(member.course.clone());
         for turn in member.courses.turns(spans, member.own(self.here)) {
@@ -111,7 +109,7 @@ impl Front {
         stopped
     }
 
-    /// The step to the next turn, but no further than to a level; `None` where no node can rise any more.
+    /// The step to the next turn, but no further than to a level; `None` if no node can rise any more.
     pub(super) fn step(&mut self, goal: f64) -> Option<Step<'_>> {
         let to = match self.turns.peek() {
             Some(Reverse((turn, _))) if turn.at.level > self.here.level => Point::at(turn.at.level),

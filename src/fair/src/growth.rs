@@ -1,4 +1,4 @@
-//! How a leaf grows: the three numbers into which the sweeps cast its demand, weights and bounds.
+//! The growth of a leaf: the three numbers into which the sweeps cast its demand, weights and bounds.
 
 use super::problem::Problem;
 
@@ -7,16 +7,15 @@ use super::problem::Problem;
 pub(super) struct Growth {
     /// The weighted dominant share of one task: `max_r task_r / (capacity_r · weight_r)`.
     ///
-    /// Zero for a leaf that demands nothing, or only what there is none of: it does not grow.
+    /// Zero for a leaf that does not grow: it demands nothing, or only resources of capacity zero.
     pub(super) rho: f64,
     /// The tasks its guarantees pay for in full: 0 unless everything it demands is guaranteed.
     pub(super) lo: f64,
-    /// The tasks it has a use for within its limits, up to `f64::INFINITY`.
+    /// The tasks that it can use within its limits, up to `f64::INFINITY`.
     pub(super) hi: f64,
 }
 
 impl Growth {
-    /// The tasks at a level.
     pub(super) fn at(self, level: f64) -> f64 {
         (level / self.rho).max(self.lo).min(self.hi)
     }

@@ -1,11 +1,12 @@
 //! Groups: hierarchical dominant resource fairness, continuous.
 //!
 //! # Problem
-//! Departments hold teams, teams hold jobs. Siblings are to be fair to each other by weighted dominant share,
-//! whatever their subtrees contain: every node is entitled to its weight's part of its parent, and what a
-//! leaf cannot use belongs to its siblings before its cousins. Flattening the weights breaks that (a blocked
-//! leaf's surplus leaks to cousins), and running DRF at each level on the plain sums of usage starves groups
-//! whose members want different resources. H-DRF (Bhattacharya et al., SoCC'13) has three rules against this:
+//! Departments hold teams, teams hold jobs. Siblings are to be fair to each other by weighted dominant
+//! share, whatever their subtrees contain. Every node is entitled to its weight's part of its parent, and
+//! the surplus of a leaf goes to its siblings before its cousins. Flattening the weights breaks that (a
+//! blocked leaf's surplus leaks to cousins), and running DRF at each level on the plain sums of usage
+//! starves groups whose members want different resources. H-DRF (Bhattacharya et al., SoCC'13) has three
+//! rules against this:
 //!
 //! 1. *Rescale.* Before the vectors of a group's members are added up, each is scaled down to the smallest
 //!    share among them: a member that is ahead must not hold back the group.
@@ -18,40 +19,42 @@
 //! # Algorithm
 //! In phases, each of which ends when a resource of the machine saturates (at most `m` of them):
 //!
-//! - *Up.* Children before parents, every node gets its course, the polyline of what its subtree would
-//!   hold at each level ([`super::course`]). A leaf's is a ray from where it stands to where it ends; a
-//!   group's folds those of its members, starting at the smallest level among the unblocked (rule 2).
-//!   A node ahead of that level waits: until the others have caught up it claims the part of its vector
-//!   that its siblings' level would give it (rule 1), and uses nothing more.
+//! - *Up.* Children before parents, every node gets its course, the polyline of its subtree's resources at
+//!   each level ([`super::course`]). A leaf's is a ray from its present point to its end; a group's folds
+//!   those of its members, starting at the smallest level among the unblocked (rule 2). A node ahead of
+//!   that level waits: until the others have caught up it claims the part of its vector that its siblings'
+//!   level would give it (rule 1), and uses nothing more.
 //! - *Across.* The courses of the nodes under the machine are walked together until a resource is used up.
 //! - *Down.* Parents before children, every node gets its point on its course.
-//! - The leaves that demand the saturated resource are blocked, the resource no longer counts (rule 3), which
-//!   lowers the levels of groups that had much of it, and the next phase begins.
+//! - The leaves that demand the saturated resource are blocked, the resource no longer counts (rule 3),
+//!   which lowers the levels of groups that had much of it, and the next phase begins.
 //!
-//! A group that reaches a limit of its own ends like a leaf that is satisfied. Where everything
-//! that can grow below it needs the resource, its course ends there. Leaves directly below it that
-//! do not need it go on. Where groups below it could go on, the resource no longer counts for their levels
-//! (rule 3, within the group). All courses from there up to the node under the machine end, and only that
-//! subtree gets new ones. Its level is lower then: it rises alone until it has caught up with the others, which
-//! go on along the courses that they have ([`super::front`]).
+//! A group that reaches a limit of its own ends like a leaf that is satisfied. Where everything that can
+//! grow below it needs the resource, its course ends there. Leaves directly below it that do not need it go
+//! on. Where groups below it could go on, the resource no longer counts for their levels (rule 3, within
+//! the group). All courses from there up to the node under the machine end, and only that subtree gets new
+//! ones. Its level is lower then: it rises alone until it has caught up with the others, which go on along
+//! the courses that they have ([`super::front`]).
 //!
-//! A group whose order is not DRF's ([`Order`]) gives each member a line: its course once more, by the coordinate in which
-//! members take their turns, the rank or the share of a resource. Its own course is folded from the lines, with what is
-//! used for what is claimed, since nothing is rescaled there. On the way down a line leads from the group's point to the
-//! member's. An order of the nodes under the machine is that of one group around them.
+//! A group whose order is not DRF's ([`Order`]) gives each member a line: its course once more, by the
+//! coordinate in which members take their turns, the rank or the share of a resource. Its own course is
+//! folded from the lines, and the used vector takes the place of the claimed one, since nothing is rescaled
+//! there. On the way down a line leads from the group's point to the member's. An order of the nodes under
+//! the machine is that of one group around them.
 //!
 //! A guarantee is not a head start: a leaf on its guarantee is counted as it is, not rescaled, so that a
-//! group pays for its members' guarantees. O(m · N log N · depth · m) time for N nodes, and as much again with
-//! the size of its subtree under the machine for N, for each limit that is reached while groups below it go on.
-//! That is linear in the number of subtrees, and quadratic within one. No recursion: both directions are loops
-//! over the nodes in pre-order.
+//! group pays for its members' guarantees. O(m · N log N · depth · m) time for N nodes, and as much again
+//! with the size of its subtree under the machine for N, for each limit that is reached while groups below
+//! it go on. That is linear in the number of subtrees, and quadratic within one. No recursion: both
+//! directions are loops over the nodes in pre-order.
 //!
 //! # Properties, and the test that holds each
-//! - The three rules, in an example each (`members_ahead_are_rescaled`, `blocked_members_count_as_they_are`,
-//!   `saturated_resources_do_not_count`), and the jump (`a_group_catches_up_while_its_level_is_constant`).
+//! - The three rules, in an example each (`members_ahead_are_rescaled`,
+//!   `blocked_members_count_as_they_are`, `saturated_resources_do_not_count`), and the jump
+//!   (`a_group_catches_up_while_its_level_is_constant`).
 //! - On a flat tree it is the sweep of [`super::drf`] (`a_flat_tree_is_the_sweep`).
-//! - Limits of groups hold, exactly, and what they leave is used by others (`bounds_of_groups_are_kept`);
-//!   small steps come to the same (`bounded_groups_are_the_limit_of_small_steps`).
+//! - Limits of groups hold, exactly, and others use the rest (`bounds_of_groups_are_kept`); small steps
+//!   give the same result (`bounded_groups_are_the_limit_of_small_steps`).
 //! - With one resource it is recursive weighted max-min, guarantees and limits included
 //!   (`one_resource_is_recursive_max_min`).
 //! - Capacity, bounds and Pareto efficiency (`the_tree_keeps_capacity_and_bounds`).
@@ -63,7 +66,8 @@
 //! - The share guarantee of SoCC'13, for scalar weights (`every_group_gets_its_part`).
 //! - The order of siblings does not matter, bit for bit (`the_tree_ignores_the_order`).
 //! - Depth is unlimited (`three_thousand_groups_deep`).
-//! - A limit costs what is under its department, and not the tree (`a_limit_costs_its_own_department_only`).
+//! - The cost of a limit depends on its department, not on the tree
+//!   (`a_limit_costs_its_own_department_only`).
 
 use super::course::Point;
 use super::drf::{self, Filling, Reservations};
@@ -76,7 +80,6 @@ use super::tree;
 /// A resource of which no more than this part is left is used up.
 const USED_UP: f64 = 1e-13;
 
-/// Fills a problem with groups.
 pub(super) fn fill(problem: &Problem, reservations: Reservations) -> Filling {
     if problem.order(None) != Order::Drf {
         let mut filling = fill(&in_a_group(problem), reservations);
@@ -131,7 +134,7 @@ impl Tree<'_> {
         (0..self.subtrees.len()).for_each(|rank| self.count(rank));
     }
 
-    /// Takes back what rounding gave away beyond the limits and the capacity.
+    /// Removes the excess of rounding above the limits and the capacity.
     fn trim(&mut self) {
         let (problem, reservations) = (self.problem, self.reservations);
         for &group in self.limits.limited().iter().rev() {
@@ -146,8 +149,8 @@ impl Tree<'_> {
         drf::trim(problem, reservations, &mut self.filling);
     }
 
-    /// Across and down: raises the nodes under the machine together until a resource is used up, and returns
-    /// that; `None` where nothing can grow any further.
+    /// Across and down: raises the nodes under the machine together until a resource is used up, and
+    /// returns that resource; `None` if no node can grow any further.
     fn rise(&mut self, phase: &mut Phase) -> Option<usize> {
         let live = self.limits.live(0);
         let left = |r: usize| if live[r] { 1.0 - self.used(r) } else { f64::INFINITY };
@@ -189,7 +192,7 @@ impl Tree<'_> {
         saturated
     }
 
-    /// A front of those of some nodes under the machine that can grow, where the first of them is.
+    /// Adds a front of those nodes that can grow, at the point of the first of them.
     fn push_front(&self, phase: &mut Phase, fronts: &mut Vec<Front>, ranks: Vec<usize>) {
         let standing = |rank: usize| &phase.nodes[self.subtrees[rank][0]];
         let growing: Vec<usize> =
@@ -203,7 +206,8 @@ impl Tree<'_> {
         fronts.push(Front::new(self.problem.resources(), from, growing.clone(), members));
     }
 
-    /// Gives new courses to nodes that have stopped, and lets those that have fallen behind catch up.
+    /// Gives new courses to nodes that have stopped, and raises those that have fallen behind until they
+    /// catch up.
     fn restart(&mut self, phase: &mut Phase, fronts: &mut Vec<Front>, stopped: Vec<usize>) {
         let (depth, here) = (fronts.len() - 1, fronts[fronts.len() - 1].here);
         for &rank in &stopped {
@@ -223,7 +227,7 @@ impl Tree<'_> {
         }
     }
 
-    /// Lets the last front join the one that it has caught up with.
+    /// Merges the last front into the one that it has caught up with.
     fn join(&self, phase: &mut Phase, fronts: &mut Vec<Front>) {
         let depth = fronts.len() - 1;
         let (Some(front), Some(other)) = (fronts.pop(), fronts.last_mut()) else { return };
@@ -235,7 +239,7 @@ impl Tree<'_> {
         }
     }
 
-    /// Lets a node under the machine rise with a front, of which it has been a member.
+    /// Adds a node under the machine to a front.
     fn enter(&self, phase: &mut Phase, front: &mut Front, rank: usize) {
         phase.joined[rank] = front.here;
         let member = phase.member(rank, &self.subtrees);
@@ -251,7 +255,7 @@ impl Tree<'_> {
         *front = Front::new(self.problem.resources(), front.here, members, present);
     }
 
-    /// Down: moves every leaf of a subtree to where its top has come, and marks the groups that are full.
+    /// Down: moves every leaf of a subtree to the point of its top, and marks the groups that are full.
     fn apply(&mut self, rank: usize, top: Point, phase: &mut Phase) {
         let courses = &phase.courses[rank];
         for &node in &self.subtrees[rank] {

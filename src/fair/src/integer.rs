@@ -24,7 +24,7 @@ use std::collections::BinaryHeap;
 
 use super::max_min;
 
-/// What one tenant claims of the slots.
+/// The claim of one tenant on the slots.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claim {
     /// Its weight, positive.
@@ -69,7 +69,7 @@ pub fn apportion(slots: u64, claims: &[Claim]) -> Vec<u64> {
     allocation
 }
 
-/// Slots that are sure to be given, all but O(n) of them.
+/// Slots that the rule certainly gives: all but O(n).
 fn most_at_once(slots: u64, claims: &[Claim]) -> Vec<u64> {
     let floor = |claim: &Claim| claim.floor.min(claim.ceiling);
     let floors = || claims.iter().map(floor).collect::<Vec<u64>>();
@@ -80,7 +80,7 @@ fn most_at_once(slots: u64, claims: &[Claim]) -> Vec<u64> {
         ceiling: claim.ceiling as f64,
     };
     let division = max_min::divide(sure as f64, &claims.iter().map(real).collect::<Vec<_>>());
-    // One less than the real share, and a last bit less, whatever the rounding.
+    // One less than the real share, and a last bit less, to be safe from rounding.
     let whole = |share: f64| (share * (1.0 - 4.0 * f64::EPSILON)).floor() as u64;
     let at_once: Vec<u64> = division
         .allocation
@@ -92,9 +92,9 @@ fn most_at_once(slots: u64, claims: &[Claim]) -> Vec<u64> {
     if given <= u128::from(slots) { at_once } else { floors() }
 }
 
-/// The order in which claims come: `has / weight`, the smaller first, as bits that sort like the number.
+/// The order of claims: `has / weight`, the smaller first, as bits that sort like the number.
 ///
-/// The last eight bits are rounded away: 3 / 0.3 and 10 / 1 are equal, whatever the division made of them.
+/// The last eight bits are rounded away: 3 / 0.3 and 10 / 1 are equal in spite of rounding.
 pub(super) fn rank(has: u64, weight: f64) -> u64 {
     rank_of(has as f64 / weight)
 }

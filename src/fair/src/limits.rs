@@ -1,12 +1,13 @@
-//! The limits of groups while the level rises: what is used up where.
+//! The limits of groups while the level rises.
 //!
 //! # Problem
-//! A resource may be used up for all leaves, because the machine has no more of it, or for the leaves of one
-//! group, because the group has reached its limit. In both cases a leaf that demands the resource is blocked.
+//! A resource may be used up for all leaves, because the machine has no more of it, or for the leaves of
+//! one group, because the group has reached its limit. In both cases a leaf that demands the resource is
+//! blocked.
 //!
 //! # Terms
-//! A resource is *live* for a set of siblings while neither the machine nor any group above them
-//! has used it up. The *room* of a group is what is left of its limit, as a part of the capacity.
+//! A resource is *live* for a set of siblings while neither the machine nor any group above them has used
+//! it up. The *room* of a group is the rest of its limit, as a part of the capacity.
 
 use super::exact::{Exact, Unit};
 use super::problem::Problem;
@@ -15,23 +16,23 @@ use super::weights::sibling_set;
 /// A resource of which no more than this part is left is used up.
 const USED_UP: f64 = 1e-13;
 
-/// What is used up, for the machine and below each group.
+/// Resources that are used up, for the machine and below each group.
 #[derive(Debug)]
 pub(super) struct Limits {
     resources: usize,
     /// The groups with a limit below the capacity, in node order.
     limited: Vec<usize>,
-    /// Whether a resource is live, a row for each set of siblings: the machine's first, then one
-    /// for the members of each node.
+    /// True for a live resource, a row for each set of siblings: the machine's first, then one for the
+    /// members of each node.
     live: Vec<bool>,
-    /// What is left below each limit, as parts of the capacity, and what is used below: a row for each node.
-    /// Empty without limits.
+    /// Room below each limit and usage below it, as parts of the capacity: a row for each node. Empty
+    /// without limits.
     room: Vec<f64>,
     used: Vec<Exact>,
 }
 
 impl Limits {
-    /// Everything live.
+    /// Returns a state in which everything is live.
     pub(super) fn new(problem: &Problem) -> Limits {
         let (n, m) = (problem.nodes(), problem.resources());
         let binds = |&group: &usize| {
@@ -44,30 +45,29 @@ impl Limits {
         Limits { resources: m, limited, live: vec![true; (n + 1) * m], room, used }
     }
 
-    /// The groups with a limit below the capacity, in node order.
     pub(super) fn limited(&self) -> &[usize] {
         &self.limited
     }
 
-    /// What is live for a set of siblings ([`sibling_set`]).
+    /// Live resources of a set of siblings ([`sibling_set`]).
     pub(super) fn live(&self, set: usize) -> &[bool] {
         &self.live[set * self.resources..(set + 1) * self.resources]
     }
 
-    /// What is left below the limit of a group; `None` where it has none.
+    /// Room below the limit of a group; `None` for a group without a limit.
     pub(super) fn room(&self, group: usize) -> Option<&[f64]> {
         let row = group * self.resources..(group + 1) * self.resources;
         self.limited.binary_search(&group).ok().map(|_| &self.room[row])
     }
 
-    /// The resource is used up for the members of a group, or for the machine.
+    /// Marks the resource as used up for the members of a group, or for the machine.
     pub(super) fn use_up(&mut self, group: Option<usize>, resource: usize) {
         self.live[group.map_or(0, |group| group + 1) * self.resources + resource] = false;
     }
 
-    /// Counts what is left below each limit in a subtree, marks what is used up, and propagates that to the
-    /// groups below. `nodes` is a node under the machine and all below it, in node order; `usage` is what a leaf
-    /// uses or holds of a resource.
+    /// Counts the room below each limit in a subtree, marks used up resources, and propagates the marks to
+    /// the groups below. `nodes` is a node under the machine and all below it, in node order; `usage`
+    /// returns the amount of a resource that a leaf uses or holds.
     pub(super) fn count(
         &mut self,
         problem: &Problem,
@@ -119,8 +119,7 @@ impl Limits {
     }
 }
 
-/// After which distance the first of some rooms is used up at these rates, no further than
-/// `length`, and which one it is.
+/// Distance after which the first room is used up at these rates, at most `length`, and its index.
 pub(super) fn first_used_up(room: &[f64], rates: &[f64], length: f64) -> (f64, Option<usize>) {
     let mut next = (length, None);
     for (r, (room, rate)) in room.iter().zip(rates).enumerate().filter(|(_, it)| *it.1 > 0.0) {
@@ -132,7 +131,7 @@ pub(super) fn first_used_up(room: &[f64], rates: &[f64], length: f64) -> (f64, O
     next
 }
 
-/// Takes what is used on a stretch from what is left.
+/// Subtracts the usage of a stretch from the rooms.
 pub(super) fn spend(room: &mut [f64], rates: &[f64], length: f64) {
     let used = room.iter_mut().zip(rates).filter(|(_, rate)| **rate > 0.0);
     used.for_each(|(room, rate)| *room -= rate * length);

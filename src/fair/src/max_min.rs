@@ -1,49 +1,49 @@
 //! One resource: weighted max-min fairness between floors and ceilings.
 //!
 //! # Problem
-//! Divide a capacity `C` among claims. Claim `i` has a weight `w`, a guaranteed floor `lo` and a ceiling `hi`
-//! beyond which it has no use for more. An allocation is max-min fair when no `allocation / weight` can be
-//! raised without lowering one that is smaller already.
+//! Divide a capacity `C` among claims. Claim `i` has a weight `w`, a guaranteed floor `lo` and a ceiling
+//! `hi` beyond which it has no use for more. An allocation is max-min fair when no `allocation / weight`
+//! can be raised without lowering one that is smaller already.
 //!
 //! # Algorithm
 //! There is exactly one such allocation, and one number finds it: `allocation = clamp(level·w, lo, hi)`,
 //! with the level at which the allocations add up to `min(C, Σ hi)`. That sum is a rising polyline in the
-//! level which bends only where a claim leaves its floor (`lo/w`) or meets its ceiling (`hi/w`). So the
-//! 2n breakpoints are sorted, and one sweep over them keeps the sum as `constant + level · slope`; the
-//! level is found on the first segment that reaches the capacity. O(n log n).
+//! level which bends only where a claim leaves its floor (`lo/w`) or meets its ceiling (`hi/w`). So the 2n
+//! breakpoints are sorted, and one sweep over them keeps the sum as `constant + level · slope`; the level
+//! is found on the first segment that reaches the capacity. O(n log n).
 //!
-//! A tree of claims is divided from the top: a group claims what its members claim together (sums of
-//! floors and of ceilings) within its own guarantee and limit, and what it gets it divides among them the
-//! same way.
+//! A tree of claims is divided from the top: a group claims the sums of its members' floors and ceilings,
+//! within its own guarantee and limit, and divides its allocation among them the same way.
 //!
 //! # Properties, and the test that holds each
 //! - The sum never exceeds the capacity, and reaches it unless all are at their ceilings
 //!   (`max_min_divides_all_there_is`).
-//! - Floors and ceilings hold (same test); floors that add up to more than the capacity are given, and
-//!   nothing else is: YARN defines its minimum shares this way (`floors_beyond_the_capacity_are_given`).
+//! - Floors and ceilings hold (same test); if floors add up to more than the capacity, each claim gets
+//!   exactly its floor: YARN defines its minimum shares this way (`floors_beyond_the_capacity_are_given`).
 //! - Guarantees and limits of groups bind (vectors `group_bounds`), as if every group were divided alone by
 //!   a search for its level (`bounds_of_groups_hold_as_a_search_finds_them`).
-//! - `clamp(level·w, lo, hi)` for every claim, which is the optimality condition (`one_level_explains_all`).
+//! - `clamp(level·w, lo, hi)` for every claim, which is the optimality condition
+//!   (`one_level_explains_all`).
 //! - The order of the claims does not matter, bit for bit (`max_min_ignores_the_order`).
 
 use super::exact::{self, Exact, Unit};
 use super::problem::Problem;
 
-/// What one tenant claims of one resource.
+/// The claim of one tenant on one resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claim {
     /// Its weight; at 0 it gets its guarantee and nothing of the rest.
     pub weight: f64,
     /// Its guarantee, `0 ..= ceiling`.
     pub floor: f64,
-    /// What it could use, up to `f64::INFINITY`.
+    /// The largest amount it could use, up to `f64::INFINITY`.
     pub ceiling: f64,
 }
 
 /// A max-min fair division.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Division {
-    /// What each claim gets, in the order of the claims.
+    /// Amount of each claim, in the order of the claims.
     pub allocation: Vec<f64>,
     /// `allocation / weight` of those between floor and ceiling; `None` when no claim is between.
     pub level: Option<f64>,
@@ -52,7 +52,7 @@ pub struct Division {
 /// Divides `capacity` among `claims`. O(n log n).
 pub fn divide(capacity: f64, claims: &[Claim]) -> Division {
     let level = level(capacity, claims);
-    // Where the level has no end, a weight of 0 times it is not a number, and the floor is the larger.
+    // If the level is infinite, a weight of 0 times it is NaN, and `max` returns the floor.
     let share = |claim: &Claim| (level * claim.weight).max(claim.floor).min(claim.ceiling);
     let mut allocation: Vec<f64> = claims.iter().map(share).collect();
     trim(capacity, claims, &mut allocation);
@@ -63,11 +63,11 @@ pub fn divide(capacity: f64, claims: &[Claim]) -> Division {
     Division { allocation, level: claims.iter().any(between).then_some(level) }
 }
 
-/// Divides `capacity` among the leaves of the tree of `problem`, where node `i` has the claim
-/// `claims[i]`. A group claims at least what its members are promised and at most what they could use,
-/// within its own floor and ceiling.
+/// Divides `capacity` among the leaves of the tree of `problem`, where node `i` has the claim `claims[i]`.
+/// A group claims at least what its members are promised and at most what they could use, within its own
+/// floor and ceiling.
 ///
-/// Returns what each node gets.
+/// Returns the amount of each node.
 pub(super) fn divide_tree(problem: &Problem, capacity: f64, claims: &mut [Claim]) -> Vec<f64> {
     if problem.is_flat() {
         return divide(capacity, claims).allocation;
@@ -148,13 +148,13 @@ fn level(capacity: f64, claims: &[Claim]) -> f64 {
     }
 }
 
-/// Marks the bend of a claim that meets its ceiling; the other is the one where it leaves its floor.
+/// Marks the bend of a claim that meets its ceiling; without it, the claim leaves its floor.
 const MEETS_CEILING: u32 = 1 << 31;
 
-/// Takes back what rounding gave away beyond the capacity: from the claims at the common level, or else from
-/// all that are above their floors.
+/// Removes the excess of rounding above the capacity: from the claims at the common level, or else from all
+/// that are above their floors.
 ///
-/// The factor is the same for all of them: equal claims stay equal, whatever their order.
+/// The factor is the same for all of them: equal claims stay equal in any order.
 fn trim(capacity: f64, claims: &[Claim], allocation: &mut [f64]) {
     let unit = Unit::for_terms_up_to(capacity);
     for round in 0..TRIM_ROUNDS {
@@ -186,10 +186,10 @@ fn trim(capacity: f64, claims: &[Claim], allocation: &mut [f64]) {
     }
 }
 
-/// After so many rounds the excess is gone: each takes at least twice what the one before did.
+/// After this many rounds the excess is gone: each round removes at least twice as much as the one before.
 pub(super) const TRIM_ROUNDS: i32 = 12;
 
-/// An excess over a capacity by less than this part of it comes from rounding.
+/// An excess below this part of the capacity comes from rounding.
 pub(super) const ROUNDING: f64 = 1e-11;
 
 /// The factor that shrinks a sum by `excess` (a part of the sum) and, round by round, a few last bits.

@@ -1,8 +1,8 @@
-//! How fair an allocation is, in numbers.
+//! Measures of the fairness of an allocation.
 //!
-//! The daemon's status, the demo, the simulator and the tests all use these functions, so that all of them
-//! measure fairness alike. The functions take any allocation, not only that of this crate. Amounts of
-//! fairness are in levels, weighted dominant shares, and so comparable between tenants of any demand.
+//! The agent's status, the demo, the simulator and the tests all use these functions. The functions take
+//! any allocation, not only that of this crate. Results are in levels (weighted dominant shares), so they
+//! are comparable between tenants of any demand.
 //!
 //! An allocation `row` is a leaf's part of each resource; `allocation` holds one for each node of the
 //! problem, `n × m`, row-major, as in [`super::Solution`].
@@ -14,8 +14,8 @@ use super::weights::{self, sibling_set};
 /// Shares closer than this are equal.
 const EQUAL: f64 = 1e-12;
 
-/// A leaf's largest part of any resource, `0 ..= 1`, and which resource that is: the one of which it has the
-/// largest *weighted* part. With nothing allocated, the resource is the one it will have most of.
+/// Returns the resource of which a leaf has the largest *weighted* part, and its part of that resource, `0
+/// ..= 1`. With nothing allocated, the resource is the one of its largest demand.
 pub fn dominant_share(problem: &Problem, leaf: usize, row: &[f64]) -> (Option<usize>, f64) {
     let resource =
         dominant(problem, leaf, row).or_else(|| dominant(problem, leaf, problem.task(leaf)));
@@ -31,7 +31,7 @@ pub(super) fn dominant(problem: &Problem, leaf: usize, row: &[f64]) -> Option<us
     let weight = problem.weight(leaf);
     let mut best: Option<(usize, f64)> = None;
     for (r, &amount) in row.iter().enumerate().filter(|(_, amount)| **amount > 0.0) {
-        // Of a resource that does not exist any amount is more than all.
+        // Any amount of a resource of capacity zero is an infinite share.
         let share = amount / (problem.capacity[r] * weight[r]);
         if best.is_none_or(|(_, largest)| share > largest * (1.0 + EQUAL)) {
             best = Some((r, share));
@@ -59,15 +59,15 @@ pub fn jain_index(values: impl IntoIterator<Item = f64>) -> f64 {
     if squares == 0.0 { 1.0 } else { sum * sum / (n * squares) }
 }
 
-/// The tasks that a bundle would let a leaf run, no more than it has a use for.
+/// The tasks that a bundle would let a leaf run, at most its demand.
 pub fn tasks_of(problem: &Problem, leaf: usize, row: &[f64]) -> f64 {
     let task = problem.task(leaf);
     let most = growth::of(problem, leaf).hi;
     (0..row.len()).filter(|&r| task[r] > 0.0).map(|r| row[r] / task[r]).fold(most, f64::min)
 }
 
-/// The largest envy among sibling leaves: by how many levels some leaf would be better off with a sibling's
-/// bundle, scaled by their weights. 0 when none would. O(n²·m).
+/// The largest envy among sibling leaves, in levels: the gain of some leaf with a sibling's bundle, scaled
+/// by their weights. 0 without envy. O(n²·m).
 pub fn largest_envy(problem: &Problem, allocation: &[f64]) -> f64 {
     let leaves: Vec<usize> = problem.leaves().collect();
     let mut largest: f64 = 0.0;
@@ -97,7 +97,7 @@ pub fn tasks_with_bundle_of(
     tasks_of(problem, leaf, &bundle)
 }
 
-/// By how many levels some leaf could still grow with what is left, without loss to any other: 0 means Pareto
+/// The number of levels by which some leaf could still grow without loss to any other: 0 means Pareto
 /// efficient. O(n·m).
 pub fn pareto_slack(problem: &Problem, allocation: &[f64]) -> f64 {
     let m = problem.resources();
@@ -112,12 +112,12 @@ pub fn pareto_slack(problem: &Problem, allocation: &[f64]) -> f64 {
     problem.leaves().map(slack).fold(0.0, f64::max)
 }
 
-/// By how many levels the worst-off leaf is better off than with its own part of the machine; negative where
-/// some leaf would do better alone. O(n·m).
+/// Advantage of the worst-off leaf over its own part of the machine, in levels; negative if some leaf would
+/// do better alone. O(n·m).
 ///
-/// A leaf's own part is what its weights alone give it: on each resource its weight's part of its group's
-/// part, among the siblings that demand anything. A leaf that demands nothing is left out; where all are left
-/// out the slack is infinite.
+/// A leaf's own part comes from the weights alone: on each resource its weight's part of its group's part,
+/// among the siblings that demand anything. A leaf that demands nothing is left out; if all are left out
+/// the slack is infinite.
 pub fn sharing_incentive_slack(problem: &Problem, allocation: &[f64]) -> f64 {
     let alone = alone(problem);
     let mut smallest = f64::INFINITY;
@@ -131,7 +131,8 @@ pub fn sharing_incentive_slack(problem: &Problem, allocation: &[f64]) -> f64 {
     smallest
 }
 
-/// The tasks that each leaf could run with its own part of the machine, 0 for groups and for leaves that want nothing.
+/// The tasks that each leaf could run with its own part of the machine, 0 for groups and for leaves that
+/// want nothing.
 pub fn alone(problem: &Problem) -> Vec<f64> {
     let m = problem.resources();
     let parts = endowments(problem);

@@ -1,17 +1,19 @@
-//! Several machines: where a whole task stands, which tasks move for it, and slots as they were before.
+//! Several machines: placement of whole tasks, eviction, and slots for comparison.
 //!
 //! # Problem
-//! A cluster's capacity is a sum, but a task runs on one machine. 22 CPUs free on each of a hundred machines are room for two
-//! tasks of ten CPUs on each of them, not for 220 in all.
+//! A cluster's capacity is a sum, but a task runs on one machine. 22 CPUs free on each of a hundred
+//! machines are room for two tasks of ten CPUs on each of them, not for 220 in all.
 //!
 //! # Algorithm
-//! - *Placement.* Of the machines where the task fits, `spread` takes the one with the smallest load, `pack` the one with the
-//!   largest; a load is the largest part of any resource that is used. The first machine comes first among equals.
-//! - *Eviction.* Where a task fits nowhere, tasks of other leaves may move. On each machine that is large enough, the task
-//!   started last goes first, to the machine that the placement chooses among the others; one that fits on none stays. The
-//!   machine with the fewest moves wins. No task is stopped that does not run elsewhere.
-//! - *Slots.* A machine has so many slots, and a task takes one, whatever it uses. That is DRF of slots as the only
-//!   resource; the capacity is not looked at ([`slots`]). It is here to be compared with.
+//! - *Placement.* Of the machines where the task fits, `spread` takes the one with the smallest load,
+//!   `pack` the one with the largest; a load is the largest part of any resource that is used. The first
+//!   machine comes first among equals.
+//! - *Eviction.* Where a task fits nowhere, tasks of other leaves may move. On each machine that is large
+//!   enough, the task started last goes first, to the machine that the placement chooses among the others;
+//!   one that fits on none stays. The machine with the fewest moves wins. No task is stopped that does not
+//!   run elsewhere.
+//! - *Slots.* Each machine has the same number of slots, and a task of any size takes one. That is DRF of
+//!   slots as the only resource; the capacity is ignored ([`slots`]). It is here for comparison.
 //!
 //! O(machines) for a grant; O(machines · tasks there · machines) for one that evicts.
 //!
@@ -26,29 +28,29 @@ use super::decimal::{Precise, Scale};
 use super::problem::Problem;
 use super::tasks;
 
-/// The machine that a task takes, of those where it fits.
+/// Rule that chooses the machine for a task, of those where it fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// The one with the smallest load.
+    /// The machine with the smallest load.
     #[default]
     Spread,
-    /// The one with the largest load.
+    /// The machine with the largest load.
     Pack,
 }
 
 /// The machines of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Nodes {
-    /// What each of them has of each resource: `k × m`, row-major.
+    /// Capacity of each machine for each resource: `k × m`, row-major.
     pub capacity: Vec<f64>,
-    /// Where tasks are placed.
+    /// Placement of tasks.
     pub placement: Placement,
-    /// Whether tasks move to make room for others.
+    /// True if tasks move to make room for others.
     pub evict: bool,
 }
 
 impl Nodes {
-    /// What all of them have of each resource, exactly.
+    /// Exact sum of the capacities for each resource.
     pub fn total(&self, resources: usize) -> Vec<f64> {
         let total = |r: usize| {
             let amounts = || self.capacity.iter().skip(r).step_by(resources).copied();
@@ -64,7 +66,7 @@ impl Nodes {
 pub struct Placed {
     /// The number of tasks of each leaf on each machine.
     pub tasks: Vec<BTreeMap<usize, u64>>,
-    /// What is used on each of them, `k × m`: with slots it may be more than there is.
+    /// Usage of each machine, `k × m`: with slots it may exceed the capacity.
     pub used: Vec<f64>,
     /// Tasks that have moved.
     pub evicted: u64,
@@ -85,7 +87,7 @@ impl Placed {
         (0..self.tasks.len()).map(|it| tasks(&it) * self.speed(nodes, it)).sum()
     }
 
-    /// Whether a task would fit on some machine.
+    /// True if a task would fit on some machine.
     pub fn fits(&self, nodes: &Nodes, task: &[f64]) -> bool {
         let rows = self.used.chunks(task.len()).zip(nodes.capacity.chunks(task.len()));
         let mut rows = rows.map(|(used, has)| used.iter().zip(has).zip(task));
@@ -95,32 +97,30 @@ impl Placed {
     }
 }
 
-/// Room for rounding where amounts have been turned back into numbers.
+/// Room for rounding in amounts that were converted back to `f64`.
 const FITS: f64 = 1e-12;
 
-/// Machines while tasks are granted.
 #[derive(Debug)]
 pub(super) struct Machines {
     placement: Placement,
     evict: bool,
     scales: Vec<Scale>,
-    /// What one task of each leaf takes.
+    /// Demand of one task of each leaf.
     task: Vec<i128>,
     capacity: Vec<i128>,
     used: Vec<i128>,
     load: Vec<Precise>,
-    /// The tasks on each machine, as the number of the grant and the leaf, in that order.
+    /// The tasks on each machine in the order of their grants: number of the grant, and leaf.
     running: Vec<Vec<(u64, usize)>>,
     next: Option<Place>,
     started: u64,
     evicted: u64,
 }
 
-/// A place for a task.
 #[derive(Debug)]
 struct Place {
     machine: usize,
-    /// Tasks that leave it before: the number of the grant, the leaf, and the machine it moves to.
+    /// Tasks that leave the machine before: the number of the grant, the leaf, and the machine it moves to.
     moves: Vec<(u64, usize, usize)>,
 }
 
@@ -150,7 +150,7 @@ impl Machines {
         index * self.scales.len()..(index + 1) * self.scales.len()
     }
 
-    /// Whether a task of a leaf fits on a machine beside what `used` says.
+    /// True if a task of a leaf fits on a machine beside `used`.
     fn fits(&self, machine: usize, leaf: usize) -> bool {
         let (machine, leaf) = (self.row(machine), self.row(leaf));
         let mut rows = self.capacity[machine.clone()].iter().zip(&self.used[machine]);
@@ -158,7 +158,6 @@ impl Machines {
         rows.all(|(has, used)| task.next().is_none_or(|&task| task == 0 || used + task <= *has))
     }
 
-    /// The machine for a task of a leaf.
     fn choose(&self, leaf: usize, except: Option<usize>) -> Option<usize> {
         let fit = (0..self.load.len()).filter(|&it| Some(it) != except && self.fits(it, leaf));
         match self.placement {
@@ -167,7 +166,7 @@ impl Machines {
         }
     }
 
-    /// Adds a task of a leaf to what a machine runs, or takes it off.
+    /// Adds a task of a leaf to a machine's usage, or subtracts it.
     fn count(&mut self, machine: usize, leaf: usize, sign: i128) {
         for (index, task) in self.row(machine).zip(self.row(leaf)) {
             self.used[index] += sign * self.task[task];
@@ -178,14 +177,14 @@ impl Machines {
         self.load[machine] = parts.map(part).max().unwrap_or_default();
     }
 
-    /// Finds a place for a task of a leaf, which [`Self::start`] takes; false where there is none.
+    /// Finds a place for a task of a leaf, for [`Self::start`]; false if there is none.
     pub(super) fn find(&mut self, leaf: usize) -> bool {
         let chosen = self.choose(leaf, None).map(|machine| Place { machine, moves: Vec::new() });
         self.next = chosen.or_else(|| self.eviction(leaf));
         self.next.is_some()
     }
 
-    /// Starts a task of a leaf in the place that was found, after moving others where that is needed.
+    /// Starts a task of a leaf in the place found, after the moves that it needs.
     pub(super) fn start(&mut self, leaf: usize) {
         let Some(Place { machine, moves }) = self.next.take() else { return };
         for (grant, other, to) in moves {
@@ -237,7 +236,6 @@ impl Machines {
         best
     }
 
-    /// The machines as they are now.
     pub(super) fn placed(self) -> Placed {
         let tasks = |running: Vec<(u64, usize)>| {
             let mut tasks = BTreeMap::new();
@@ -253,7 +251,7 @@ impl Machines {
     }
 }
 
-/// Grants slots: so many on each machine, one for a task, whatever that takes of the resources.
+/// Grants slots: the same number on each machine, one for a task of any size.
 pub(super) fn slots(problem: &Problem, nodes: &Nodes, slots: u64) -> (tasks::Grants, Placed) {
     let (n, m) = (problem.nodes(), problem.resources());
     let each = vec![slots as f64; nodes.capacity.len() / m];

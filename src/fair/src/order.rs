@@ -1,14 +1,15 @@
-//! Orders of cluster schedulers by what is used: who is offered resources next.
+//! Orders of cluster schedulers: the client that is offered resources next, by usage.
 //!
 //! # Problem
-//! Mesos and YARN do not divide a cluster; each time something is free, they sort their clients, and offer it to the first.
-//! The order is all there is of fairness in them.
+//! Mesos and YARN do not divide a cluster; each time something is free, they sort their clients, and offer
+//! it to the first. The order is all there is of fairness in them.
 //!
 //! # Algorithm
-//! Siblings are sorted, and a walk visits each group where it stands. The leaves of a [`Problem`] use one task each; a group
-//! uses what is used below it, by inactive leaves too.
-//! - *Mesos* (`DRFSorter`): the smallest dominant share per weight, then the fewest allocations, then the order of the nodes.
-//!   A client that has children of its own is a leaf among them. Inactive leaves are left out of the answer.
+//! Siblings are sorted, and a walk visits each group in its place. The leaves of a [`Problem`] use one task
+//! each; the usage of a group is the sum below it, inactive leaves included.
+//! - *Mesos* (`DRFSorter`): the smallest dominant share per weight, then the fewest allocations, then the
+//!   order of the nodes. A client that has children of its own is a leaf among them. Inactive leaves are
+//!   left out of the answer.
 //! - *YARN* (`DominantResourceFairnessPolicy`): [`super::yarn::compare`], then the order of the nodes.
 //!
 //! # Properties
@@ -23,14 +24,14 @@ use super::yarn::{self, Schedulable};
 /// The rule that sorts siblings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sorter {
-    /// That of Mesos.
+    /// The rule of Mesos.
     Mesos,
-    /// That of YARN's fair scheduler under its policy of dominant resources.
+    /// The rule of YARN's fair scheduler under its policy of dominant resources.
     Yarn,
 }
 
-/// The active leaves in the order of a walk. By node: how often each leaf was allocated something, and whether it is
-/// active. O(n log n · m).
+/// The active leaves in the order of a walk. `allocations` (number of allocations so far) and `active` are
+/// by node. O(n log n · m).
 pub fn walk(problem: &Problem, sorter: Sorter, allocations: &[u64], active: &[bool]) -> Vec<usize> {
     let (n, m) = (problem.nodes(), problem.resources());
     let scales = tasks::scales(problem);

@@ -1,7 +1,7 @@
 //! The tree while it is filled, and the way up: from the state of the leaves to the courses of all nodes.
 //!
-//! [`super::hierarchy`] has the problem and the whole algorithm; this file is its first step, for the whole tree
-//! at the beginning of a phase, and for one subtree after a limit was reached in it.
+//! [`super::hierarchy`] has the problem and the whole algorithm; this file is its first step, for the whole
+//! tree at the beginning of a phase, and for one subtree after a limit was reached in it.
 
 use super::course::{Courses, Fold, Point, Span, Step, Walk};
 use super::drf::{self, Filling, Reservations};
@@ -13,7 +13,6 @@ use super::problem::{Order, Problem};
 use super::tree::{self, Members};
 use super::weights::sibling_set;
 
-/// The tree between two phases.
 pub(super) struct Tree<'a> {
     pub(super) problem: &'a Problem,
     pub(super) reservations: Reservations,
@@ -21,31 +20,31 @@ pub(super) struct Tree<'a> {
     /// The nodes under the machine by rank, each with all below it.
     pub(super) subtrees: Vec<Vec<usize>>,
     pub(super) filling: Filling,
-    /// What is used up, and what the limits of groups leave.
+    /// Used up resources, and the room of the groups with limits.
     pub(super) limits: Limits,
-    /// What each subtree is guaranteed in full tasks, as parts of the capacity: `n × m`.
+    /// Guarantees of each subtree in full tasks, as parts of the capacity: `n × m`.
     guaranteed: Vec<f64>,
-    /// Courses that have been built: what the work is measured by.
+    /// Number of courses built: the measure of work in tests.
     #[cfg(test)]
     pub(super) built: usize,
 }
 
-/// The courses of a phase.
 pub(super) struct Phase {
     /// By the rank of the node under the machine.
     pub(super) courses: Vec<Courses>,
-    /// By the same rank: the front in which a node under the machine is, and where it joined that.
+    /// By the same rank: the front of a node under the machine, and the point at which it joined.
     pub(super) front: Vec<usize>,
     pub(super) joined: Vec<Point>,
     /// By node, as all that follows.
     pub(super) nodes: Vec<Standing>,
-    /// The tasks at which each leaf ends, whatever comes; less where its group reaches its limit.
+    /// The largest number of tasks of each leaf; less if its group reaches its limit.
     pub(super) leaf_ends: Vec<f64>,
-    /// The vector that each node claims where its course begins: `n × m`.
+    /// The vector that each node claims at the start of its course: `n × m`.
     claimed: Vec<f64>,
-    /// What each node holds then, as parts of the capacity: `n × m`; empty where all orders are those of DRF.
+    /// The vector that each node holds then, as parts of the capacity: `n × m`; empty if all orders are
+    /// those of DRF.
     held: Vec<f64>,
-    /// Where each group's members are, while the tree is walked down.
+    /// Point of each group's members, while the tree is walked down.
     pub(super) points: Vec<Option<Point>>,
 }
 
@@ -67,15 +66,14 @@ impl Phase {
 pub(super) struct Standing {
     /// Its course: empty for one that cannot grow.
     pub(super) course: Span,
-    /// The same course by its place in line, where its group does not raise all members together.
+    /// The same course by its place in line, if its group does not raise all members together.
     pub(super) line: Option<Span>,
-    /// The level of what it is guaranteed.
+    /// The level of its guarantee.
     guaranteed_level: f64,
-    /// Its own level.
     pub(super) level: f64,
-    /// The resource of which the node has reached its limit where its course ends.
+    /// The resource of which the node has reached its limit at the end of its course.
     pub(super) fills: Option<usize>,
-    /// Whether the node has to stop where the course ends, for a new one.
+    /// True if the node has to stop at the end of its course, for a new one.
     stops: bool,
 }
 
@@ -126,7 +124,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// What the leaves use of a resource, as a part of the capacity.
+    /// Usage of a resource by all leaves, as a part of the capacity.
     pub(super) fn used(&self, r: usize) -> f64 {
         let capacity = self.problem.capacity[r];
         let unit = Unit::for_terms_up_to(capacity);
@@ -136,7 +134,7 @@ impl<'a> Tree<'a> {
         1.0 + exact::excess(unit, used, capacity) / capacity
     }
 
-    /// Counts what the limits of a subtree leave.
+    /// Counts the room below the limits of a subtree.
     pub(super) fn count(&mut self, rank: usize) {
         let (problem, reservations) = (self.problem, self.reservations);
         let tasks = &self.filling.tasks;
@@ -144,13 +142,13 @@ impl<'a> Tree<'a> {
         self.limits.count(problem, &self.subtrees[rank], usage);
     }
 
-    /// What is live for the siblings of a node.
+    /// Live resources of the siblings of a node.
     fn live(&self, node: usize) -> &[bool] {
         self.limits.live(sibling_set(&self.problem.parent, node))
     }
 
-    /// The tasks at which a leaf ends in the present state: all it wants, or all it holds of what is
-    /// saturated.
+    /// The number of tasks at which a leaf ends in the present state: its demand, or its reservation of a
+    /// saturated resource.
     fn end(&self, leaf: usize) -> f64 {
         let growth = self.filling.growth[leaf];
         if growth.rho == 0.0 {
@@ -197,7 +195,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The course of a leaf: the ray it has gone, on which it waits, and the ray before it.
+    /// The course of a leaf: the ray behind it, on which it waits, and the ray before it.
     fn leaf(&self, leaf: usize, phase: &mut Phase, courses: &mut Courses) {
         let m = self.problem.resources();
         let (growth, tasks) = (self.filling.growth[leaf], self.filling.tasks[leaf]);
@@ -217,7 +215,7 @@ impl<'a> Tree<'a> {
             }
             let mut from = tasks;
             while from < end {
-                // What the leaf holds of a resource is used already; it takes more when that is used up.
+                // The leaf's reservation of a resource counts as used; it takes more when that is used up.
                 let held = |r: usize| match self.problem.task(leaf)[r] {
                     0.0 => 0.0,
                     _ => drf::held(self.problem, self.reservations, leaf, r, growth),
@@ -285,10 +283,10 @@ impl<'a> Tree<'a> {
         phase.nodes[group] = standing;
     }
 
-    /// Folds the courses of a group's members from their level `inner` on, as far as its limit lets them.
+    /// Folds the courses of a group's members from their level `inner` up to the group's limit.
     ///
-    /// Returns the course, the resource of which the group reaches its limit where the course ends, and
-    /// whether the phase must end there.
+    /// Returns the course, the resource of which the group reaches its limit at the end, and true if the
+    /// phase must end there.
     fn fold(
         &self,
         (group, inner): (usize, f64),
@@ -324,8 +322,8 @@ impl<'a> Tree<'a> {
             if !rises_together || !spans.iter().all(|&(node, _)| self.problem.is_leaf[node]) {
                 return (course, Some(resource), self.can_go_on(group, resource, phase));
             }
-            // The level of a leaf does not depend on what is live: leaves that take of the resource stop, and
-            // the others go on.
+            // The level of a leaf does not depend on live resources: leaves that take the resource stop,
+            // and the others go on.
             room[resource] = f64::INFINITY;
             for (leaf, span) in &mut spans {
                 self.stop_at(*leaf, span, (point.level, resource), (&mut *phase, courses));
@@ -334,7 +332,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Counts what the nodes of a subtree hold, where an order asks for it.
+    /// Sums the vectors that the nodes of a subtree hold, if an order needs them.
     fn hold(&self, rank: usize, phase: &mut Phase) {
         let m = self.problem.resources();
         if phase.held.is_empty() {
@@ -357,10 +355,11 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Gives a member of a group its place in line: its course again, by the coordinate in which the group's members take
-    /// their turns. The level of a [`Order::Fifo`] member is its rank, and all of its growth a jump there, so that one
-    /// follows the other. By the order of a resource it is the weighted share of that; members that take none of it have
-    /// the smallest whatever they grow, and come before all others. What counts is what is used: no member waits here.
+    /// Gives a member of a group its place in line: its course again, by the coordinate in which the
+    /// group's members take their turns. The level of a [`Order::Fifo`] member is its rank, and all of its
+    /// growth a jump there, so that one follows the other. By the order of a resource it is the weighted
+    /// share of that; members that take none of it always have the smallest, and come before all others.
+    /// Usage counts, not claims: no member waits here.
     fn line_up(
         &self,
         node: usize,
@@ -399,7 +398,7 @@ impl<'a> Tree<'a> {
         phase.nodes[node].line = Some(first..courses.len());
     }
 
-    /// Ends the course of a leaf where it would take of a resource that is used up from a level on.
+    /// Ends the course of a leaf at the level from which it would take a used up resource.
     fn stop_at(
         &self,
         leaf: usize,
@@ -418,7 +417,7 @@ impl<'a> Tree<'a> {
         *span = courses.until(span.clone(), last);
     }
 
-    /// Whether any leaf below a group could grow on when the group has used up a resource.
+    /// True if any leaf below a group could grow on when the group has used up a resource.
     fn can_go_on(&self, group: usize, resource: usize, phase: &Phase) -> bool {
         let goes_on = |leaf: usize| {
             let growth = self.filling.growth[leaf];
@@ -429,7 +428,7 @@ impl<'a> Tree<'a> {
         tree::leaves_below(self.problem, &self.members, group).into_iter().any(goes_on)
     }
 
-    /// What a member claims when its siblings are at `level`, which is not above its own (rules 1 and 2).
+    /// The claim of a member when its siblings are at `level`, which is not above its own (rules 1 and 2).
     fn claim_at(
         &self,
         standing: &Standing,

@@ -1,23 +1,23 @@
-//! What is to be divided, among which nodes, and on which terms; and the result.
+//! The problem: the capacity, the nodes that share it, and the terms.
 //!
 //! A [`Problem`] is a tree. Its leaves want resources; its groups contain leaves and groups and may bound
-//! their sum. A group with no node above it is a root of its own, and all nodes without a parent are siblings
-//! under the machine. The nodes are in pre-order, every parent before its children, so that one pass up or
-//! down the tree is one loop over an array and no depth can overflow the stack.
+//! their sum. A group with no node above it is a root of its own, and all nodes without a parent are
+//! siblings under the machine. The nodes are in pre-order, every parent before its children, so that one
+//! pass up or down the tree is one loop over an array and no depth can overflow the stack.
 //!
-//! [`Problem::try_new`] checks all numbers once, and reports all errors in one list. After that the functions
-//! of the core are total: they take a valid problem and return an allocation.
+//! [`Problem::try_new`] checks all numbers once, and reports all errors in one list. After that the
+//! functions of the core are total: they take a valid problem and return an allocation.
 //!
 //! # Entitlements
 //!
-//! A *scalar* weight (the same for every resource) is used as it is written: this is DRF as published.
-//! Once some sibling carries different weights for different resources, the weights are endowments in
-//! the sense of Parkes, Procaccia and Shah: each resource's weights are divided by their sum over the
-//! siblings that demand it. Without the division a tenant may get less than its own part of the machine
-//! would have given it (test `endowments_are_normalised`). Why not always divide? Because with demands
-//! of zero the sums differ from resource to resource, and equal scalar weights would no longer give the
-//! allocation that every paper prints (test `scalar_weights_are_used_as_written`). Where all demands
-//! are positive both rules agree.
+//! A *scalar* weight (the same for every resource) is used as it is written: this is DRF as published. Once
+//! some sibling carries different weights for different resources, the weights are endowments in the sense
+//! of Parkes, Procaccia and Shah: each resource's weights are divided by their sum over the siblings that
+//! demand it. Without the division a tenant may get less than its own part of the machine would have given
+//! it (test `endowments_are_normalised`). Why not always divide? Because with demands of zero the sums
+//! differ from resource to resource, and equal scalar weights would no longer give the allocation that
+//! every paper prints (test `scalar_weights_are_used_as_written`). Where all demands are positive both
+//! rules agree.
 
 use std::fmt;
 
@@ -30,18 +30,18 @@ pub use super::weights::WEIGHT_RANGE;
 /// ever made, and keep every product of three of them inside `f64`.
 pub const QUANTITY_RANGE: std::ops::RangeInclusive<f64> = 1e-24..=1e24;
 
-/// How far the guarantees may add up to more than the capacity: room for `0.1 + 0.2 > 0.3`.
+/// Relative excess of the guarantees over the capacity that is tolerated: room for `0.1 + 0.2 > 0.3`.
 const OVERBOOKING_TOLERANCE: f64 = 1e-12;
 
-/// One node of the tree, as the caller describes it. All vectors have one entry for each resource; a caller that knows how
-/// many there are describes its nodes by arrays, which are no allocations.
+/// One node of the tree, as the caller describes it. All vectors have one entry for each resource; a caller
+/// with a fixed number of resources uses arrays, which need no allocation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node<V = Vec<f64>> {
     /// Its group: an index below its own; `None` right under the machine.
     pub parent: Option<usize>,
     /// Its weight against its siblings for each resource, within [`WEIGHT_RANGE`].
     pub weight: V,
-    /// What it is.
+    /// Leaf or group.
     pub kind: Kind<V>,
 }
 
@@ -55,7 +55,6 @@ pub enum Kind<V = Vec<f64>> {
 }
 
 impl<V: AsRef<[f64]>> Kind<V> {
-    /// Its guarantees and its limits.
     fn bounds(&self) -> (&[f64], &[f64]) {
         match self {
             Kind::Group(bounds) => (bounds.guarantee.as_ref(), bounds.limit.as_ref()),
@@ -64,33 +63,33 @@ impl<V: AsRef<[f64]>> Kind<V> {
     }
 }
 
-/// What a group has at least and at most of each resource.
+/// Guarantee and limit of a group for each resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bounds<V = Vec<f64>> {
-    /// What its leaves get together whenever they want it; 0 is no guarantee. What is guaranteed below a
-    /// group is guaranteed to the group as well, whatever this value is.
+    /// Amount that its leaves get together whenever they want it; 0 is no guarantee. Guarantees below a
+    /// group also count as guaranteed to the group.
     pub guarantee: V,
-    /// What its leaves never exceed together; `f64::INFINITY` is no limit.
+    /// Amount that its leaves never exceed together; `f64::INFINITY` is no limit.
     pub limit: V,
 }
 
 impl Bounds {
-    /// Neither guarantee nor limit.
+    /// Returns neither guarantee nor limit.
     pub fn none(resources: usize) -> Bounds {
         Bounds { guarantee: vec![0.0; resources], limit: vec![f64::INFINITY; resources] }
     }
 }
 
-/// What a leaf wants: so many times a vector of resources that are only useful together.
+/// Demand of a leaf: a number of tasks, each a vector of resources that are only useful together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demand<V = Vec<f64>> {
-    /// What one task takes of each resource; zero where it takes none.
+    /// Amount of each resource that one task takes; zero if it takes none.
     pub task: V,
-    /// How many tasks it could run: any fraction, or `f64::INFINITY`.
+    /// Number of tasks it could run: any fraction, or `f64::INFINITY`.
     pub tasks: f64,
-    /// What it gets of each resource whenever it wants it; 0 is no guarantee.
+    /// Amount of each resource that it gets whenever it wants it; 0 is no guarantee.
     pub guarantee: V,
-    /// What it never exceeds; `f64::INFINITY` is no limit.
+    /// Amount that it never exceeds; `f64::INFINITY` is no limit.
     pub limit: V,
 }
 
@@ -112,45 +111,45 @@ impl Demand {
     }
 }
 
-/// The terms on which weights and guarantees are read.
+/// Terms for weights and guarantees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// How per-resource weights are read.
+    /// Meaning of per-resource weights.
     pub weights: Weights,
-    /// What guarantees promise.
+    /// Meaning of guarantees.
     pub guarantees: Guarantees,
 }
 
-/// How per-resource weights are read.
+/// Meaning of per-resource weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weights {
     /// As endowments, normalised over the siblings that demand the resource.
     #[default]
     Endowments,
-    /// As they are: the caller has normalised them.
+    /// Used as written: the caller has normalised them.
     Normalised,
 }
 
-/// What guarantees promise.
+/// Meaning of guarantees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Guarantees {
-    /// They are kept; they cannot add up to more than there is.
+    /// Always kept; they cannot add up to more than the capacity.
     #[default]
     Kept,
-    /// They are targets, as YARN's minimum shares are, and may add up to more than there is. A weight may be 0: such a node
-    /// gets what it is guaranteed, and nothing of the rest.
+    /// Targets, like YARN's minimum shares; they may add up to more than the capacity. A weight may be 0:
+    /// such a node gets its guarantee, and nothing of the rest.
     Targets,
 }
 
-/// The member of a group that comes next.
+/// Rule that chooses the next member of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// The one with the smallest weighted dominant share.
+    /// The member with the smallest weighted dominant share.
     #[default]
     Drf,
-    /// The first in the order of the nodes that can still grow.
+    /// The first member, in the order of the nodes, that can still grow.
     Fifo,
-    /// The one with the smallest weighted share of this resource.
+    /// The member with the smallest weighted share of this resource.
     Resource(usize),
 }
 
@@ -162,7 +161,7 @@ pub struct Problem {
     pub(super) is_leaf: Vec<bool>,
     /// Normalised weights (see the essay above).
     pub(super) weight: Vec<f64>,
-    /// For each set of siblings, whether its weights are scalar ([`super::weights::sibling_set`]).
+    /// For each set of siblings, true if its weights are scalar ([`super::weights::sibling_set`]).
     pub(super) scalar: Vec<bool>,
     /// Zero rows for groups, and for leaves that want no task.
     pub(super) task: Vec<f64>,
@@ -185,7 +184,7 @@ impl Problem {
         Problem::try_new_on(Terms::default(), capacity, nodes)
     }
 
-    /// The same, on given terms.
+    /// Same as [`Problem::try_new`], on given terms.
     ///
     /// # Errors
     /// As [`Problem::try_new`].
@@ -243,8 +242,8 @@ impl Problem {
         problem
     }
 
-    /// Lays out what a node is. A group, and a leaf that wants no task, want nothing themselves; of such a leaf bounds are
-    /// nothing to anyone.
+    /// Appends the rows of a node. A group, and a leaf without tasks, demand nothing themselves; the bounds
+    /// of such a leaf have no effect.
     fn push<V: AsRef<[f64]>>(&mut self, kind: &Kind<V>) {
         let m = self.resources();
         let (guarantee, limit) = kind.bounds();
@@ -267,7 +266,7 @@ impl Problem {
         }
     }
 
-    /// The same with an order for the nodes under the machine, and for the members of each group.
+    /// Sets the order of the nodes under the machine, and of the members of each group.
     #[must_use]
     pub fn ordered(mut self, machine: Order, group: impl Fn(usize) -> Order) -> Problem {
         let orders = std::iter::once(machine).chain((0..self.nodes()).map(group));
@@ -278,22 +277,22 @@ impl Problem {
         self
     }
 
-    /// The order of the members of a group; of the nodes under the machine for `None`.
+    /// The order of the members of a group, or for `None` of the nodes under the machine.
     pub(super) fn order(&self, group: Option<usize>) -> Order {
         self.order.get(group.map_or(0, |group| group + 1)).copied().unwrap_or_default()
     }
 
-    /// How many resources there are: `m`.
+    /// Number of resources: `m`.
     pub fn resources(&self) -> usize {
         self.capacity.len()
     }
 
-    /// How many nodes there are: `n`.
+    /// Number of nodes: `n`.
     pub fn nodes(&self) -> usize {
         self.parent.len()
     }
 
-    /// What there is of each resource.
+    /// Capacity of each resource.
     pub fn capacity(&self) -> &[f64] {
         &self.capacity
     }
@@ -308,7 +307,7 @@ impl Problem {
         (0..self.nodes()).filter(|&node| self.is_leaf[node])
     }
 
-    /// Whether the tree is flat.
+    /// True if there are no groups.
     pub fn is_flat(&self) -> bool {
         self.parent.iter().all(Option::is_none) && self.is_leaf.iter().all(|&leaf| leaf)
     }
@@ -318,12 +317,12 @@ impl Problem {
         &self.weight[self.row(node)]
     }
 
-    /// What one task of a leaf takes; zeros for a group.
+    /// Demand of one task of a leaf; zeros for a group.
     pub fn task(&self, leaf: usize) -> &[f64] {
         &self.task[self.row(leaf)]
     }
 
-    /// How many tasks a leaf could run.
+    /// Number of tasks that a leaf could run.
     pub fn tasks(&self, leaf: usize) -> f64 {
         self.tasks[leaf]
     }
@@ -343,13 +342,13 @@ impl Problem {
         std::iter::successors(self.parent[node], |&group| self.parent[group])
     }
 
-    /// Where a node's row lies in the matrices.
+    /// Range of a node's row in the matrices.
     pub(super) fn row(&self, node: usize) -> std::ops::Range<usize> {
         let m = self.resources();
         node * m..(node + 1) * m
     }
 
-    /// What a leaf could use of one resource at most: its demand within its limit.
+    /// The largest amount of one resource that a leaf could use: its demand within its limit.
     pub(super) fn ceiling(&self, leaf: usize, resource: usize) -> f64 {
         match self.task(leaf)[resource] {
             0.0 => 0.0,
@@ -357,22 +356,22 @@ impl Problem {
         }
     }
 
-    /// The guarantee of a leaf for one resource, as far as the leaf has a use for it.
+    /// The guarantee of a leaf for one resource, at most its demand.
     pub(super) fn floor(&self, leaf: usize, resource: usize) -> f64 {
         self.guarantee(leaf)[resource].min(self.ceiling(leaf, resource))
     }
 }
 
-/// One thing wrong with a problem.
+/// One error in a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProblemError {
-    /// Where.
+    /// Place of the error.
     pub place: Place,
-    /// What.
+    /// The error.
     pub reason: Reason,
 }
 
-/// Where in a problem something is wrong.
+/// Place of an error in a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The capacity of a resource, or the list of capacities as a whole.
@@ -383,7 +382,7 @@ pub enum Place {
         node: usize,
         /// Its field.
         field: Field,
-        /// The entry, where it is one.
+        /// The resource, if the error is in one entry.
         resource: Option<usize>,
     },
 }
@@ -413,27 +412,27 @@ impl fmt::Display for Field {
     }
 }
 
-/// What is wrong.
+/// Kind of error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reason {
     /// There is no resource to divide.
     NoResource,
-    /// A vector has not one entry for each resource, or a parent is no group before its child.
+    /// A vector does not have one entry for each resource, or a parent is not a group before its child.
     Misshapen,
     /// The number is negative or not a number.
     NotANumber(f64),
     /// The number is neither zero nor within [`QUANTITY_RANGE`], or the weight is not within
     /// [`WEIGHT_RANGE`].
     OutOfRange(f64),
-    /// The limit is below the guarantee, which is given here.
+    /// The limit is below this guarantee.
     LimitBelowGuarantee(f64),
-    /// The limit of a group is below what is guaranteed to the leaves in it together, which is given here.
+    /// The limit of a group is below the sum of its leaves' guarantees, given here.
     LimitBelowPromises(f64),
-    /// The guarantees for this resource add up to `promised`, and there is only `capacity`.
+    /// The guarantees for this resource add up to more than its capacity.
     Overbooked {
         /// The sum of the guarantees.
         promised: f64,
-        /// What there is.
+        /// The capacity.
         capacity: f64,
     },
 }
@@ -475,7 +474,7 @@ impl fmt::Display for ProblemError {
 
 impl std::error::Error for ProblemError {}
 
-/// What is wrong with a quantity, if anything.
+/// Returns the error of a quantity, if any.
 fn check_quantity(value: f64) -> Option<Reason> {
     if value.is_nan() || value < 0.0 {
         Some(Reason::NotANumber(value))
@@ -486,7 +485,7 @@ fn check_quantity(value: f64) -> Option<Reason> {
     }
 }
 
-/// What is wrong with a weight, if anything.
+/// Returns the error of a weight, if any.
 fn check_weight(value: f64) -> Option<Reason> {
     if value.is_nan() || value < 0.0 {
         Some(Reason::NotANumber(value))
@@ -554,8 +553,8 @@ fn check_node<V: AsRef<[f64]>>(
     }
 }
 
-/// The limits below what is guaranteed in their groups; and the resources of which more is guaranteed than
-/// there is, each reported at the guarantee that broke it.
+/// Returns the limits that are below the guarantees in their groups, and the resources whose guarantees
+/// exceed the capacity, each reported at the guarantee that exceeds it.
 ///
 /// The guarantee that counts for a group is the larger of its own and the sum of those of its members.
 fn overbooked<V: AsRef<[f64]>>(capacity: &[f64], nodes: &[Node<V>]) -> Vec<ProblemError> {

@@ -1,23 +1,22 @@
 //! Guarantees of groups, converted to guarantees of leaves.
 //!
 //! # Problem
-//! A group's guarantee belongs to its leaves together, as far as they can use it. The sweeps handle
-//! guarantees of leaves only.
+//! A group's guarantee belongs to its leaves together, up to their demand. The sweeps handle guarantees of
+//! leaves only.
 //!
 //! # Algorithm
 //! A guaranteed group is divided alone, as a machine of the size of its guarantee: first in the proportions
 //! of its leaves' demands, by the rule that divides the machine, with the guarantee as the group's limit;
-//! then each resource by itself, where proportions have left some of it. The result is each leaf's guarantee
-//! from then on. Inner groups come first, so that their guarantees are floors here. Of a resource of which
-//! the group is guaranteed nothing, its leaves keep their own guarantees.
+//! then each resource by itself, where proportions have left some of it. The result is each leaf's
+//! guarantee from then on. Inner groups come first, so that their guarantees are floors here. Of a resource
+//! of which the group is guaranteed nothing, its leaves keep their own guarantees.
 //!
-//! With one resource the answer is that of max-min with floors at every node: what a leaf gets
-//! never falls when its group gets more, so what it has of the guarantee is a floor of what it has
-//! of more than that (vectors `group_bounds`). With several, a group of leaves that want different
-//! resources gets its guarantee of each of them, as far as they can use it
-//! (`a_group_has_its_guarantee_of_each_resource`).
+//! With one resource the answer is that of max-min with floors at every node: the allocation of a leaf
+//! never falls when its group gets more, so its part of the guarantee is a floor of its part of any larger
+//! amount (vectors `group_bounds`). With several, a group of leaves that want different resources gets its
+//! guarantee of each of them, up to its demand (`a_group_has_its_guarantee_of_each_resource`).
 //!
-//! One solution of a subtree for each guaranteed group.
+//! Cost: one solution of a subtree for each guaranteed group.
 
 use super::drf::{self, Reservations};
 use super::exact;
@@ -25,8 +24,8 @@ use super::hierarchy;
 use super::max_min::{self, Claim};
 use super::problem::{Order, Problem};
 
-/// The same problem with the guarantees of groups at their leaves; `None` where no group has one
-/// that its leaves do not have already.
+/// Returns the same problem with the guarantees of groups at their leaves; `None` if no group is guaranteed
+/// more than its leaves already are.
 pub(super) fn to_leaves(problem: &Problem) -> Option<Problem> {
     let has_guarantee = |&node: &usize| {
         !problem.is_leaf[node] && problem.guarantee(node).iter().any(|&guarantee| guarantee > 0.0)
@@ -41,15 +40,15 @@ pub(super) fn to_leaves(problem: &Problem) -> Option<Problem> {
     kept
 }
 
-/// A group alone, with what it is guaranteed as its limit. It is node 0.
+/// A group alone, with its guarantee as its limit. It is node 0.
 struct Subtree {
     problem: Problem,
-    /// Which node of the whole each node is.
+    /// Index of each node in the whole problem.
     nodes: Vec<usize>,
 }
 
 impl Subtree {
-    /// `None` where the leaves are guaranteed as much already.
+    /// Returns `None` if the leaves are guaranteed as much already.
     fn of(whole: &Problem, group: usize) -> Option<Subtree> {
         let m = whole.resources();
         let mut place: Vec<Option<usize>> = vec![None; whole.nodes()];

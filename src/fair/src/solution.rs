@@ -21,14 +21,14 @@ pub enum Algorithm {
     MaxMin,
     /// Weighted dominant resource fairness, hierarchical where there are groups.
     Drf,
-    /// The same with whole tasks, granted one at a time.
+    /// Weighted dominant resource fairness of whole tasks, granted one at a time.
     DrfTasks,
     /// Each resource alone, as YARN's fair scheduler does: guarantees are targets
     /// ([`super::problem::Guarantees::Targets`]).
     Yarn,
 }
 
-/// Whether what proportions leave idle is distributed; see [`super::allocate`].
+/// Division of the resources that proportions leave idle; see [`super::allocate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkConserving {
     /// DRF as published: every allocation is a multiple of the demand.
@@ -40,22 +40,22 @@ pub enum WorkConserving {
 /// The result: `n` nodes, `m` resources, in the order of the problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Solution {
-    /// What each node gets, `n × m`, row-major; a group has what its leaves have together.
+    /// Amount of each node, `n × m`, row-major; for a group the sum of its leaves.
     pub allocation: Vec<f64>,
     /// The leaves, in node order.
     pub leaves: Vec<Leaf>,
-    /// What is left of each resource.
+    /// Rest of each resource.
     pub unallocated: Vec<f64>,
-    /// Whether a resource is given away, all but rounding.
+    /// True for a resource that is allocated completely, except for rounding.
     pub saturated: Vec<bool>,
     /// The leaves (as nodes) in the order of their grants, one entry for each task; whole tasks only.
     pub order: Vec<usize>,
-    /// Which machine runs which tasks; [`allocate_on`] only.
+    /// The machines of the tasks; [`allocate_on`] only.
     pub placed: Option<Placed>,
 }
 
 impl Solution {
-    /// What a node gets of each resource.
+    /// Amount of each resource that a node gets.
     pub fn allocation(&self, node: usize) -> &[f64] {
         let m = self.unallocated.len();
         &self.allocation[node * m..(node + 1) * m]
@@ -65,7 +65,7 @@ impl Solution {
 /// The result for a leaf.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Leaf {
-    /// Which node it is.
+    /// Index of the node.
     pub node: usize,
     /// Tasks it can run with its allocation: the part of its demand that is granted.
     pub fraction: f64,
@@ -75,33 +75,33 @@ pub struct Leaf {
     pub dominant_share: f64,
     /// Its weighted dominant share when filling stopped (of the first stage, where two follow).
     pub level: f64,
-    /// Why it has no more than this.
+    /// Reason why it has no more.
     pub state: State,
 }
 
-/// Why a leaf has no more.
+/// Reason why a leaf has no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It has all it demands.
+    /// It has its whole demand.
     Satisfied,
-    /// It has all that its limit, or that of a group above it, allows.
+    /// It has reached its limit, or that of a group above it.
     Limited,
-    /// It demands a resource that is given away.
+    /// It demands a saturated resource.
     Blocked,
     /// It demands nothing.
     NoDemand,
 }
 
-/// Shares that differ by less than this part of them are equal but for rounding.
+/// Shares that differ by less than this part are equal except for rounding.
 const EQUAL: f64 = 1e-12;
 
-/// A resource of which less than this part is left is given away.
+/// A resource with less than this part left is saturated.
 const SATURATED: f64 = 1e-9;
 
 /// Divides the capacity of `problem`.
 ///
-/// [`WorkConserving`] concerns [`Algorithm::Drf`]; the others leave nothing that any leaf wants, or only
-/// whole tasks.
+/// [`WorkConserving`] concerns [`Algorithm::Drf`]; the others leave nothing that a leaf wants, or allocate
+/// only whole tasks.
 pub fn allocate(
     problem: &Problem,
     algorithm: Algorithm,
@@ -131,8 +131,8 @@ pub fn allocate(
     conclude(problem, division, allocation, &filling)
 }
 
-/// Divides machines among whole tasks, which stand on one of them each: with as many slots on each machine as `slots`
-/// says, or by what the tasks take ([`Algorithm::DrfTasks`]). The capacity of `problem` is that of all machines.
+/// Divides machines among whole tasks, each on one machine: with `slots` slots on each machine, or by the
+/// demands of the tasks ([`Algorithm::DrfTasks`]). The capacity of `problem` is that of all machines.
 pub fn allocate_on(problem: &Problem, nodes: &Nodes, slots: Option<u64>) -> Solution {
     let kept = promises::to_leaves(problem);
     let problem = kept.as_ref().unwrap_or(problem);
@@ -147,7 +147,6 @@ pub fn allocate_on(problem: &Problem, nodes: &Nodes, slots: Option<u64>) -> Solu
     Solution { placed: Some(placed), ..whole(problem, grants) }
 }
 
-/// The result of granting whole tasks.
 fn whole(problem: &Problem, grants: tasks::Grants) -> Solution {
     let growth = |leaf: usize| Growth { hi: grants.most[leaf] as f64, ..growth::of(problem, leaf) };
     let filling = Filling {
@@ -158,7 +157,8 @@ fn whole(problem: &Problem, grants: tasks::Grants) -> Solution {
     Solution { order: grants.order, ..conclude(problem, division, grants.held, &filling) }
 }
 
-/// The allocation alone, of a rule that divides tasks and a problem without groups and bounds: a quarter of the work.
+/// Returns the allocation alone, for a rule that divides tasks and a problem without groups and bounds: a
+/// quarter of the work.
 pub(super) fn tasks_by(problem: &Problem, algorithm: Algorithm) -> Vec<f64> {
     match algorithm {
         Algorithm::MaxMin => each_alone(problem).0,
@@ -166,18 +166,18 @@ pub(super) fn tasks_by(problem: &Problem, algorithm: Algorithm) -> Vec<f64> {
     }
 }
 
-/// How a rule couples resources.
+/// Coupling of resources by a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Division {
     /// By tasks, in the proportions of the demand.
     InProportion,
-    /// By tasks that are not cut.
+    /// By whole tasks.
     WholeTasks,
     /// Each resource by itself.
     EachAlone,
 }
 
-/// So many times the task of each leaf.
+/// Multiplies the task of each leaf by its number of tasks.
 fn in_proportion(problem: &Problem, filling: &Filling) -> Vec<f64> {
     let m = problem.resources();
     let tasks = filling.tasks.iter().flat_map(|&tasks| std::iter::repeat_n(tasks, m));
@@ -187,7 +187,6 @@ fn in_proportion(problem: &Problem, filling: &Filling) -> Vec<f64> {
         .collect()
 }
 
-/// The first stage.
 fn fill(problem: &Problem, reservations: Reservations) -> Filling {
     match problem.is_flat() && problem.order.is_empty() {
         true => drf::fill(problem, reservations),
@@ -252,7 +251,7 @@ fn conclude(
     Solution { allocation, leaves, unallocated, saturated, order: Vec::new(), placed: None }
 }
 
-/// Gives every group what its members have together.
+/// Sets the allocation of every group to the sum of its members.
 fn add_up_groups(problem: &Problem, allocation: &mut [f64]) {
     if problem.is_flat() {
         return;
@@ -267,8 +266,8 @@ fn add_up_groups(problem: &Problem, allocation: &mut [f64]) {
     }
 }
 
-/// Whether some group above has all that its limit allows of a resource: a row for each set of siblings.
-/// Empty where no group has a limit.
+/// For each set of siblings, true for a resource if some group above has reached its limit. Empty if no
+/// group has a limit.
 fn groups_at_limit(problem: &Problem, allocation: &[f64]) -> Vec<bool> {
     let (n, m) = (problem.nodes(), problem.resources());
     let groups = || (0..n).filter(|&node| !problem.is_leaf[node]);
@@ -286,7 +285,6 @@ fn groups_at_limit(problem: &Problem, allocation: &[f64]) -> Vec<bool> {
     at_limit
 }
 
-/// The state of a leaf.
 fn conclude_leaf(
     problem: &Problem,
     division: Division,
@@ -298,7 +296,7 @@ fn conclude_leaf(
     let wants = problem.task(leaf).iter().any(|&task| task > 0.0);
     let runs = if wants { measure::tasks_of(problem, leaf, row) } else { 0.0 };
     let filled = filling.tasks[leaf];
-    // What was given out of proportion may let it run more tasks, but rounding does not.
+    // Allocation out of proportion may let it run more tasks, but rounding may not.
     let is_whole = division == Division::WholeTasks;
     let tasks = if !is_whole && runs > filled * (1.0 + EQUAL) { runs } else { filled };
     let (level, is_full) = match division {
@@ -321,7 +319,7 @@ fn conclude_leaf(
     Leaf { node: leaf, fraction: tasks, dominant_resource, dominant_share, level, state }
 }
 
-/// Whether a limit keeps a leaf from what it demands.
+/// True if a limit keeps a leaf below its demand.
 fn is_limited(problem: &Problem, leaf: usize) -> bool {
     let limit = problem.limit(leaf).iter();
     let mut bounds = problem.task(leaf).iter().zip(limit).filter(|(task, _)| **task > 0.0);

@@ -1,4 +1,4 @@
-//! The grants of whole tasks as a table: what each leaf holds after every one of its grants, and all leaves together.
+//! The grants of whole tasks as a table: the holdings of the leaf, and of all leaves, after each grant.
 //!
 //! NSDI'11, table 1. Amounts are exact ([`super::decimal`]).
 
@@ -12,15 +12,15 @@ use super::tasks;
 pub struct Step {
     /// The leaf that was granted a task.
     pub leaf: usize,
-    /// What it has after that, in amounts and in parts of the capacity.
+    /// Its holdings after that, in amounts.
     pub allocation: Vec<f64>,
-    /// See [`Step::allocation`].
+    /// Its holdings after that, as parts of the capacity.
     pub shares: Vec<f64>,
-    /// The largest part of any resource that it has; by weighted parts, where its weights differ.
+    /// Its largest part of any resource; by weighted parts if its weights differ.
     pub dominant_share: f64,
-    /// What all leaves have together, in amounts and in parts.
+    /// Holdings of all leaves together, in amounts.
     pub used: Vec<f64>,
-    /// See [`Step::used`].
+    /// Holdings of all leaves together, as parts of the capacity.
     pub used_shares: Vec<f64>,
 }
 

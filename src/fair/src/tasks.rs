@@ -1,35 +1,37 @@
 //! Indivisible tasks: DRF as NSDI'11 prints it, one task at a time, and the orders of cluster schedulers.
 //!
 //! # Problem
-//! A task runs whole or not at all. Which leaf gets the next one?
+//! A task runs whole or not at all. The rule chooses the leaf that gets the next task.
 //!
 //! # Algorithm
-//! Ghodsi et al., NSDI'11 §4.1, Algorithm 1: the leaf with the smallest weighted dominant share
-//! gets its next task, if that fits; a leaf whose next task does not fit is out. Among equals the
-//! earlier leaf comes first. In a tree the choice is made at every group on the way down, by the
-//! three rules of H-DRF (module `hierarchy`): members are rescaled to the smallest share among
-//! those that can grow, members that cannot are counted as they are, and a resource that turned a
-//! task away does not count for a group's share any more; a task that would exceed the limit of a
-//! group does not fit. Tasks that guarantees pay for are granted first, in the order of the leaves.
+//! Ghodsi et al., NSDI'11 §4.1, Algorithm 1: the leaf with the smallest weighted dominant share gets its
+//! next task, if that fits; a leaf whose next task does not fit is out. Among equals the earlier leaf comes
+//! first. In a tree the choice is made at every group on the way down, by the three rules of H-DRF (module
+//! `hierarchy`): members are rescaled to the smallest share among those that can grow, members that cannot
+//! are counted as they are, and a resource that turned a task away does not count for a group's share any
+//! more; a task that would exceed the limit of a group does not fit. Tasks that guarantees pay for are
+//! granted first, in the order of the leaves.
 //!
-//! A group may have a different order ([`Order`]): the first member that can grow, as FIFO queues have it, or the smallest
-//! share of one resource, as YARN's Fair policy has it. Among its own siblings such a group counts with what its members
-//! hold: their levels are meant to differ, so none of them is rescaled. FIFO for all is the `fifo` of `tenantctl solve`.
+//! A group may have a different order ([`Order`]): the first member that can grow, as FIFO queues have it,
+//! or the smallest share of one resource, as YARN's Fair policy has it. Among its own siblings such a group
+//! counts with the sum of its members: their levels are meant to differ, so none of them is rescaled. FIFO
+//! for all is the `fifo` of `tenantctl solve`.
 //!
-//! A task may have to stand whole on one of several machines ([`super::nodes`]): it fits if it fits on one of them.
+//! A task may have to run whole on one of several machines ([`super::nodes`]): it fits if it fits on one of
+//! them.
 //!
-//! A heap for each group makes a grant O(depth · (m + log n)). A rescaled sum is kept as
-//! `smallest share · Σ vector/share`, so that it need not be added up again when the smallest share moves.
-//! Amounts are whole numbers and shares have thirty digits ([`super::decimal`]), so ties on paper are ties here.
+//! A heap for each group makes a grant O(depth · (m + log n)). A rescaled sum is kept as `smallest share ·
+//! Σ vector/share`, so that it need not be added up again when the smallest share moves. Amounts are whole
+//! numbers and shares have thirty digits ([`super::decimal`]), so ties on paper are ties here.
 //!
 //! # Properties, and the test that holds each
 //! - The published order of grants (vectors `drf_tasks`, `seeds_steps`), and that of pools (`seeds_pools`).
 //! - Nothing is granted beyond the capacity, and no leaf that wants more has a task that fits
 //!   (`tasks_fill_the_machine`).
-//! - Many small tasks come to the divisible allocation, in any order (`the_tree_is_the_limit_of_small_tasks`,
-//!   `ordered_trees_are_the_limit_of_small_tasks`).
-//! - Guaranteed tasks come first, and tasks that take nothing never
-//!   (`guaranteed_tasks_are_granted_first`, `tasks_without_demand_are_not_granted`).
+//! - Many small tasks approach the divisible allocation, in any order
+//!   (`the_tree_is_the_limit_of_small_tasks`, `ordered_trees_are_the_limit_of_small_tasks`).
+//! - Guaranteed tasks come first, and tasks that take nothing never (`guaranteed_tasks_are_granted_first`,
+//!   `tasks_without_demand_are_not_granted`).
 //! - Decimals are exact (vectors `seeds_exact`, `three_tenths_hold_three_tasks_of_a_tenth`).
 
 use std::cmp::Reverse;
@@ -41,13 +43,13 @@ use super::growth;
 use super::nodes::Machines;
 use super::problem::{Order, Problem};
 
-/// More grants than this are not listed one by one: [`most_tasks`] tells beforehand.
+/// Largest number of grants that is listed one by one; [`most_tasks`] returns the number beforehand.
 pub const MOST_TASKS: f64 = 1e7;
 
-/// Room for rounding in guarantees of groups, which are divided and not written.
+/// Room for rounding in guarantees of groups, which are computed, not written.
 const ROUNDING: f64 = 1e-12;
 
-/// No more tasks than this can be granted, whatever the order. O(n·m).
+/// Upper bound of the tasks that can be granted in any order. O(n·m).
 pub fn most_tasks(problem: &Problem) -> f64 {
     let fits = |leaf: usize| {
         let task =
@@ -66,7 +68,6 @@ pub fn most_tasks(problem: &Problem) -> f64 {
     each_alone.min(by_capacity)
 }
 
-/// The scale of each resource.
 pub(super) fn scales(problem: &Problem) -> Vec<Scale> {
     let m = problem.resources();
     let column = |matrix: &'_ [f64], r: usize| matrix.iter().skip(r).step_by(m).copied().collect();
@@ -78,15 +79,14 @@ pub(super) fn scales(problem: &Problem) -> Vec<Scale> {
     (0..m).map(scale).collect()
 }
 
-/// The result of granting whole tasks.
 #[derive(Debug)]
 pub(super) struct Grants {
-    /// The tasks of each node, and the most that it could have; 0 for groups.
+    /// The tasks of each node, and its upper bound; 0 for groups.
     pub(super) tasks: Vec<u64>,
     pub(super) most: Vec<u64>,
     /// The leaves in the order of their grants.
     pub(super) order: Vec<usize>,
-    /// What each node holds: `n × m`.
+    /// Amounts that each node holds: `n × m`.
     pub(super) held: Vec<f64>,
 }
 
@@ -126,11 +126,11 @@ pub(super) fn fill(problem: &Problem, machines: Option<&mut Machines>) -> Grants
     Grants { tasks: room.tasks, most: room.most, order, held }
 }
 
-/// Why a leaf gets no further task.
+/// Reason why a leaf gets no further task.
 enum Obstacle {
-    /// It wants none, or a limit leaves none, its own or that of a group above it, or no machine has room.
+    /// Its demand or a limit is reached, its own or that of a group above it, or no machine has room.
     Enough,
-    /// There is no room for it on a resource.
+    /// The resource has no room for it.
     Full(usize),
 }
 
@@ -140,24 +140,23 @@ struct Room<'a> {
     machines: Option<&'a mut Machines>,
     scales: Vec<Scale>,
     capacity: Vec<i128>,
-    /// What one task takes, the limits of groups, and what each node holds: `n × m`, and the machine's row.
+    /// Demand of one task, limits of groups, and holdings of each node: `n × m`, and the machine's row.
     task: Vec<i128>,
     limit: Vec<i128>,
     held: Vec<i128>,
     has_limits: bool,
     weight: Vec<Precise>,
-    /// The weighted dominant share of one task.
     rho: Vec<Precise>,
     tasks: Vec<u64>,
     most: Vec<u64>,
     saturated: Vec<bool>,
-    /// Whether a node can have no further task.
+    /// True if a node can have no further task.
     out: Vec<bool>,
     level: Vec<Precise>,
-    /// What each node is counted with, as parts of the capacity: `n × m`.
+    /// The vector that counts for each node, as parts of the capacity: `n × m`.
     vector: Vec<Precise>,
     groups: Vec<Group>,
-    /// What each node has put into its group's sums, and whether into the rays: `n × m`, and `n`.
+    /// The terms that each node has added to its group's sums (`n × m`), and true if to the rays (`n`).
     terms: Vec<Exact>,
     waits: Vec<bool>,
     ray_unit: Unit,
@@ -216,7 +215,8 @@ impl<'a> Room<'a> {
         room
     }
 
-    /// The tasks that a leaf wants and its limit allows. A task that takes nothing could be granted forever: it is not.
+    /// The tasks that a leaf wants within its limit. 0 for a task that takes nothing, which could be
+    /// granted forever.
     fn most(&self, leaf: usize) -> u64 {
         let takes = self.problem.row(leaf).filter(|&index| self.task[index] > 0);
         let fits = takes.map(|index| self.limit[index] / self.task[index]).min().unwrap_or(0);
@@ -238,7 +238,6 @@ impl<'a> Room<'a> {
         weighted.max().unwrap_or_default()
     }
 
-    /// The obstacle to a leaf's next task.
     fn obstacle(&mut self, leaf: usize) -> Option<Obstacle> {
         if self.tasks[leaf] >= self.most[leaf] {
             return Some(Obstacle::Enough);
@@ -390,7 +389,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// What a node adds to its group's sums: its vector if it is out, else that for one unit of level.
+    /// Term of a node in its group's sums: its vector if it is out, else its vector for one unit of level.
     fn term(&self, node: usize, index: usize, r: usize) -> Precise {
         if self.out[node] {
             self.vector[index]

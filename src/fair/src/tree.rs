@@ -11,7 +11,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// The members of a group; the nodes under the machine for `None`.
+    /// The members of a group, or for `None` the nodes under the machine.
     pub(super) fn of(&self, group: Option<usize>) -> &[usize] {
         let set = group.map_or(0, |group| group + 1);
         &self.nodes[self.first[set]..self.first[set + 1]]

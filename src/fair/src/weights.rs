@@ -11,7 +11,7 @@ pub const WEIGHT_RANGE: std::ops::RangeInclusive<f64> = 1e-9..=1e9;
 
 /// Normalises the weights of every set of siblings in place. O(n·m).
 ///
-/// Returns, for each set (see [`sibling_set`]), whether its weights are scalar and were left alone.
+/// Returns, for each set (see [`sibling_set`]), true if its weights are scalar and were left alone.
 pub(super) fn normalise(parent: &[Option<usize>], task: &[f64], weight: &mut [f64]) -> Vec<bool> {
     let m = task.len() / parent.len().max(1);
     let scalar = scalar_siblings(parent, weight);
@@ -36,7 +36,7 @@ pub(super) fn normalise(parent: &[Option<usize>], task: &[f64], weight: &mut [f6
     scalar
 }
 
-/// Whether anything in the subtree of a node demands a resource: `n × m`, row-major.
+/// True if anything in the subtree of a node demands a resource: `n × m`, row-major.
 pub(super) fn wanted(parent: &[Option<usize>], task: &[f64]) -> Vec<bool> {
     let m = task.len() / parent.len().max(1);
     let mut wanted: Vec<bool> = task.iter().map(|&task| task > 0.0).collect();
@@ -50,7 +50,7 @@ pub(super) fn wanted(parent: &[Option<usize>], task: &[f64]) -> Vec<bool> {
     wanted
 }
 
-/// For each set of siblings, whether each of them has one weight for all resources.
+/// For each set of siblings, true if each of them has one weight for all resources.
 fn scalar_siblings(parent: &[Option<usize>], weight: &[f64]) -> Vec<bool> {
     let m = weight.len() / parent.len().max(1);
     let mut scalar = vec![true; parent.len() + 1];

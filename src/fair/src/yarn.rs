@@ -1,19 +1,19 @@
 //! YARN's fair scheduler: its fair shares, and its order of queues.
 //!
 //! # Fair shares
-//! For each resource alone YARN looks for the ratio `R` at which `clamp(R·weight, min, max)` adds up to
-//! what there is (`ComputeFairShares`): weighted max-min, where minimum shares are targets that may add up
-//! to more than there is, and a maximum is stronger than a minimum. It doubles `R` from 1 until that is
+//! For each resource alone YARN looks for the ratio `R` at which `clamp(R·weight, min, max)` adds up to the
+//! capacity (`ComputeFairShares`): weighted max-min, where minimum shares are targets that may add up to
+//! more than the capacity, and a maximum is stronger than a minimum. It doubles `R` from 1 until that is
 //! enough, bisects 25 times, and cuts to whole units; [`fair_shares`] does the same, to the unit. The exact
-//! answer is that of [`super::max_min`], which is what [`super::Algorithm::Yarn`] gives; they differ by
-//! as many units as there are queues, at most (test `published_shares_are_near_the_exact_ones`), and the
-//! published ones may even add up to more than there is: three queues get 4 each of 10.
+//! answer is that of [`super::max_min`], which [`super::Algorithm::Yarn`] returns; they differ by as many
+//! units as there are queues, at most (test `published_shares_are_near_the_exact_ones`), and the published
+//! ones may even add up to more than the capacity: three queues get 4 each of 10.
 //!
 //! [`compare`] orders two queues or jobs (`DominantResourceFairnessPolicy`). Those that lack their minimum
 //! share of the resource they use most of come first, the neediest of them by `usage / min`; then the
-//! smallest weighted share, compared resource by resource from the most used down; then the earlier, then the
-//! name. Weights do not count among the needy. The vectors `yarn_drf_comparator` are those of Hadoop's own
-//! tests.
+//! smallest weighted share, compared resource by resource from the most used down; then the earlier, then
+//! the name. Weights do not count among the needy. The vectors `yarn_drf_comparator` are those of Hadoop's
+//! own tests.
 
 use std::cmp::Ordering;
 
@@ -36,7 +36,7 @@ impl Queue {
     }
 }
 
-/// Bisections: so many that 25 bits of the ratio are right.
+/// Number of bisections: 25 bits of the ratio are right.
 const BISECTIONS: u32 = 25;
 
 /// YARN's instantaneous fair shares of `total` units. O(n), with a factor of at most 150.
@@ -70,19 +70,19 @@ pub fn fair_shares(total: u64, queues: &[Queue]) -> Vec<u64> {
 /// A queue or a job as an input of the comparator; the vectors have an entry for each resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedulable<'a> {
-    /// What it uses.
+    /// Usage of each resource.
     pub usage: &'a [f64],
     /// Its minimum share; 0 for none.
     pub min_share: &'a [f64],
     /// Its weight, positive.
     pub weight: f64,
-    /// When it was started, in any unit.
+    /// Start time, in any unit.
     pub start_time: u64,
     /// Its name, the last resort.
     pub name: &'a str,
 }
 
-/// Which of two comes next in a cluster of this size: `Less` is the first.
+/// Compares two in a cluster of this size: `Less` means that `a` comes first.
 pub fn compare(cluster: &[f64], a: &Schedulable<'_>, b: &Schedulable<'_>) -> Ordering {
     let (of_a, of_b) = (cluster_shares(cluster, a), cluster_shares(cluster, b));
     let needy = match (is_needy(&of_a, a), is_needy(&of_b, b)) {
@@ -111,7 +111,7 @@ fn cluster_shares(cluster: &[f64], it: &Schedulable<'_>) -> Vec<f64> {
     it.usage.iter().zip(cluster).map(share).collect()
 }
 
-/// Whether it has less than its minimum share of the resource it uses most of, by the cluster's measure.
+/// True if it has less than its minimum share of the resource it uses most of, by the cluster's measure.
 fn is_needy(cluster_shares: &[f64], it: &Schedulable<'_>) -> bool {
     let mut dominant: Option<usize> = None;
     for (r, share) in cluster_shares.iter().enumerate() {
@@ -122,7 +122,7 @@ fn is_needy(cluster_shares: &[f64], it: &Schedulable<'_>) -> bool {
     dominant.is_some_and(|r| it.usage[r] < it.min_share[r])
 }
 
-/// `usage / min` for each resource: below 1 it is needy; infinite where there is no minimum.
+/// `usage / min` for each resource: below 1 it is needy; infinite without a minimum.
 pub fn min_share_ratios(usage: &[f64], min_share: &[f64]) -> Vec<f64> {
     let ratio = |(&usage, &min): (&f64, &f64)| if min > 0.0 { usage / min } else { f64::INFINITY };
     usage.iter().zip(min_share).map(ratio).collect()

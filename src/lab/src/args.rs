@@ -1,4 +1,4 @@
-//! The command lines of the commands of this crate, as types. The only file of it that names the argument parser.
+//! Command lines of this crate as types. No other file of the crate names the argument parser.
 
 use std::path::PathBuf;
 

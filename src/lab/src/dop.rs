@@ -1,8 +1,8 @@
 //! `tenantctl dop`: the auto-DOP of a problem file.
 //!
-//! Makes the pure core available from the command line: [`read`](mod@read) turns the text into a round or a run of queries
-//! over time, this file solves the one and [`course`] the other, and prints the answer, as a table or as one JSON object. A
-//! bad problem is reported whole, with the place of each finding, and the exit code is 78.
+//! [`read`](mod@read) parses the text into a round, or into a run of queries over time. This file solves
+//! rounds and [`course`] prints runs, as a table or as one JSON object. All findings of a bad problem are
+//! reported with their places, and the exit code is 78.
 
 mod course;
 mod read;
@@ -22,7 +22,6 @@ use tenantd_dop::target::{Admission, Problem, Query, Width};
 /// A commented problem that can be solved.
 const EXAMPLE: &str = include_str!("../../../scenarios/dop/example.yaml");
 
-/// Rows shown: a longer table is of no use.
 const MOST_ROWS: usize = 200;
 
 /// The widest bar.
@@ -91,7 +90,7 @@ fn print_json(out: &mut impl Write, task: &Task, admission: &Admission) -> io::R
     json::write_line(out, &output)
 }
 
-/// The resource that ended the admission; `None` where slots did, or nothing.
+/// The resource that ended the admission; `None` if slots did, or nothing.
 fn bound_by<'t>(task: &'t Task, admission: &Admission) -> Option<&'t str> {
     match admission.bound_by {
         Some(resource) => Some(&task.resources[resource]),
@@ -160,7 +159,7 @@ fn shown_memory(query: &Query, dop: u64) -> String {
     }
 }
 
-/// A bar as long as the DOP where there is room, else in proportion; at least one block.
+/// A bar as long as the DOP if there is room, else in proportion; at least one block.
 fn bar(dop: u64, widest: u64) -> String {
     let blocks = if widest <= BAR_WIDTH { dop } else { (dop * BAR_WIDTH).div_ceil(widest) };
     "█".repeat(blocks as usize)

@@ -5,9 +5,10 @@
 //! | [`solve`] | `tenantctl solve`: the fair allocation of a problem |
 //! | [`dop`] | `tenantctl dop`: widths and CPU sets of a problem |
 //! | [`simulate`] | `tenantctl simulate`: queues and hosts over time |
-//! | [`replay`] | `tenantctl plan --replay`: another policy on what was recorded |
+//! | [`replay`] | `tenantctl plan --replay`: another policy on a recording |
 //!
-//! [`formats`] explains their files. [`text`], [`table`], [`time`] and [`json`] write what they find; [`problem`] reads and refuses files.
+//! [`formats`] explains their files. [`text`], [`table`], [`time`] and [`json`] write results; [`problem`]
+//! reads and refuses files.
 
 #![deny(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Shared by the commands that take a problem file: reading it, and reporting its errors.
+//! Input files of commands: reading, and reports of their errors.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -23,7 +23,7 @@ const LONGEST_BYTES: u64 = 1 << 30;
 /// The name of a problem in findings, and its bytes. `-` is standard input.
 ///
 /// # Errors
-/// It is not there, not readable, or too long.
+/// The file does not exist, is not readable, or is too long.
 pub fn read(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     let name = path.display().to_string();
     let mut bytes = Vec::new();
@@ -38,13 +38,13 @@ pub fn read(path: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     Ok((name, bytes))
 }
 
-/// Values that aliases may add to those of the text.
+/// Largest number of values that aliases may add to a text.
 const ALIASED: usize = 100_000;
 
-/// The text of a problem as a tree, nested no deeper than `depth`.
+/// Parses the text of a problem into a tree, nested no deeper than `depth`.
 ///
 /// # Errors
-/// It is not UTF-8, not YAML, or too large: one finding of the rule `text`.
+/// The text is not UTF-8, not YAML, or too large: one finding of the rule `text`.
 pub fn tree(
     name: &str,
     bytes: Vec<u8>,
@@ -96,7 +96,7 @@ pub fn refuse(report: &Report, json: bool, colour: Colour) -> anyhow::Result<()>
     Ok(())
 }
 
-/// The form of a value that is one of some words; for types of crates that know no words.
+/// The form of a value that is one of some words; for types of crates without words.
 pub(crate) struct OneOf<T: 'static>(pub(crate) &'static [(&'static str, T)]);
 
 impl<T: Copy + PartialEq> Form<Option<T>> for OneOf<T> {

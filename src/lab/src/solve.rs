@@ -1,9 +1,9 @@
 //! `tenantctl solve`: the allocation of a problem file.
 //!
-//! Makes the pure core available from the command line: `read` turns the text into a [`fair::Problem`], `judge`
-//! maps the findings of its constructor to places in the text, `show` prints the solution as a table or as
-//! JSON. Everything that is wrong with a problem is reported at once, on standard error in the style of rustc,
-//! and with `--json` on standard output as records; the exit code is then 78.
+//! `read` parses the text into a [`fair::Problem`], `judge` maps the findings of its constructor to places
+//! in the text, `show` prints the solution as a table or as JSON. All errors of a problem are reported at
+//! once, on standard error in the style of rustc, and with `--json` on standard output as records; the exit
+//! code is then 78.
 
 mod audit;
 mod codes;
@@ -28,10 +28,10 @@ use tenantd_fair::{self as fair, Algorithm, Problem, Solution, measure, order};
 /// A commented problem that can be solved.
 const EXAMPLE: &str = include_str!("../../../scenarios/solve/example.yaml");
 
-/// The answer to a problem that is divided.
 struct Answer {
     solution: Solution,
-    /// The tasks of each leaf if all told the truth, and the true tasks that it runs, where some do not.
+    /// The tasks of each leaf with true claims of all, and the true tasks that it runs; `None` if all
+    /// claims are true.
     claims: Option<Vec<(f64, f64)>>,
     audit: Option<Audit>,
     lists_steps: bool,

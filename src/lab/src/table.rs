@@ -7,7 +7,7 @@ pub use comfy_table::{CellAlignment, Table};
 
 use super::text::visible;
 
-/// A table without rows.
+/// Returns a table without rows.
 pub fn plain() -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING);
@@ -29,7 +29,7 @@ pub fn align_figures(table: &mut Table) {
     align_right(table, columns);
 }
 
-/// Leaves so much room before each column but the first, and none behind it.
+/// Sets the gap before each column but the first, and none behind the last.
 pub fn set_gap(table: &mut Table, gap: u16) {
     for column in table.column_iter_mut().skip(1) {
         column.set_padding((gap, 0));
@@ -41,7 +41,7 @@ pub fn text(table: &Table) -> String {
     table.lines().map(|line| format!("{}\n", visible(line.trim_end()))).collect()
 }
 
-/// Prints a table of the first `most` of `count` things, and how many are left out.
+/// Prints a table of the first `most` of `count` rows, and the number of rows left out.
 pub fn print(out: &mut impl Write, table: &Table, count: usize, most: usize) -> io::Result<()> {
     write!(out, "{}", text(table))?;
     match count.saturating_sub(most) {

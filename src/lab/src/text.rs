@@ -14,7 +14,7 @@ pub fn memory(bytes: f64) -> String {
     Bytes(bytes.max(0.0) as u64).rounded()
 }
 
-/// How often something was.
+/// `once`, or a number of times.
 pub fn times(count: u64) -> String {
     match count {
         1 => "once".to_string(),
@@ -22,7 +22,7 @@ pub fn times(count: u64) -> String {
     }
 }
 
-/// What is missing of each resource; `None` where nothing is, or an amount that is not known.
+/// Shortage of each resource in words; `None` without a known shortage.
 pub fn missing(amounts: &PerResource<Option<f64>>) -> Option<String> {
     let missing = amounts.iter().filter_map(|(r, amount)| {
         amount.filter(|amount| *amount > 0.0).map(|amount| match r {
@@ -34,12 +34,12 @@ pub fn missing(amounts: &PerResource<Option<f64>>) -> Option<String> {
     (!missing.is_empty()).then(|| missing.join(" and "))
 }
 
-/// What a tenant with these missing does: it lacks them, or is held back where no amount is known.
+/// Shortage of a tenant as a predicate: `lacks …`, or `is held back` if no amount is known.
 pub fn lacks(amounts: &PerResource<Option<f64>>) -> String {
     missing(amounts).map_or("is held back".to_string(), |missing| format!("lacks {missing}"))
 }
 
-/// A number of CPUs; `-` where it is absent.
+/// A number of CPUs; `-` if it is absent.
 pub fn cores(cores: Option<f64>) -> String {
     cores.map_or("-".to_string(), |cores| format!("{cores:.2}"))
 }
@@ -53,7 +53,7 @@ pub fn age(age: Duration) -> String {
     }
 }
 
-/// A share from 0 to 1; `-` where it is absent.
+/// A share from 0 to 1; `-` if it is absent.
 pub fn percent(ratio: Option<f64>) -> String {
     ratio.map_or("-".to_string(), |ratio| format!("{:.1}%", ratio * 100.0))
 }
@@ -115,7 +115,7 @@ pub fn wrapped(lead: &str, text: &str) -> String {
     wrapped_at(WIDTH, lead, text)
 }
 
-/// The same for an output that is `width` characters wide.
+/// Same as [`wrapped`], for an output that is `width` characters wide.
 pub fn wrapped_at(width: usize, lead: &str, text: &str) -> String {
     let (lead, text) = (visible(lead), visible(&text.replace('\n', " ")));
     let indent = lead.chars().count();

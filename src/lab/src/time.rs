@@ -11,17 +11,17 @@ use jiff::{Timestamp, Zoned};
 pub struct Clock(TimeZone);
 
 impl Clock {
-    /// UTC, or what `TZ` or else `/etc/localtime` says. Where neither can be read it is UTC.
+    /// Returns UTC, or the zone of `TZ` or else of `/etc/localtime`; UTC if neither can be read.
     pub fn new(is_utc: bool) -> Clock {
         Clock(if is_utc { TimeZone::UTC } else { TimeZone::try_system().unwrap_or(TimeZone::UTC) })
     }
 
-    /// A time of the last day as `03:00`, with a date as `2026-01-31 03:00`, with a zone as `2026-01-31T03:00:00Z`, or
-    /// before `now` as `2h`. A time that a change of the clocks leaves out is an hour later, and of one that comes twice
-    /// the first is meant.
+    /// Parses a time: of the last day as `03:00`, with a date as `2026-01-31 03:00`, with a zone as
+    /// `2026-01-31T03:00:00Z`, or before `now` as `2h`. A time that a change of the clocks skips is an hour
+    /// later; of a time that occurs twice, the first is meant.
     ///
     /// # Errors
-    /// It is none of these.
+    /// The text has none of these forms.
     pub fn parse(&self, text: &str, now: Duration) -> anyhow::Result<Duration> {
         let text = text.trim();
         if let Ok(time) = text.parse::<Timestamp>() {
@@ -83,13 +83,13 @@ pub fn stamp(time: Duration) -> String {
     timestamp(time).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The latest time that can be written stands for all later ones.
+/// Converts a time; later times become the latest that can be written.
 fn timestamp(time: Duration) -> Timestamp {
     let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX)
 }
 
-/// Nothing is recorded before 1970.
+/// Converts a time; earlier times become 1970.
 fn since_1970(time: Timestamp) -> Duration {
     Duration::try_from(time.as_duration()).unwrap_or_default()
 }

@@ -9,16 +9,16 @@
 //! both real times. They start at the time at which the tenant becomes active, and a dispatch of cost `c`
 //! moves them by `c/r` and `c/l`: a request that had to wait for a worker does not move the next one. A
 //! free worker first takes the tenant with the smallest `R ≤ now`; else the discipline decides, among
-//! tenants with `L ≤ now`. What the discipline gives does not move `R`: the reservation is a floor under
-//! the share, and what was dispatched for it counts in the share.
+//! tenants with `L ≤ now`. Dispatches by the discipline do not move `R`: the reservation is a floor under
+//! the share, and dispatches for the reservation count in the share.
 //!
-//! Costs are what the discipline charged in advance; where the real costs differ, the tags are corrected, as
-//! in [`super::estimate`].
+//! Costs are the advance charges of the discipline; if the real costs differ, the tags are corrected, as in
+//! [`super::estimate`].
 //!
 //! # Properties
 //! - A reserved tenant gets its reservation, a limited one no more than its limit and one request
 //!   (`reservations_and_limits_hold`).
-//! - Tenants without either are ordered as without this file: there is no tag for them.
+//! - Tenants without either have no tag, so their order does not change.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use super::tag::Tag;
 use super::types::{TenantId, Terms};
 
-/// Tags of the tenants that have any.
+/// Tags of the tenants that have a reservation or a limit.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Bounds {
     tenants: Vec<Option<Bound>>,
@@ -43,12 +43,12 @@ struct Bound {
     limit: f64,
     reserved: f64,
     limited: f64,
-    /// Its entry in `due`, and in `withheld`.
+    /// Its entries in `due` and in `withheld`.
     due: Option<Tag>,
     withheld: Option<Tag>,
 }
 
-/// Why a request runs.
+/// Reason of a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
     /// To keep a reservation.
@@ -90,12 +90,13 @@ impl Bounds {
         self.tenants.get_mut(tenant.index())?.as_mut()
     }
 
-    /// Whether a tenant has a reservation or a limit.
+    /// True if a tenant has a reservation or a limit.
     pub(super) fn has(&self, tenant: TenantId) -> bool {
         self.tenants.get(tenant.index()).is_some_and(Option::is_some)
     }
 
-    /// A tenant has a head, or none. Returns whether the discipline may see it: it is not over its limit.
+    /// Updates the tags after a change of a tenant's head. Returns true if the discipline may see the head,
+    /// because the tenant is not over its limit.
     pub(super) fn show(&mut self, tenant: TenantId, has_head: bool, now: f64) -> bool {
         let Some(bound) = self.bound(tenant) else { return true };
         let due = (has_head && bound.reservation > 0.0).then(|| Tag::rounded(bound.reserved));
@@ -114,7 +115,7 @@ impl Bounds {
         withheld.is_none()
     }
 
-    /// The next tenant that was over its limit and is not any more.
+    /// The next tenant that is no longer over its limit.
     pub(super) fn released(&self, now: f64) -> Option<TenantId> {
         let (tag, tenant) = *self.withheld.first()?;
         (tag.value() <= now).then_some(tenant)
@@ -125,12 +126,12 @@ impl Bounds {
         self.due.iter().take_while(move |(tag, _)| tag.value() <= now).map(|(_, tenant)| *tenant)
     }
 
-    /// When the next tenant comes under its limit again.
+    /// Time at which the next tenant comes under its limit again.
     pub(super) fn next_release(&self) -> Option<f64> {
         self.withheld.first().map(|(tag, _)| tag.value())
     }
 
-    /// A request runs with this much charged in advance.
+    /// Records a dispatch with its advance charge.
     pub(super) fn dispatched(&mut self, tenant: TenantId, cost: f64, phase: Phase) {
         let Some(bound) = self.bound(tenant) else { return };
         bound.limited += cost / bound.limit;
@@ -146,7 +147,7 @@ impl Bounds {
         bound.reserved = bound.reserved.max(now);
     }
 
-    /// A request used so much more (or less) than was charged in advance.
+    /// Corrects a charge: a request used this much more (or less) than was charged in advance.
     pub(super) fn corrected(&mut self, tenant: TenantId, cost: f64, phase: Phase) {
         let Some(bound) = self.bound(tenant) else { return };
         bound.limited += cost / bound.limit;

@@ -1,8 +1,8 @@
 //! Bounds on the splits of a task that are in the queue at once: the stage before the multilevel queue.
 //!
 //! # Algorithm (Trino, `TaskExecutor`)
-//! Every task has a minimum of its own inside, if it has as many splits; then tasks are filled up in turn until all
-//! together have a minimum. None has more than its maximum.
+//! Each task is first filled up to its own minimum; then tasks are filled up in turn until all together
+//! reach a minimum. None has more than its maximum.
 //!
 //! # Properties
 //! - Trino's own tests (vectors `trino_mlsq`).
@@ -19,11 +19,11 @@ pub struct TaskLoad {
 /// Bounds on the splits inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drivers {
-    /// All tasks together are filled up to this.
+    /// Minimum of all tasks together.
     pub min: u32,
-    /// Each task is filled up to this first.
+    /// Minimum of each task, filled first.
     pub min_per_task: u32,
-    /// The most of one task.
+    /// Maximum of one task.
     pub max_per_task: u32,
 }
 

@@ -1,12 +1,14 @@
-//! The way of a request into the queue: rates, bounds on what waits, and bounds on the splits of a task.
+//! Stages before the queue: rates, bounds on waiting requests, and bounds on the splits of a task.
 //!
 //! # Problem
-//! A queue orders what waits in it. A client that sends more than it should is better stopped before: its requests wait for
-//! a token, or are dropped. And the splits of a large task should not all be inside before those of a small one.
+//! A queue orders its waiting requests. A client that sends too much is better stopped before: its requests
+//! wait for a token, or are dropped. And the splits of a large task should not all be inside before those
+//! of a small one.
 //!
 //! # Algorithm
-//! - *Rate*: a bucket of `burst` tokens, full at first, that gets `rate` tokens a second. A request takes one; without one
-//!   it waits in front. Kept as one time (GCRA): the one at which the bucket would be full.
+//! - *Rate*: a bucket of `burst` tokens, full at first, that gets `rate` tokens a second. A request takes
+//!   one; without one it waits in front. The state is one time (GCRA): the time at which the bucket would
+//!   be full.
 //! - *Bound*: a request that arrives while `queue_max` of its tenant have not started is dropped.
 //! - *Splits*: requests wait outside until [`Drivers`] lets them in, and count as inside until they end.
 
@@ -21,7 +23,7 @@ use super::types::TenantId;
 pub struct Bucket {
     /// Tokens a second, positive.
     rate: f64,
-    /// Tokens that it holds at most, at least one.
+    /// Largest number of tokens, at least one.
     burst: f64,
     /// Time at which it would be full.
     full_at: f64,
@@ -49,20 +51,20 @@ impl Bucket {
 pub struct Gate {
     /// Its tokens; `None` for no limit of the rate.
     pub bucket: Option<Bucket>,
-    /// The most requests that wait; `None` for no bound.
+    /// The largest number of waiting requests; `None` for no bound.
     pub queue_max: Option<u32>,
     /// Seconds after which a request that has not started leaves; `None` for never.
     pub timeout: Option<f64>,
 }
 
-/// Fate of a request that arrives.
+/// Result of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
-    /// It is in the queue from now on.
+    /// The request is in the queue.
     Enters,
-    /// It waits in front of it.
+    /// The request waits before the queue.
     Waits,
-    /// It is dropped.
+    /// The request is dropped.
     Dropped,
 }
 
@@ -71,7 +73,7 @@ struct Waiting {
     gate: Gate,
     /// Requests without a token.
     unpaid: VecDeque<usize>,
-    /// Requests with a token, outside.
+    /// Requests with a token that wait before the queue.
     outside: VecDeque<usize>,
     /// Requests that have entered and not ended.
     inside: u32,
@@ -79,7 +81,7 @@ struct Waiting {
     unstarted: u32,
 }
 
-/// Requests in front of the queue, by the numbers that their owner has for them.
+/// Requests before the queue, by the numbers of their owner.
 #[derive(Clone, Debug, Default)]
 pub struct Entrance {
     splits: Option<Drivers>,
@@ -90,14 +92,14 @@ pub struct Entrance {
 }
 
 impl Entrance {
-    /// Nothing waits. `gates` are those of all tenants.
+    /// Creates an empty entrance. `gates` are those of all tenants.
     pub fn new(gates: impl IntoIterator<Item = Gate>, splits: Option<Drivers>) -> Entrance {
         let waiting = |gate| Waiting { gate, ..Waiting::default() };
         let tenants = gates.into_iter().map(waiting).collect();
         Entrance { splits, tenants, tokens: BTreeSet::new(), nr_outside: 0 }
     }
 
-    /// Tenants.
+    /// Number of tenants.
     pub fn nr_tenants(&self) -> usize {
         self.tenants.len()
     }
@@ -107,7 +109,7 @@ impl Entrance {
         self.tenants[tenant.index()].gate.timeout
     }
 
-    /// Requests of a tenant in front of the queue.
+    /// Number of a tenant's requests before the queue.
     pub fn waiting_of(&self, tenant: TenantId) -> usize {
         let waiting = &self.tenants[tenant.index()];
         waiting.unpaid.len() + waiting.outside.len()
@@ -140,7 +142,7 @@ impl Entrance {
         Arrived::Waits
     }
 
-    /// Notes when the first request of a tenant gets its token.
+    /// Records the time at which the first request of a tenant gets its token.
     fn expect(&mut self, tenant: TenantId) {
         let waiting = &self.tenants[tenant.index()];
         let Some(bucket) = &waiting.gate.bucket else { return };
@@ -156,7 +158,7 @@ impl Entrance {
         self.tokens.first().map_or(f64::INFINITY, |(time, _)| time.value())
     }
 
-    /// Gives the next request its token. Returns one that is in the queue from now on.
+    /// Pays the next request its token. Returns a request that enters the queue.
     pub fn release(&mut self, now: f64) -> Option<(TenantId, usize)> {
         let (_, tenant) = self.tokens.pop_first()?;
         let waiting = &mut self.tenants[tenant.index()];
@@ -168,7 +170,7 @@ impl Entrance {
         (self.pay(tenant, request) == Arrived::Enters).then_some((tenant, request))
     }
 
-    /// The requests that enter now, beside those that did at once.
+    /// The requests that enter now, besides those that entered on arrival.
     pub fn enter(&mut self) -> Vec<(TenantId, usize)> {
         let Some(drivers) = self.splits.filter(|_| self.nr_outside > 0) else { return Vec::new() };
         let load = |waiting: &Waiting| TaskLoad {
@@ -198,7 +200,7 @@ impl Entrance {
         waiting.inside = waiting.inside.saturating_sub(1);
     }
 
-    /// A request leaves that has not started. Returns whether it was in front of the queue.
+    /// Removes a request that has not started. Returns true if it was before the queue.
     pub fn withdraw(&mut self, tenant: TenantId, request: usize) -> bool {
         let waiting = &mut self.tenants[tenant.index()];
         waiting.unstarted -= 1;

@@ -1,8 +1,8 @@
-//! The cost of a request, where it is not stated; and the correction of a wrong estimate.
+//! Estimates of the costs of requests, and the correction of a wrong estimate.
 //!
 //! # Problem
-//! Tags need costs before they are known. An underestimate lets a tenant run ahead, an overestimate holds it
-//! back; and with many workers a single wrong estimate can block them all behind one tenant.
+//! Tags need costs before they are known. An underestimate lets a tenant run ahead, an overestimate holds
+//! it back; and with many workers a single wrong estimate can block them all behind one tenant.
 //!
 //! # Terms
 //! *Estimate* `L`: kept for each tenant and each class of its requests. *Credit*: the advance charge of a
@@ -10,50 +10,48 @@
 //!
 //! # Algorithm (2DFQ, SIGCOMM'16 §5 and figure 7)
 //! - *Dispatch*: charge `L` to the tenant, and open a credit of `L`.
-//! - *Refresh*, while it runs: it has used `c` more. Where `c < credit`, the credit falls by `c`; else the
+//! - *Refresh*, while it runs: it has used `c` more. If `c < credit`, the credit falls by `c`; else the
 //!   tenant is charged `c − credit` and the credit is 0. A request that turns out to be expensive is paid
 //!   for while it runs.
-//! - *Timer*, in place of the refresh: it fires when the credit is used up, and charges as much again as the request was
-//!   charged so far. The charge doubles, so a request takes as many timers as the logarithm of its cost, and the
-//!   estimate is at least what it has used.
+//! - *Timer*, in place of the refresh: it fires when the credit is used up, and charges as much again as
+//!   the request was charged so far. The charge doubles, so a request takes as many timers as the logarithm
+//!   of its cost, and the estimate is at least its usage.
 //! - *Completion*: the tenant is charged `c − credit`, which is a refund where the credit was larger.
 //!
 //! Estimators: *pessimistic*, `L = max(α·L, T)` for a completed cost `T`: a tenant that was expensive once
 //! stays so until its estimate has decayed (with α = 0.99, 230 cheap completions for a factor of ten).
-//! *Moving average*, `L = α·L + (1−α)·T`: what the variants of WFQ and WF²Q use, for which pessimism does
-//! not help. *Declared*: the cost that the request states; the same bookkeeping corrects it where it was
-//! wrong.
+//! *Moving average*, `L = α·L + (1−α)·T`, for the variants of WFQ and WF²Q, which pessimism does not help.
+//! *Declared*: the cost that the request states; the same bookkeeping corrects it.
 //!
 //! # Errata
 //! The prose of the paper replaces `L` by `T` only where `T > L`; figure 7, which is implemented here, also
-//! where `α·L < T ≤ L`. A published summary has `C < L` for both the over- and the under-estimate; the second
-//! is `C > L`.
+//! where `α·L < T ≤ L`. A published summary has `C < L` for both the over- and the under-estimate; the
+//! second is `C > L`.
 //!
 //! # Properties
-//! - Over a request, a tenant is charged exactly its cost, whatever the estimate was
-//!   (`charges_add_up_to_the_cost`).
+//! - Over a request, a tenant is charged exactly its cost, for any estimate (`charges_add_up_to_the_cost`).
 //! - The published traces (vectors `tdfqe_bookkeeping`).
 
 use serde::{Deserialize, Serialize};
 
-/// Classes of a tenant with an estimate of their own: twice as many as are told apart by name.
+/// Classes of a tenant with an estimate of their own: twice as many as have a name of their own.
 const ESTIMATES_MAX: usize = 128;
 
-/// How costs are estimated.
+/// Source of costs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Estimator {
     /// Requests state their costs.
     Declared,
     /// The largest cost seen, decaying.
     Pessimistic {
-        /// What is kept of the estimate at each completion, above 0 and at most 1.
+        /// Weight of the old estimate at each completion, above 0 and at most 1.
         alpha: f64,
         /// The estimate before anything has completed.
         initial: f64,
     },
     /// The average of the costs seen, recent ones more.
     MovingAverage {
-        /// What is kept of the estimate at each completion, at least 0 and below 1.
+        /// Weight of the old estimate at each completion, at least 0 and below 1.
         alpha: f64,
         /// The estimate before anything has completed; the first completion replaces it.
         initial: f64,
@@ -61,7 +59,7 @@ pub enum Estimator {
 }
 
 impl Estimator {
-    /// The constant of the paper.
+    /// Weight of the old estimate in the paper.
     pub const ALPHA: f64 = 0.99;
 
     /// The estimate before anything has completed.
@@ -87,9 +85,9 @@ impl Estimator {
     }
 }
 
-/// The estimates of one tenant and what it has been charged, in cost units.
+/// The estimates and charges of one tenant, in cost units.
 ///
-/// Charges are added up as cost and divided by the weight when a tag is asked for, once.
+/// Charges are added up as cost and divided by the weight once, when a tag is needed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
     estimator: Estimator,
@@ -97,12 +95,12 @@ pub struct Ledger {
     /// Charges before the tag got its present base.
     #[serde(default)]
     forgotten: f64,
-    /// For each class that was seen lately, the first one first.
+    /// Estimate of each class that was seen lately, the oldest first.
     estimates: Vec<(u32, f64)>,
 }
 
 impl Ledger {
-    /// No charges and no estimates.
+    /// Creates a ledger without charges and estimates.
     pub fn new(estimator: Estimator) -> Ledger {
         Ledger { estimator, charged: 0.0, forgotten: 0.0, estimates: Vec::new() }
     }
@@ -119,12 +117,12 @@ impl Ledger {
         self.estimates.iter().find(|(of, _)| *of == class).map(|(_, estimate)| *estimate)
     }
 
-    /// What has been charged and not forgotten.
+    /// Charges that are not forgotten.
     pub fn charged(&self) -> f64 {
         self.charged
     }
 
-    /// Everything that was ever charged.
+    /// All charges so far.
     pub fn charged_in_all(&self) -> f64 {
         self.forgotten + self.charged
     }
@@ -135,19 +133,19 @@ impl Ledger {
         known.reduce(f64::max).unwrap_or(self.estimator.initial())
     }
 
-    /// Forgets what has been charged, for a tag with a new base.
+    /// Forgets the charges, for a tag with a new base.
     pub fn forget(&mut self) {
         self.forgotten += std::mem::take(&mut self.charged);
     }
 
-    /// A request goes to a worker; returns its credit.
+    /// Charges a request that goes to a worker; returns its credit.
     pub fn dispatch(&mut self, class: u32, declared: f64) -> f64 {
         let credit = self.estimate(class, declared);
         self.charged += credit;
         credit
     }
 
-    /// A running request has used `used` more; returns its credit from now on.
+    /// Charges `used` more of a running request; returns its remaining credit.
     pub fn refresh(&mut self, credit: f64, used: f64) -> f64 {
         if used < credit {
             return credit - used;
@@ -156,7 +154,7 @@ impl Ledger {
         0.0
     }
 
-    /// A request is done, having used `used` since the last refresh and `total` in all.
+    /// Settles a request that is done, having used `used` since the last refresh and `total` in all.
     pub fn complete(&mut self, class: u32, credit: f64, used: f64, total: f64) {
         self.charged += used - credit;
         if self.estimator == Estimator::Declared {
@@ -166,8 +164,8 @@ impl Ledger {
         self.set(class, estimate);
     }
 
-    /// A running request has used up its credit, `used` in all: it is charged as much again. Returns its credit from now
-    /// on.
+    /// Charges a running request that has used up its credit as much again; `used` is its whole usage.
+    /// Returns its new credit.
     pub fn extend(&mut self, class: u32, used: f64) -> f64 {
         self.charged += used;
         self.set(class, self.estimate(class, used).max(used));

@@ -1,20 +1,20 @@
 //! Generalized processor sharing: the ideal for the comparison of all disciplines.
 //!
 //! # Problem
-//! How much service would each tenant have got by now if work could be divided infinitely and all active
-//! tenants were served at once, in proportion to their weights? That is GPS (Parekh and Gallager 1993). No
-//! machine can do it; its finish times and its service are the reference for real disciplines.
+//! GPS (Parekh and Gallager 1993) divides work infinitely and serves all active tenants at once, in
+//! proportion to their weights. No machine can do it; its finish times and its service are the reference
+//! for real disciplines.
 //!
 //! # Terms
-//! *Active*: has work left in GPS. *Virtual time* `v`: what a tenant of weight 1 that is always active has
-//! got so far; `dv/dt = speed / Σ weights of the active`. *Finish tag* of a request: `F = max(v(arrival), F
-//! of the one before) + cost / weight`; in GPS it finishes when `v = F`.
+//! *Active*: has work left in GPS. *Virtual time* `v`: the service so far of a tenant of weight 1 that is
+//! always active; `dv/dt = speed / Σ weights of the active`. *Finish tag* of a request: `F =
+//! max(v(arrival), F of the one before) + cost / weight`; in GPS it finishes when `v = F`.
 //!
 //! # Algorithm
 //! Between two events `v` is linear. Events are arrivals and finishes; the next finish is the smallest
 //! finish tag, kept in a heap. A tenant whose last request finishes leaves the active set. Service needs no
-//! bookkeeping: an active tenant has what it had when it became active plus `weight · (v − v then)`, an
-//! inactive one has all that it asked for. O(log n) for each request.
+//! bookkeeping: an active tenant has its service at its activation plus `weight · (v − v then)`, an
+//! inactive one the sum of its costs. O(log n) for each request.
 //!
 //! # Properties
 //! - The finish times are the published ones (vectors `fq_shares_gps`).
@@ -40,10 +40,10 @@ pub struct Gps {
     virtual_time: f64,
     active: WeightSum,
     tenants: Vec<Fluid>,
-    /// Finish tags of requests that have not finished, with their tenants and numbers; and the same
-    /// unrounded, because `v` is summed up from them.
+    /// Finish tags of requests that have not finished, with their tenants and numbers; and the same tags
+    /// unrounded, for the sum in `v`.
     pending: BinaryHeap<Reverse<(Tag, TenantId, u64, Tag)>>,
-    /// Requests that finished since they were last asked for: number and time.
+    /// Requests that finished since the last call of [`Gps::take_finished`]: number and time.
     finished: Vec<(u64, f64)>,
     is_recording: bool,
 }
@@ -56,7 +56,7 @@ struct Fluid {
     is_endless: bool,
     /// Requests that have not finished.
     pending: u64,
-    /// The virtual time at which it became active, and what it had got by then.
+    /// The virtual time and its service when it became active.
     since: f64,
     before: f64,
     /// Work that has arrived.
@@ -66,7 +66,7 @@ struct Fluid {
 }
 
 impl Gps {
-    /// An idle machine at time 0.
+    /// Creates an idle machine at time 0.
     pub fn new(speed: f64) -> Gps {
         Gps {
             speed,
@@ -80,12 +80,12 @@ impl Gps {
         }
     }
 
-    /// The same, and it remembers when each request finished, for [`Gps::take_finished`].
+    /// Creates an idle machine that records the finish of each request, for [`Gps::take_finished`].
     pub fn recording(speed: f64) -> Gps {
         Gps { is_recording: true, ..Gps::new(speed) }
     }
 
-    /// Adds a tenant or changes its weight; what it has got stays.
+    /// Adds a tenant or changes its weight; its service stays.
     pub fn set_weight(&mut self, tenant: TenantId, weight: f64, now: f64) {
         self.advance(now);
         if self.tenants.len() <= tenant.index() {
@@ -102,14 +102,14 @@ impl Gps {
         fluid.weight = weight;
     }
 
-    /// Makes a tenant active for good.
+    /// Makes a tenant permanently active.
     pub fn set_endless(&mut self, tenant: TenantId, now: f64) {
         self.advance(now);
         self.activate(tenant);
         self.tenants[tenant.index()].is_endless = true;
     }
 
-    /// A tenant that was endless has no more than what has arrived by now.
+    /// Ends the endless work of a tenant: it has only the work that has arrived by now.
     pub fn set_finite(&mut self, tenant: TenantId, now: f64) {
         self.advance(now);
         let fluid = &mut self.tenants[tenant.index()];
@@ -156,7 +156,7 @@ impl Gps {
         }
     }
 
-    /// Lets time pass. Earlier times than the last change nothing.
+    /// Advances the time. An earlier time than the present one changes nothing.
     pub fn advance(&mut self, now: f64) {
         while let Some(Reverse((.., finish))) = self.pending.peek() {
             let Some(weight) = self.active.value() else { break };
@@ -191,7 +191,7 @@ impl Gps {
         }
     }
 
-    /// When the next request finishes, if nothing arrives before.
+    /// Time at which the next request finishes, if nothing arrives before.
     pub fn next_finish(&self) -> Option<f64> {
         let Reverse((.., finish)) = self.pending.peek()?;
         let ahead = (finish.value() - self.virtual_time).max(0.0);
@@ -203,7 +203,7 @@ impl Gps {
         self.virtual_time
     }
 
-    /// What a tenant has got so far, in cost units.
+    /// Service of a tenant so far, in cost units.
     pub fn service(&self, tenant: TenantId) -> f64 {
         let Some(fluid) = self.tenants.get(tenant.index()) else { return 0.0 };
         match fluid.is_active {

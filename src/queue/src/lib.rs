@@ -1,4 +1,4 @@
-//! Which request goes next: the queue of requests, and the disciplines that order it.
+//! The queue of requests, and the disciplines that choose the next one.
 //!
 //! # Problem
 //! Several tenants have work waiting for a few workers. A worker takes one request at a time and is not
@@ -16,8 +16,8 @@
 //! # The interface
 //! A [`Queue`] takes requests ([`Queue::enqueue`]), gives one to worker `i` at time `t` ([`Queue::pick`]),
 //! and is charged with the use of a running one ([`Queue::charge`], [`Queue::complete`]). Tenants come,
-//! change their terms and go ([`Queue::admit`], [`Queue::retire`]). Time is an argument, in seconds from any
-//! beginning, and never decreases.
+//! change their terms and go ([`Queue::admit`], [`Queue::retire`]). Time is an argument, in seconds from
+//! any beginning, and never decreases.
 //!
 //! # The disciplines
 //! | [`Discipline`] | next is | made for | read |
@@ -33,19 +33,19 @@
 //! | `Drf` | the smallest dominant share held | several resources | `discipline/dominant` |
 //! | `Multilevel` | the level furthest below its target, then the least served | unknown, very long costs | [`multilevel`] |
 //!
-//! Reservations and limits of tenants hold in every discipline (`bounds`), as do a capacity that running requests share
-//! (`room`) and workers for small requests ([`Reserve`]). [`entrance`] comes before the queue: rates, bounds on what waits
-//! and on the splits of a task. [`operations`] are sets of requests that wait for each other. [`simulation`] runs all of it
-//! with workers.
+//! Reservations and limits of tenants hold in every discipline (`bounds`), as do a capacity that running
+//! requests share (`room`) and workers for small requests ([`Reserve`]). [`entrance`] comes before the
+//! queue: rates, bounds on waiting requests and on the splits of a task. [`operations`] are sets of
+//! requests that wait for each other. [`simulation`] runs all of it with workers.
 //!
 //! # Determinism
 //! The same calls give the same answers. Ties go to the smaller finish tag, then to the earlier tenant
-//! ([`tag`] defines when two tags are equal). Those of DRF go in turn where jobs are real ([`Ties`]).
+//! ([`tag`] defines when two tags are equal). Ties of DRF go in turn for real jobs ([`Ties`]).
 //!
 //! # Errata
 //! Descriptions of 2DFQ differ from the rules that reproduce its figures in three places: the sign of the
-//! early start (`discipline::staggered`), `≤` where figure 7 has `<` (`discipline::tags`), and the rule of the estimate (`estimate`).
-//! In Presto's queue, the level that gets the most is the first (`multilevel`).
+//! early start (`discipline::staggered`), `≤` where figure 7 has `<` (`discipline::tags`), and the rule of
+//! the estimate (`estimate`). In Presto's queue, the level that gets the most is the first (`multilevel`).
 
 #![deny(missing_docs)]
 

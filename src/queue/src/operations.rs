@@ -1,9 +1,9 @@
 //! Operations: sets of equal requests that are sent together, after other sets have ended.
 //!
 //! # Algorithm
-//! An operation is ready when its time has come and every operation that it waits for has ended. It has ended when each of
-//! its requests has: it was completed, killed or dropped, or timed out. Each end of a request costs O(1), each end of an
-//! operation O(log n) for each one that waits for it.
+//! An operation is ready when its time has come and every operation that it waits for has ended. It has
+//! ended when each of its requests has: it was completed, killed or dropped, or timed out. Each end of a
+//! request costs O(1), each end of an operation O(log n) for each one that waits for it.
 
 use std::collections::BTreeSet;
 
@@ -40,14 +40,14 @@ pub struct Course {
 pub struct Operations {
     plans: Vec<Plan>,
     courses: Vec<Course>,
-    /// Of each operation those that wait for it.
+    /// For each operation, the operations that wait for it.
     dependents: Vec<Vec<usize>>,
-    /// Operations that wait for their time only, by it.
+    /// Operations that only wait for their time, by that time.
     ready: BTreeSet<(Tag, usize)>,
 }
 
 impl Operations {
-    /// Operations of which none was sent.
+    /// Creates a graph in which no operation was sent.
     pub fn new(plans: Vec<Plan>) -> Operations {
         let mut operations = Operations {
             courses: Vec::with_capacity(plans.len()),
@@ -66,29 +66,29 @@ impl Operations {
         operations
     }
 
-    /// The course of each, in their order.
+    /// Course of each operation, in their order.
     pub fn courses(&self) -> &[Course] {
         &self.courses
     }
 
-    /// Time at which the next one is sent; infinite if none is before another one ends.
+    /// Time at which the next operation is sent; infinite if all wait for another one to end.
     pub fn next(&self) -> f64 {
         self.ready.first().map_or(f64::INFINITY, |(time, _)| time.value())
     }
 
-    /// Takes the next one that is to be sent now, and the number of its requests.
+    /// Takes the next operation that is due, and the number of its requests.
     pub fn send(&mut self, now: f64) -> Option<(usize, u64)> {
         let (_, place) = self.ready.pop_first()?;
         self.courses[place].ready = Some(now);
         Some((place, self.plans[place].count))
     }
 
-    /// A request of an operation starts.
+    /// Records the start of a request.
     pub fn started(&mut self, place: usize, now: f64) {
         self.courses[place].started.get_or_insert(now);
     }
 
-    /// A request of an operation has ended, however it did.
+    /// Records the end of a request, of any kind.
     pub fn ended(&mut self, place: usize, now: f64) {
         let course = &mut self.courses[place];
         course.rest = course.rest.saturating_sub(1);

@@ -1,6 +1,6 @@
 //! The queue itself: waiting requests, running requests, and the public calls.
 //!
-//! This file has what all disciplines share: first in first out within a tenant, tickets, activity,
+//! This file has the common part of all disciplines: first in first out within a tenant, tickets, activity,
 //! reservations and limits. The differences are behind [`super::order`].
 
 use std::collections::VecDeque;
@@ -18,19 +18,19 @@ use super::types::{Machine, Picked, Request, TenantId, Terms, TermsError, Ticket
 /// A discipline on a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
-    /// Which request goes next.
+    /// Rule that chooses the next request.
     pub discipline: Discipline,
-    /// The machine.
+    /// Machine of the workers.
     pub machine: Machine,
 }
 
-/// Workers that take small requests only, and otherwise idle: without them no order helps a small request that comes
-/// while large ones run on every worker.
+/// Workers that take small requests only, and otherwise idle: without them no order helps a small request
+/// that arrives while large ones run on every worker.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reserve {
     /// The first such worker; all after it are reserved too.
     pub from: u32,
-    /// The cost (the estimate, where costs are estimated) that their requests are below.
+    /// Upper bound, exclusive, of the cost of their requests (of the estimate, if costs are estimated).
     pub below: f64,
 }
 
@@ -39,8 +39,8 @@ pub struct Reserve {
 pub enum Pick {
     /// This request runs now.
     Run(Picked),
-    /// Nothing may run before this time, unless something arrives or completes: all waiting requests are over
-    /// their limits.
+    /// Nothing may run before this time, unless something arrives or completes: all waiting requests are
+    /// over their limits.
     NotBefore(f64),
     /// Nothing can run until something arrives or completes.
     Nothing,
@@ -57,7 +57,7 @@ struct Waiting {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Tenant {
     is_admitted: bool,
-    /// Whether its requests are passed over for now.
+    /// True if its requests are skipped for now.
     is_held: bool,
     waiting: VecDeque<Waiting>,
     nr_running: u32,
@@ -78,7 +78,7 @@ impl Tenant {
 struct Slot {
     running: Running,
     phase: Phase,
-    /// Charged against reservation and limit in advance.
+    /// Advance charge against reservation and limit.
     advance: f64,
 }
 
@@ -101,7 +101,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(setup: Setup) -> Queue {
         let order = setup.discipline.order(setup.machine);
         let room = match &setup.discipline {
@@ -123,20 +123,20 @@ impl Queue {
         }
     }
 
-    /// The same, and a request runs only where what it holds fits in this capacity beside the others. One that does not fit
-    /// is passed over.
+    /// Sets a capacity: a request runs only if its holdings fit beside those of the others. A request that
+    /// does not fit is skipped.
     #[must_use]
     pub fn within(self, capacity: Vec<f64>) -> Queue {
         Queue { room: Some(Room::new(capacity)), ..self }
     }
 
-    /// The same with some workers for small requests. Multilevel feedback does not know them.
+    /// Reserves some workers for small requests. Multilevel feedback ignores them.
     #[must_use]
     pub fn reserving(self, reserve: Option<Reserve>) -> Queue {
         Queue { reserve, ..self }
     }
 
-    /// Adds a tenant, or gives it new terms from now on.
+    /// Adds a tenant, or changes its terms from now on.
     ///
     /// # Errors
     /// A term that is out of range; nothing has changed then.
@@ -154,8 +154,8 @@ impl Queue {
         Ok(())
     }
 
-    /// A tenant goes: its waiting requests are returned, its running ones go on. It may be admitted again,
-    /// and then has the tags and estimates that it had.
+    /// Retires a tenant: returns its waiting requests; its running ones go on. It may be admitted again,
+    /// and then has its old tags and estimates.
     pub fn retire(&mut self, tenant: TenantId, now: f64) -> Vec<Request> {
         let Some(known) = self.tenants.get_mut(tenant.index()) else { return Vec::new() };
         known.is_admitted = false;
@@ -167,8 +167,8 @@ impl Queue {
         given_back
     }
 
-    /// A tenant goes and does not return: where nothing of it waits or runs, its number may be given to another one, which
-    /// inherits nothing.
+    /// Retires a tenant permanently: if no request of it waits or runs, its number is free for another
+    /// tenant, which inherits nothing.
     pub fn reset(&mut self, tenant: TenantId, now: f64) {
         let Some(known) = self.tenants.get_mut(tenant.index()) else { return };
         if known.activity() == Activity::Idle {
@@ -178,8 +178,8 @@ impl Queue {
         }
     }
 
-    /// A request arrives. Returns whether it waits now: a tenant that was not admitted has no queue, and a
-    /// cost has to be finite and at least 0.
+    /// Adds a request. Returns true if it waits now: a tenant that was not admitted has no queue, and a
+    /// cost must be finite and at least 0.
     pub fn enqueue(&mut self, tenant: TenantId, request: Request, now: f64) -> bool {
         let Some(known) = self.tenants.get_mut(tenant.index()) else { return false };
         if !known.is_admitted || !request.cost.is_finite() || request.cost < 0.0 {
@@ -228,8 +228,8 @@ impl Queue {
         }
     }
 
-    /// The tenant whose first request a free `worker` would begin now. It stays where it is: a caller with conditions
-    /// of its own begins it ([`Queue::take`]), or passes the tenant over ([`Queue::hold`]).
+    /// The tenant whose first request a free `worker` would begin now. The request stays in place: a caller
+    /// with conditions of its own begins it ([`Queue::take`]), or skips the tenant ([`Queue::hold`]).
     pub fn next(&mut self, worker: u32, now: f64) -> Option<TenantId> {
         self.next_in_phase(worker, now).map(|(tenant, _)| tenant)
     }
@@ -263,7 +263,7 @@ impl Queue {
         self.dispatch(tenant, Phase::Share, now)
     }
 
-    /// Passes a tenant over from now on, or no longer.
+    /// Skips a tenant from now on, or no longer.
     pub fn hold(&mut self, tenant: TenantId, is_held: bool, now: f64) {
         if let Some(known) = self.tenants.get_mut(tenant.index())
             && known.is_held != is_held
@@ -273,8 +273,8 @@ impl Queue {
         }
     }
 
-    /// Puts a waiting request before the others of its tenant. Returns whether it waits. O(waiting requests of the
-    /// tenant).
+    /// Puts a waiting request before the others of its tenant. Returns true if it waits. O(waiting requests
+    /// of the tenant).
     pub fn promote(&mut self, tenant: TenantId, id: u64, now: f64) -> bool {
         let Some(known) = self.tenants.get_mut(tenant.index()) else { return false };
         let at = known.waiting.iter().position(|waiting| waiting.request.id == id);
@@ -341,8 +341,8 @@ impl Queue {
         self.order.head(tenant, head.filter(|_| is_allowed), now);
     }
 
-    /// A running request has used `used` more since it was last charged. Nothing happens for a ticket that
-    /// is not out.
+    /// Charges a running request for `used` since its last charge. Does nothing for a ticket that is not
+    /// valid.
     pub fn charge(&mut self, ticket: Ticket, used: f64, now: f64) {
         let Some(Some(slot)) = self.slots.get_mut(ticket.0 as usize) else { return };
         slot.running.used += used;
@@ -356,21 +356,21 @@ impl Queue {
         }
     }
 
-    /// Charge in advance that a running request has not used yet; 0 for a ticket that is not out.
+    /// Advance charge that a running request has not used yet; 0 for a ticket that is not valid.
     pub fn credit(&self, ticket: Ticket) -> f64 {
         let slot = self.slots.get(ticket.0 as usize).and_then(Option::as_ref);
         slot.map_or(0.0, |slot| slot.running.credit)
     }
 
-    /// A running request has used up its credit: it is charged as much again as it was charged so far, and the estimate of
-    /// its class is at least what it has used.
+    /// Charges a running request that has used up its credit as much again as so far; the estimate of its
+    /// class becomes at least its usage.
     pub fn extend(&mut self, ticket: Ticket, now: f64) {
         self.charge(ticket, self.credit(ticket), now);
         let Some(Some(slot)) = self.slots.get_mut(ticket.0 as usize) else { return };
         self.order.extended(&mut slot.running);
     }
 
-    /// Charges and estimates of a tenant; `None` where the discipline has no tags.
+    /// Charges and estimates of a tenant; `None` if the discipline has no tags.
     pub fn ledger(&self, tenant: TenantId) -> Option<&Ledger> {
         match &self.order {
             AnyOrder::Tags(tags) => tags.ledger(tenant),
@@ -386,8 +386,8 @@ impl Queue {
         }
     }
 
-    /// A running request is done, and has used `used` more since it was last charged. Returns when it was
-    /// dispatched; `None` for a ticket that is not out.
+    /// Completes a running request that has used `used` since its last charge. Returns the time of its
+    /// dispatch; `None` for a ticket that is not valid.
     pub fn complete(&mut self, ticket: Ticket, used: f64, now: f64) -> Option<f64> {
         let mut slot = self.slots.get_mut(ticket.0 as usize)?.take()?;
         self.free.push(ticket.0);
@@ -408,19 +408,19 @@ impl Queue {
         Some(slot.running.started)
     }
 
-    /// A limit may have been reached, or left.
+    /// Updates the head of a tenant whose limit may have been reached, or left.
     fn show_bounded(&mut self, tenant: TenantId, now: f64) {
         if self.bounds.has(tenant) {
             self.show(tenant, now);
         }
     }
 
-    /// Of each tenant the place of its last dispatch among all dispatches, for [`Queue::resume_turns`].
+    /// For each tenant the place of its last dispatch among all dispatches, for [`Queue::resume_turns`].
     pub fn turns(&self) -> Vec<u64> {
         self.tenants.iter().map(|tenant| tenant.turn).collect()
     }
 
-    /// Goes on with the turns of a queue that this one replaces.
+    /// Continues with the turns of a queue that this one replaces.
     pub fn resume_turns(&mut self, turns: &[u64], now: f64) {
         let last = turns.iter().copied().max().unwrap_or(0);
         self.nr_dispatches = self.nr_dispatches.max(last);
@@ -430,17 +430,17 @@ impl Queue {
         }
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub fn waiting(&self) -> usize {
         self.nr_waiting
     }
 
-    /// Requests of one tenant that wait.
+    /// Number of waiting requests of one tenant.
     pub fn waiting_of(&self, tenant: TenantId) -> usize {
         self.tenants.get(tenant.index()).map_or(0, |known| known.waiting.len())
     }
 
-    /// Whether a tenant has a request waiting or running.
+    /// True if a tenant has a request waiting or running.
     pub fn is_active(&self, tenant: TenantId) -> bool {
         self.tenants.get(tenant.index()).is_some_and(|known| known.activity() == Activity::Active)
     }

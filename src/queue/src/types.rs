@@ -21,14 +21,14 @@ pub struct Terms {
     pub weight: f64,
     /// Its priority, larger first; read by the priority discipline only.
     pub priority: f64,
-    /// Cost units a second that it gets whenever it wants them; 0 for none.
+    /// Cost units a second that it always gets if it wants them; 0 for none.
     pub reservation: f64,
     /// Cost units a second that it never exceeds; infinite for none.
     pub limit: f64,
-    /// The least it should hold of each resource, read by the DRF order; empty for none.
+    /// Minimum holding of each resource, read by the DRF order; empty for none.
     pub min_share: Box<[f64]>,
-    /// It always has another request, although only the next one is ever enqueued: it counts as backlogged
-    /// from its first request on. For simulations.
+    /// True if it always has another request, although only the next one is ever enqueued: it counts as
+    /// backlogged from its first request on. For simulations.
     pub endless: bool,
 }
 
@@ -54,7 +54,7 @@ impl Terms {
     /// Checks every number.
     ///
     /// # Errors
-    /// The first that is out of range.
+    /// The first number that is out of range.
     pub fn check(&self) -> Result<(), TermsError> {
         let is_amount = |amount: f64| amount.is_finite() && amount >= 0.0;
         if !(Terms::WEIGHT_MIN..=Terms::WEIGHT_MAX).contains(&self.weight) {
@@ -101,17 +101,17 @@ pub enum TermsError {
 pub struct Request {
     /// Its owner's identifier. The queue reads it only to withdraw a request.
     pub id: u64,
-    /// What it costs, in cost units, finite and at least 0. Disciplines that estimate do not read it.
+    /// Cost in cost units, finite and at least 0. Disciplines that estimate do not read it.
     pub cost: f64,
     /// Its class: costs are estimated for each class of each tenant.
     pub class: u32,
-    /// What it holds of each resource while it runs, read by the DRF order; empty for one worker and
+    /// Amount of each resource that it holds while it runs, read by the DRF order; empty for one worker and
     /// nothing else.
     pub holds: Box<[f64]>,
 }
 
 impl Request {
-    /// A request of a known cost.
+    /// Creates a request of a known cost.
     pub fn new(id: u64, cost: f64) -> Request {
         Request { id, cost, class: 0, holds: Box::default() }
     }

@@ -1,26 +1,27 @@
-//! Virtual time: what a tenant of weight 1 that is always served should have got by now.
+//! Virtual time: the fair service so far of a tenant of weight 1 that is always served.
 //!
 //! # Problem
 //! A tenant that was away must neither get credit for the time without requests, nor be behind those that
-//! stayed. So its first request after a pause starts at the present virtual time, and its next ones where the
-//! previous one ended. There are several definitions of virtual time.
+//! stayed. So its first request after a pause starts at the present virtual time, and its next ones where
+//! the previous one ended. There are several definitions of virtual time.
 //!
 //! # Three definitions
 //! - [`Method::Active`], of 2DFQ's figure 7: `dv/dt = speed / Σ weights`, over the tenants that have a
 //!   request waiting or running. A tenant leaves when its last request completes. It costs nothing and
 //!   needs no costs in advance, so it is the only one for unknown costs.
-//! - [`Method::Served`]: the same where `speed` is what was measured: `v` grows by `used / Σ weights` whenever a request is
-//!   charged. With a speed that is assumed, tags of those that are always backlogged fall behind `v` on a machine that gives
-//!   less, because others use it or because requests wait for something else; a tenant that comes back has its tag at
-//!   `v` and waits until they have caught up, as in no order at all (`a_slow_machine_holds_no_newcomer_up`).
+//! - [`Method::Served`]: the same with the measured `speed`: `v` grows by `used / Σ weights` whenever a
+//!   request is charged. With an assumed speed, tags of tenants that are always backlogged fall behind `v`
+//!   on a slower machine, because others use it or because requests wait for something else. A tenant that
+//!   returns has its tag at `v` and waits until they have caught up, which no order intends
+//!   (`a_slow_machine_holds_no_newcomer_up`).
 //! - [`Method::Gps`]: the virtual time of [`super::gps`], where a tenant leaves when the ideal would have
-//!   finished its work. It is what WFQ and WF²Q were defined with, and costs O(log n) for each request.
+//!   finished its work. WFQ and WF²Q are defined with it; it costs O(log n) for each request.
 //!
 //! They are not equal: with the first, WF²Q on Bennett and Zhang's example stops alternating once a few
 //! tenants of a single packet have left (`wf2q_stops_alternating_without_exact_virtual_time`).
 //!
-//! GPS cannot revoke service: there, a request that is withdrawn, or whose cost differs from the stated one,
-//! counts as stated.
+//! GPS cannot revoke service: there, a request that is withdrawn, or whose cost differs from the stated
+//! one, counts as stated.
 //!
 //! # Properties
 //! - `v` never decreases, and is constant while no tenant is active (`virtual_time_never_falls`).
@@ -31,19 +32,18 @@ use super::gps::Gps;
 use super::types::{Machine, TenantId};
 use super::weights::WeightSum;
 
-/// How virtual time passes.
+/// Definition of virtual time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Method {
     /// At the rate of the tenants that have requests waiting or running.
     #[default]
     Active,
-    /// By what was served to them.
+    /// By the service of the tenants.
     Served,
     /// As in generalized processor sharing.
     Gps,
 }
 
-/// A clock of virtual time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Clock {
     Active(Active),
@@ -51,7 +51,7 @@ pub(super) enum Clock {
     Gps(Gps),
 }
 
-/// `v` grows by what is used, over the sum of the weights.
+/// `v` grows by usage over the sum of the weights.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Served {
     v: f64,
@@ -97,7 +97,6 @@ impl Clock {
         }
     }
 
-    /// The virtual time.
     pub(super) fn now(&mut self, now: f64) -> f64 {
         match self {
             Clock::Active(clock) => clock.at(now),
@@ -109,7 +108,7 @@ impl Clock {
         }
     }
 
-    /// A tenant has a new weight, or its first.
+    /// Records a tenant's new or first weight.
     pub(super) fn weigh(&mut self, tenant: TenantId, old: Option<f64>, new: f64, now: f64) {
         match self {
             Clock::Active(clock) => {
@@ -129,7 +128,7 @@ impl Clock {
         }
     }
 
-    /// A tenant has its first request, or is done with its last.
+    /// Records a tenant's first request, or the end of its last.
     pub(super) fn set_active(&mut self, weight: f64, is_active: bool, now: f64) {
         let weights = match self {
             Clock::Active(clock) => {
@@ -145,7 +144,7 @@ impl Clock {
         }
     }
 
-    /// A running request has used so much.
+    /// Records the usage of a running request.
     pub(super) fn serve(&mut self, used: f64) {
         if let Clock::Served(Served { v, weights }) = self
             && let Some(weights) = weights.value()

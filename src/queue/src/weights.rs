@@ -1,7 +1,7 @@
 //! The sum of the weights of active tenants, exact after any changes.
 //!
 //! A floating-point sum to which a weight of 10⁹ was added and taken off again has lost the weight of 10⁻⁹
-//! that was in it before. Weights are therefore summed up as integers, in units of 2⁻⁶⁴.
+//! that it contained. Weights are therefore summed up as integers, in units of 2⁻⁶⁴.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ impl WeightSum {
         debug_assert!(self.0 >= 0, "a weight was taken off that was not added");
     }
 
-    /// The sum; `None` where there is nothing in it.
+    /// The sum; `None` if it is empty.
     pub(super) fn value(self) -> Option<f64> {
         (self.0 > 0).then(|| self.0 as f64 / SCALE)
     }

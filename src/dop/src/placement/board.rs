@@ -1,7 +1,7 @@
-//! The CPUs as a board: how loaded each is, and how to choose some of them for one tenant.
+//! The CPUs as a board: the load of each, and the choice of some of them for one tenant.
 //!
-//! Works in indices of the topology order ([`Topology::cpus`]), so that every domain is a range and counting
-//! inside of one is a difference of two prefix sums.
+//! Works in indices of the topology order ([`Topology::cpus`]), so that every domain is a range and
+//! counting inside of one is a difference of two prefix sums.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use super::super::topology::{Level, Topology};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Assigned {
     indices: CpuSet,
-    /// How many cores it may spread over before it uses a second thread of one.
+    /// Number of cores to spread over before it uses a second thread of one.
     pub(super) core_quota: u32,
 }
 
@@ -39,16 +39,15 @@ impl Assigned {
     }
 }
 
-/// How loaded each CPU is, and which may be chosen.
+/// The load of each CPU, and the CPUs that may be chosen.
 pub(super) struct Board<'a> {
     topology: &'a Topology,
-    /// The number of requests on each CPU.
     load: Vec<u32>,
-    /// Of these, the ones with a fixed list.
+    /// Number of requests with a fixed list on each CPU.
     fixed: Vec<u32>,
     /// CPUs that cannot be chosen: isolated ones, and those of exclusive requests.
     closed: Vec<bool>,
-    /// Whether emptier domains are better than tighter ones.
+    /// True if emptier domains are better than tighter ones.
     roomy: bool,
 }
 
@@ -105,7 +104,7 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// Assigns the CPUs of a fixed list, also those that are closed.
+    /// Assigns the CPUs of a fixed list, closed ones included.
     pub(super) fn assign_fixed(&mut self, assigned: &mut Assigned, indices: &CpuSet) {
         for index in indices {
             self.assign(assigned, index as usize);
@@ -113,7 +112,7 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// What fixed lists put on the open CPUs.
+    /// Load by fixed lists on the open CPUs.
     pub(super) fn fixed_load(&self) -> usize {
         let open = self.fixed.iter().zip(&self.closed).filter(|(_, closed)| !**closed);
         open.map(|(fixed, _)| *fixed as usize).sum()
@@ -123,10 +122,10 @@ impl<'a> Board<'a> {
         self.load.iter().map(|load| load.saturating_sub(1) as usize).sum()
     }
 
-    /// The [`Board::span`] of a set that lies as close together as can be wished.
+    /// The [`Board::span`] of a set that lies as close together as possible.
     pub(super) const SPAN_OF_ONE_LLC: (usize, usize, usize) = (1, 1, 1);
 
-    /// How many packages, nodes and LLCs a set touches.
+    /// Number of packages, nodes and LLCs that a set touches.
     pub(super) fn span(&self, assigned: &Assigned) -> (usize, usize, usize) {
         let touched = |level: Level| {
             let mut domains: Vec<usize> =
@@ -137,8 +136,8 @@ impl<'a> Board<'a> {
         (touched(Level::Package), touched(Level::Node), touched(Level::Llc))
     }
 
-    /// Adds `count` CPUs, or as many as there are: the least loaded ones, and where these are more than
-    /// needed, the ones that lie best.
+    /// Adds up to `count` CPUs: the least loaded ones, and the closest ones of these if there are more than
+    /// needed.
     pub(super) fn fill(&mut self, assigned: &mut Assigned, count: u32) {
         let mut missing = count;
         while missing > 0 {
@@ -156,7 +155,7 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// Of the open CPUs that `assigned` is not on, the least loaded ones.
+    /// True for each open CPU that is not in `assigned` and has the least load of these.
     fn least_loaded(&self, assigned: &Assigned) -> Option<Vec<bool>> {
         const TAKEN: u32 = u32::MAX;
         let open = self.load.iter().zip(&self.closed);
@@ -169,7 +168,7 @@ impl<'a> Board<'a> {
         Some(load.into_iter().map(|load| load == level).collect())
     }
 
-    /// Takes CPUs away until `width` are left: the most loaded ones first, then those far from the rest.
+    /// Releases CPUs until `width` are left: the most loaded ones first, then those far from the rest.
     pub(super) fn release_to(&mut self, assigned: &mut Assigned, width: u32) {
         let cpus = self.topology.cpus();
         let mut mine = Level::ALL.map(|level| vec![0_u32; self.topology.domains(level).len()]);
@@ -204,7 +203,7 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// Takes away every CPU that more than `cap` requests are on.
+    /// Releases every CPU with more than `cap` requests.
     pub(super) fn release_beyond(&mut self, assigned: &mut Assigned, cap: u32) {
         let crowded: Vec<usize> = assigned.iter().filter(|&index| self.load[index] > cap).collect();
         for index in crowded {
@@ -212,7 +211,7 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// Evens the load out by moving one CPU of one of the `movable` requests at a time.
+    /// Evens out the load by moving one CPU of one of the `movable` requests at a time.
     ///
     /// Each move lowers the sum of the squared loads, so the loop ends.
     pub(super) fn balance(&mut self, assigned: &mut [Assigned], movable: &[usize]) {
@@ -233,7 +232,8 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// The least loaded CPU that would relieve `from`, of these the one nearest to the rest of `assigned`.
+    /// The least loaded CPU that would relieve `from`; among equals the one nearest to the rest of
+    /// `assigned`.
     fn roomier(&self, order: &[usize], assigned: &Assigned, from: usize) -> Option<usize> {
         let cpus = self.topology.cpus();
         let near = |to: usize, level: Level| {
@@ -255,11 +255,11 @@ struct Choice<'a> {
     /// Prefix sums over the CPUs: free ones, and those the request already has.
     nr_free: Vec<u32>,
     nr_mine: Vec<u32>,
-    /// Prefix sum over the cores: those of which every thread is free.
+    /// Prefix sum over the cores: those with every thread free.
     nr_whole: Vec<u32>,
-    /// Cores that the request has a thread of.
+    /// True for a core of which the request has a thread.
     my_cores: Vec<bool>,
-    /// Further cores it should spread over.
+    /// Number of further cores it should spread over.
     more_cores: u32,
     roomy: bool,
     chosen: Vec<usize>,
@@ -291,7 +291,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// `count` free CPUs; there are at least as many.
+    /// Chooses `count` free CPUs; the caller has checked that there are as many.
     fn choose(mut self, count: u32) -> Vec<usize> {
         let topology = self.topology;
         self.choose_among(Level::Package, topology.domains(Level::Package), count);
@@ -353,8 +353,8 @@ impl<'a> Choice<'a> {
         })
     }
 
-    /// Among domains that fit: where the request already is, then where there are enough whole cores, then
-    /// the emptiest surroundings or the tightest.
+    /// Rank among domains that fit: those where the request already is, then those with enough whole cores,
+    /// then the emptiest surroundings or the tightest.
     fn rank(&self, domain: &Range<usize>, count: u32) -> (u32, bool, [i64; 3]) {
         let first = &self.topology.cpus()[domain.start];
         let last = &self.topology.cpus()[domain.end - 1];
@@ -416,7 +416,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// `sums[i]` = how many of the first `i` flags are set.
+/// `sums[i]` is the number of flags set among the first `i`.
 fn prefix_sums(flags: impl Iterator<Item = bool>) -> Vec<u32> {
     let mut sums = Vec::with_capacity(flags.size_hint().0 + 1);
     let mut sum = 0;

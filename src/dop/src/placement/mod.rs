@@ -1,38 +1,37 @@
-//! Widths into sets: which CPUs each tenant runs on.
+//! Placement: sets of CPUs for the widths of the tenants.
 //!
-//! **Problem.** Every tenant has a width; the machine has cores, caches and nodes; yesterday's answer is
-//! already in force and every CPU that changes hands costs warm caches. Find sets of the right size that
+//! **Problem.** Every tenant has a width. The machine has cores, caches and nodes. The last placement is in
+//! force, and every CPU that moves to another tenant costs warm caches. Find sets of the right size that
 //! share as little as possible, lie close together, and move as little as possible.
 //!
-//! **Terms.** A *request* is shared, fixed, exclusive or dop ([`Want`]). The *load* of a CPU is the number of
-//! requests that have it to themselves, at least in intent: all but the shared ones. *Overlap* is the sum of
-//! what exceeds one.
+//! **Terms.** A *request* is shared, fixed, exclusive or dop ([`Want`]). The *load* of a CPU is the number
+//! of requests on it, without the shared ones. *Overlap* is the sum of the loads beyond one.
 //!
-//! **Goals**, each only as far as the ones before it leave a choice:
+//! **Goals**, in order of precedence:
 //! 1. No request is without a CPU. A fixed list is taken as it is; an exclusive set meets no other.
 //! 2. The right number of CPUs, and the least overlap, spread evenly: loads differ by at most one where
 //!    fixed lists and held sets allow it.
-//! 3. A set that already is as wide as it should be stays. Of a set that changes, as much stays as can.
+//! 3. A set that has the right width stays. A set that changes keeps as many CPUs as possible.
 //! 4. One node before two, one LLC before two, and inside of it whole cores before SMT siblings: a core is
 //!    not split between two tenants while that can be avoided, and a tenant uses a second thread of a core
 //!    only when its *core quota* is used up. Quotas divide the cores by integer max-min between "all
 //!    siblings used" and "one thread on each core", so that idle cores are used before idle siblings.
 //!
 //! **Algorithm.** Fixed lists first. Exclusive requests next, narrowed in order where CPUs are short. Then
-//! the dop requests: keep what can be kept; release what is too much, most loaded CPUs first; give up what
-//! is loaded beyond the ceiling of the mean; fill up the widest need first from the least loaded CPUs
-//! (`board`); and while two CPUs differ in load by two or more, move one tenant from one to the other,
+//! the dop requests: keep the previous CPUs where possible; release surplus CPUs, most loaded first;
+//! release CPUs loaded beyond the mean, rounded up; fill up the widest need first from the least loaded
+//! CPUs (`board`); and while two CPUs differ in load by two or more, move one tenant from one to the other,
 //! which always exists (more tenants are on the first than on the second), so the loop ends with loads that
 //! differ by at most one. A tenant whose width changed and that would now span several LLCs is placed again
 //! from nothing where that needs fewer. O(n·P) for n requests on P CPUs, apart from the moves.
 //!
-//! While at most half of the CPUs are requested, the emptiest of several domains that fit is chosen (a cache
-//! of its own); beyond that the fullest that fits (fewer tenants are split).
+//! While at most half of the CPUs are requested, the emptiest of several domains that fit is chosen (a
+//! cache of its own); beyond that the fullest that fits (fewer tenants are split).
 //!
 //! **Properties** (`tests/dop/placement.rs`, over random machines of up to 1,024 CPUs with holes): right
 //! count; disjoint when possible; even overlap; the same requests again move nothing; while nothing
-//! overlapped, a tenant that leaves moves no other; a set that shrinks keeps a subset, one that grows in its
-//! LLC keeps all; the order of domains; same input, same answer.
+//! overlapped, a tenant that leaves moves no other; a set that shrinks keeps a subset, one that grows in
+//! its LLC keeps all; the order of domains; same input, same answer.
 
 mod board;
 
@@ -49,33 +48,33 @@ use tenantd_fair::integer::{self, Claim};
 pub enum Want {
     /// All CPUs that are not exclusive: the kernel places the threads.
     Shared,
-    /// This number of CPUs, its own as long as there are enough. 0 counts as 1.
+    /// This number of CPUs, its own while there are enough. 0 counts as 1.
     Dop(u32),
     /// This number of CPUs that no other tenant runs on. 0 counts as 1.
     Exclusive(u32),
-    /// These, whatever the others do; isolated ones are allowed.
+    /// These CPUs, regardless of other requests; isolated ones are allowed.
     Fixed(CpuSet),
 }
 
 /// One tenant to be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What it wants.
+    /// Kind and size of the request.
     pub want: Want,
-    /// Where it is now, if it was placed before.
+    /// Present set, if it was placed before.
     pub previous: Option<CpuSet>,
-    /// Whether it moved so recently that it must stay for now (see [`super::transition::is_held`]). Without
+    /// True if it moved so recently that it must stay for now (see [`super::transition::is_held`]). Has no
     /// effect once one of its CPUs is gone, and on shared and fixed requests.
     pub held: bool,
 }
 
 impl Request {
-    /// A request that was not placed before.
+    /// Creates a request that was not placed before.
     pub fn new(want: Want) -> Self {
         Request { want, previous: None, held: false }
     }
 
-    /// The same request, now at `previous`.
+    /// Sets the present CPUs of the request.
     #[must_use]
     pub fn after(self, previous: CpuSet) -> Self {
         Request { previous: Some(previous), ..self }
@@ -87,29 +86,29 @@ impl Request {
 pub struct Placement {
     /// The CPUs of each request, in the order of the requests. Never empty.
     pub sets: Vec<CpuSet>,
-    /// CPUs of each request that were exchanged for others: of the previous set and the new one, the smaller
-    /// part that is not in the other. Growing and shrinking alone moves nothing.
+    /// Number of CPUs of each request that were exchanged for others: the smaller of those removed and
+    /// those added. Growing and shrinking alone moves nothing.
     pub moved: Vec<usize>,
-    /// How often a CPU was given to a further request, not counting shared requests.
+    /// Number of times a CPU went to a further request, not counting shared requests.
     pub overlap: usize,
     /// Requests that were not met in full, in the order of the requests.
     pub refusals: Vec<Refusal>,
 }
 
-/// A request that could not be met as it is.
+/// A request that was not met in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The index of the request.
     pub request: usize,
-    /// What happened to it.
+    /// Reason, and the result for the request.
     pub reason: Reason,
 }
 
-/// Why a request was not met, and what it got instead.
+/// Reason why a request was not met, and its CPUs instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// There are fewer CPUs for exclusive use than requested: it got `granted`, disjoint, or the shared ones
-    /// where that is 0.
+    /// There are fewer CPUs for exclusive use than requested: it got `granted`, disjoint, or the shared
+    /// ones if that is 0.
     Narrowed {
         /// CPUs requested.
         wanted: u32,
@@ -136,9 +135,8 @@ struct Plan<'a> {
     requests: &'a [Request],
     board: Board<'a>,
     assigned: Vec<Assigned>,
-    /// Requests that keep exactly what they have.
+    /// True for a request that keeps exactly its CPUs.
     held: Vec<bool>,
-    /// CPUs that an exclusive request has.
     exclusive: CpuSet,
     refusals: Vec<Refusal>,
 }
@@ -173,7 +171,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Starts dop and exclusive requests from where they are. CPUs that others need are released later.
+    /// Starts dop and exclusive requests on their previous CPUs. CPUs that others need are released later.
     fn keep_previous(&mut self) {
         for (index, request) in self.requests.iter().enumerate() {
             let (Some(previous), Some(_)) = (&request.previous, count(request)) else { continue };
@@ -199,7 +197,7 @@ impl<'a> Plan<'a> {
         let taken = self.taken_from_exclusive();
         self.board.close(&taken);
         let mut grants = self.grant_exclusive(&wanted, &taken);
-        // All keep what they can before any of them gets more.
+        // All requests keep their CPUs where possible before any of them gets more.
         let mut claimed = taken.clone();
         for &(index, granted) in &grants {
             self.vacate(index, &claimed);
@@ -223,7 +221,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// CPUs no exclusive request may have: those of fixed lists and of held dop requests.
+    /// CPUs that no exclusive request may have: those of fixed lists and of held dop requests.
     fn taken_from_exclusive(&self) -> CpuSet {
         let mut taken = CpuSet::new();
         for (index, request) in self.requests.iter().enumerate() {
@@ -239,8 +237,8 @@ impl<'a> Plan<'a> {
         taken
     }
 
-    /// How many CPUs each exclusive request gets: what it wants while CPUs last, one for each that comes
-    /// after it, and one for all that are not exclusive. Requests that get none are left out and refused.
+    /// Number of CPUs of each exclusive request: its width while CPUs last, one for each that comes after
+    /// it, and one for all that are not exclusive. Requests that get none are left out and refused.
     fn grant_exclusive(&mut self, wanted: &[(usize, u32)], taken: &CpuSet) -> Vec<(usize, u32)> {
         let offline = self.refusals.len();
         let others = self.requests.iter().filter(|r| matches!(r.want, Want::Shared | Want::Dop(_)));
@@ -252,7 +250,7 @@ impl<'a> Plan<'a> {
         let mut grants = Vec::with_capacity(wanted.len());
         for (rank, &(index, wants)) in wanted.iter().enumerate() {
             let later = (wanted.len() - rank - 1) as u32;
-            // Held sets are counted as they are, so that the others get what is actually left.
+            // Held sets count with their present size, so that the others share the actual rest.
             let wants = if self.held[index] { self.assigned[index].len() } else { wants };
             let granted = wants.min(room.saturating_sub(later).max(room.min(1)));
             room -= granted;
@@ -293,7 +291,8 @@ impl<'a> Plan<'a> {
         self.board.balance(&mut self.assigned, &movable);
     }
 
-    /// Takes dop requests off CPUs that are loaded beyond the mean, rounded up: the latest requests first.
+    /// Removes dop requests from CPUs that are loaded beyond the mean, rounded up: the latest requests
+    /// first.
     fn give_up_overload(&mut self, dop: &[usize]) {
         let available = self.board.open_count();
         let wanted: usize = dop
@@ -309,8 +308,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Widens the set of `index` to `width`, placing it afresh where its width changed and that makes it
-    /// span less.
+    /// Widens the set of `index` to `width`. Places it from nothing if its width changed and that reduces
+    /// its span.
     fn resize(&mut self, index: usize, width: u32) {
         let assigned = &mut self.assigned[index];
         let had = assigned.len();
@@ -373,8 +372,8 @@ fn count(request: &Request) -> Option<u32> {
     }
 }
 
-/// How many cores each request should spread over: between all siblings used and one thread on each core,
-/// the cores dealt out by integer max-min with the widths as weights.
+/// Number of cores that each request should spread over: between all siblings used and one thread on each
+/// core, the cores divided by integer max-min with the widths as weights.
 fn core_quotas(topology: &Topology, requests: &[Request]) -> Vec<u32> {
     let widths = requests.iter().map(|request| count(request).unwrap_or(0));
     let threads = topology.threads_per_core_max() as u32;

@@ -35,7 +35,6 @@ struct Query {
     dop: Vec<(f64, u64)>,
 }
 
-/// Writes the object of the contract.
 pub(super) fn json(
     out: &mut impl Write,
     rule: Rule,
@@ -96,7 +95,7 @@ pub(super) fn table(
     writeln!(out, "mean wait {wait} s, mean time {total} s, {used}% of the slots used")
 }
 
-/// Seconds that each query waited that has started.
+/// Seconds that each started query waited.
 fn waits(outcome: &Outcome) -> impl Iterator<Item = f64> + '_ {
     outcome.queries.iter().filter_map(|it| it.started.map(|started| started - it.arrived))
 }
@@ -116,8 +115,8 @@ fn slots_used(course: &Course, outcome: &Outcome) -> f64 {
     if all > 0.0 { outcome.slot_seconds / all } else { 0.0 }
 }
 
-/// The widths of a query from the beginning to the end of the run: a dot where it waits, else a bar as high as the part of
-/// the slots that it has.
+/// The widths of a query over the whole run: a dot while it waits, else a bar as high as its part of the
+/// slots.
 fn strip(course: &Course, outcome: &Outcome, record: &Record) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let column = |column: usize| {

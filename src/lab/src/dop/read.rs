@@ -1,7 +1,8 @@
 //! An auto-DOP problem file, read: text in, a valid problem or every finding out.
 //!
-//! The text becomes a tree that keeps every place; the tree is read by the tables below; the constructors of
-//! [`Problem`] and of [`Course`] judge the numbers, and what they find is carried back to its place in the text.
+//! The text becomes a tree that keeps every place; the tree is read by the tables below; the constructors
+//! of [`Problem`] and of [`Course`] check the numbers, and their errors are mapped back to their places in
+//! the text.
 
 use crate::problem::{self, OneOf};
 use tenantd_core::units::Bytes;
@@ -19,7 +20,7 @@ use tenantd_policy::reader::{Codes, Reader, parse_number};
 use tenantd_policy::rules;
 use tenantd_policy::tree::{Entry, Kind, Node};
 
-/// The text is not YAML, or more than is read.
+/// The text is not YAML, or too large.
 const TEXT: rules::Rule = rules::Rule::error("D001", "a text that cannot be read");
 const WRONG_TYPE: rules::Rule = rules::Rule::error("D005", "a value of the wrong type");
 const BAD_NUMBER: rules::Rule = rules::Rule::error("D006", "a number out of range");
@@ -43,7 +44,7 @@ static CODES: Codes = Codes {
     elsewhere: |_| None,
 };
 
-/// What a problem file asks for.
+/// Content of a problem file.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) rule: Rule,
@@ -51,11 +52,10 @@ pub(super) struct Task {
     pub(super) asked: Asked,
 }
 
-/// A round, or queries over time.
 #[derive(Debug)]
 pub(super) enum Asked {
     Round(Problem),
-    /// And whether the answer lists them.
+    /// True if the answer lists the queries.
     Course(Course, bool),
 }
 
@@ -167,7 +167,7 @@ pub(super) fn too_long(name: &str, at: f64) -> Report {
 /// Reads a problem.
 ///
 /// # Errors
-/// Everything that is wrong with it; the first thing only, where that makes the rest unreadable.
+/// All findings; only the first one if it makes the rest unreadable.
 pub(super) fn read(name: &str, text: Vec<u8>) -> Result<Task, Report> {
     let (source, tree) = problem::tree(name, text, Budget::PROBLEM.depth, &TEXT)?;
     let mut report = Report::default();
@@ -186,7 +186,7 @@ fn task(reader: &mut Reader<'_>, tree: &Node) -> Option<Task> {
         reader.wrong_type(tree, "a map with `algorithm`, `slots` and `queue`", "");
     }
     let resources: Vec<String> = file.resources.iter().map(|(name, _)| name.clone()).collect();
-    // Without slots to compare with, no manual DOP is beyond them.
+    // Without slots to compare with, no manual DOP exceeds them.
     let supply = Supply {
         slots: file.slots.unwrap_or(Problem::SLOTS_MAX),
         max_per_query: file.max_per_query,
@@ -322,7 +322,7 @@ fn together(reader: &mut Reader<'_>, tree: &Node, file: &File) {
     }
 }
 
-/// Carries what is wrong with a problem back to its place in the text.
+/// Maps the errors of a problem to their places in the text.
 fn judge(
     reader: &mut Reader<'_>,
     tree: &Node,
@@ -360,7 +360,7 @@ fn judge(
     reader.find(&rule, node, format!("`{name}` {}", error.reason), help);
 }
 
-/// The entry of a map under a key; the first, where it is given twice.
+/// The entry of a map under a key; the first one of duplicates.
 fn entry<'t>(map: Option<&'t Node>, key: &str) -> Option<&'t Entry> {
     match &map?.kind {
         Kind::Map(entries) => entries.iter().find(|entry| &*entry.key == key),
@@ -423,7 +423,7 @@ struct Slots;
 impl Form<Option<u64>> for Slots {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<u64>) {
         let Some(number) = reader.number(node, "a number", "") else { return };
-        // Beyond 2^53 not every whole number is one; nothing here comes near.
+        // Not every number beyond 2^53 is exact; no valid value is near it.
         match number.fract() == 0.0 && (0.0..=9e15).contains(&number) {
             true => *into = Some(number as u64),
             false => {
@@ -481,7 +481,6 @@ impl Form<f64> for Memory {
     }
 }
 
-/// Amounts by name.
 struct Amounts;
 
 impl Form<Vec<(String, f64)>> for Amounts {

@@ -1,7 +1,7 @@
-//! What was beside what would have been, over time.
+//! Comparison of the recorded shares with those of the other policy, over time.
 //!
-//! A tenant is *short* in a tick where it is entitled to less than nine tenths of what it wanted; what it wanted is the
-//! larger of the estimates of both loops.
+//! A tenant is *short* in a tick if it is entitled to less than nine tenths of its demand. Its demand is
+//! the larger of the estimates of both loops.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use tenantd_control::state::NodeState;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_host::recording::tape::Tape;
 
-/// Less than this part of what is wanted makes a tenant short.
+/// A tenant with less than this part of its demand is short.
 const SHORT_RATIO: f64 = 0.9;
 /// Points of a curve of the page; more ticks are averaged.
 pub(super) const POINTS_MAX: usize = 960;
 
-/// Both over the whole recording.
+/// Comparison over the whole recording.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     pub(super) host: String,
@@ -36,19 +36,17 @@ pub(super) struct Comparison {
     per_point: u64,
 }
 
-/// One tenant.
 #[derive(Debug, Default)]
 pub(super) struct Both {
     pub(super) time: Duration,
     pub(super) used: PerResource<f64>,
     pub(super) wanted: PerResource<f64>,
-    /// Then, and with the other policy.
+    /// The recorded side, and the side of the other policy.
     pub(super) sides: [Side; 2],
-    /// By point: seconds, and the means of CPUs used, wanted and entitled to on both sides.
+    /// By point: seconds, and the means of CPUs used, demanded and entitled to on both sides.
     pub(super) points: Vec<Point>,
 }
 
-/// One side of a comparison.
 #[derive(Debug, Default)]
 pub(super) struct Side {
     pub(super) entitled: PerResource<f64>,
@@ -110,7 +108,7 @@ impl Comparison {
         *self.other_versions.entry(version).or_default() += 1;
     }
 
-    /// What of the two policies does not fit together.
+    /// Notes the tenants that one side lacks, and the files that cannot be replayed.
     pub(super) fn note_unmatched(&mut self, rival: &Rival) {
         let nodes = rival.control.tree().nodes().iter().zip(&rival.origins);
         let absent = nodes.filter(|(node, origin)| node.is_leaf && origin.is_none());
@@ -193,7 +191,7 @@ impl Both {
         }
     }
 
-    /// Makes one point of two.
+    /// Halves the number of points by averaging pairs.
     fn halve(&mut self) {
         let join = |pair: &[Point]| {
             let mut sum = Point { seconds: pair[0].seconds, ..Point::default() };
@@ -228,7 +226,6 @@ impl Point {
 
 // --- as JSON ---
 
-/// One tick.
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
     time: String,
@@ -252,7 +249,6 @@ struct Entitled {
     dop: f64,
 }
 
-/// The summary.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary<'a> {
     host: &'a str,
@@ -292,7 +288,7 @@ struct SideSummary {
 }
 
 impl Comparison {
-    /// One tick of both; none where it decided nothing.
+    /// One tick of both; `None` if nothing was decided in it.
     pub(super) fn line(&self, tick: &Tick, recorded: &ControlLoop, rival: &Rival) -> Option<Line> {
         if tick.was.is_void {
             return None;
@@ -316,7 +312,6 @@ impl Comparison {
         Some(Line { time: time::stamp(tick.wall), tenants: tenants.collect() })
     }
 
-    /// The whole, for programs.
     pub(super) fn summary(&self) -> Summary<'_> {
         let tenant = |tenant: &Both| {
             let side = |side: &Side| SideSummary {

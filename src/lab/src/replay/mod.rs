@@ -1,13 +1,13 @@
-//! `tenantctl plan --replay`: what another policy would have done with what was recorded.
+//! `tenantctl plan --replay`: the decisions of another policy on a recording.
 //!
-//! Two control loops are given the same recording: that of the agent, which decides again what it decided then, and a
-//! *rival* with the other policy ([`rival`]). Both estimate demand from what the tenants really did under the policy of
-//! that time. So what a tenant would have used under the other one is not known, and not claimed: what is compared is what
-//! each was entitled to, beside the larger of the two estimates of what it wanted. A tenant that was held back then may
-//! have wanted more than either could see.
+//! Two control loops replay the same recording: that of the agent, which repeats its decisions, and a
+//! *rival* with the other policy ([`rival`]). Both estimate demand from the usage that was recorded under
+//! the policy of that time. The usage under the other policy is unknown. The comparison therefore shows the
+//! entitlements, beside the larger of the two estimates of demand. A tenant that was throttled then may
+//! have wanted more than either estimate.
 //!
-//! The values that the rival would write are taken as written at once. The cgroups above tenants keep what they have, and
-//! tenants are nested as the policy nests them.
+//! The values that the rival would write count as written at once. The cgroups above tenants keep their
+//! values, and tenants are nested like in the policy.
 
 mod measure;
 mod page;
@@ -29,14 +29,14 @@ use tenantd::command::load;
 use tenantd::exit::Exit;
 use tenantd_host::recording::tape::{self, Tape, TapeError};
 
-/// What is wanted beside the table.
+/// Form of the output.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// One JSON object for each tick and a summary, instead of the table.
+    /// Prints one JSON object for each tick and a summary, instead of the table.
     pub json: bool,
-    /// A page with pictures, written to this file.
+    /// File for a page with pictures.
     pub report: Option<&'a Path>,
-    /// Times in UTC, not in the time zone of this host.
+    /// Prints times in UTC instead of the time zone of this host.
     pub utc: bool,
 }
 
@@ -62,7 +62,7 @@ pub fn run(
                 comparison.note_other_version(version);
                 continue;
             }
-            // All that a crash has left of it.
+            // A crash left nothing else of the segment.
             Err(TapeError::Torn(_)) if recording.is_dir() => continue,
             Err(error) => return Err(error.into()),
         };

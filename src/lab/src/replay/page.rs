@@ -6,7 +6,7 @@ use crate::simulate::report::{Curve, Lines, Page};
 use crate::time::Clock;
 use tenantd_core::resource::{CPU, MEMORY, Resource};
 
-/// Tenants with pictures of their own: those whose entitlement changes most.
+/// Tenants with pictures of their own: those with the largest changes of entitlement.
 const TENANTS_MAX: usize = 12;
 const HOUR: f64 = 3600.0;
 

@@ -1,8 +1,8 @@
-//! A control loop with another policy, which is given what was recorded of the loop with the old one.
+//! A control loop with another policy, which replays the recording of the loop with the old one.
 //!
-//! Tenants are the same where they have the same path, or else the same last name and no other tenant has it: a policy
-//! that puts tenants into groups is compared with one that does not. What the templates of the new policy would have found
-//! is taken from what was found in groups of the same path.
+//! Tenants are matched by path, or else by last name if no other tenant has it: so a policy with groups can
+//! be compared with one without. Tenants of the new policy's templates are those that were found in groups
+//! of the same path.
 
 use std::time::Duration;
 
@@ -13,29 +13,27 @@ use tenantd_control::tree::{self, CgroupParent, Member, Tree, TreeNode};
 use tenantd_host::recording::tape::Tape;
 use tenantd_policy::model::{CpusPolicy, Policy, Tenant};
 
-/// The loop with the other policy.
 #[derive(Debug)]
 pub(super) struct Rival {
     policy: Policy,
     pub(super) control: ControlLoop,
     /// For each number of the rival the number of the recorded loop.
     pub(super) origins: Vec<Option<usize>>,
-    /// From the agent's own time to that of the rival, which goes on over restarts.
+    /// Difference between the agent's own time and that of the rival, which continues over restarts.
     shift: i128,
     last_now: Option<Duration>,
     last_wall: Duration,
     is_new_run: bool,
-    /// Tenants of the recording that are none of the policy.
+    /// Tenants of the recording that are not in the policy.
     pub(super) left_out: Vec<String>,
 }
 
-/// One tick of both.
 #[derive(Debug)]
 pub(super) struct Tick {
     pub(super) wall: Duration,
-    /// What was decided then.
+    /// The recorded decision.
     pub(super) was: Decision,
-    /// What the rival decides.
+    /// The rival's decision.
     pub(super) would: Decision,
 }
 
@@ -62,13 +60,13 @@ impl Rival {
         self
     }
 
-    /// A segment begins, perhaps of another run of the agent.
+    /// Begins a segment, perhaps of another run of the agent.
     pub(super) fn take_up(&mut self, recorded: &ControlLoop) {
         self.is_new_run = true;
         self.follow(recorded);
     }
 
-    /// Takes the tenants and members that the recorded loop has now.
+    /// Copies the present tenants and members of the recorded loop.
     fn follow(&mut self, recorded: &ControlLoop) {
         let old = recorded.tree();
         let mut policy = self.policy.clone();
@@ -156,7 +154,8 @@ impl Rival {
         decision
     }
 
-    /// Another run of the agent counts time from another instant; what passed between the two did so on the wall.
+    /// Another run of the agent counts time from another instant; the wall clock measures the time between
+    /// them.
     fn settle_time(&mut self, now: Duration, wall: Duration) {
         if !std::mem::take(&mut self.is_new_run) {
             return;
@@ -172,7 +171,7 @@ impl Rival {
     }
 }
 
-/// What was read of a node, without what is in its files: these would be others.
+/// The recorded readings of a node, without its file contents: these would differ.
 fn node(input: &Input, origin: Option<usize>) -> NodeInput {
     match origin.and_then(|origin| input.nodes.get(origin)) {
         Some(node) => NodeInput {
@@ -185,7 +184,7 @@ fn node(input: &Input, origin: Option<usize>) -> NodeInput {
     }
 }
 
-/// The recorded node that `node` is.
+/// The recorded node that matches `node`.
 fn origin(node: &TreeNode, nodes: &[TreeNode], old: &[TreeNode]) -> Option<usize> {
     let name = |node: &TreeNode| node.path.rsplit('/').next().map(str::to_string);
     let same = |other: &TreeNode| other.is_leaf == node.is_leaf && other.path == node.path;
@@ -201,7 +200,7 @@ fn origin(node: &TreeNode, nodes: &[TreeNode], old: &[TreeNode]) -> Option<usize
     }
 }
 
-/// Adds what was found in groups with a template.
+/// Adds the tenants that were found in groups with a template.
 fn expand(tenants: &mut [Tenant], above: &str, old: &[TreeNode]) {
     for group in tenants {
         let path = match above {

@@ -11,11 +11,11 @@ use tenantd_core::resource::{CPU, MEMORY};
 /// Most characters of a name.
 const NAME_CHARS: usize = 14;
 
-/// The columns of the tables: each value as it was and as it would have been.
+/// The columns of the tables: each value as recorded and under the other policy.
 pub(super) const HEADER: [&str; 6] =
     ["TENANT", "CPUS", "WANTED", "ENTITLED", "SHORT OF CPU", "MEMORY"];
 
-/// Prints it, at most 80 columns wide.
+/// Prints the tables, at most 80 columns wide.
 pub(super) fn print(
     out: &mut impl Write,
     comparison: &Comparison,
@@ -39,7 +39,7 @@ pub(super) fn print(
     Ok(())
 }
 
-/// What is compared.
+/// Host, time and number of ticks of the recording.
 pub(super) fn headline(comparison: &Comparison, clock: &Clock) -> String {
     format!(
         "{}, {} to {}, {} ticks",
@@ -50,7 +50,7 @@ pub(super) fn headline(comparison: &Comparison, clock: &Clock) -> String {
     )
 }
 
-/// One tenant: CPUs used and wanted, then both sides of what it was entitled to.
+/// One tenant: CPUs used and demanded, then both sides of its entitlement.
 pub(super) fn row(name: &str, tenant: &Both) -> Vec<String> {
     let [was, would] = &tenant.sides;
     let pair = |was: String, would: String| match was == would {

@@ -13,7 +13,7 @@ use tenantd::exit::Exit;
 /// Runs the command.
 ///
 /// # Errors
-/// What could not be read or printed. A bad file is no error but an exit code.
+/// The input could not be read, or the output not printed. A bad file is not an error but an exit code.
 pub fn run(what: &Simulated, colour: Colour) -> anyhow::Result<Exit> {
     match what {
         Simulated::Queue(args) => queue::run(args, colour),

@@ -1,4 +1,4 @@
-//! What a simulation writes: a page where one is wanted, and its answer.
+//! The outputs of a simulation: its answer, and a page on request.
 
 use std::fs;
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -8,10 +8,10 @@ use anyhow::Context;
 use crate::args::SimulateArgs;
 use tenantd::exit::Exit;
 
-/// Writes the page of `--report`, where it is given.
+/// Writes the page of `--report`, if it is given.
 ///
 /// # Errors
-/// The page could not be made, or not written.
+/// The page could not be made or written.
 pub(super) fn page(
     args: &SimulateArgs,
     page: impl FnOnce() -> anyhow::Result<String>,
@@ -23,7 +23,7 @@ pub(super) fn page(
 /// Writes the answer to standard output.
 ///
 /// # Errors
-/// It could not be written.
+/// The output could not be written.
 pub(super) fn answer(
     write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>) -> io::Result<()>,
 ) -> anyhow::Result<Exit> {

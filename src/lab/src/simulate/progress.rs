@@ -2,7 +2,6 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Steps of the bar.
 const STEPS: u64 = 1000;
 
 /// A bar on standard error, if that is a terminal; it is removed when dropped.
@@ -18,7 +17,7 @@ impl Bar {
         Bar(bar)
     }
 
-    /// This part is done, from 0 to 1.
+    /// Sets the finished part, from 0 to 1.
     pub(super) fn set(&self, part: f64) {
         self.0.set_position((part.clamp(0.0, 1.0) * STEPS as f64) as u64);
     }

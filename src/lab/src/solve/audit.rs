@@ -9,7 +9,6 @@ use super::task::Task;
 use crate::text::visible;
 use tenantd_fair::audit::{Audit, Lies};
 
-/// The audit as JSON.
 pub(super) fn json(task: &Task, audit: &Audit) -> Value {
     let name = |tenant: usize| task.paths[tenant].clone();
     let by_name = |entries: Vec<(usize, Value)>| -> Map<String, Value> {
@@ -52,7 +51,7 @@ pub(super) fn json(task: &Task, audit: &Audit) -> Value {
     object
 }
 
-/// Writes each property as a sentence, with the tenants that make it fail.
+/// Writes each property as a sentence, with the tenants that violate it.
 pub(super) fn sentences(out: &mut impl Write, task: &Task, audit: &Audit) -> io::Result<()> {
     let name = |tenant: usize| visible(&task.paths[tenant]);
     writeln!(out)?;

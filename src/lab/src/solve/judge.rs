@@ -8,8 +8,8 @@ use tenantd_fair::{Field, ProblemError};
 use tenantd_policy::reader::Reader;
 use tenantd_policy::tree::{Entry, Kind};
 
-/// Maps the errors of a problem to their places in the text, where `capacity` and the `entries` of the nodes
-/// are.
+/// Maps the errors of a problem to their places in the text: of `capacity` and of the `entries` of the
+/// nodes.
 pub(super) fn judge(
     reader: &mut Reader<'_>,
     resources: &[Resource],

@@ -1,8 +1,8 @@
 //! A problem file, read: text in, a valid problem or every finding out.
 //!
 //! The text becomes a tree that keeps every place; the tree becomes the nodes of a [`Problem`], whose
-//! constructor judges the numbers; what it finds is carried back to its place in the text. Neither step
-//! recurses, so that no depth can overflow the stack.
+//! constructor checks the numbers; its errors are mapped back to their places in the text. Neither step
+//! recurses, so no depth can overflow the stack.
 
 use super::codes;
 use super::judge::judge;
@@ -22,13 +22,13 @@ use tenantd_policy::key::{Fields, section};
 use tenantd_policy::reader::Reader;
 use tenantd_policy::tree::{self, Entry};
 
-/// Collections within collections: two for each group, and so some two thousand groups.
+/// Largest depth of collections: two for each group, so about two thousand groups.
 const DEEPEST: usize = 4096;
 
-/// Machines of a file.
+/// Largest number of machines in a file.
 const MOST_NODES: usize = 10_000;
 
-/// Tries of a task on a machine: beyond that the answer takes minutes.
+/// Largest number of tries of a task on a machine: beyond that the answer takes minutes.
 const MOST_TRIES: f64 = 1e9;
 
 section! {
@@ -96,7 +96,7 @@ section! {
 /// Reads a problem.
 ///
 /// # Errors
-/// Everything that is wrong with it; the first thing only, where that makes the rest unreadable.
+/// All findings; only the first one if it makes the rest unreadable.
 pub(super) fn read(name: &str, text: Vec<u8>, asked: Asked) -> Result<Task, Report> {
     let (source, tree) = problem::tree(name, text, DEEPEST, &codes::TEXT)?;
     let mut report = Report::default();
@@ -108,7 +108,6 @@ pub(super) fn read(name: &str, text: Vec<u8>, asked: Asked) -> Result<Task, Repo
     task.ok_or(report)
 }
 
-/// Reads one file.
 struct Problems<'r> {
     reader: Reader<'r>,
     rule: Rule,
@@ -145,7 +144,7 @@ impl Problems<'_> {
         let (capacity_entry, capacity, cluster) = self.whole(tree, &fields, &file)?;
         let order = fields.get("order").map(|entry| self.order(entry)).unwrap_or_default();
         let read = self.nodes(&fields.get("tenants")?.value, &capacity);
-        // The numbers are judged whatever else was found: one report shows it all.
+        // The numbers are checked in spite of other findings: one report shows all errors.
         let is_target = matches!(self.rule, Rule::Divide(Algorithm::Yarn))
             || self.rule == Rule::Order(tenantd_fair::order::Sorter::Yarn);
         let guarantees = if is_target { Guarantees::Targets } else { Guarantees::Kept };
@@ -194,7 +193,7 @@ impl Problems<'_> {
         })
     }
 
-    /// What is divided: the entry that says it, the sum, and the machines where there are some.
+    /// The divided amounts: the entry that defines them, the sum, and the machines, if any.
     fn whole<'t>(
         &mut self,
         tree: &'t tree::Node,
@@ -227,7 +226,7 @@ impl Problems<'_> {
         Some((entry, capacity, cluster))
     }
 
-    /// The machines: their names, and what each has of each resource, which gives these their names.
+    /// Reads the machines: their names, and their capacities, which also name the resources.
     fn machines(&mut self, entry: &Entry) -> Option<(Vec<String>, Vec<f64>)> {
         let items = self.reader.list(&entry.value, "a list such as `[{ count: 4, cpu: 8 }]`");
         let mut rows: Vec<(String, usize, Vec<f64>)> = Vec::new();
@@ -277,7 +276,7 @@ impl Problems<'_> {
         Some((names.into_iter().map(|(_, shown)| shown).collect(), capacity))
     }
 
-    /// A resource that is named for the first time.
+    /// Adds a resource that is named for the first time.
     fn new_resource(&mut self, entry: &Entry) -> usize {
         if ["drf", "fifo"].contains(&&*entry.key) {
             let message = format!("`{}` is an order, and no name of a resource", entry.key);
@@ -290,7 +289,7 @@ impl Problems<'_> {
         self.resources.len() - 1
     }
 
-    /// An order: a word, or the name of a resource.
+    /// Reads an order: a word, or the name of a resource.
     fn order(&mut self, entry: &Entry) -> Order {
         let names = self.resources.iter().map(|it| it.name.as_str());
         let words: Vec<&str> = ["drf", "fifo"].into_iter().chain(names).collect();
@@ -307,7 +306,7 @@ impl Problems<'_> {
         }
     }
 
-    /// The nodes as they are claimed, where some are claimed.
+    /// The nodes with their claims, if there are any.
     fn claimed(&self, read: &Nodelist<'_>) -> Option<Vec<Node>> {
         let has_claims = read.claims.iter().any(Option::is_some);
         let claimed = |(node, claim): (&Node, &Option<Vec<f64>>)| {
@@ -348,7 +347,7 @@ impl Problems<'_> {
         }
     }
 
-    /// What there is, and with it the names of the resources.
+    /// Reads the capacity, and with it the names of the resources.
     fn capacity(&mut self, entry: &Entry) -> Option<Vec<f64>> {
         let expected = "a map such as `{ cpu: 8, memory: 32GiB }`";
         let amounts = self.reader.map(&entry.value, expected);
@@ -366,7 +365,7 @@ impl Problems<'_> {
         for entry in amounts {
             let amount = quantity(&mut self.reader, &entry.value);
             self.new_resource(entry);
-            // A valid value replaces what was found wrong, so that the rest is judged too.
+            // A valid value replaces a wrong one, so that the rest is checked too.
             capacity.push(amount.unwrap_or(1.0));
         }
         Some(capacity)
@@ -406,7 +405,7 @@ impl Problems<'_> {
         read
     }
 
-    /// What a tenant says beside its wish.
+    /// Reads the keys of a tenant other than its demand and bounds.
     fn extras(&mut self, fields: &Fields<'_, Tenant>, read: &mut Nodelist<'_>) {
         let mut tenant = Tenant::default();
         self.reader.values(fields, &mut tenant);
@@ -450,7 +449,7 @@ impl Problems<'_> {
         read.active.push(!tenant.inactive);
     }
 
-    /// Gives each tenant with a deadline the weight that follows from it: the part of the machine that it needs.
+    /// Sets the weight of each tenant with a deadline: the part of the machine that it needs.
     fn weigh_by_deadlines(&mut self, read: &mut Nodelist<'_>, capacity: &[f64]) {
         let is_leaf: Vec<bool> =
             read.nodes.iter().map(|node| matches!(node.kind, Kind::Leaf(_))).collect();
@@ -464,7 +463,7 @@ impl Problems<'_> {
             let (Kind::Leaf(demand), Some(deadline)) = (&node.kind, deadline) else { continue };
             let parts = demand.task.iter().zip(capacity).filter(|(_, capacity)| **capacity > 0.0);
             let part = parts.map(|(task, capacity)| task / capacity).fold(0.0, f64::max);
-            // A tenant that demands nothing gets nothing, whatever it weighs.
+            // A tenant that demands nothing gets nothing at any weight.
             if part > 0.0 {
                 node.weight.fill(deadline.work / deadline.seconds * part);
             }
@@ -494,7 +493,7 @@ impl Problems<'_> {
         stack.extend(members.iter().rev().map(|entry| (group, entry)));
     }
 
-    /// The one of `task`, `demand`, `usage` and `tenants` that says what a tenant is.
+    /// The one of `task`, `demand`, `usage` and `tenants` that defines the kind of a tenant.
     fn kind<'t>(&mut self, tenant: &Entry, fields: &Fields<'t, Tenant>) -> Option<&'t Entry> {
         let kinds: Vec<&Entry> = ["task", "demand", "usage", "tenants"]
             .into_iter()
@@ -548,7 +547,7 @@ impl Problems<'_> {
         demand
     }
 
-    /// What a tenant or a group has at least and at most.
+    /// Guarantees and limits of a tenant or a group.
     fn bounds(&mut self, fields: &Fields<'_, Tenant>) -> Bounds {
         let mut bounds = Bounds::none(self.resources.len());
         if let Some(entry) = fields.get("guarantee") {

@@ -15,10 +15,8 @@ use tenantd_core::units::Bytes;
 use tenantd_fair::{Leaf, Placed, Solution, State};
 use tenantd_policy::types::Words;
 
-/// Rows shown: a longer table is of no use.
 const MOST_ROWS: usize = 200;
 
-/// Grants shown.
 const MOST_GRANTS: usize = 60;
 
 /// Columns of a bar.
@@ -29,7 +27,7 @@ pub(super) fn json(out: &mut impl Write, task: &Task, answer: &Answer) -> io::Re
     write_line(out, &Output { task, answer, solution: &answer.solution })
 }
 
-/// Writes who is next, one name a line.
+/// Writes the leaves in the order of their turns, one name a line.
 pub(super) fn order(
     out: &mut impl Write,
     task: &Task,
@@ -46,7 +44,6 @@ pub(super) fn order(
     order.iter().try_for_each(|&node| writeln!(out, "{}", visible(&task.paths[node])))
 }
 
-/// Writes the solution as a table.
 pub(super) fn table(out: &mut impl Write, task: &Task, answer: &Answer) -> anyhow::Result<()> {
     let solution = &answer.solution;
     if answer.lists_steps {
@@ -132,7 +129,7 @@ fn footer(out: &mut impl Write, task: &Task, solution: &Solution) -> io::Result<
     writeln!(out, "* dominant resource: the one of which a tenant has the largest weighted part")
 }
 
-/// What there is to say of a tenant beside its row: when it is done, what changes, what its claim brings.
+/// Facts about a tenant beside its row: its finish, the changes, the gain of its claim.
 fn sentences(out: &mut impl Write, task: &Task, answer: &Answer, leaf: &Leaf) -> io::Result<()> {
     let name = visible(&task.paths[leaf.node]);
     if let Some(deadline) = task.deadlines[leaf.node] {
@@ -160,7 +157,7 @@ fn sentences(out: &mut impl Write, task: &Task, answer: &Answer, leaf: &Leaf) ->
     Ok(())
 }
 
-/// What a tenant would have if all told the truth, and the true tasks that it runs.
+/// Tasks of a tenant with true claims of all, and the true tasks that it runs.
 pub(super) fn claim_of(answer: &Answer, leaf: &Leaf) -> Option<(f64, f64)> {
     let place = answer.solution.leaves.iter().position(|it| it.node == leaf.node)?;
     answer.claims.as_ref().map(|claims| claims[place])
@@ -172,7 +169,7 @@ fn useful_of(task: &Task, answer: &Answer, leaf: &Leaf) -> Option<f64> {
     answer.solution.placed.as_ref().map(|placed| placed.useful(&cluster.nodes, leaf.node))
 }
 
-/// The machines, and how well they are used.
+/// The machines and their utilization.
 fn machines(out: &mut impl Write, task: &Task, solution: &Solution) -> anyhow::Result<()> {
     let (Some(cluster), Some(placed)) = (&task.cluster, &solution.placed) else { return Ok(()) };
     let m = task.resources.len();
@@ -204,7 +201,7 @@ fn machines(out: &mut impl Write, task: &Task, solution: &Solution) -> anyhow::R
     Ok(())
 }
 
-/// The part of each resource of all machines that is used, at most what each has.
+/// The used part of each resource of all machines, at most the capacity of each.
 fn utilization(cluster: &Cluster, placed: &Placed, m: usize) -> Vec<f64> {
     let part = |r: usize| {
         let rows = placed.used.iter().zip(&cluster.nodes.capacity).skip(r).step_by(m);

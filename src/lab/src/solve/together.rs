@@ -1,6 +1,6 @@
-//! Keys that go together, and keys that do not.
+//! Checks of keys that do not go together.
 //!
-//! A key that a rule would not look at is refused, and not ignored: its author expects an effect.
+//! A key that a rule would ignore is refused: its author expects an effect.
 
 use super::codes;
 use super::read::{File, Tenant};
@@ -21,7 +21,7 @@ pub(super) fn conflict(reader: &mut Reader<'_>, entry: &Entry, message: &str, he
     reader.report.push(finding.help(help));
 }
 
-/// Reports keys of a file that its rule does not look at.
+/// Reports keys of a file that its rule ignores.
 pub(super) fn check_file(reader: &mut Reader<'_>, rule: Rule, fields: &Fields<'_, File>) {
     let has = |key: &str| fields.get(key).is_some();
     let mut refuse = |key: &str, holds: bool, message: &str, help: &str| {
@@ -51,7 +51,8 @@ pub(super) fn check_file(reader: &mut Reader<'_>, rule: Rule, fields: &Fields<'_
     refuse("work_conserving", rule == DRF || !has("order"), message, "leave it out");
 }
 
-/// Reports keys of a tenant that its rule, or what kind of tenant it is, does not look at. `kind` is the key that says.
+/// Reports keys of a tenant that its rule, or its kind of tenant, ignores. `kind` is the key that defines
+/// the kind.
 pub(super) fn check_tenant(
     reader: &mut Reader<'_>,
     (rule, on_nodes): (Rule, bool),
@@ -105,7 +106,8 @@ pub(super) fn check_tenant(
     refuse("inactive", is_order && kind_is(&["usage"]), message, "leave the tenant out");
 }
 
-/// Reports tenants without a deadline where others have one, and groups: their weight would not be one of deadlines.
+/// Reports tenants without a deadline if others have one, and groups: their weights would not be
+/// comparable.
 pub(super) fn check_deadlines(
     reader: &mut Reader<'_>,
     deadlines: &[bool],
@@ -125,7 +127,7 @@ pub(super) fn check_deadlines(
     }
 }
 
-/// Reports what is asked for and has no answer.
+/// Reports requests that have no answer.
 pub(super) fn check_asked(
     reader: &mut Reader<'_>,
     asked: Asked,

@@ -1,4 +1,4 @@
-//! Single values and names of a problem file: each is a value, or a finding.
+//! Single values and names of a problem file.
 
 use super::codes;
 use super::task::Resource;
@@ -7,7 +7,7 @@ use tenantd_policy::hint::{listed, nearest, shortened};
 use tenantd_policy::reader::{Reader, without_sign_of_zero};
 use tenantd_policy::tree::{Entry, Kind, Node};
 
-/// The entry of a map under a key; the first, where it is given twice.
+/// The entry of a map under a key; the first one of duplicates.
 pub(super) fn get<'t>(entries: &'t [Entry], key: &str) -> Option<&'t Entry> {
     entries.iter().find(|entry| &*entry.key == key)
 }
@@ -72,7 +72,7 @@ pub(super) fn quantity(reader: &mut Reader<'_>, node: &Node) -> Option<f64> {
         .ok()
 }
 
-/// A map from resources to quantities as a vector, `missing` where a resource is not in it.
+/// A map from resources to quantities as a vector, `missing` for a resource that is not in it.
 pub(super) fn amounts(
     reader: &mut Reader<'_>,
     resources: &[Resource],
@@ -92,7 +92,7 @@ pub(super) fn amounts(
     vector
 }
 
-/// A weight: one number, or one for each resource; 1 where none is given.
+/// A weight: one number, or one for each resource; 1 without any.
 pub(super) fn weight(reader: &mut Reader<'_>, resources: &[Resource], node: &Node) -> Vec<f64> {
     const HELP: &str = "a weight is a number";
     let mut vector = vec![1.0; resources.len()];

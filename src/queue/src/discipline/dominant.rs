@@ -1,21 +1,22 @@
 //! Dominant resource fairness as an order: the smallest share held, measured by the resource held most.
 //!
 //! # Problem
-//! Requests hold several resources at once, and in different proportions. Which tenant starts its next one?
+//! Requests hold several resources at once, and in different proportions. The order chooses the tenant that
+//! starts its next one.
 //!
 //! # Algorithm
-//! That of progressive filling for whole tasks (Ghodsi and others, NSDI'11), with YARN's comparator
+//! Progressive filling for whole tasks (Ghodsi and others, NSDI'11), with YARN's comparator
 //! (`DominantResourceFairnessPolicy`): tenants that hold less than their minimum share of the resource they
 //! use most of come first, by `held / minimum`; then the smallest `held / (capacity · weight)`, compared
-//! resource by resource from the most used down; then by [`Ties`]. A tenant whose next request does
-//! not fit in what is free is passed over.
+//! resource by resource from the most used down; then by [`Ties`]. A tenant whose next request does not fit
+//! is skipped.
 //!
-//! Shares say nothing of the past: with one worker and short requests, all shares are 0 whenever a request is
-//! chosen, and were a tie always the earlier tenant's, the others would starve. [`Ties::Turn`] gives it to
-//! whoever was served longest ago.
+//! Shares have no memory: with one worker and short requests, all shares are 0 whenever a request is
+//! chosen. If the earlier tenant won every tie, the others would starve. [`Ties::Turn`] chooses the tenant
+//! that was served longest ago.
 //!
 //! The comparator looks at one tenant at a time, so it is a key; the keys are in a search tree, and a
-//! dispatch or completion renews one: O(m log n) for m resources. Tenants that do not fit are passed over one
+//! dispatch or completion renews one: O(m log n) for m resources. Tenants that do not fit are skipped one
 //! by one.
 //!
 //! # Properties
@@ -34,20 +35,20 @@ use super::super::tag::Tag;
 use super::super::types::{Request, TenantId, Terms};
 use tenantd_fair::yarn::{by_dominance, min_share_ratios};
 
-/// Who goes first among tenants of equal shares.
+/// Rule for tenants of equal shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ties {
-    /// The earlier tenant, as in published schedules.
+    /// The earlier tenant first, as in published schedules.
     #[default]
     Earlier,
-    /// Who was served longest ago, whoever never was before all others; then the earlier tenant.
+    /// The tenant that was served longest ago first; tenants that were never served before all others; then
+    /// the earlier tenant.
     Turn,
 }
 
-/// Not needy, then ratios, then the turn, then the tenant.
+/// False for a needy tenant, then ratios, then the turn, then the tenant.
 type Key = (bool, Vec<Tag>, u64, TenantId);
 
-/// The order by dominant share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Dominant {
     capacity: Vec<f64>,
@@ -63,13 +64,13 @@ struct Holder {
     held: Vec<f64>,
     #[serde(default)]
     has_head: bool,
-    /// Its last turn, where that breaks ties.
+    /// Its last turn, if turns break ties.
     turn: u64,
     key: Option<Key>,
 }
 
 impl Dominant {
-    /// `capacity`: what there is of each resource, at least one, all positive.
+    /// `capacity` has at least one resource, all positive.
     pub(super) fn new(capacity: Vec<f64>, ties: Ties) -> Dominant {
         Dominant { capacity, ties, tenants: Vec::new(), heads: BTreeSet::new() }
     }

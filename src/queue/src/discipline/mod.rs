@@ -24,37 +24,37 @@ use super::order::Order;
 use super::types::{Machine, Request};
 use super::virtual_time::Method;
 
-/// Which request goes next.
+/// Rule that chooses the next request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Discipline {
     /// The earliest request.
     Fifo,
-    /// The highest priority, which rises by so much for each second of waiting.
+    /// The highest priority, which rises with the time of waiting.
     Priority {
-        /// At least 0; 0 is strict priority.
+        /// Rise of priority for each second of waiting, at least 0; 0 is strict priority.
         ageing: f64,
     },
     /// One request of each tenant in turn.
     RoundRobin,
     /// Fair queueing by tags: SFQ, WFQ (FQ without weights), WF²Q and 2DFQ, with stated or estimated costs.
     Fair {
-        /// Which tag decides.
+        /// Tag that decides.
         rule: Rule,
         /// The source of costs.
         estimator: Estimator,
-        /// How virtual time passes.
+        /// Definition of virtual time.
         virtual_time: Method,
     },
     /// The smallest dominant share held.
     Drf {
-        /// What there is of each resource, at least one, all positive.
+        /// Capacity of each resource, at least one, all positive.
         capacity: Vec<f64>,
-        /// Who goes first where shares are equal.
+        /// Rule for equal shares.
         ties: Ties,
     },
     /// Multilevel feedback.
     Multilevel {
-        /// How much more time each level gets than the next, at least 1.
+        /// Factor of each level's time over the next level's, at least 1.
         multiplier: f64,
     },
 }
@@ -69,7 +69,7 @@ pub(super) enum AnyOrder {
     Multilevel(Multilevel),
 }
 
-/// The order that one of [`AnyOrder`] is, shared or exclusive as the value is.
+/// Matches the order inside of an [`AnyOrder`], shared or exclusive like the value.
 macro_rules! order_in {
     ($any:expr) => {
         match $any {
@@ -119,24 +119,24 @@ pub enum Name {
 /// The parameters of disciplines; each reads its own.
 #[derive(Clone, Debug)]
 pub struct Parameters {
-    /// How much a priority rises in a second.
+    /// Rise of a priority in a second.
     pub ageing: f64,
-    /// The weight of what was seen before in an estimate of costs.
+    /// Weight of the past in an estimate of costs.
     pub alpha: f64,
     /// The estimate for the first request.
     pub initial: f64,
-    /// How virtual time passes.
+    /// Definition of virtual time.
     pub virtual_time: Method,
-    /// What there is of each resource.
+    /// Capacity of each resource.
     pub capacity: Vec<f64>,
-    /// Who goes first where dominant shares are equal.
+    /// Rule for equal dominant shares.
     pub ties: Ties,
-    /// How much more time each level gets than the next.
+    /// Factor of each level's time over the next level's.
     pub multiplier: f64,
 }
 
 impl Name {
-    /// Every name as it is written.
+    /// All names as they are written.
     pub const ALL: [(&'static str, Name); 13] = [
         ("fifo", Name::Fifo),
         ("priority", Name::Priority),
@@ -153,7 +153,7 @@ impl Name {
         ("multilevel", Name::Multilevel),
     ];
 
-    /// The discipline with its parameters.
+    /// Returns the discipline with its parameters.
     pub fn with(self, parameters: &Parameters) -> Discipline {
         let Parameters { ageing, alpha, initial, virtual_time, ref capacity, ties, multiplier } =
             *parameters;
@@ -178,13 +178,13 @@ impl Name {
 }
 
 impl Discipline {
-    /// Fair queueing with stated costs.
+    /// Returns fair queueing with stated costs.
     pub fn fair(rule: Rule) -> Discipline {
         let (estimator, virtual_time) = (Estimator::Declared, Method::Active);
         Discipline::Fair { rule, estimator, virtual_time }
     }
 
-    /// Whether it decides by costs that it estimates.
+    /// True if it decides by estimated costs.
     pub fn estimates(&self) -> bool {
         matches!(self, Discipline::Fair { estimator, .. } if *estimator != Estimator::Declared)
     }

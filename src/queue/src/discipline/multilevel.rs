@@ -1,9 +1,9 @@
 //! Multilevel feedback, as in Presto and Trino: short work first, without starving the long.
 //!
 //! # Problem
-//! The length of a task is unknown, and most are short. A task that has run little so far should go first; a
-//! task that has run long should still get a part. And a single slice that hangs for ten minutes should harm
-//! neither its task nor the others.
+//! The length of a task is unknown, and most are short. A task that has run little so far should go first;
+//! a task that has run long should still get a part. And a single slice that hangs for ten minutes should
+//! harm neither its task nor the others.
 //!
 //! # Terms
 //! *Task*: here, a tenant. *Split*: a request, run in slices (*quanta*). *Level* of a task: 0 to 4, by the
@@ -24,7 +24,7 @@
 //!
 //! # Errata
 //! A published description has the ratio "decided by `levelMinPriority`", and levels 0 to 5 at
-//! 1:2:4:8:16:32. It is `levelTimeMultiplier`, there are five levels, and the first gets the most.
+//! 1:2:4:8:16:32. Trino uses `levelTimeMultiplier` and five levels, and the first gets the most.
 //!
 //! # Properties
 //! - Trino's own tests (vectors `trino_mlsq`).
@@ -38,16 +38,16 @@ use serde::{Deserialize, Serialize};
 use super::super::order::{Activity, Admits, Head, Order, Running};
 use super::super::types::{Request, TenantId, Terms};
 
-/// Levels.
+/// Number of levels.
 pub const LEVELS: usize = 5;
 
 /// Seconds of scheduled time at which each level begins.
 pub const THRESHOLDS_SECONDS: [u64; LEVELS] = [0, 1, 10, 60, 300];
 
-/// The most that one slice is charged to levels.
+/// The largest charge of one slice to levels.
 pub const CONTRIBUTION_MAX_NANOS: u64 = 30 * NANOS;
 
-/// How much more time each level gets than the next.
+/// Default factor of each level's time over the next level's.
 pub const MULTIPLIER: f64 = 2.0;
 
 const NANOS: u64 = 1_000_000_000;
@@ -61,7 +61,7 @@ pub struct Priority {
     pub nanos: u64,
 }
 
-/// The level of a task that has been scheduled for so long.
+/// The level of a task with this scheduled time.
 pub fn level_of(scheduled_nanos: u64) -> usize {
     let seconds = scheduled_nanos / NANOS;
     THRESHOLDS_SECONDS.iter().skip(1).take_while(|threshold| seconds >= **threshold).count()
@@ -81,12 +81,12 @@ pub struct Levels {
 pub type Split = (u64, u64, TenantId);
 
 impl Levels {
-    /// Levels without any time. `multiplier` is above 0.
+    /// Creates levels without any time. `multiplier` is above 0.
     pub fn new(multiplier: f64) -> Levels {
         Levels::with_times(multiplier, [0; LEVELS])
     }
 
-    /// Levels that have had some time, in nanoseconds.
+    /// Creates levels that have had some time, in nanoseconds.
     pub fn with_times(multiplier: f64, times: [u64; LEVELS]) -> Levels {
         Levels { multiplier, times, served: [None; LEVELS], waiting: Default::default() }
     }
@@ -96,7 +96,7 @@ impl Levels {
         self.times
     }
 
-    /// The target time of level 0, in nanoseconds, by the level that has had most of its part.
+    /// The target time of level 0, in nanoseconds, from the level that is furthest above its part.
     pub fn target(&self) -> u64 {
         let mut divisor = self.multiplier;
         let mut target = self.times[0];
@@ -107,7 +107,7 @@ impl Levels {
         target
     }
 
-    /// The level to serve next, of those where something waits.
+    /// The level to serve next, of those with waiting splits.
     pub fn select(&self) -> Option<usize> {
         let mut target = self.target();
         let mut worst: Option<(usize, f64)> = None;
@@ -124,14 +124,14 @@ impl Levels {
         worst.map(|(level, _)| level)
     }
 
-    /// Lets something wait at these levels, without a change of their times.
+    /// Marks these levels as waiting, without a change of their times.
     pub fn fill(&mut self, levels: impl IntoIterator<Item = usize>) {
         for level in levels {
             self.waiting[level].insert((0, 0, TenantId(0)));
         }
     }
 
-    /// A split waits at a level.
+    /// Adds a waiting split to a level.
     pub fn offer(&mut self, level: usize, split: Split) {
         if self.waiting[level].is_empty() {
             self.times[level] = (self.target() as f64 / self.multiplier.powi(level as i32)) as u64;
@@ -139,17 +139,16 @@ impl Levels {
         self.waiting[level].insert(split);
     }
 
-    /// The first split of a level.
     fn first(&self, level: usize) -> Option<Split> {
         self.waiting[level].first().copied()
     }
 
-    /// A split does not wait any more.
+    /// Removes a waiting split; returns true if it was there.
     fn remove(&mut self, level: usize, split: &Split) -> bool {
         self.waiting[level].remove(split)
     }
 
-    /// A level is served at this priority.
+    /// Records the priority at which a level is served.
     fn serve(&mut self, priority: Priority) {
         self.served[priority.level] = Some(priority.nanos);
     }
@@ -192,7 +191,7 @@ pub(crate) struct Multilevel {
     rate: f64,
     tasks: Vec<Task>,
     splits: u64,
-    /// The split that was last answered by [`Order::next`].
+    /// The last answer of [`Order::next`].
     chosen: Option<(usize, Split)>,
     /// Selections of each level (Trino's `selectedLevelCounters`).
     #[serde(default)]
@@ -205,7 +204,7 @@ struct Task {
     priority: Priority,
     /// Its waiting splits and their levels, oldest first.
     splits: Vec<(usize, Split)>,
-    /// Whether its splits are in the levels: it may run.
+    /// True if its splits are in the levels, so that it may run.
     is_shown: bool,
 }
 

@@ -1,10 +1,11 @@
-//! Three orders without virtual time: first in first out, priority with ageing, and round-robin over tenants.
+//! Three orders without virtual time: first in first out, priority with ageing, and round-robin over
+//! tenants.
 //!
 //! # Algorithm
 //! - *FIFO*: the smallest number of arrival.
 //! - *Priority with ageing*: a request's priority rises by `ageing` for each second that it waits. As all
 //!   rise alike, the order of `priority − ageing · arrival` never changes, and no key is ever renewed.
-//!   Without ageing a low priority may starve; with it, a request waits at most `(highest − lowest) /
+//!   Without ageing a low priority may starve; with ageing, a request waits at most `(highest − lowest) /
 //!   ageing` seconds behind later ones.
 //! - *Round-robin*: the next tenant after the last one, in their order. Fair in the number of requests, and
 //!   so unfair by the ratio of their costs: requests twice as large get twice the time.
@@ -24,7 +25,7 @@ use super::super::order::{Activity, Admits, Head, Order};
 use super::super::tag::Tag;
 use super::super::types::{TenantId, Terms};
 
-/// First in, first out; and priority with ageing, of which it is the case without priorities.
+/// First in, first out; and priority with ageing. The first is the second without priorities.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ByArrival {
     /// Priority gained in a second of waiting; `None` for no priorities at all.
@@ -77,7 +78,6 @@ impl Order for ByArrival {
     }
 }
 
-/// One request of each tenant in turn.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RoundRobin {
     heads: BTreeSet<TenantId>,

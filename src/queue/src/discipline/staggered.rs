@@ -13,9 +13,9 @@
 //! block whose bound is at most `v`, and in it for the first such entry. Nothing has to happen when `v`
 //! passes a key.
 //!
-//! An insertion lowers the bounds of its block where its keys are lower. A removal leaves them: a bound that
-//! is too low costs one search in vain, by one worker, after which that worker's bound of that block is
-//! exact. Most are not read again before the block is gone.
+//! An insertion lowers the bounds of its block where its keys are lower. A removal leaves them: a bound
+//! that is too low costs one search in vain, by one worker, after which that worker's bound of that block
+//! is exact. Most are not read again before the block is gone.
 //!
 //! With N heads, n workers and blocks of about √(N/n), a search reads the bounds of up to √(N·n) blocks,
 //! which are neighbours in memory, and one block; an insertion touches n bounds. So a dispatch takes
@@ -39,7 +39,6 @@ use super::super::types::TenantId;
 /// Blocks are not cut below this size.
 const BLOCK_MIN: usize = 16;
 
-/// One head.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) finish: Tag,
@@ -55,20 +54,20 @@ impl Entry {
         (self.finish, self.tenant)
     }
 
-    /// Its eligibility key `S − ratio·L`, smaller by what rounding may have added to `S`: a key of 0 that
+    /// Its eligibility key `S − ratio·L`, reduced by the possible rounding error of `S`: a key of 0 that
     /// came out as 4·10⁻¹⁶ is reached at `v = 0`.
     fn key(&self, ratio: f64) -> f64 {
         self.start - self.start * STEP - ratio * self.length
     }
 }
 
-/// Heads in blocks, see above.
+/// Heads in blocks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Staggered {
     /// `i/n` for each worker.
     ratios: Vec<f64>,
     blocks: Vec<Vec<Entry>>,
-    /// The place of the first entry of each block.
+    /// The first entry of each block.
     firsts: Vec<(Tag, TenantId)>,
     /// A lower bound of the keys in each block, a row for each worker.
     bounds: Vec<Vec<f64>>,
@@ -86,8 +85,8 @@ impl Staggered {
         }
     }
 
-    /// The smallest finish tag among the admitted entries that `worker` may begin at virtual time `v`; where there
-    /// is none, the admitted entry with the smallest key, so that no worker idles.
+    /// Returns the smallest finish tag among the admitted entries that `worker` may begin at virtual time
+    /// `v`. Without one, returns the admitted entry with the smallest key, so that no worker idles.
     pub(super) fn first(
         &mut self,
         worker: u32,
@@ -99,7 +98,7 @@ impl Staggered {
         let eligible = self.first_below(worker, v + v.abs() * STEP, &admits);
         eligible.or_else(|| {
             let mut least = self.least_key(worker)?;
-            // No start tag is above the last finish tag, so that no rounding is larger than this.
+            // No start tag is above the last finish tag, so no rounding error is larger than this.
             let rounding = 2.0 * STEP * self.blocks.last()?.last()?.finish.value();
             let first = self.first_below(worker, least + rounding, &admits);
             first.or_else(|| {
@@ -195,7 +194,7 @@ impl Staggered {
         self.merge(block);
     }
 
-    /// Joins a block with its neighbour where both together are small.
+    /// Joins a block with its neighbour if both together are small.
     fn merge(&mut self, block: usize) {
         let neighbour = if block + 1 < self.blocks.len() { block + 1 } else { block.max(1) };
         let (left, right) = (neighbour - 1, neighbour);
@@ -209,12 +208,13 @@ impl Staggered {
         }
     }
 
-    /// The length at which the bounds of all blocks take as long to read as a block for each worker.
+    /// The length at which reading the bounds of all blocks takes as long as reading a block for each
+    /// worker.
     fn block_max(&self) -> usize {
         BLOCK_MIN.max(2 * (self.len / self.ratios.len()).isqrt())
     }
 
-    /// The block in which a place is, or belongs.
+    /// The block of a place, present or not.
     fn block_of(&self, place: (Tag, TenantId)) -> usize {
         self.firsts.partition_point(|first| *first <= place).saturating_sub(1)
     }

@@ -1,20 +1,21 @@
 //! Fair queueing by start and finish tags: SFQ, WFQ, WF²Q, 2DFQ, and their variants for unknown costs.
 //!
 //! # Problem
-//! Serve tenants in an order that stays near the ideal of [`super::super::gps`], with workers that take whole
-//! requests.
+//! Serve tenants in an order that stays near the ideal of [`super::super::gps`], with workers that take
+//! whole requests.
 //!
 //! # Terms
 //! For the `j`-th request of a tenant of weight φ that arrives at `A` and costs `l`: start tag `S =
-//! max(v(A), F of j−1)`, finish tag `F = S + l/φ`, where `v` is virtual time ([`super::super::virtual_time`]).
+//! max(v(A), F of j−1)`, finish tag `F = S + l/φ`, where `v` is virtual time
+//! ([`super::super::virtual_time`]).
 //!
 //! # Algorithm
 //! A free worker takes, with ties to the smaller finish tag and then to the earlier tenant,
 //! - *SFQ* (start-time fair queueing, Goyal, Vin and Cheng 1996): the smallest `S`. It needs no costs to
 //!   decide, and tenants stay within a cost of each other on a machine of varying speed;
-//! - *WFQ* (PGPS of Parekh and Gallager), and *FQ* (Demers, Keshav and Shenker 1989), the same without weights: the
-//!   smallest `F`. Never late by more than a request, but early without bound: tenants of small requests are
-//!   served in bursts, and then wait;
+//! - *WFQ* (PGPS of Parekh and Gallager), and *FQ* (Demers, Keshav and Shenker 1989), the same without
+//!   weights: the smallest `F`. Never late by more than a request, but early without bound: tenants of
+//!   small requests are served in bursts, and then wait;
 //! - *WF²Q* (Bennett and Zhang 1996): the smallest `F` with `S ≤ v`, which GPS has begun. On one worker
 //!   never early by more than a request. On several, all large requests become eligible at once and block
 //!   all workers at once;
@@ -22,15 +23,15 @@
 //!   Small requests may begin early only by little, large ones by much, and on high workers first: the
 //!   workers divide themselves by size.
 //!
-//! With *estimated costs* ([`super::super::estimate`]) `l` is the estimate, and a tenant has one tag instead of
-//! one for each request: `S = max(S, v)` when it becomes active, and charges move it from there (2DFQ,
-//! figure 7).
+//! With *estimated costs* ([`super::super::estimate`]) `l` is the estimate, and a tenant has one tag
+//! instead of one for each request: `S = max(S, v)` when it becomes active, and charges move it from there
+//! (2DFQ, figure 7).
 //!
-//! The paper does not define the case that nothing is eligible. A worker does not idle: the smallest start
+//! The paper does not define the case without an eligible head. A worker does not idle: the smallest start
 //! tag (on worker `i`, the smallest `S − (i/n)·l`), then the smallest finish tag.
 //!
-//! SFQ, WFQ and WF²Q keep heads in search trees: O(log n) for a dispatch. WF²Q has two, one by start tag for
-//! heads that are not eligible and one by finish tag for those that are; as `v` never falls, each head
+//! SFQ, WFQ and WF²Q keep heads in search trees: O(log n) for a dispatch. WF²Q has two, one by start tag
+//! for heads that are not eligible and one by finish tag for those that are; as `v` never falls, each head
 //! moves over once. 2DFQ's index is [`super::staggered`].
 //!
 //! # Errata
@@ -55,7 +56,7 @@ use super::super::types::{Machine, Request, TenantId, Terms};
 use super::super::virtual_time::{Clock, Method};
 use super::staggered::{Entry, Staggered};
 
-/// Which tag decides, and which heads are considered.
+/// Tag that decides, and heads that are considered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rule {
     /// Smallest start tag: SFQ.
@@ -64,7 +65,8 @@ pub enum Rule {
     Finish,
     /// Smallest finish tag among those that GPS has begun: WF²Q.
     Eligible,
-    /// The same, begun earlier on high workers and for large requests: 2DFQ.
+    /// Smallest finish tag among those that may begin; large requests may begin early, and earlier on high
+    /// workers: 2DFQ.
     Staggered,
 }
 
@@ -76,7 +78,6 @@ enum Index {
     Eligible {
         /// Heads that were not eligible at the last check, by start tag.
         later: BTreeSet<(Tag, Tag, TenantId)>,
-        /// Eligible heads.
         now: BTreeSet<(Tag, TenantId)>,
     },
     Staggered(Staggered),
@@ -168,7 +169,6 @@ impl Tagged {
     }
 }
 
-/// A discipline of tags.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Tags {
     estimator: Estimator,
@@ -187,17 +187,16 @@ impl Tags {
         }
     }
 
-    /// The ledger of a tenant.
     pub(crate) fn ledger(&self, tenant: TenantId) -> Option<&Ledger> {
         self.tenants.get(tenant.index())?.as_ref().map(|tagged| &tagged.ledger)
     }
 
-    /// Puts the head of a tenant at the place of its tags.
+    /// Moves the head of a tenant to the place of its tags.
     fn renew(&mut self, tenant: TenantId) {
         let Some(tagged) = self.tenants[tenant.index()].as_mut() else { return };
         let entry = tagged.head.map(|(class, cost)| {
             let (start, length) = (tagged.start(), tagged.ledger.estimate(class, cost));
-            // One rounding where only charges have moved the tag: equal sums stay equal.
+            // One rounding if only charges have moved the tag: equal sums stay equal.
             let charged = tagged.ledger.charged() + length;
             let finish = Tag::rounded(tagged.base + charged / tagged.weight);
             Entry { finish, tenant, start, length }

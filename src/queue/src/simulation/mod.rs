@@ -1,13 +1,13 @@
 //! A queue with workers, run event by event.
 //!
 //! # Decision
-//! The order of events at one instant: completions by worker, timers and refreshes, arrivals (tokens of earlier ones,
-//! endless tenants, the source's, operations), splits that enter, dispatches to free workers by worker, timeouts. Times that
-//! differ by less than rounding are one instant.
+//! The order of events at one instant: completions by worker, timers and refreshes, arrivals (tokens of
+//! earlier ones, endless tenants, the source's, operations), splits that enter, dispatches to free workers
+//! by worker, timeouts. Times that differ by less than rounding are one instant.
 //!
 //! Work comes from a [`Source`], events go to an [`Observer`]; both are arguments, as is everything else. A
-//! request longer than the quantum runs in slices, between which it waits in the queue again. One that uses more than it
-//! holds is killed when it reaches what it holds: use grows with work.
+//! request longer than the quantum runs in slices, between which it waits in the queue again. A request
+//! that uses more than it holds is killed when its use reaches its holdings: use grows with work.
 //!
 //! # Properties
 //! - No worker idles while a request waits that may run (`no_worker_idles_beside_a_waiting_request`).
@@ -32,7 +32,7 @@ struct Job {
     tenant: TenantId,
     number: u64,
     arrived: f64,
-    /// What is left of it, the present slice included.
+    /// Rest of its work, the present slice included.
     rest: f64,
     class: u32,
     holds: Box<[f64]>,
@@ -87,20 +87,21 @@ struct Simulation<'a> {
     ends: BinaryHeap<Reverse<(Tag, u32)>>,
     /// Times at which the credit of a request is used up: its worker, and the number of its dispatch.
     timers: BinaryHeap<Reverse<(Tag, u32, u64)>>,
-    /// Times at which a request leaves if it has not started: its tenant, its number, its place among the jobs.
+    /// Times at which a request leaves if it has not started: its tenant, its number, its place among the
+    /// jobs.
     deadlines: BinaryHeap<Reverse<(Tag, TenantId, u64, usize)>>,
     jobs: Vec<Job>,
     free_jobs: Vec<usize>,
-    /// Kept between two completions for its memory.
+    /// Kept between two completions to reuse the memory.
     free_workers: Vec<u32>,
     numbers: Vec<u64>,
     is_endless: Vec<bool>,
     nr_dispatched: u64,
-    /// When a limit lets something run again.
+    /// Time at which a limit lets something run again.
     wake: f64,
 }
 
-/// Whether a time is `now`, up to rounding, or before.
+/// True if a time is `now`, up to rounding, or before.
 fn is_due(time: f64, now: f64) -> bool {
     time <= now + now.abs() * STEP
 }
@@ -115,7 +116,7 @@ impl Simulation<'_> {
         let mut arrival = source.next_arrival();
         let mut refreshes = 1.0;
         let mut samples = 0.0;
-        // The time, and the dispatches before it: costs may be too small for time to move.
+        // The time, and the dispatches before it: costs may be too small to move the time.
         let mut stood = (0.0, 0);
         loop {
             let refresh = match self.run.charge {
@@ -191,7 +192,7 @@ impl Simulation<'_> {
         times.into_iter().fold(f64::INFINITY, f64::min)
     }
 
-    /// Places of jobs are used again.
+    /// True if it is still the same request: places of jobs are used again.
     fn has_not_started(&self, tenant: TenantId, number: u64, job: usize) -> bool {
         let job = &self.jobs[job];
         job.tenant == tenant && job.number == number && !job.has_started
@@ -244,7 +245,7 @@ impl Simulation<'_> {
         if let Some(operation) = self.jobs[job].operation {
             self.before.operations.ended(operation, now);
         }
-        // Its deadline finds nothing here any more.
+        // Its deadline has no effect any more.
         self.jobs[job].has_started = true;
         self.free_jobs.push(job);
     }
@@ -276,8 +277,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Sets the timer of a request that runs on past its credit. A credit of nothing cannot double: it is corrected at the
-    /// end.
+    /// Sets the timer of a request that runs on past its credit. A credit of 0 cannot double: it is
+    /// corrected at the end.
     fn set_timer(&mut self, worker: u32) {
         let Some(busy) = self.state.busy(worker).filter(|_| self.run.charge == Charge::Timer)
         else {
@@ -331,7 +332,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Requests that get a token now.
+    /// Handles requests that get a token now.
     fn release(&mut self, now: f64) {
         while is_due(self.before.entrance.next_token(), now) {
             if let Some((_, job)) = self.before.entrance.release(now) {
@@ -340,7 +341,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Operations that are ready.
+    /// Sends the operations that are ready.
     fn send(&mut self, now: f64) {
         while is_due(self.before.operations.next(), now)
             && let Some((operation, count)) = self.before.operations.send(now)
@@ -350,7 +351,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Splits whose turn it is.
+    /// Lets splits enter whose turn it is.
     fn enter(&mut self, now: f64) {
         for (_, job) in self.before.entrance.enter() {
             self.first_enqueue(job, now);
@@ -379,7 +380,7 @@ impl Simulation<'_> {
             let picked = match self.queue.pick(worker, now) {
                 Pick::Run(picked) => picked,
                 Pick::NotBefore(time) => {
-                    // A release that rounding put at `now` is one right after it.
+                    // A release that rounding put at `now` becomes one right after it.
                     self.wake = time.max(now + now.abs() * STEP * 2.0);
                     return;
                 }
@@ -409,7 +410,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Requests that have waited for too long.
+    /// Removes requests that have waited for too long.
     fn time_out(&mut self, source: &mut dyn Source, now: f64) {
         while let Some(Reverse((time, tenant, number, job))) = self.deadlines.peek().copied()
             && is_due(time.value(), now)
@@ -426,12 +427,12 @@ impl Simulation<'_> {
             self.observer.left(now, tenant, number, Left::TimedOut);
             self.forget(job, now);
             self.keep_endless(source, tenant, now);
-            // What waited for it may start at the same instant.
+            // Requests that waited for it may start at the same instant.
             self.wake = now;
         }
     }
 
-    /// An endless tenant always has another request: as soon as none of its requests waits, there is one.
+    /// Adds a request of an endless tenant as soon as none of its requests waits.
     fn keep_endless(&mut self, source: &mut dyn Source, tenant: TenantId, now: f64) {
         let waits = || self.queue.waiting_of(tenant) + self.before.entrance.waiting_of(tenant) > 0;
         if self.is_endless[tenant.index()] && !waits() {

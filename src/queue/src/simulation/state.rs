@@ -9,7 +9,7 @@ pub struct State {
     done: Vec<f64>,
     /// Requests of each tenant that wait in the queue or run.
     pub(super) present: Vec<u32>,
-    /// Requests of each tenant that run, and the most that ever did.
+    /// Running requests of each tenant, and their maximum so far.
     running: Vec<(u32, u32)>,
     pub(super) workers: Vec<Option<Busy>>,
     pub(super) rate: f64,
@@ -26,7 +26,7 @@ pub(super) struct Busy {
     pub(super) dispatch: u64,
     pub(super) started: f64,
     pub(super) cost: f64,
-    /// The part of the cost that the queue was charged with.
+    /// Part of the cost that was charged to the queue.
     pub(super) charged: f64,
 }
 
@@ -66,7 +66,7 @@ impl State {
         Some(busy)
     }
 
-    /// The service of each tenant so far, cost units, what runs included. O(tenants + workers).
+    /// The service of each tenant so far, in cost units, running requests included. O(tenants + workers).
     pub fn services(&self, now: f64, services: &mut Vec<f64>) {
         services.clear();
         services.extend_from_slice(&self.done);
@@ -75,17 +75,17 @@ impl State {
         }
     }
 
-    /// Returns true if a tenant has a request in the queue or running.
+    /// True if a tenant has a request in the queue or running.
     pub fn is_backlogged(&self, tenant: TenantId) -> bool {
         self.present.get(tenant.index()).is_some_and(|present| *present > 0)
     }
 
-    /// The most requests of a tenant that ever ran at the same time.
+    /// The largest number of a tenant's requests that ran at the same time.
     pub fn most_running(&self, tenant: TenantId) -> u32 {
         self.running.get(tenant.index()).map_or(0, |(_, most)| *most)
     }
 
-    /// Timers that fired, or running requests that were refreshed.
+    /// Number of timers that fired, or of refreshes of running requests.
     pub fn nr_charged(&self) -> u64 {
         self.nr_charged
     }

@@ -9,7 +9,7 @@ use super::state::State;
 /// Work that arrives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arrival {
-    /// When, in seconds.
+    /// Time in seconds.
     pub time: f64,
     /// The tenant.
     pub tenant: TenantId,
@@ -24,14 +24,15 @@ pub struct Work {
     pub cost: f64,
     /// Its class ([`crate::Request::class`]).
     pub class: u32,
-    /// What it holds ([`crate::Request::holds`]).
+    /// Its holdings ([`crate::Request::holds`]).
     pub holds: Box<[f64]>,
-    /// Use of each resource at its end; empty for no more than it holds.
+    /// Use of each resource at its end; empty for no more than its holdings.
     pub uses: Box<[f64]>,
 }
 
 impl Work {
-    /// Work after which it is killed, and the resource of which it uses too much; `None` where it never does.
+    /// Work after which it is killed, and the resource of which it uses too much; `None` if it is never
+    /// killed.
     pub fn killed_after(&self) -> Option<(f64, usize)> {
         let held = |resource: usize| amount(&self.holds, resource);
         let parts = self.uses.iter().enumerate();
@@ -46,10 +47,10 @@ pub trait Source {
     /// The next arrival, not before the last one.
     fn next_arrival(&mut self) -> Option<Arrival>;
 
-    /// Another request of a tenant that always has one; `None` where it has no more from now on.
+    /// Another request of an endless tenant; `None` if it has no more from now on.
     fn next_of(&mut self, tenant: TenantId, now: f64) -> Option<Work>;
 
-    /// The tenants that always have a request, each from a time on, in the order of these times.
+    /// The endless tenants, each from a time on, in the order of these times.
     fn endless(&self) -> Vec<(f64, TenantId)>;
 }
 
@@ -69,7 +70,7 @@ pub trait Observer {
     /// A request has arrived.
     fn arrived(&mut self, _time: f64, _tenant: TenantId, _number: u64, _work: &Work) {}
 
-    /// A tenant that always had another request has no more.
+    /// An endless tenant has no more requests.
     fn ended(&mut self, _time: f64, _tenant: TenantId) {}
 
     /// A request that has arrived enters the queue.
@@ -81,14 +82,14 @@ pub trait Observer {
     /// A request has been completed, having arrived at `arrived`.
     fn completed(&mut self, _time: f64, _tenant: TenantId, _number: u64, _arrived: f64) {}
 
-    /// Time has come to a sample, or to an event: nothing has happened at it yet.
+    /// The time of a sample or of an event is reached, before its effects.
     fn instant(&mut self, _time: f64, _kind: Instance, _state: &State) {}
 }
 
-/// Reason for which a request has left.
+/// Reason of a request's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// Too many of its tenant waited.
+    /// Too many requests of its tenant waited.
     Dropped,
     /// It had waited for too long.
     TimedOut,
@@ -102,9 +103,9 @@ pub enum Charge {
     /// At their end.
     #[default]
     End,
-    /// Every so many seconds.
+    /// At intervals, in seconds.
     Refresh(f64),
-    /// Each time the charge in advance is used up.
+    /// Each time the advance charge is used up.
     Timer,
 }
 
@@ -120,14 +121,14 @@ pub struct Before {
 }
 
 impl Before {
-    /// Nothing, for so many tenants.
+    /// Returns empty stages for this number of tenants.
     pub fn nothing(nr_tenants: usize) -> Before {
         let entrance = Entrance::new(vec![Gate::default(); nr_tenants], None);
         Before { entrance, ..Before::default() }
     }
 }
 
-/// Why [`Observer::instant`] is called.
+/// Reason of a call of [`Observer::instant`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instance {
     /// Something happens now.
@@ -141,7 +142,7 @@ pub enum Instance {
 pub struct Run {
     /// The workers.
     pub machine: Machine,
-    /// When it ends, in seconds.
+    /// End, in seconds.
     pub horizon: f64,
     /// Times at which running requests are charged for their use.
     pub charge: Charge,
@@ -153,14 +154,14 @@ pub struct Run {
     pub dispatches_max: u64,
 }
 
-/// How a simulation ended.
+/// End of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ended {
     /// At its horizon.
     Horizon,
-    /// There were too many dispatches before this time, or at it.
+    /// The bound on dispatches was reached.
     TooMany {
-        /// When the run was aborted.
+        /// Time of the abort.
         time: f64,
     },
 }

@@ -1,4 +1,4 @@
-//! What a simulation showed, in a few sentences.
+//! The findings of a simulation, in a few sentences.
 
 use super::measure::{Figures, Outcome, Run};
 use super::scenario::Scenario;
@@ -9,7 +9,6 @@ use crate::text;
 const ERROR_MIN: f64 = 0.005;
 
 impl Regime {
-    /// Its name in a sentence.
     pub(super) fn words(self) -> &'static str {
         match self {
             Regime::Tenantd => "with tenantd",
@@ -19,7 +18,6 @@ impl Regime {
     }
 }
 
-/// The sentences.
 pub(super) fn findings(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
     let names: Vec<String> =
         scenario.policy().leaves().into_iter().map(|(path, _)| text::visible(&path)).collect();
@@ -53,8 +51,8 @@ pub(super) fn findings(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
     findings
 }
 
-/// The tenant with the largest difference between two machines, and that difference; `None` where there is
-/// none.
+/// The tenant with the largest difference between two machines, and that difference; `None` without a
+/// difference.
 fn widest(outcome: &Outcome, figure: fn(&Figures) -> f64) -> Option<(usize, f64)> {
     let of_tenant = |tenant: usize| {
         let figures = outcome.runs.iter().map(|run| figure(&run.tenants[tenant]));
@@ -63,7 +61,7 @@ fn widest(outcome: &Outcome, figure: fn(&Figures) -> f64) -> Option<(usize, f64)
         });
         (tenant, bounds.1 - bounds.0)
     };
-    // The first of several equals.
+    // Reversed, so that the first of several equals wins.
     let tenants = (0..outcome.tenants.len()).map(of_tenant).rev();
     tenants.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, difference)| *difference > 0.0)
 }
@@ -81,7 +79,7 @@ fn by_regime(outcome: &Outcome, of: impl Fn(&Run) -> String) -> String {
     }
 }
 
-/// How long the slowest change took: `within 2 s`, or `never`.
+/// Duration of the slowest change: `within 2 s`, or `never`.
 fn settled(run: &Run) -> String {
     let (nr_changes, nr_fair) =
         (run.settled.len(), run.settled.iter().flat_map(|it| it.after).count());

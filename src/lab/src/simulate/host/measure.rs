@@ -1,13 +1,13 @@
-//! The three machines side by side, and how far each is from what the tenants are entitled to.
+//! The three machines side by side, and the distance of each from the entitlements of the tenants.
 //!
-//! **Entitled** is what weighted DRF gives each tenant of what is divided, by the true demands of the work: the
-//! agent has to estimate them, the scenario knows them. What is divided is what the agent finds, which is the
-//! machine less the reserve and less what runs outside the tenants.
+//! **Entitled** is each tenant's weighted DRF share by the true demands of the work: the agent has to
+//! estimate them, the scenario knows them. The divided amount is the agent's: the machine less the reserve
+//! and less the usage outside the tenants.
 //!
-//! **Share error** of a tick: the largest part of the divided CPUs that some tenant is entitled to, waited for
-//! and did not get. **Jain's index** of a tick: over the weighted dominant shares of the tenants, each as a part
-//! of the one it is entitled to, memory no further than what is due. **Converged** after a change: the ticks
-//! until the share error stays at most [`FAIR_ERROR_MAX`], until the next change.
+//! **Share error** of a tick: the largest part of the divided CPUs to which some tenant is entitled, and
+//! for which it waited in vain. **Jain's index** of a tick: over the weighted dominant shares of the
+//! tenants, each as a part of the entitled one, memory at most at its entitlement. **Converged** after a
+//! change: the ticks until the share error stays at most [`FAIR_ERROR_MAX`], until the next change.
 
 use std::time::Duration;
 
@@ -25,17 +25,16 @@ use tenantd_sim::Load;
 /// Points of a series.
 pub(super) const POINTS_MAX: u32 = 240;
 
-/// What a simulation showed.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) tenants: Vec<Wanted>,
     /// In the order of [`Regime::ALL`].
     pub(super) runs: [Run; 3],
-    /// Times of the points of all series, in seconds: the ends of what they average.
+    /// Times of the points of all series, in seconds: the ends of their intervals.
     pub(super) times: Vec<f64>,
 }
 
-/// What a tenant wants and is entitled to, in cores and bytes: means over the ticks, and points of them.
+/// Demand and entitlement of a tenant, in cores and bytes: means over the ticks, and points of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     pub(super) demand: Series,
@@ -58,7 +57,7 @@ pub(super) struct Run {
     pub(super) outside_seconds: f64,
     pub(super) share_error_mean: f64,
     pub(super) share_error_max: f64,
-    /// Absent where no tenant ever wants anything.
+    /// Absent if no tenant ever wants anything.
     pub(super) jain_mean: Option<f64>,
     pub(super) settled: Vec<Settled>,
 }
@@ -71,16 +70,15 @@ pub(super) struct Figures {
     pub(super) cpu_seconds: f64,
     pub(super) refault_bytes: f64,
     pub(super) nr_kills: u64,
-    /// Its own share error.
     pub(super) share_error_mean: f64,
     pub(super) share_error_max: f64,
 }
 
-/// How long after a change the division was fair again.
+/// Time after a change until the division was fair again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Settled {
     pub(super) change: Duration,
-    /// `None` where it was not before the next change.
+    /// `None` if it was not fair before the next change.
     pub(super) after: Option<Duration>,
 }
 
@@ -115,7 +113,7 @@ impl Run {
 /// Runs a scenario on three machines; `progress` receives the finished part, from 0 to 1.
 ///
 /// # Errors
-/// The simulated kernel refused what the agent or the policy needs.
+/// The simulated kernel refused an operation of the agent or the policy.
 pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> anyhow::Result<Outcome> {
     let mut worlds = Vec::with_capacity(Regime::ALL.len());
     for regime in Regime::ALL {
@@ -145,14 +143,14 @@ pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> anyhow:
     Ok(meter.outcome)
 }
 
-/// What each work demands of CPU and memory, for a part of a tick.
+/// CPU and memory demands of each work, for a part of a tick.
 #[derive(Debug)]
 struct Demanded {
     part: f64,
     demands: Vec<PerResource<f64>>,
 }
 
-/// Lets the time up to `end` pass on all machines; returns what was demanded meanwhile.
+/// Advances all machines to `end`; returns the demands of that time.
 fn advance(
     scenario: &Scenario,
     worlds: &mut [World],
@@ -198,7 +196,7 @@ impl Nodes {
         Nodes { nodes, leaves }
     }
 
-    /// What each leaf is entitled to for these demands.
+    /// Entitlement of each leaf for these demands.
     fn entitled_now(
         &self,
         demands: &[PerResource<f64>],
@@ -212,8 +210,8 @@ impl Nodes {
         self.leaves.iter().map(|leaf| targets[*leaf].allocation).collect()
     }
 
-    /// What each leaf demands in a tick and what it is entitled to, on average: what is due changes with the
-    /// demand, not with its mean.
+    /// Mean demand and mean entitlement of each leaf in a tick. The entitlement follows each demand, not
+    /// the mean demand.
     fn due(&self, parts: &[Demanded], divided: PerResource<f64>) -> [Vec<PerResource<f64>>; 2] {
         let nothing = vec![PerResource::all(0.0); self.leaves.len()];
         let mut due = [nothing.clone(), nothing];
@@ -228,7 +226,7 @@ impl Nodes {
         due
     }
 
-    /// A leaf's weighted dominant share of what is divided.
+    /// A leaf's weighted dominant share of the divided amounts.
     fn dominant(&self, leaf: usize, amounts: PerResource<f64>, divided: PerResource<f64>) -> f64 {
         let weight = &self.nodes[self.leaves[leaf]].weight;
         let share = |r: Resource| amounts[r] / (divided[r].max(f64::MIN_POSITIVE) * weight[r]);
@@ -236,13 +234,12 @@ impl Nodes {
     }
 }
 
-/// Adds up ticks.
 #[derive(Debug)]
 struct Meter {
     outcome: Outcome,
     nodes: Nodes,
     nr_ticks: u32,
-    /// Ticks of a point, and how many of them are in the present one.
+    /// Ticks of a point, and ticks in the present one.
     ticks_of_point: u32,
     nr_in_point: u32,
     changes: Vec<Duration>,
@@ -318,7 +315,7 @@ impl Meter {
             figures.cpu_seconds += used.cpu_seconds;
             figures.refault_bytes += used.refault_bytes;
             figures.nr_kills += used.nr_kills;
-            // What it lacked without waiting, it did not want: it slept, or waited for its disk.
+            // A shortage without waiting is no demand: the work slept, or waited for its disk.
             let lacked = (entitled[leaf][CPU] - cores).clamp(0.0, used.waited_seconds / seconds);
             let error = lacked / divided[CPU].max(f64::MIN_POSITIVE);
             figures.share_error_mean += error / nr_ticks;
@@ -326,8 +323,8 @@ impl Meter {
             worst = worst.max(error);
             let due = self.nodes.dominant(leaf, entitled[leaf], divided);
             if due > 0.0 {
-                // More memory than is due takes it from others only where they lack it, which their own
-                // part shows.
+                // More memory than the entitlement takes it from others only if they lack it, which their
+                // own part shows.
                 let memory_bytes = used.memory_bytes.min(entitled[leaf][MEMORY]);
                 let got = PerResource::only(&[(CPU, cores), (MEMORY, memory_bytes)]);
                 let got = self.nodes.dominant(leaf, got, divided);
@@ -339,7 +336,7 @@ impl Meter {
         run.share_error_max = run.share_error_max.max(worst);
         if !ratios.is_empty() {
             self.nr_compared[number] += 1;
-            // A running mean: in how many ticks there is something to compare is known at the end only.
+            // A running mean: the number of ticks with a comparison is known at the end only.
             let nr_compared = f64::from(self.nr_compared[number]);
             let before = run.jain_mean.unwrap_or_default();
             run.jain_mean = Some(before + (jain_index(ratios) - before) / nr_compared);
@@ -355,7 +352,7 @@ impl Meter {
         }
     }
 
-    /// Notes when the division was fair after the present change, as far as it is known at `now`.
+    /// Records the time at which the division was fair after the present change, if it is known at `now`.
     fn settle(&mut self, number: usize, now: Duration) {
         let (change, unfair) = self.unfair[number];
         let change = self.changes[change];

@@ -1,10 +1,10 @@
 //! `tenantctl simulate host`: tenants with demand over time, under tenantd, with static settings, and with
-//! nothing.
+//! neither.
 //!
-//! `read` and `work` turn the text into a [`scenario::Scenario`]; `world` is one simulated machine, `measure`
-//! runs three of them side by side and compares them, `show` and `page` print. A bad scenario is reported
-//! whole, with the place of each finding, and the exit code is 78. The same file gives the same answer, byte
-//! for byte.
+//! `read` and `work` turn the text into a [`scenario::Scenario`]; `world` is one simulated machine,
+//! `measure` runs three of them side by side and compares them, `show` and `page` print. All findings of a
+//! bad scenario are reported with their places, and the exit code is 78. The same file gives the same
+//! answer, byte for byte.
 
 mod codes;
 mod findings;
@@ -24,7 +24,6 @@ use crate::problem;
 use tenantd::args::Colour;
 use tenantd::exit::Exit;
 
-/// The answer of `--example`.
 const EXAMPLE: &str = include_str!("../../../../../scenarios/host/waking-tenant.yaml");
 
 /// Runs the command.

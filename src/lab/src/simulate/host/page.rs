@@ -8,7 +8,7 @@ use super::world::Regime;
 use crate::simulate::report::{Curve, Lines, Page};
 use tenantd_core::resource::{CPU, MEMORY, Resource};
 
-/// Tenants in a picture: those with most of it.
+/// Tenants in a picture: those with the largest demand.
 const TENANTS_MAX: usize = 8;
 
 /// The whole page.

@@ -1,8 +1,8 @@
 //! A scenario file, read: text in, a valid scenario or every finding out.
 //!
-//! The policy is read and checked by [`tenantd_policy`], against the host of the scenario. What a policy says of
-//! a real host (which processes belong to a tenant, who owns its cgroup, where the root is) has no meaning on
-//! a simulated one and is left out: the work of a tenant is what the scenario says.
+//! The policy is read and checked by [`tenantd_policy`], against the host of the scenario. Keys about a
+//! real host (processes of a tenant, owner of its cgroup, the root) have no meaning on a simulated one and
+//! are ignored: the scenario defines the work of a tenant.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ table! {
 /// Reads a scenario.
 ///
 /// # Errors
-/// Everything that is wrong with it; the first thing only, where that makes the rest unreadable.
+/// All findings; only the first one if it makes the rest unreadable.
 pub(super) fn read(name: &str, text: Vec<u8>) -> Result<Scenario, Report> {
     let (source, tree) = problem::tree(name, text, Budget::PROBLEM.depth, &TEXT)?;
     let mut report = Report::default();
@@ -116,7 +116,7 @@ struct Scenarios<'r> {
 }
 
 impl Scenarios<'_> {
-    /// The scenario; where there are findings, it may have defaults instead of wrong values.
+    /// The scenario; with findings, it may have defaults instead of wrong values.
     fn read(&mut self, tree: &Node) -> Option<Scenario> {
         let fields = self.reader.fields(FILE, tree)?;
         let mut file = File::default();
@@ -300,7 +300,7 @@ impl Scenarios<'_> {
         self.reader.report.push(finding.help(help));
     }
 
-    /// What would take hours or all memory is refused.
+    /// Refuses a scenario that would take hours or all memory.
     fn check_size(
         &mut self,
         fields: &Fields<'_, File>,
@@ -335,7 +335,7 @@ fn facts(host: &SimHost) -> HostFacts {
     HostFacts::of_size(host.cpus, Bytes(host.memory_bytes))
 }
 
-/// The policy as it is enforced on a simulated host, on which templates find the tenants of these paths.
+/// The policy of a simulated host, whose templates find the tenants of these paths.
 fn simulated(policy: &Policy, paths: &[String]) -> Policy {
     fn plain(tenants: &mut Vec<Tenant>) {
         for tenant in &mut *tenants {
@@ -343,7 +343,7 @@ fn simulated(policy: &Policy, paths: &[String]) -> Policy {
             tenant.owner = OwnerChoice::default();
             plain(&mut tenant.tenants);
         }
-        // A group without a found tenant is none.
+        // A group without a found tenant does not exist.
         tenants.retain_mut(|tenant| tenant.each.take().is_none() || !tenant.tenants.is_empty());
     }
     let found = |group: &str| {

@@ -1,4 +1,4 @@
-//! A scenario: a host, policies, the work of the tenants over time, and how long.
+//! A scenario: a host, policies, the work of the tenants over time, and its length.
 
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ pub(super) const STEP: Duration = Duration::from_millis(10);
 /// Seconds for which a noisy load keeps its duty.
 pub(super) const NOISE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The content of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) host: SimHost,
@@ -47,13 +46,12 @@ impl Scenario {
         self.policy().control.interval
     }
 
-    /// When everything ends.
     pub(super) fn end(&self) -> Duration {
         self.interval() * self.nr_ticks
     }
 
-    /// When the demand or the policy changes, from the beginning on. The single bursts of a phase are no
-    /// changes.
+    /// Times at which the demand or the policy changes, from the beginning on. The single bursts of a phase
+    /// do not count.
     pub(super) fn changes(&self) -> Vec<Duration> {
         let phases = self.works.iter().flat_map(|work| &work.0);
         let edges = phases.flat_map(|phase| [phase.from, phase.until]);
@@ -81,7 +79,6 @@ impl Work {
 }
 
 impl Phase {
-    /// Its threads.
     pub(super) fn threads(&self) -> u32 {
         self.trace.at(Duration::ZERO).threads
     }
@@ -106,7 +103,7 @@ fn part_of(time: Duration, period: Duration) -> Duration {
     Duration::from_nanos((time.as_nanos() % period.as_nanos().max(1)) as u64)
 }
 
-/// The nearest multiple of the kernel's step: a product of a ratio and a period is not quite one.
+/// The nearest multiple of the kernel's step: a ratio times a period is not exactly one.
 fn whole_steps(time: Duration) -> Duration {
     STEP * (time.as_secs_f64() / STEP.as_secs_f64()).round() as u32
 }

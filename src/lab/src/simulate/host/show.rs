@@ -13,7 +13,6 @@ use crate::text::{self, plain, short};
 use tenantd_core::resource::{CPU, MEMORY, Resource};
 use tenantd_policy::model::Tenant;
 
-/// Rows shown; a longer table is of no use.
 const MOST_ROWS: usize = 40;
 
 /// The widest name in a table.
@@ -38,7 +37,7 @@ struct Answer {
 struct RunRow {
     share_error_mean: f64,
     share_error_max: f64,
-    /// Absent where no tenant ever wants anything.
+    /// Absent if no tenant ever wants anything.
     jain_index: Option<f64>,
     cpu_seconds: f64,
     outside_cpu_seconds: f64,
@@ -50,7 +49,7 @@ struct RunRow {
 #[derive(Serialize)]
 struct ChangeRow {
     at_seconds: f64,
-    /// Absent where the division was not fair before the next change.
+    /// Absent if the division was not fair before the next change.
     fair_after_seconds: Option<f64>,
 }
 
@@ -210,7 +209,7 @@ pub(super) fn table(
     Ok(())
 }
 
-/// What is compared, in a sentence or two.
+/// The comparison in a sentence or two.
 pub(super) fn summary(scenario: &Scenario) -> String {
     format!(
         "{} CPUs and {} of memory, simulated for {} ticks of {} s: with tenantd, with the weights, guarantees and \
@@ -299,7 +298,7 @@ fn run_rows(outcome: &Outcome) -> Vec<Vec<String>> {
     ]
 }
 
-/// The slowest change; `never` where one was not followed by a fair division.
+/// The slowest change; `never` if a change was not followed by a fair division.
 fn settled(run: &Run) -> String {
     let times = run.settled.iter().map(|settled| settled.after).collect::<Option<Vec<_>>>();
     let slowest = times.map(|times| times.into_iter().max().unwrap_or_default());

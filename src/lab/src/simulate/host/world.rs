@@ -1,9 +1,9 @@
-//! One machine of the comparison: the simulated kernel with the work on it, and what governs it.
+//! One machine of the comparison: the simulated kernel with the work on it, and its regime.
 //!
 //! Under tenantd the real agent ticks. With static settings the policy is written once, as an administrator
-//! would with `CPUWeight=`, `CPUQuota=`, `MemoryLow=` and `MemoryMax=`: the weights that give each tenant its
-//! fair share while all of them are busy, guarantees included, and the limits. Without either, all work is
-//! ordinary processes of one cgroup, and the kernel divides by threads.
+//! would with `CPUWeight=`, `CPUQuota=`, `MemoryLow=` and `MemoryMax=`: the weights that give each tenant
+//! its fair share while all of them are busy, guarantees included, and the limits. Without either, all work
+//! is ordinary processes of one cgroup, and the kernel divides by threads.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,11 +23,10 @@ use tenantd_host::cgroup::Dialect;
 use tenantd_policy::model::{Allocation, Amount, CpusPolicy, Policy};
 use tenantd_sim::{Load, ProcessUsage, SimKernel};
 
-/// The cgroup of the tenants without an agent, and that of the work outside of them.
+/// The cgroup of the tenants without an agent, and the cgroup of the work outside of them.
 const ROOT: &str = "/tenants";
 const OUTSIDE: &str = "/outside";
 
-/// What governs the tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Regime {
     Tenantd,
@@ -50,7 +49,6 @@ enum Governed {
 pub(super) struct World {
     regime: Regime,
     governed: Governed,
-    /// The cgroup of each work.
     cgroups: Vec<String>,
     processes: Vec<Option<Process>>,
     used: Vec<Used>,
@@ -60,11 +58,11 @@ pub(super) struct World {
 struct Process {
     pid: u32,
     load: Load,
-    /// What it had used when it was last read.
+    /// Its usage at the last reading.
     read: ProcessUsage,
 }
 
-/// What one work has used since the last tick, all its processes together.
+/// Usage of one work since the last tick, all its processes together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Used {
     pub(super) cpu_seconds: f64,
@@ -74,12 +72,12 @@ pub(super) struct Used {
     pub(super) memory_bytes: f64,
     /// Files that it had read before and read again.
     pub(super) refault_bytes: f64,
-    /// Processes that the kernel killed for want of memory.
+    /// Processes that the kernel killed for lack of memory.
     pub(super) nr_kills: u64,
 }
 
 impl World {
-    /// A machine that has just booted, with the first policy in force.
+    /// Boots a machine with the first policy in force.
     pub(super) fn new(scenario: &Scenario, regime: Regime) -> anyhow::Result<World> {
         let mut kernel = SimKernel::new(scenario.host.clone());
         let policy = scenario.policy();
@@ -124,7 +122,7 @@ impl World {
         }
     }
 
-    /// Gives each work its load; one without a load has no process.
+    /// Sets the load of each work; one without a load has no process.
     pub(super) fn set_loads(&mut self, loads: &[Option<Load>]) -> anyhow::Result<()> {
         for (index, load) in loads.iter().enumerate() {
             match (load, &mut self.processes[index]) {
@@ -152,12 +150,10 @@ impl World {
         Ok(())
     }
 
-    /// Lets time pass.
     pub(super) fn advance(&mut self, time: Duration) {
         self.kernel().advance(time);
     }
 
-    /// Puts another policy in force.
     pub(super) fn change_policy(&mut self, policy: &Policy) -> anyhow::Result<()> {
         match (&mut self.governed, self.regime) {
             (Governed::ByAgent(agent), _) => {
@@ -169,8 +165,8 @@ impl World {
         Ok(())
     }
 
-    /// A tick at time `now`; returns what each work has used since the last one, and with an agent what is
-    /// divided, in cores and bytes.
+    /// Runs a tick at time `now`; returns the usage of each work since the last one, and with an agent the
+    /// divided amounts, in cores and bytes.
     pub(super) fn tick(&mut self, now: Duration) -> (Vec<Used>, Option<PerResource<f64>>) {
         (0..self.processes.len()).for_each(|index| self.read(index));
         let read =
@@ -186,7 +182,7 @@ impl World {
         (std::mem::replace(&mut self.used, nothing), divided)
     }
 
-    /// Adds what the process of a work has used since it was last read. One that is gone was killed, and
+    /// Adds the usage of a work's process since the last reading. A process that is gone was killed, and
     /// starts again with the next load.
     fn read(&mut self, index: usize) {
         let Some(pid) = self.processes[index].as_ref().map(|process| process.pid) else { return };
@@ -206,14 +202,14 @@ impl World {
     }
 }
 
-/// Makes the cgroups of a policy, and writes once what it says.
+/// Makes the cgroups of a policy, and writes its values once.
 fn write_policy(kernel: &mut SimKernel, policy: &Policy) -> anyhow::Result<()> {
     let machine = kernel.host().machine();
     let nodes = tree::on_machine(policy, machine);
     let reserve = Amount::of_each(&policy.host.reserve, machine);
     let cores = machine[CPU] - reserve[CPU];
     let memory_bytes = (machine[MEMORY] - reserve[MEMORY]).max(0.0);
-    // Nothing is demanded: weights are those of the fair shares, and memory is protected as guaranteed.
+    // With no demand, weights are those of the fair shares, and memory is protected up to the guarantees.
     let idle = vec![Demand::UNKNOWN; nodes.len()];
     let targets = targets(
         &nodes,

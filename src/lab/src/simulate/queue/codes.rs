@@ -42,7 +42,6 @@ impl Allowed {
     pub(super) const ANY: Allowed =
         Allowed { range: (-1e15, 1e15), words: "a number from -1e15 to 1e15" };
 
-    /// A number in the range.
     pub(super) fn number(&self, reader: &mut Reader<'_>, node: &Node) -> Option<f64> {
         let number = reader.number(node, "a number", "")?;
         let (low, high) = self.range;
@@ -73,14 +72,12 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// A seed: what a 64-bit floating-point number holds.
+    /// A seed: a whole number that a 64-bit floating-point number holds exactly.
     pub(super) const SEED: Whole = Whole { range: (0, 9_000_000_000_000_000) };
-    /// Requests.
     pub(super) const COUNT: Whole = Whole { range: (1, 2_000_000) };
-    /// Splits, of which there may be none.
+    /// Number of splits, which may be 0.
     pub(super) const SPLITS: Whole = Whole { range: (0, 2_000_000) };
 
-    /// A number of the range.
     pub(super) fn number(&self, reader: &mut Reader<'_>, node: &Node) -> Option<u64> {
         let number = reader.number(node, "a number", "")?;
         let (low, high) = self.range;

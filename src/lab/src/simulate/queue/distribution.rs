@@ -14,7 +14,6 @@ pub(super) struct Cost {
     pub(super) redraw: Redraw,
 }
 
-/// Its shape.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Shape {
     Fixed(f64),
@@ -23,7 +22,7 @@ pub(super) enum Shape {
         mean: f64,
         stddev: f64,
     },
-    /// Of the logarithm's standard deviation.
+    /// With the standard deviation of the logarithm.
     LogNormal {
         median: f64,
         sigma: f64,
@@ -33,7 +32,7 @@ pub(super) enum Shape {
     },
 }
 
-/// How often a cost is drawn.
+/// Frequency of drawing a cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Redraw {
     /// For each request.
@@ -47,7 +46,7 @@ impl Cost {
         Cost { shape: Shape::Fixed(cost), min: 0.0, max: f64::MAX, redraw: Redraw::Request }
     }
 
-    /// Its mean, without regard to the cuts.
+    /// The mean, ignoring the cuts.
     pub(super) fn mean(&self) -> f64 {
         match self.shape {
             Shape::Fixed(cost) => cost,
@@ -58,7 +57,7 @@ impl Cost {
     }
 }
 
-/// A stream of random numbers: always the same for the same seed and number of the stream.
+/// A stream of random numbers: the same for the same seed and number of the stream.
 #[derive(Clone, Debug)]
 pub(super) struct Dice(Pcg64Mcg);
 
@@ -76,11 +75,10 @@ impl Dice {
     }
 }
 
-/// The costs of one tenant.
 #[derive(Clone, Debug)]
 pub(super) struct Costs {
     cost: Cost,
-    /// Where the tenant has a cost of its own.
+    /// Set if the tenant has a cost of its own.
     own: Option<f64>,
 }
 
@@ -105,7 +103,7 @@ impl Costs {
     }
 }
 
-/// Parameters were checked when they were read: a rejected distribution would have its minimum as cost.
+/// Draws a cost. Parameters were checked before: a rejected distribution would return its minimum.
 fn draw(cost: &Cost, dice: &mut impl Rng) -> f64 {
     let drawn = match cost.shape {
         Shape::Fixed(cost) => cost,

@@ -1,7 +1,7 @@
 //! The work of a scenario, in the order of its arrival.
 //!
 //! Each tenant has a stream of random numbers of its own, so that its requests are the same under every
-//! discipline, however the order of dispatches differs.
+//! discipline, in spite of different orders of dispatches.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,7 +14,6 @@ use tenantd_queue::TenantId;
 use tenantd_queue::simulation::{Arrival, Source, Work};
 use tenantd_queue::tag::Tag;
 
-/// The work of a scenario.
 #[derive(Debug)]
 pub(super) struct Generator {
     listed: Peekable<IntoIter<Arrival>>,
@@ -30,7 +29,7 @@ struct Stream {
     pace: Pace,
     from: f64,
     until: f64,
-    /// Its requests, but for their costs.
+    /// Its requests, without their costs.
     request: Work,
 }
 
@@ -47,7 +46,7 @@ impl Stream {
         Some(Stream { dice, costs, pace, from, until, request: tenant.request(0.0) })
     }
 
-    /// When the first request arrives, of a tenant that is not backlogged.
+    /// Time of the first request of a tenant that is not backlogged.
     fn first(&mut self) -> Option<f64> {
         match self.pace {
             Pace::Backlogged => None,

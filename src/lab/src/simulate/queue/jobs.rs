@@ -29,7 +29,7 @@ section! {
 }
 
 impl Scenarios<'_> {
-    /// Reads them; each waits for earlier ones only, so that none waits for itself.
+    /// Reads the jobs; each waits for earlier ones only, so none waits for itself.
     pub(super) fn jobs(&mut self, node: &Node, is_open: bool) -> Vec<Job> {
         let mut jobs: Vec<Job> = Vec::new();
         let mut count = 0;

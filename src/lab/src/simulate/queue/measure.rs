@@ -11,7 +11,6 @@ use tenantd_queue::simulation::{
 };
 use tenantd_queue::{Discipline, Queue, Rule, Setup, TenantId, multilevel};
 
-/// A dispatch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Dispatch {
     pub(super) time: f64,
@@ -31,23 +30,22 @@ pub(super) struct Finished {
     pub(super) finish: f64,
 }
 
-/// The figures of one tenant.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures {
-    /// Cost units done before the horizon, and what GPS would have done.
+    /// Cost units done before the horizon, by the queue and by GPS.
     pub(super) served: f64,
     pub(super) gps: f64,
     /// `(gps − served) / fair rate`, in seconds; positive is behind.
     pub(super) lag: Moments,
     /// From arrival to completion, in seconds, sorted.
     pub(super) latencies: Vec<f64>,
-    /// Seconds between the beginnings of two requests in a row, the longest.
+    /// The longest time in seconds between the beginnings of two requests in a row.
     pub(super) longest_gap: Option<f64>,
-    /// The most of its requests that ran at the same time.
+    /// The largest number of its requests that ran at the same time.
     pub(super) most_running: u32,
     pub(super) dropped: u64,
     pub(super) timed_out: u64,
-    /// Its charges and its estimate at the end, where costs are estimated.
+    /// Its charges and its estimate at the end, if costs are estimated.
     pub(super) charged: Option<(f64, f64)>,
     begun: Option<f64>,
     /// Cost units dispatched so far.
@@ -55,12 +53,11 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// The latency that this part of the requests do not exceed.
+    /// The latency that this part of the requests does not exceed.
     pub(super) fn latency(&self, part: f64) -> Option<f64> {
         quantile(&self.latencies, part)
     }
 
-    /// The mean latency.
     pub(super) fn latency_mean(&self) -> Option<f64> {
         mean(&self.latencies)
     }
@@ -127,27 +124,25 @@ pub(super) struct Sample {
     pub(super) ideal: Vec<f64>,
 }
 
-/// The results of a scenario.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     pub(super) dispatches: Vec<Dispatch>,
     pub(super) nr_dispatched: u64,
     pub(super) finished: Vec<Finished>,
     pub(super) tenants: Vec<Figures>,
-    /// Service by weight of two tenants while both are backlogged: the largest difference.
+    /// The largest difference of service by weight of two tenants while both are backlogged.
     pub(super) difference: Bounded,
     /// The largest lead of GPS over a tenant, in cost units.
     pub(super) lag: Bounded,
     /// Seconds that workers spent with tasks of each level, under the multilevel discipline.
     pub(super) levels: Option<[f64; multilevel::LEVELS]>,
-    /// Selections of each level, under the same.
+    /// Selections of each level, under the multilevel discipline.
     pub(super) level_selected: Option<[u64; multilevel::LEVELS]>,
     /// Costs of all requests that arrived, sorted.
     pub(super) costs: Vec<f64>,
     pub(super) killed: Vec<Killed>,
     /// Charges of running requests.
     pub(super) nr_charged: u64,
-    /// The course of each job.
     pub(super) jobs: Vec<Course>,
     /// Some tenants, spread over all.
     pub(super) watched: Vec<TenantId>,
@@ -173,26 +168,26 @@ impl Outcome {
     }
 }
 
-/// Why there is no result.
+/// Reason for the lack of a result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum TooMany {
-    /// More than [`Scenario::DISPATCHES_MAX`] by this time.
+    /// More dispatches than [`Scenario::DISPATCHES_MAX`] by this time.
     Dispatches(f64),
-    /// More than can be listed.
+    /// More dispatches than can be listed.
     Listed,
 }
 
-/// Tenants whose differences are measured in pairs.
+/// Largest number of tenants whose differences are measured in pairs.
 const PAIRED_MAX: usize = 256;
-/// Tenants that are sampled at each event, not only at samples.
+/// Largest number of tenants that are sampled at each event, not only at samples.
 const EXACT_MAX: usize = 16;
-/// Tenants whose service over time is kept.
+/// Largest number of tenants whose service over time is kept.
 pub(super) const SERIES_MAX: usize = 8;
 
 /// Runs a scenario; `progress` receives the finished part, from 0 to 1.
 ///
 /// # Errors
-/// It runs for too long.
+/// The simulation has too many dispatches.
 pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> Result<Outcome, TooMany> {
     match &scenario.kind {
         Kind::Queue(_, discipline) => run_queue(scenario, discipline, progress),
@@ -253,7 +248,7 @@ fn run_queue(
     Ok(outcome)
 }
 
-/// The ideal itself: nothing is dispatched, all are served at once.
+/// The result of the ideal: nothing is dispatched, all tenants are served at once.
 fn ideal(scenario: &Scenario) -> Outcome {
     let mut gps = Gps::recording(scenario.machine.speed());
     for (tenant, member) in (0..).map(TenantId).zip(&scenario.tenants) {
@@ -290,7 +285,7 @@ fn ideal(scenario: &Scenario) -> Outcome {
     Outcome { finished, tenants, costs, ..Outcome::default() }.sorted()
 }
 
-/// At most [`SERIES_MAX`] of so many tenants, evenly.
+/// At most [`SERIES_MAX`] tenants, evenly spread.
 fn watched(nr_tenants: usize) -> Vec<TenantId> {
     let count = nr_tenants.min(SERIES_MAX);
     let place =
@@ -333,7 +328,7 @@ impl<'a> Meter<'a> {
         let lightest =
             (0..self.scenario.tenants.len()).map(|i| weight(&i)).fold(f64::MAX, f64::min);
         let work = workers * self.longest;
-        // The theorems cover whole requests and weights alone.
+        // The theorems cover only whole requests and plain weights.
         let is_plain =
             self.scenario.quantum.is_none()
                 && self.scenario.reserve.is_none()

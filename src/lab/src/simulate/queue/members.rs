@@ -166,11 +166,11 @@ const WEIGHT: Allowed =
 
 const BURST: Allowed = Allowed { range: (1.0, 1e15), words: "a number from 1 to 1e15" };
 
-/// Tenants of one file.
+/// Largest number of tenants in a file.
 const TENANTS_MAX: usize = 2_000_000;
 
 impl Tenant {
-    /// A tenant with defaults only.
+    /// Returns a tenant with defaults only.
     pub(super) fn plain(name: &str) -> Tenant {
         let (name, terms, gate) = (name.to_string(), Terms::default(), Gate::default());
         Tenant { name, terms, holds: Box::default(), uses: Box::default(), gate, work: None }
@@ -194,7 +194,7 @@ impl Scenarios<'_> {
         }
     }
 
-    /// Reads the keys of a tenant beside its work.
+    /// Reads the keys of a tenant other than its work.
     fn member(&mut self, fields: &Fields<'_, Member>, tenant: &mut Tenant) -> Member {
         let mut member = Member::default();
         self.reader.values(fields, &mut member);
@@ -222,7 +222,7 @@ impl Scenarios<'_> {
         self.discipline.is_none_or(Named::has_capacity)
     }
 
-    /// Refuses keys of a tenant that the discipline does not obey.
+    /// Refuses keys of a tenant that the discipline ignores.
     fn check_member(&mut self, fields: &Fields<'_, Member>, member: &Member) {
         let is_named = |name| self.discipline.is_none_or(|it| it == Named::Queue(name));
         let has_drf = is_named(Name::Drf) || self.resources.is_empty();
@@ -265,7 +265,7 @@ impl Scenarios<'_> {
         vector.into()
     }
 
-    /// Tenants that always have work of a cost.
+    /// Reads the tenants that always have work of a cost.
     pub(super) fn backlogged(&mut self, node: &Node, is_open: bool) {
         let members = self.reader.map(node, "a map from tenants to costs");
         self.reader.duplicates(members);
@@ -284,7 +284,7 @@ impl Scenarios<'_> {
         }
     }
 
-    /// Many tenants at once, with work at random.
+    /// Reads groups of tenants with random work.
     pub(super) fn generators(&mut self, node: &Node, horizon: f64) {
         let expected = "a list such as `[{ name: small, count: 50, cost: { fixed: 1 } }]`";
         for item in self.reader.list(node, expected) {
@@ -320,7 +320,7 @@ impl Scenarios<'_> {
         }
     }
 
-    /// When generated work begins and ends.
+    /// Begin and end of generated work.
     fn phase(&mut self, fields: &Fields<'_, Member>, horizon: f64) -> (f64, f64) {
         let Some(phase) = fields.get("phase") else { return (0.0, f64::INFINITY) };
         let Some([from, until]) = phase.value.items() else {
@@ -336,8 +336,8 @@ impl Scenarios<'_> {
         (from, until)
     }
 
-    /// `backlogged`, `{ poisson: 5 }`, `{ load: 0.5 }`, `{ every: 0.1 }` or `{ once: 1 }`; and how many
-    /// seconds later each tenant of the group begins.
+    /// Reads `backlogged`, `{ poisson: 5 }`, `{ load: 0.5 }`, `{ every: 0.1 }` or `{ once: 1 }`. The second
+    /// value is the delay in seconds from tenant to tenant of the group.
     fn pace(&mut self, node: &Node, horizon: f64) -> (Pace, f64) {
         let backlogged = (Pace::Backlogged, 0.0);
         if node.is_word("backlogged") {
@@ -370,8 +370,8 @@ impl Scenarios<'_> {
         }
     }
 
-    /// `{ normal: 1, stddev: 0.1 }`, `{ lognormal: 2000, sigma: 2.2, min: 250, max: 5e6, own: 0.1 }` and
-    /// the like.
+    /// Reads `{ normal: 1, stddev: 0.1 }`, `{ lognormal: 2000, sigma: 2.2, min: 250, max: 5e6, own: 0.1 }`
+    /// and the like.
     fn cost(&mut self, node: &Node) -> Cost {
         if let Kind::Scalar { .. } = node.kind {
             return Cost::fixed(Allowed::POSITIVE.number(&mut self.reader, node).unwrap_or(1.0));
@@ -390,8 +390,8 @@ impl Scenarios<'_> {
         };
         let middle = [keys.fixed, keys.normal, keys.lognormal, keys.exponential];
         let middle = middle.into_iter().flatten().next().unwrap_or(1.0);
-        // A request of cost zero never ends: of a distribution, less than a millionth of its median is cut
-        // off.
+        // A request of cost zero never ends, so costs below a millionth of the distribution's median are
+        // cut off.
         let mut min = keys.min.unwrap_or(middle / 1e6);
         let mut max = keys.max.unwrap_or(1e15);
         let shape = match &*shape.key {

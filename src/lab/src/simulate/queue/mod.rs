@@ -1,8 +1,8 @@
 //! `tenantctl simulate queue`: a scenario file, run and measured.
 //!
 //! [`read`](mod@read) turns the text into a [`scenario::Scenario`], `generate` makes its work,
-//! [`tenantd_queue`] decides, `measure` compares with the ideal, and `show` prints. A bad scenario is
-//! reported whole, with the place of each finding, and the exit code is 78.
+//! [`tenantd_queue`] decides, `measure` compares with the ideal, and `show` prints. All findings of a bad
+//! scenario are reported with their places, and the exit code is 78.
 
 mod codes;
 mod distribution;
@@ -25,7 +25,6 @@ use crate::problem;
 use tenantd::args::Colour;
 use tenantd::exit::Exit;
 
-/// The answer of `--example`.
 const EXAMPLE: &str = include_str!("../../../../../scenarios/queue/example.yaml");
 
 /// Runs the command.

@@ -100,7 +100,7 @@ fn shares(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
     let mut curves = Vec::new();
     for series in 0..outcome.watched.len() {
         let share = |of: fn(&Sample) -> &Vec<f64>| {
-            // Over several samples: in a single one, a worker serves only one tenant.
+            // Over several samples, because in one sample a worker serves only one tenant.
             let step = (outcome.series.len() / SHARES_MAX).max(1);
             let ends = (step..outcome.series.len()).step_by(step);
             let pairs = ends.map(|end| (&outcome.series[end - step], &outcome.series[end]));

@@ -2,11 +2,11 @@
 
 use tenantd_queue::TenantId;
 
-/// For each pair of tenants, how far the difference of their services moved while both were backlogged.
+/// For each pair of tenants, the range of the difference of their services while both were backlogged.
 #[derive(Debug)]
 pub(super) struct Pairs {
     nr_tenants: usize,
-    /// Lowest and highest difference of each pair since both are backlogged; `None` while they are not.
+    /// Lowest and highest difference of each pair since both are backlogged; `None` otherwise.
     ranges: Vec<Option<(f64, f64)>>,
     pub(super) largest: f64,
     pub(super) widest: Option<(TenantId, TenantId)>,

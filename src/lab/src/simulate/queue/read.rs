@@ -94,7 +94,7 @@ section! {
     }
 }
 
-/// How virtual time may pass, by the words of a scenario.
+/// Definitions of virtual time, by the words of a scenario.
 const METHODS: &[(&str, Method)] =
     &[("active", Method::Active), ("served", Method::Served), ("gps", Method::Gps)];
 
@@ -171,7 +171,7 @@ impl Places {
 /// Reads a scenario.
 ///
 /// # Errors
-/// Everything that is wrong with it; the first thing only, where that makes the rest unreadable.
+/// All findings; only the first one if it makes the rest unreadable.
 pub(super) fn read(name: &str, text: Vec<u8>) -> Result<Parsed, Report> {
     let (source, tree) = problem::tree(name, text, Budget::PROBLEM.depth, &codes::TEXT)?;
     let mut report = Report::default();
@@ -222,7 +222,8 @@ impl File {
     }
 }
 
-/// Reads on after a finding, with a harmless value in the place of the wrong one, to find the rest.
+/// Reader that continues after a finding, with a harmless value in the place of the wrong one, to find the
+/// rest.
 pub(super) struct Scenarios<'r> {
     pub(super) reader: Reader<'r>,
     pub(super) discipline: Option<Named>,
@@ -284,7 +285,7 @@ impl Scenarios<'_> {
         Some((scenario, horizon))
     }
 
-    /// The capacity, and with it the names of the resources.
+    /// Reads the capacity, and with it the names of the resources.
     fn capacity(&mut self, node: &Node) -> Vec<f64> {
         let amounts = self.reader.map(node, "a map such as `{ cpu: 9, memory: 18 }`");
         self.reader.duplicates(amounts);
@@ -297,7 +298,7 @@ impl Scenarios<'_> {
         amounts.iter().map(|entry| amount(&entry.value).unwrap_or(1.0)).collect()
     }
 
-    /// Work that arrives at given times.
+    /// Reads the work that arrives at given times.
     fn arrivals(&mut self, node: &Node, is_open: bool) -> Vec<Arrival> {
         let expected = "a list such as `[[0, A, 4]]`: time, tenant, cost";
         let mut arrivals = Vec::new();
@@ -323,7 +324,7 @@ impl Scenarios<'_> {
         arrivals
     }
 
-    /// A tenant by its name; where none are defined, a new one is.
+    /// Finds a tenant by its name; adds it if the file does not define tenants.
     pub(super) fn tenant(&mut self, node: &Node, is_open: bool) -> Option<TenantId> {
         let name = self.reader.text(node, "the name of a tenant")?;
         self.named(name, self.reader.place(node), is_open)

@@ -10,12 +10,11 @@ use tenantd_queue::simulation::Charge;
 use tenantd_queue::virtual_time::Method;
 
 impl Named {
-    /// Returns true if it keeps running requests within a capacity.
+    /// True if it keeps running requests within a capacity.
     pub(super) fn has_capacity(self) -> bool {
         matches!(self, Named::Queue(Name::Drf | Name::Fifo))
     }
 
-    /// Returns true if it estimates costs.
     fn estimates(self) -> bool {
         matches!(self, Named::Queue(Name::WfqE | Name::Wf2qE | Name::TwoDfqE))
     }
@@ -26,7 +25,7 @@ impl Named {
 }
 
 impl Scenarios<'_> {
-    /// Refuses keys that the discipline does not obey.
+    /// Refuses keys that the discipline ignores.
     pub(super) fn check_keys(&mut self, file: &File, fields: &Fields<'_, File>) {
         let Some(named) = file.discipline else { return };
         let is_gps = named == Named::Gps;
@@ -53,7 +52,7 @@ impl Scenarios<'_> {
         self.unless(!is_more, fields, "reserve", "more workers are reserved than there are");
     }
 
-    /// Finds a key that is given although something speaks against it.
+    /// Reports a key that is given unless `is_right`.
     pub(super) fn unless<M>(
         &mut self,
         is_right: bool,
@@ -82,7 +81,7 @@ impl Scenarios<'_> {
         }
     }
 
-    /// Periods are long enough, and there are tenants.
+    /// Checks that periods are long enough, and that there are tenants.
     pub(super) fn check_work(&mut self, file: &File, fields: &Fields<'_, File>, tree: &Node) {
         if self.tenants.is_empty() && !self.reader.report.has_errors() {
             let help = "name them under `tenants`, `backlogged` or `generators`";

@@ -1,4 +1,4 @@
-//! A scenario: tenants, their work, a discipline, and how long.
+//! A scenario: tenants, their work, a discipline, and its length.
 
 use super::distribution::Cost;
 use tenantd_policy::types::Words;
@@ -9,7 +9,6 @@ use tenantd_queue::operations::Plan;
 use tenantd_queue::simulation::{Arrival, Charge, Work};
 use tenantd_queue::{Discipline, Machine, Reserve, TenantId, Terms};
 
-/// The content of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) kind: Kind,
@@ -19,7 +18,7 @@ pub(super) struct Scenario {
     pub(super) warmup: f64,
     pub(super) charge: Charge,
     pub(super) quantum: Option<f64>,
-    /// Seconds between samples of the lag; `None` for a fitting one.
+    /// Seconds between samples of the lag; `None` for a default.
     pub(super) sample: Option<f64>,
     pub(super) lists_dispatches: bool,
     pub(super) seed: u64,
@@ -27,7 +26,7 @@ pub(super) struct Scenario {
     /// By time.
     pub(super) arrivals: Vec<Arrival>,
     pub(super) jobs: Vec<Job>,
-    /// What there is of each resource.
+    /// Capacity of each resource.
     pub(super) capacity: Option<Vec<f64>>,
     pub(super) resources: Vec<String>,
     pub(super) reserve: Option<Reserve>,
@@ -65,13 +64,11 @@ pub(super) struct Tenant {
 }
 
 impl Tenant {
-    /// A request of it.
     pub(super) fn request(&self, cost: f64) -> Work {
         Work { cost, class: 0, holds: self.holds.clone(), uses: self.uses.clone() }
     }
 }
 
-/// Generated work.
 #[derive(Clone, Debug)]
 pub(super) struct Made {
     pub(super) cost: Cost,
@@ -80,18 +77,18 @@ pub(super) struct Made {
     pub(super) until: f64,
 }
 
-/// When generated work arrives.
+/// Times of generated work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pace {
     /// Always backlogged.
     Backlogged,
-    /// Random, with so many arrivals a second.
+    /// Random, with this number of arrivals a second.
     Poisson(f64),
-    /// Random, with so many arrivals that this part of the tenant's fair share is used.
+    /// Random, with a rate that uses this part of the tenant's fair share.
     Load(f64),
     /// At regular intervals, in seconds.
     Every(f64),
-    /// One request and no more.
+    /// One single request.
     Once,
 }
 
@@ -115,7 +112,6 @@ impl Words for Named {
 }
 
 impl Kind {
-    /// Its name.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Kind::Gps => Named::Gps.word(),
@@ -125,19 +121,18 @@ impl Kind {
 }
 
 impl Scenario {
-    /// The most requests of one scenario; a longer run is aborted.
+    /// The largest number of dispatches; a longer run is aborted.
     pub(super) const DISPATCHES_MAX: u64 = 20_000_000;
-    /// The most dispatches that are listed.
+    /// The largest number of listed dispatches.
     pub(super) const LISTED_MAX: usize = 5_000_000;
 
-    /// The fair share of a tenant where all have work, in cost units a second.
+    /// The fair share of each tenant if all have work, in cost units a second.
     pub(super) fn fair_rates(&self) -> Vec<f64> {
         let whole: f64 = self.tenants.iter().map(|tenant| tenant.terms.weight).sum();
         let speed = self.machine.speed();
         self.tenants.iter().map(|tenant| speed * tenant.terms.weight / whole).collect()
     }
 
-    /// Seconds between samples.
     pub(super) fn sample(&self) -> f64 {
         let samples = (60_000_000 / self.tenants.len().max(1)).clamp(10, 600);
         self.sample.unwrap_or(self.horizon / samples as f64)

@@ -12,7 +12,7 @@ use crate::table;
 use crate::text::{self, plain, short};
 use tenantd_queue::{TenantId, multilevel};
 
-/// Rows and dispatches shown; a longer table is of no use.
+/// Rows and dispatches shown.
 const MOST_ROWS: usize = 40;
 
 #[derive(Serialize)]
@@ -43,7 +43,6 @@ struct LatencyRow {
     max: Option<f64>,
 }
 
-/// The spread of the costs.
 #[derive(Serialize)]
 struct Spread {
     min: Option<f64>,
@@ -294,7 +293,6 @@ pub(super) fn table(
 pub(super) const HEADER: [&str; 10] =
     ["tenant", "weight", "served", "share", "lag", "σ lag", "mean", "p50", "p99", "gap"];
 
-/// The jobs, as a table.
 fn courses(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io::Result<()> {
     if scenario.jobs.is_empty() {
         return Ok(());
@@ -350,7 +348,7 @@ pub(super) fn sentences(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
                 sentences.push(format!("{name}: {count} {requests} {what}"));
             }
         }
-        // For a few tenants: the answer as JSON has all of them.
+        // Only for a few tenants; the JSON answer has all of them.
         if let Some((charged, estimate)) = figures.charged.filter(|_| outcome.tenants.len() <= 8) {
             let (charged, estimate) = (short(charged), short(estimate));
             sentences.push(format!("{name}: charged {charged}, estimate {estimate}"));
@@ -408,7 +406,7 @@ fn schedule(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io:
     writeln!(out)
 }
 
-/// The cells of a tenant in both tables of figures; `none` stands where nothing was measured.
+/// The cells of a tenant in both tables of figures; `none` if nothing was measured.
 pub(super) fn figures_row(
     name: String,
     weight: f64,

@@ -15,12 +15,10 @@ pub(super) const SERIES: usize = 8;
 /// Width and height of a picture in its own units.
 pub(super) const SIZE: (u32, u32) = (960, 300);
 
-/// The colour of text and axes.
 pub(super) const INK: RGBColor = RGBColor(1, 2, 3);
 /// The colour of the grid.
 pub(super) const FAINT: RGBColor = RGBColor(1, 2, 4);
 
-/// The colour of one series.
 pub(super) fn series(index: usize) -> RGBColor {
     RGBColor(1, 3, (index % SERIES) as u8)
 }
@@ -49,12 +47,11 @@ pub(super) fn series_css() -> String {
     css
 }
 
-/// One line.
 #[derive(Clone, Debug)]
 pub(crate) struct Curve {
     /// Its series: its colour.
     pub(crate) series: usize,
-    /// Whether it is the ideal, drawn thin, or the measurement.
+    /// True for the ideal, which is drawn thin; false for the measurement.
     pub(crate) is_ideal: bool,
     /// Its points, in order.
     pub(crate) points: Vec<(f64, f64)>,
@@ -63,15 +60,12 @@ pub(crate) struct Curve {
 /// Lines in one picture.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
-    /// The label of the x axis.
     pub(crate) x: &'static str,
-    /// The label of the y axis.
     pub(crate) y: &'static str,
-    /// The lines.
     pub(crate) curves: Vec<Curve>,
-    /// Whether `x` grows tenfold from mark to mark.
+    /// True if `x` grows tenfold from mark to mark.
     pub(crate) is_log: bool,
-    /// What the y axis reaches at least, so that pictures can be compared.
+    /// Least upper end of the y axis, so that pictures can be compared.
     pub(crate) top: Option<f64>,
 }
 

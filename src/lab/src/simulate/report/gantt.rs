@@ -10,22 +10,17 @@ use crate::text::short;
 pub(crate) struct Bar {
     /// Its row, from 0.
     pub(crate) row: u32,
-    /// Its colour.
     pub(crate) series: usize,
-    /// Its start and its end.
     pub(crate) time: (f64, f64),
-    /// Its label, where there is room.
+    /// Its label, drawn if there is room.
     pub(crate) label: String,
 }
 
-/// A schedule.
 #[derive(Clone, Debug)]
 pub(crate) struct Gantt {
-    /// Rows.
     pub(crate) rows: u32,
-    /// When it ends.
+    /// End of the time axis.
     pub(crate) end: f64,
-    /// The requests.
     pub(crate) bars: Vec<Bar>,
 }
 

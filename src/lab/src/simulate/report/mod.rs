@@ -60,7 +60,6 @@ impl Page {
         let _ = write!(self.body, "<p>{}</p>", escaped(text));
     }
 
-    /// The whole page.
     pub(crate) fn finish(self) -> String {
         format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -74,7 +73,7 @@ impl Page {
     }
 }
 
-/// Escaped text: any input without markup.
+/// Escapes markup, so that any input is plain text.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
