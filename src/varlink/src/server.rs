@@ -30,12 +30,15 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use tracing::{debug, info, warn};
+
+use tenantd_policy::accounts::ranges::Owners;
 
 use super::answer::{self, Reply};
 use super::bridge::{Command, Delivery, JobCall, SocketEnd, Submission};
@@ -51,7 +54,7 @@ use super::turns::Turns;
 use super::wire::Call;
 
 /// Identifies the peer of a connection, and the account for which it is counted.
-pub type Identify = fn(&UnixStream) -> io::Result<(Peer, u32)>;
+pub type Identify = fn(&UnixStream, &mut Owners) -> io::Result<(Peer, u32)>;
 
 const LISTENER: u64 = 0;
 const BRIDGE: u64 = 1;
@@ -75,6 +78,7 @@ pub struct Server {
     bridge: SocketEnd,
     limits: Limits,
     identify: Identify,
+    owners: Owners,
     connections: HashMap<u64, Connection>,
     next_number: u64,
     /// Connections that may have a complete call.
@@ -101,6 +105,7 @@ impl Server {
             bridge,
             limits,
             identify: peers::identify,
+            owners: Owners::of(Path::new("/")),
             connections: HashMap::new(),
             next_number: FIRST_CONNECTION,
             ready: Turns::default(),
@@ -225,7 +230,7 @@ impl Server {
             if std::mem::replace(&mut self.accept_failed, false) {
                 info!("connections are accepted again");
             }
-            let Ok((peer, account)) = (self.identify)(&stream) else { continue };
+            let Ok((peer, account)) = (self.identify)(&stream, &mut self.owners) else { continue };
             match room(&self.limits, account, &self.places()) {
                 Room::Free => {}
                 Room::Instead(number) => self.close_over_limit(
