@@ -200,6 +200,7 @@ impl<K: KernFs> Agent<K> {
         }
         let Agent { host, backends, keeper, .. } = self;
         findings.extend(self.base.findings());
+        findings.extend(backends.people_findings());
         findings.extend(self.names.findings(&self.options.accounts));
         if tick % LOST_TICKS == 1 {
             keeper.look_for_lost(&mut host.kernel, &host.layout);
