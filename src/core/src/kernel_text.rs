@@ -84,12 +84,6 @@ pub fn cleaned(text: &str) -> String {
     text.chars().map(|c| if is_plain(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
-/// [`cleaned`] for lines: their ends stay.
-pub fn cleaned_lines(text: &str) -> String {
-    let shown = |c| if c == '\n' || is_plain(c) { c } else { char::REPLACEMENT_CHARACTER };
-    text.chars().map(shown).collect()
-}
-
 /// Whether a name in UTF-8 is its own text.
 fn is_own_text(name: &str) -> bool {
     if !name.chars().all(is_plain) {
