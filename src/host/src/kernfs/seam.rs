@@ -65,6 +65,15 @@ pub trait KernFs {
     /// As [`KernFs::open_file`] and [`KernFs::read`].
     fn read_once(&mut self, dir: DirId, name: &str) -> Result<&[u8], KernError>;
 
+    /// The beginning of such a file, `max` bytes at most: for lists that other programs make as long as they like.
+    ///
+    /// # Errors
+    /// As [`KernFs::read_once`].
+    fn read_start(&mut self, dir: DirId, name: &str, max: usize) -> Result<&[u8], KernError> {
+        let text = self.read_once(dir, name)?;
+        Ok(&text[..text.len().min(max)])
+    }
+
     /// Writes `value` to the existing file `name` in one write.
     ///
     /// # Errors
