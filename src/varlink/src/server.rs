@@ -43,6 +43,7 @@ use tenantd_policy::accounts::ranges::Owners;
 use super::answer::{self, Reply};
 use super::bridge::{Command, Delivery, JobCall, SocketEnd, Submission};
 use super::connection::{Connection, Turn};
+use super::descriptors::Reserve;
 use super::inbox::Entry;
 use super::limit_log::LimitLog;
 pub use super::limits::Limits;
@@ -213,21 +214,35 @@ impl Server {
 
     fn accept(&mut self) {
         for _ in 0..ACCEPTS_MAX {
-            let stream = match self.listener.socket.accept() {
+            let mut accepted = self.listener.socket.accept();
+            let is_full = |error: &io::Error| {
+                matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE))
+            };
+            let mut is_reserved = false;
+            if accepted.as_ref().is_err_and(is_full) {
+                // Clients before root in the queue are refused, so that root gets its turn.
+                let _reserve = Reserve::open();
+                accepted = self.listener.socket.accept();
+                is_reserved = true;
+            }
+            let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
-                    // Retried ten times a second, logged once.
-                    if !std::mem::replace(&mut self.accept_failed, true) {
-                        warn!("cannot accept connections: {error}");
-                    }
+                    // Retried ten times a second.
+                    self.note_refused_accept(&error);
                     self.accepts_again = Some(Instant::now() + ACCEPT_PAUSE);
                     self.listen(EpollFlags::empty());
                     return;
                 }
             };
-            if std::mem::replace(&mut self.accept_failed, false) {
+            if is_reserved {
+                if !Peer::of(&stream).is_ok_and(|peer| peer.uid == 0) {
+                    self.note_refused_accept(&Errno::EMFILE.into());
+                    continue;
+                }
+            } else if std::mem::replace(&mut self.accept_failed, false) {
                 info!("connections are accepted again");
             }
             let Ok((peer, account)) = (self.identify)(&stream, &mut self.owners) else { continue };
@@ -249,6 +264,13 @@ impl Server {
                 let connection = Connection::new(stream, peer, account, self.limits.request_bytes);
                 self.connections.insert(number, connection);
             }
+        }
+    }
+
+    /// Logs once that connections are refused.
+    fn note_refused_accept(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.accept_failed, true) {
+            warn!("cannot accept connections: {error}");
         }
     }
 
