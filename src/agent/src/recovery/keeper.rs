@@ -25,6 +25,8 @@ pub(crate) struct Keeper {
     displaced: Vec<Resident>,
     /// What is reported of them.
     lost: Option<Finding>,
+    /// Lines of the last journal that are not understood.
+    pub(super) damaged: Vec<Finding>,
     /// What was handed to tenants.
     pub(crate) attachments: Attachments,
     placements: Option<PlacementStore>,
@@ -101,6 +103,11 @@ impl Keeper {
     /// The finding on processes that have lost their tenant, as they were counted last.
     pub(crate) fn lost(&self) -> Option<&Finding> {
         self.lost.as_ref()
+    }
+
+    /// Findings on lines of the last journal that are not understood.
+    pub(crate) fn damaged(&self) -> &[Finding] {
+        &self.damaged
     }
 
     /// The placement of an earlier agent, as far as its CPUs are `usable`.
