@@ -182,6 +182,8 @@ pub enum StayPlace {
     Cgroup(String),
     /// In this cgroup, which a program other than systemd made.
     Managed(String),
+    /// Out of this cgroup of the tenant, which has no time for the real-time tasks that they have.
+    RealTime(String),
     /// In this cgroup, a path from the root of a hierarchy of which only another part is mounted.
     Unmounted(String),
 }

@@ -33,6 +33,12 @@ pub enum EnforceError {
         /// What the journal said.
         error: JournalError,
     },
+    /// A real-time process does not fit into a cgroup without time for such.
+    #[error(
+        "a real-time process (SCHED_FIFO or SCHED_RR) is not moved into {}: its cpu.rt_runtime_us is 0, and \
+         CONFIG_RT_GROUP_SCHED gives real-time tasks in it no time", .0.display()
+    )]
+    RealTime(PathBuf),
     /// It would do harm now.
     #[error("{0}")]
     Deferred(String),
