@@ -21,6 +21,7 @@
 //! **Properties** (tests below, over random bytes). [`bytes_of`] undoes [`text_of`], so two names never share a text.
 //! A text is always plain. The text of a path is the texts of its names, joined.
 
+pub mod hidden;
 pub mod mountinfo;
 pub mod proc_files;
 

@@ -177,6 +177,7 @@ impl<K: KernFs> Agent<K> {
         self.grow(is_enforcing, findings);
         let Agent { host, backends, control, reporter, .. } = self;
         reporter.look_around(host, backends, control, now);
+        findings.extend(reporter.mount_findings(host, tick).iter().cloned());
         if is_enforcing {
             if control.wants_effects() {
                 reporter.find_competition(host, backends, control);
@@ -207,6 +208,7 @@ impl<K: KernFs> Agent<K> {
         }
         // True until the same processes are searched again.
         findings.extend(backends.claim_findings().cloned());
+        findings.extend(keeper.damaged().iter().cloned());
         findings.extend(keeper.lost().filter(|_| is_enforcing).cloned());
     }
 

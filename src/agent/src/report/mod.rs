@@ -9,6 +9,7 @@
 //! | `charged` | memory of moved processes that stays where they came from |
 //! | `surroundings` | what is around tenants that lack something |
 //! | `outsiders`, `programs` | CPUs that work of no tenant uses, by cgroup; the program behind it |
+//! | `mounts` | options of mounts that make protection or claims void |
 //! | `finding_log` | findings in the log: when they begin and when they are over |
 //! | `reporter` | all of it after each tick |
 
@@ -16,6 +17,7 @@ mod charged;
 mod competition;
 mod effect;
 mod finding_log;
+mod mounts;
 mod outsiders;
 mod programs;
 pub(super) mod reporter;
