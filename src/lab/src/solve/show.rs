@@ -104,7 +104,7 @@ fn footer(out: &mut impl Write, task: &Task, solution: &Solution) -> io::Result<
 /// An amount, at most four digits after the point.
 fn shown(amount: f64, resource: &Resource) -> String {
     match resource.in_bytes {
-        true => Bytes(amount as u64).rounded(),
+        true => Bytes(amount.round() as u64).rounded(),
         false => rounded(amount),
     }
 }
