@@ -94,10 +94,10 @@ impl Problems<'_> {
         self.reader.values(&fields, &mut file);
         let capacity_entry = fields.get("capacity")?;
         let capacity = self.capacity(capacity_entry)?;
-        let whole_tasks = file.algorithm == Some(Algorithm::DrfTasks);
-        let nodes = self.nodes(&fields.get("tenants")?.value, whole_tasks);
-        // The numbers are judged whatever else was found: one report shows it all.
         let algorithm = file.algorithm.unwrap_or(Algorithm::Drf);
+        let whole_tasks = algorithm == Algorithm::DrfTasks;
+        let nodes = self.nodes(&fields.get("tenants")?.value, algorithm);
+        // The numbers are judged whatever else was found: one report shows it all.
         let guarantees = match algorithm {
             Algorithm::Yarn => Guarantees::Targets,
             _ => Guarantees::Kept,
@@ -154,7 +154,8 @@ impl Problems<'_> {
     }
 
     /// The tenants in the order of the text, groups before their members.
-    fn nodes<'t>(&mut self, tenants: &'t tree::Node, whole_tasks: bool) -> Nodes<'t> {
+    fn nodes<'t>(&mut self, tenants: &'t tree::Node, algorithm: Algorithm) -> Nodes<'t> {
+        let whole_tasks = algorithm == Algorithm::DrfTasks;
         let mut read = Nodes::default();
         let mut stack: Vec<(Option<usize>, &Entry)> = Vec::new();
         self.push_members(tenants, None, &mut stack);
@@ -168,8 +169,8 @@ impl Problems<'_> {
             let Some(fields) = self.reader.fields(TENANT, &entry.value) else { continue };
             let weight = fields.get("weight");
             let weight = weight.map(|e| weight_of(&mut self.reader, &self.resources, &e.value));
-            let weight = weight.unwrap_or_else(|| vec![1.0; self.resources.len()]);
-            let kind = match self.kind(entry, &fields) {
+            let mut weight = weight.unwrap_or_else(|| vec![1.0; self.resources.len()]);
+            let mut kind = match self.kind(entry, &fields) {
                 Some(members) if &*members.key == "tenants" => {
                     self.push_members(&members.value, Some(node), &mut stack);
                     Kind::Group(self.bounds(&fields))
@@ -177,6 +178,13 @@ impl Problems<'_> {
                 Some(demand) => Kind::Leaf(self.demand(&fields, demand, whole_tasks)),
                 None => continue,
             };
+            if algorithm == Algorithm::Yarn {
+                let (guarantee, limit) = match &mut kind {
+                    Kind::Group(bounds) => (&bounds.guarantee, &mut bounds.limit),
+                    Kind::Leaf(demand) => (&demand.guarantee, &mut demand.limit),
+                };
+                only_minimum(&mut weight, guarantee, limit);
+            }
             read.nodes.push(Node { parent, weight, kind });
             read.paths.push(path);
             read.entries.push(entry);
@@ -281,5 +289,17 @@ impl Problems<'_> {
             return None;
         }
         Some(tasks)
+    }
+}
+
+/// A queue of YARN's with a minimum and a weight of 0 gets its minimum and no more: the same as with any weight and that limit.
+fn only_minimum(weight: &mut [f64], guarantee: &[f64], limit: &mut [f64]) {
+    if !guarantee.iter().any(|amount| *amount > 0.0) {
+        return;
+    }
+    for ((weight, guarantee), limit) in weight.iter_mut().zip(guarantee).zip(limit) {
+        if *weight == 0.0 {
+            (*weight, *limit) = (1.0, limit.min(*guarantee));
+        }
     }
 }
