@@ -40,7 +40,8 @@ fn start(program: &str, arguments: &[&str], valve: &Valve) -> Child {
     let width = Width {
         dop: WIDE + 1,
         is_pinned: true,
-        jobserver: Some(Jobserver { fifo, read: 8, write: 9 }),
+        jobserver: Some(Jobserver { fifo, descriptors: Some((8, 9)) }),
+        cgroup: "",
     };
     let line: Vec<OsString> = vec![program.into()];
     let mut command = Command::new("sh");

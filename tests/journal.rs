@@ -71,7 +71,7 @@ fn the_format_matches_its_declaration() {
     let dir = util::scratch();
     left(dir.path(), &every_kind());
     let text = fs::read_to_string(dir.path().join("journal")).unwrap();
-    let format = r#"{"tenantd_journal":1,"boot_id":"b"}
+    let format = r#"{"tenantd_journal":1,"boot_id":"b","kinds":["making","made","not_made","held","moved","starting","unit_held","theirs","unit_theirs","kept"]}
 {"making":{"path":"/c/a"}}
 {"made":{"path":"/c/a","inode":7}}
 {"held":{"path":"/c/a","inode":7,"file":"cpu.max","value":"max 100000"}}
@@ -126,10 +126,49 @@ fn a_damaged_line_costs_that_line_alone() {
         let mut text = whole.clone();
         text[line..line + 2].copy_from_slice(damage);
         fs::write(&path, &text).unwrap();
-        let (found, warnings) = entries(dir.path());
-        assert_eq!(found, [held(0), held(2)], "{damage:?}");
-        assert!(warnings[0].contains("journal:3: this line is cut off or damaged"), "{warnings:?}");
+        let (_, leftover) = Journal::open(dir.path(), BOOT).unwrap();
+        assert_eq!(leftover.entries, [held(0), held(2)], "{damage:?}");
+        let failures = leftover.failures;
+        assert!(failures[0].contains("journal:3: this line is damaged"), "{failures:?}");
+        // Its value is not lost, and is not reported again.
+        assert_eq!(fs::read(dir.path().join("journal.damaged")).unwrap(), text);
+        let (_, leftover) = Journal::open(dir.path(), BOOT).unwrap();
+        assert_eq!((leftover.entries.len(), leftover.failures.len()), (2, 0));
     }
+}
+
+/// A downgrade after a kill: values that only the later version can restore are not dropped.
+#[test]
+fn a_kind_of_a_later_version_is_left_to_it() {
+    let dir = util::scratch();
+    left(dir.path(), &[held(0)]);
+    let path = dir.path().join("journal");
+    let whole = fs::read_to_string(&path).unwrap();
+    for (kind, line) in [("later", "{\"later\":{\"path\":\"/c\"}}"), ("over", "\"over\"")] {
+        let text = whole.replace("\"kept\"]", &format!("\"kept\",\"{kind}\"]")) + line + "\n";
+        fs::write(&path, &text).unwrap();
+        let error = Journal::open(dir.path(), BOOT).unwrap_err();
+        assert!(matches!(error, JournalError::Foreign(_)), "{kind}: {error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+    // Of a kind that its writer did not have, it is damaged.
+    fs::write(&path, whole.clone() + "{\"latex\":{}}\n").unwrap();
+    let (_, leftover) = Journal::open(dir.path(), BOOT).unwrap();
+    assert_eq!((leftover.entries, leftover.failures.len()), (vec![held(0)], 1));
+}
+
+/// Of whatever format it is, its values have gone with the boot.
+#[test]
+fn a_later_format_of_another_boot_keeps_no_daemon_from_starting() {
+    let dir = util::scratch();
+    left(dir.path(), &[held(0)]);
+    let path = dir.path().join("journal");
+    let later = "{\"tenantd_journal\":2,\"boot_id\":\"b\"}\n[2]\n";
+    fs::write(&path, later).unwrap();
+    let error = Journal::open(dir.path(), BOOT).unwrap_err();
+    assert!(matches!(error, JournalError::Foreign(_)), "{error}");
+    let (_, leftover) = Journal::open(dir.path(), "another boot").unwrap();
+    assert_eq!((leftover.entries.len(), leftover.warnings.len()), (0, 1));
 }
 
 #[test]

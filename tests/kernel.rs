@@ -21,6 +21,7 @@ mod job_clients;
 mod jobs;
 mod kernfs;
 mod life;
+mod limits;
 mod many_jobs;
 mod preempt;
 mod rest;

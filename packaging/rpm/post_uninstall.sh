@@ -6,7 +6,7 @@ if [ -d /run/systemd/system ]; then
     fi
 fi
 # What could not be put back is in the journal, for a tenantd that is installed again.
-if [ "$1" -eq 0 ] && [ ! -s /run/tenantd/journal ]; then
+if [ "$1" -eq 0 ] && [ ! -s /run/tenantd/journal ] && [ ! -s /run/tenantd/journal.damaged ]; then
     rm -rf /run/tenantd
 fi
 # There is no purge here: the history of the last day goes with the program.

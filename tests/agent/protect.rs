@@ -96,3 +96,23 @@ fn a_squeezed_tenant_keeps_its_demand() {
         assert!(status.findings.iter().any(bounded), "{:?}", status.findings);
     }
 }
+
+/// A container that mounts cgroup2 without the option switches it off for the whole host.
+#[test]
+fn protection_that_ends_at_a_slice_is_reported_once() {
+    let found = |recursive: bool| {
+        let sim = SimHost { memory_recursiveprot: recursive, ..host() };
+        let mut world = World::on(sim, "tenants: { db: { guarantee: { memory: 512MiB } } }");
+        world.start().unwrap();
+        world.ticks(12);
+        let findings = world.agent.as_ref().unwrap().status().findings.clone();
+        findings.into_iter().filter(|it| it.contains("memory_recursiveprot")).collect::<Vec<_>>()
+    };
+    assert!(found(true).is_empty());
+    let findings = found(false);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert!(
+        findings[0].contains("mount -o remount,nsdelegate,memory_recursiveprot"),
+        "{findings:?}"
+    );
+}

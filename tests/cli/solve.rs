@@ -145,6 +145,33 @@ fn yarn_takes_minimum_shares_as_targets() {
     }
 }
 
+/// Queues that are to be emptied have a weight of 0 and a minimum there.
+#[test]
+fn a_queue_of_weight_0_gets_its_minimum_from_yarn_and_nothing_else() {
+    let problem = |algorithm: &str, b: &str| {
+        format!(
+            "algorithm: {algorithm}\ncapacity: {{ units: 45 }}\ntenants:\n  \
+             a: {{ weight: 2, demand: {{ units: 100 }} }}\n  b: {{ {b}, demand: {{ units: 100 }} }}\n"
+        )
+    };
+    for weight in ["weight: 0", "weight: { units: 0 }", "weight: 0.0, limit: { units: 40 }"] {
+        let answer = solve(&problem("yarn", &format!("{weight}, guarantee: {{ units: 15 }}")));
+        let units = |name: &str| &answer["tenants"][name]["allocation"]["units"];
+        assert_number(units("a"), 30.0);
+        assert_number(units("b"), 15.0);
+    }
+    for (algorithm, b) in [
+        ("yarn", "weight: 0"),
+        ("yarn", "weight: 0, guarantee: { units: 0 }"),
+        ("max-min", "weight: 0, guarantee: { units: 15 }"),
+        ("drf", "weight: 0, guarantee: { units: 15 }"),
+    ] {
+        let output = run(problem(algorithm, b).as_bytes(), &[]);
+        assert_eq!(output.status.code(), Some(78), "{algorithm}: {b}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("S006"), "{algorithm}: {b}");
+    }
+}
+
 #[test]
 fn a_table_marks_what_dominates() {
     let text = b"algorithm: drf\ncapacity: { cpu: 9, memory: 18GiB }\ntenants:\n  a: { task: \

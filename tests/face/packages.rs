@@ -121,6 +121,22 @@ fn the_service_may_open_what_the_largest_policy_needs() {
     assert!(descriptors >= 9 * tenantd_policy::MOST_TENANTS, "{descriptors}");
 }
 
+/// The daemon is what the host needs when memory is out, and executes nothing that it does not name.
+#[test]
+fn the_service_is_killed_last_and_executes_itself() {
+    let score: i32 = of_the_service("OOMScoreAdjust=").parse().unwrap();
+    assert!((-999..=-500).contains(&score), "{score}");
+    assert_eq!(of_the_service("NoExecPaths="), "/");
+    let paths = of_the_service("ExecPaths=");
+    for key in ["ExecStart=", "ExecReload=", "ExecStopPost="] {
+        let program = of_the_service(key);
+        let program = program.split(' ').next().unwrap();
+        assert!(paths.split(' ').any(|path| path == program), "{program}");
+    }
+    let serve = fs::read_to_string("systemd/tenantd-serve.service").unwrap();
+    assert!(serve.contains("\nSocketBindDeny=any\nSocketBindAllow=tcp:9595\n"), "{serve}");
+}
+
 #[test]
 fn what_follows_every_stop_leaves_what_was_kept_on_purpose() {
     let after = Tenantd::try_parse_from(of_the_service("ExecStopPost=").split(' ')).unwrap();

@@ -198,9 +198,35 @@ fn silent_connections_do_not_stop_the_server() {
     };
     wait_until("an answer beside them", works);
     let tasks = Path::new("/proc").join(server.child.id().to_string()).join("task");
-    assert!(std::fs::read_dir(tasks).unwrap().count() <= 65, "threads have a bound");
+    assert!(std::fs::read_dir(tasks).unwrap().count() <= 77, "threads have a bound");
     drop(silent);
     assert!(works());
+}
+
+/// One user who opens connection after connection keeps no other from an answer.
+#[test]
+fn the_oldest_silent_connection_makes_room() {
+    let daemon = Daemon::with(status());
+    let server = Server::of(&daemon.socket);
+    let mut held: std::collections::VecDeque<TcpStream> = std::collections::VecDeque::new();
+    for _ in 0..20 {
+        // More than there are places, none with a complete request.
+        for _ in 0..16 {
+            let mut stream = TcpStream::connect(server.address).unwrap();
+            let _ = stream.write_all(b"GET / HT");
+            held.push_back(stream);
+        }
+        held.drain(..held.len().saturating_sub(96));
+        wait_until("an answer", || {
+            let answer = server.try_exchange(&request("GET", "/healthz", ""));
+            answer.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+        });
+    }
+    let mut oldest = held.pop_front().unwrap();
+    oldest.set_read_timeout(Some(util::PATIENCE)).unwrap();
+    let mut rest = Vec::new();
+    let _ = oldest.read_to_end(&mut rest);
+    assert_eq!(rest, b"", "it is closed without an answer");
 }
 
 #[test]

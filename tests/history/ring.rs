@@ -173,8 +173,21 @@ fn what_is_too_old_goes() {
     let second = dir.path().join("00000002.rec");
     fs::File::options().append(true).open(second).unwrap().set_modified(old).unwrap();
     ring.append(&(b"more".to_vec(), Vec::new())).unwrap();
-    let numbers: Vec<u64> = segments(dir.path()).unwrap().into_iter().map(|it| it.0).collect();
-    assert_eq!(numbers, [3], "that one, and what is before it");
+    let numbers = || -> Vec<u64> {
+        segments(dir.path()).unwrap().into_iter().map(|(number, _)| number).collect()
+    };
+    assert_eq!(numbers(), [1, 2, 3], "while it is recorded, a step of the clock removes nothing");
+    drop(ring);
+    let mut ring = Ring::open(dir.path(), bounds).unwrap();
+    ring.begin(head, &(b"next".to_vec(), Vec::new())).unwrap();
+    assert_eq!(numbers(), [3, 4], "that one, and what is before it");
+    drop(ring);
+    // A clock that was set back shows files of the future.
+    let third = dir.path().join("00000003.rec");
+    let next = std::time::SystemTime::now() + Duration::from_secs(3600);
+    fs::File::options().append(true).open(third).unwrap().set_modified(next).unwrap();
+    Ring::open(dir.path(), bounds).unwrap().begin(head, &(b"last".to_vec(), Vec::new())).unwrap();
+    assert_eq!(numbers(), [3, 4, 5]);
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Asked {
         self.ground.state_dir().join("socket")
     }
 
-    fn write(&self, yaml: &str) {
+    pub(super) fn write(&self, yaml: &str) {
         std::fs::write(&self.policy, enforced(yaml)).unwrap();
     }
 

@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 
 /// A process that submits itself.
 pub(super) struct Client {
-    child: Child,
+    pub(super) child: Child,
     replies: BufReader<std::process::ChildStdout>,
 }
 

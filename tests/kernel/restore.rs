@@ -210,8 +210,10 @@ fn a_damaged_journal_still_restores_its_intact_entries() {
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(b"\xff\xff", at as u64 + 5).unwrap();
     file.set_len(text.len() as u64 - 3).unwrap();
-    let ran = util::run(ground.tenantd().arg("--restore")).exits(0).says("restored the values");
-    assert_eq!(ran.err.matches("cut off or damaged and was skipped").count(), 2, "{}", ran.err);
+    let ran = util::run(ground.tenantd().arg("--restore")).exits(1).says("restored the values");
+    assert_eq!(ran.err.matches("this line is damaged").count(), 1, "{}", ran.err);
+    assert_eq!(ran.err.matches("cut off and was skipped").count(), 1, "{}", ran.err);
+    assert!(ground.state_dir().join("journal.damaged").exists());
     assert!(ground.weight("b").is_none(), "what was made is gone");
 }
 

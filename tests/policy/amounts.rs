@@ -134,3 +134,19 @@ fn guarantees_are_cut_to_limits_that_shrank() {
     assert_eq!(held(&nodes), [None, gib(3.0), gib(1.0), None]);
     assert_eq!(nodes[1].written.guarantee[MEMORY], Some(Amount::Absolute(3 << 30)));
 }
+
+/// Huge pages come and go while the host runs: a policy that was valid stays so.
+#[test]
+fn guarantees_that_huge_pages_leave_no_room_for_are_a_warning() {
+    let text = "version: 1\ntenants:\n  db: { guarantee: { memory: 60% } }\n  rest: {}\n";
+    let found = |gib: u64| {
+        let host = HostFacts { huge_pages: Bytes::gib(gib), ..of_size(8, 24) };
+        let loaded = load_from("policy.yaml", text.as_bytes(), Some(&host)).unwrap();
+        let findings = loaded.report.findings();
+        findings.iter().map(|it| (it.code, it.message.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(found(9), []);
+    let findings = found(16);
+    let [("P061", message)] = &findings[..] else { panic!("{findings:?}") };
+    assert!(message.contains("8GiB beside huge pages of 16GiB"), "{message}");
+}

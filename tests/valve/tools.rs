@@ -36,8 +36,8 @@ enum Notices {
 fn tool(program: &str, arguments: &[&str], dop: u32, valve: &Valve) -> Command {
     let fifo = valve.fifo();
     let fifo = fifo.to_str().unwrap();
-    let jobserver = Jobserver { fifo, read: 8, write: 9 };
-    let width = Width { dop, is_pinned: true, jobserver: Some(jobserver) };
+    let jobserver = Jobserver { fifo, descriptors: Some((8, 9)) };
+    let width = Width { dop, is_pinned: true, jobserver: Some(jobserver), cgroup: "/a/job-1" };
     let mut command = Command::new("sh");
     command.args(["-c", r#"exec 8<>"$0" 9<>"$0"; exec "$@""#, fifo, program]).args(arguments);
     // The tests may run under a make or a cargo with a job server and settings of its own.

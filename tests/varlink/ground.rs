@@ -14,6 +14,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, connec
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tenantd_control::status::{Status, TenantStatus};
+use tenantd_policy::accounts::ranges::Owners;
 use tenantd_varlink::bridge::{self, AgentEnd, Command, Governance, Published, Ticket};
 use tenantd_varlink::listen::Listener;
 use tenantd_varlink::peers::{self, Peer};
@@ -97,8 +98,8 @@ impl Drop for Ground {
 /// What the address of a client begins with that plays another user; the number of the user follows.
 const USER: &str = "tenantd-test-user-";
 
-fn identify(stream: &UnixStream) -> std::io::Result<(Peer, u32)> {
-    let (peer, account) = peers::identify(stream)?;
+fn identify(stream: &UnixStream, owners: &mut Owners) -> std::io::Result<(Peer, u32)> {
+    let (peer, account) = peers::identify(stream, owners)?;
     let address = stream.peer_addr()?;
     let name = address.as_abstract_name().and_then(|name| std::str::from_utf8(name).ok());
     let uid = name.and_then(|name| name.strip_prefix(USER)?.split('-').next()?.parse().ok());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tenantd_policy::accounts::ranges::Owners;
 use tenantd_policy::accounts::{Accounts, Directory, Outcome, Question, Record, User};
 use tenantd_policy::model::Accounts as Names;
 use tenantd_varlink::peers::{self, Peer, Permission};
@@ -149,7 +150,9 @@ fn a_peer_counts_for_the_user_that_logged_in_or_owns_the_range() {
     write("proc/12/loginuid", b"0");
     write("etc/subuid", b"\xff:1:1\nana:100000:65536\n1001:165536:65536\nfar:300000:65536\nroot:400000:10\nbad:x:1\n");
     write("etc/passwd", b"root:x:0:0::/:/bin/sh\nana:x:1000:1000:A\xff:/home/ana:/bin/sh\n");
-    let account = |uid: u32, pid: i32| peers::account(&Peer { uid, gid: uid, pid }, dir.path());
+    let mut owners = Owners::of(dir.path());
+    let mut account =
+        |uid: u32, pid: i32| peers::account(&Peer { uid, gid: uid, pid }, &mut owners);
     // The login, whatever user the process has become; root counts as root, and root's login does not.
     assert_eq!([account(1000, 10), account(100_007, 10), account(0, 10)], [1000, 1000, 0]);
     assert_eq!([account(1002, 12), account(1002, 11), account(1002, 99)], [1002; 3]);

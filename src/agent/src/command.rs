@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use listenfd::ListenFd;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustix::mm::{MlockAllFlags, mlockall};
 use tracing::level_filters::LevelFilter;
 use tracing::{debug, warn};
@@ -29,6 +28,7 @@ use tenantd_policy::accounts::people::People;
 use tenantd_policy::model::{HierarchyChoice, Mode, OnExit, Policy};
 use tenantd_policy::report::{Report, Style};
 use tenantd_policy::{self as policy, HostFacts, Loaded};
+use tenantd_varlink::descriptors::{self, Reserve};
 use tenantd_varlink::listen::{self, Listener};
 
 /// Longest wait at the start for accounts of local files, so that the first tick has them. Slower services are
@@ -82,6 +82,7 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     let listener = match listener(args, passed, agent.mode() == Mode::Observe) {
         Ok(listener) => listener,
         Err(error) => {
+            let _reserve = Reserve::open();
             agent.stop()?;
             return Err(error);
         }
@@ -89,6 +90,7 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     let source = PolicySource { path: path.to_path_buf(), facts: None };
     let mut service = Service::new(agent, source, Notifier::from_env());
     let ran = service.run(&mut events, listener, args.once).context("the service cannot go on");
+    let _reserve = Reserve::open();
     let (restored, _) = service.into_agent().stop()?;
     ran?;
     Ok(if restored.failures.is_empty() { Exit::Ok } else { Exit::Failed })
@@ -220,18 +222,14 @@ fn keep_in_memory() {
 const DESCRIPTORS_PER_TENANT: u64 = 14;
 const DESCRIPTORS_OF_THE_REST: u64 = 200;
 
-/// Raises the limit of descriptors to its maximum, and warns if that is too low for the tenants of the policy.
+/// Raises the limit of descriptors, and warns where it is too low for the tenants of the policy.
 fn raise_descriptor_limit(nr_tenants: u64) {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-        && let Err(errno) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
-    {
-        warn!("cannot raise the limit of open files from {soft} to {hard}: {}", errno.desc());
-    }
+    let limit = match descriptors::keep_reserve() {
+        Ok(limit) => limit,
+        Err(errno) => return warn!("cannot raise the limit of open files: {}", errno.desc()),
+    };
     let needed = DESCRIPTORS_PER_TENANT * nr_tenants + DESCRIPTORS_OF_THE_REST;
-    if let Ok((limit, _)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && limit < needed
-    {
+    if limit < needed {
         warn!(
             "{nr_tenants} tenants need up to {needed} open files and the limit is {limit}: tenants \
              beyond it are not measured; raise LimitNOFILE= of the service or `ulimit -Hn`"

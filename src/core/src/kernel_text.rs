@@ -23,6 +23,7 @@
 //! **Properties** (tests below, over random bytes). [`bytes_of`] undoes [`text_of`], so two names never
 //! share a text. A text is always plain. The text of a path is the texts of its names, joined.
 
+pub mod hidden;
 pub mod mountinfo;
 pub mod proc_files;
 
@@ -86,12 +87,7 @@ pub fn cleaned(text: &str) -> String {
     text.chars().map(|c| if is_plain(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
-/// [`cleaned`] for lines: line ends stay.
-pub fn cleaned_lines(text: &str) -> String {
-    let shown = |c| if c == '\n' || is_plain(c) { c } else { char::REPLACEMENT_CHARACTER };
-    text.chars().map(shown).collect()
-}
-
+/// Whether a name in UTF-8 is its own text.
 fn is_own_text(name: &str) -> bool {
     if !name.chars().all(is_plain) {
         return false;

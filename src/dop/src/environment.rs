@@ -1,15 +1,16 @@
 //! The width of a command, in variables of its environment and in its arguments.
 //!
-//! **Problem.** Every runtime finds its number of threads in its own way. Most use the set of CPUs of the
-//! process, some read a variable of their own, and build tools ask a job server for each command that they
-//! run. A width in the wrong place does harm. **Answer.** A table of variables, each with the condition
-//! under which it helps. A variable that is set stays as it is, because it was chosen for the command, and
-//! so does a width on the command line. `TENANTD_DOP` alone is always set: an inherited value would be that
-//! of another job.
+//! **Problem.** Every runtime learns in its own way how many threads to start. The set of CPUs that a process may run on
+//! is what most of them ask, some read a variable of their own, and build tools ask a job server for each command that
+//! they run. Told in the wrong place, a width does harm. **Answer.** A table of variables, each with the condition under
+//! which it helps. A variable that is set stays as it is, because it was chosen for the command, and so does a width on
+//! the command line. `TENANTD_DOP` and `TENANTD_CGROUP` are always set: they are facts about this job, and an inherited value
+//! would be that of another.
 //!
 //! | variable | read by | set |
 //! |---|---|---|
 //! | `TENANTD_DOP` | scripts | always |
+//! | `TENANTD_CGROUP` | scripts that start containers (`--cgroup-parent`) | always |
 //! | `OMP_NUM_THREADS` | OpenMP, most BLAS libraries, nproc(1) | |
 //! | `OPENBLAS_NUM_THREADS`, `MKL_NUM_THREADS` | BLAS libraries with threads of their own | |
 //! | `RAYON_NUM_THREADS` | rayon | |
@@ -26,12 +27,17 @@
 //! | `--jobserver-fds=R,W` | ignored | ignored | overruled by the next | these descriptors |
 //! | `--jobserver-auth=fifo:PATH` | fatal where it is the last | overruled | this FIFO | |
 //! | `--jobserver-a=R,W`, which is the same option abbreviated | these descriptors | these descriptors | not known | |
+//!
+//! Programs between the job and make may close descriptors, as Python's `subprocess` does. Where make is 4.4 or later, it gets the
+//! FIFO alone. A make that is not GNU's reads `MAKEFLAGS` and knows none of these, so it gets the width alone ([`Make`]).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// Name of the variable that is always set.
 pub const TENANTD_DOP: &str = "TENANTD_DOP";
+/// The variable of the job's cgroup, for programs that start work elsewhere, such as containers.
+pub const TENANTD_CGROUP: &str = "TENANTD_CGROUP";
 /// The placeholder of the width in the arguments of a command.
 pub const PLACEHOLDER: &str = "{dop}";
 /// Variables that hold a number of threads.
@@ -41,6 +47,8 @@ const GOMAXPROCS: &str = "GOMAXPROCS";
 const MAKEFLAGS: &str = "MAKEFLAGS";
 /// Programs whose flags without a value can be written together, as in `-kj4`.
 const WITH_CLUSTERS: [&[u8]; 3] = [b"make", b"gmake", b"remake"];
+/// Makes of others.
+const FOREIGN: [&[u8]; 4] = [b"bmake", b"pmake", b"fmake", b"bsdmake"];
 
 /// The width of a command, and the means by which it gets it.
 #[derive(Clone, Copy, Debug)]
@@ -51,17 +59,55 @@ pub struct Width<'a> {
     pub is_pinned: bool,
     /// Job server of the command.
     pub jobserver: Option<Jobserver<'a>>,
+    /// Its cgroup, from the mount.
+    pub cgroup: &'a str,
 }
 
-/// A job server, and two descriptors of it that the command inherits.
+/// A job server.
 #[derive(Clone, Copy, Debug)]
 pub struct Jobserver<'a> {
     /// Path of the FIFO.
     pub fifo: &'a str,
-    /// The descriptor from which tokens are read.
-    pub read: i32,
-    /// The descriptor to which tokens are returned.
-    pub write: i32,
+    /// Two descriptors of it that the command inherits, for a make before 4.4: tokens are read from the first, and returned to
+    /// the second.
+    pub descriptors: Option<(i32, i32)>,
+}
+
+/// The make that a command uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Make {
+    /// None, or GNU make before 4.4, which knows job servers by descriptors only.
+    Descriptors,
+    /// GNU make 4.4 or later.
+    Fifo,
+    /// Another make.
+    Foreign,
+}
+
+impl Make {
+    /// The make that prints this for `--version`; empty where there is none.
+    pub fn of(version: &[u8]) -> Make {
+        let first = version.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let first = String::from_utf8_lossy(first);
+        let Some(version) = first.trim().strip_prefix("GNU Make ") else {
+            return if version.is_empty() { Make::Descriptors } else { Make::Foreign };
+        };
+        let mut parts =
+            version.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>());
+        match (parts.next(), parts.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (4, 4) => Make::Fifo,
+            (Some(Ok(major)), _) if major > 4 => Make::Fifo,
+            _ => Make::Descriptors,
+        }
+    }
+
+    /// The program to ask for its version: the command where it is a make, else the one that the search path has.
+    pub fn program(command: &[OsString]) -> &OsStr {
+        let first = command.first().map(OsString::as_os_str).unwrap_or_default();
+        let name = first.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let is_make = WITH_CLUSTERS.contains(&name) || FOREIGN.contains(&name);
+        if is_make { first } else { OsStr::new("make") }
+    }
 }
 
 /// True if the command would use a job server: neither `MAKEFLAGS` nor the command line sets the number of
@@ -77,7 +123,8 @@ pub fn variables(
     is_set: impl Fn(&str) -> bool,
 ) -> Vec<(&'static str, String)> {
     let dop = width.dop.max(1).to_string();
-    let mut variables = vec![(TENANTD_DOP, dop.clone())];
+    let mut variables =
+        vec![(TENANTD_DOP, dop.clone()), (TENANTD_CGROUP, width.cgroup.to_string())];
     let threads = THREADS.into_iter().chain((!width.is_pinned).then_some(GOMAXPROCS));
     variables.extend(threads.filter(|name| !is_set(name)).map(|name| (name, dop.clone())));
     if takes_jobserver(command, is_set) {
@@ -91,7 +138,10 @@ fn makeflags(dop: &str, jobserver: Option<Jobserver>) -> String {
     let named = jobserver.filter(|server| !server.fifo.contains([' ', '\t', '\\', '$']));
     match named {
         None => format!("-j{dop}"),
-        Some(Jobserver { fifo, read, write }) => format!(
+        Some(Jobserver { fifo, descriptors: None }) => {
+            format!("-j{dop} --jobserver-auth=fifo:{fifo}")
+        }
+        Some(Jobserver { fifo, descriptors: Some((read, write)) }) => format!(
             "-j{dop} --jobserver-fds={read},{write} --jobserver-auth=fifo:{fifo} --jobserver-a={read},{write}"
         ),
     }
@@ -135,7 +185,8 @@ pub fn substitute(argument: &OsStr, dop: u32) -> OsString {
 mod tests {
     use super::*;
 
-    const SERVER: Jobserver = Jobserver { fifo: "/run/f", read: 10, write: 11 };
+    const SERVER: Jobserver = Jobserver { fifo: "/run/f", descriptors: Some((10, 11)) };
+    const CGROUP: &str = "/a/job-1";
 
     fn command(line: &str) -> Vec<OsString> {
         line.split(' ').map(OsString::from).collect()
@@ -148,9 +199,10 @@ mod tests {
 
     #[test]
     fn every_runtime_has_its_variable() {
-        let free = Width { dop: 6, is_pinned: false, jobserver: None };
+        let free = Width { dop: 6, is_pinned: false, jobserver: None, cgroup: CGROUP };
         let all = [
             "TENANTD_DOP",
+            "TENANTD_CGROUP",
             "OMP_NUM_THREADS",
             "OPENBLAS_NUM_THREADS",
             "MKL_NUM_THREADS",
@@ -160,33 +212,66 @@ mod tests {
         ];
         assert_eq!(names(free, "make", |_| false), all);
         let told = variables(&free, &command("make"), |_| false);
-        assert!(told[..6].iter().all(|(_, value)| value == "6"), "{told:?}");
-        assert_eq!(told[6].1, "-j6");
+        let is_width = |(name, value): &(&str, String)| *name == TENANTD_CGROUP || value == "6";
+        assert!(told[..7].iter().all(is_width), "{told:?}");
+        assert_eq!((&*told[1].1, &*told[7].1), ("/a/job-1", "-j6"));
     }
 
     #[test]
     fn go_sees_its_set_of_cpus_and_no_variable() {
-        let pinned = Width { dop: 6, is_pinned: true, jobserver: None };
+        let pinned = Width { dop: 6, is_pinned: true, jobserver: None, cgroup: CGROUP };
         assert!(!names(pinned, "go build", |_| false).contains(&"GOMAXPROCS"));
     }
 
     #[test]
     fn what_is_set_stays_except_our_own() {
-        let width = Width { dop: 6, is_pinned: false, jobserver: Some(SERVER) };
+        let width = Width { dop: 6, is_pinned: false, jobserver: Some(SERVER), cgroup: CGROUP };
         let set = |name: &str| name != "MKL_NUM_THREADS";
-        assert_eq!(names(width, "make", set), ["TENANTD_DOP", "MKL_NUM_THREADS"]);
+        assert_eq!(names(width, "make", set), ["TENANTD_DOP", "TENANTD_CGROUP", "MKL_NUM_THREADS"]);
     }
 
     #[test]
     fn a_job_server_is_named_for_every_client() {
-        let width = Width { dop: 3, is_pinned: true, jobserver: Some(SERVER) };
+        let width = Width { dop: 3, is_pinned: true, jobserver: Some(SERVER), cgroup: CGROUP };
         let told = variables(&width, &command("make all"), |_| false);
         let flags = &told.last().unwrap().1;
         let expected = "-j3 --jobserver-fds=10,11 --jobserver-auth=fifo:/run/f --jobserver-a=10,11";
         assert_eq!(flags, expected);
+        let alone = Width { jobserver: Some(Jobserver { descriptors: None, ..SERVER }), ..width };
+        let told = variables(&alone, &command("make all"), |_| false);
+        assert_eq!(told.last().unwrap().1, "-j3 --jobserver-auth=fifo:/run/f");
         let spaced = Jobserver { fifo: "/my run/f", ..SERVER };
         let width = Width { jobserver: Some(spaced), ..width };
         assert_eq!(variables(&width, &command("make"), |_| false).last().unwrap().1, "-j3");
+    }
+
+    #[test]
+    fn a_make_is_told_by_its_version() {
+        for (text, make) in [
+            ("", Make::Descriptors),
+            ("GNU Make 3.81\nCopyright", Make::Descriptors),
+            ("GNU Make 4.3\nBuilt for x86_64-pc-linux-gnu\n", Make::Descriptors),
+            ("GNU Make 4.4\n", Make::Fifo),
+            ("GNU Make 4.4.1\nBuilt\n", Make::Fifo),
+            ("GNU Make 4.4.0.91\n", Make::Fifo),
+            ("GNU Make 4.10\n", Make::Fifo),
+            ("GNU Make 5\n", Make::Fifo),
+            ("GNU Make next\n", Make::Descriptors),
+            ("usage: bmake [-BeikNnqrSstWwX]\n", Make::Foreign),
+            ("20200710\n", Make::Foreign),
+        ] {
+            assert_eq!(Make::of(text.as_bytes()), make, "{text}");
+        }
+        for (line, program) in [
+            ("python3 build.py", "make"),
+            ("/opt/make-4.4/bin/make all", "/opt/make-4.4/bin/make"),
+            ("gmake", "gmake"),
+            ("bmake -V MAKE", "bmake"),
+            ("cmake --build build", "make"),
+        ] {
+            assert_eq!(Make::program(&command(line)), program, "{line}");
+        }
+        assert_eq!(Make::program(&[]), "make");
     }
 
     #[test]
@@ -242,7 +327,7 @@ mod tests {
 
     #[test]
     fn no_runtime_gets_zero_threads() {
-        let none = Width { dop: 0, is_pinned: false, jobserver: None };
+        let none = Width { dop: 0, is_pinned: false, jobserver: None, cgroup: CGROUP };
         let told = variables(&none, &command("make"), |_| false);
         assert!(told.iter().all(|(_, value)| value.ends_with('1')), "{told:?}");
         assert_eq!(substitute(OsStr::new("{dop}"), 0), "1");

@@ -179,7 +179,9 @@ pub enum StayPlace {
     Cgroup(String),
     /// This cgroup, which a program other than systemd made.
     Managed(String),
-    /// This cgroup, a path from the root of a hierarchy of which only another part is mounted.
+    /// Out of this cgroup of the tenant, which has no time for the real-time tasks that they have.
+    RealTime(String),
+    /// In this cgroup, a path from the root of a hierarchy of which only another part is mounted.
     Unmounted(String),
 }
 

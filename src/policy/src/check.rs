@@ -14,7 +14,7 @@ use super::facts::HostFacts;
 use super::nodes::{Node, nodes};
 use super::presence::{self, Known};
 use super::read::Draft;
-use super::report::{Label, Report};
+use super::report::{Label, Report, Severity};
 use super::rules;
 use super::stays;
 use super::templates;
@@ -241,6 +241,14 @@ fn allocatable(draft: &Draft, host: &HostFacts, resource: Resource) -> u64 {
     capacity.saturating_sub(reserve.unwrap_or_default())
 }
 
+/// The part of a resource that no tenant can get. It changes while the host runs, so it makes no policy invalid.
+fn set_aside(host: &HostFacts, resource: Resource) -> u64 {
+    match resource {
+        Resource::Cpu => 0,
+        Resource::Memory => host.huge_pages.0,
+    }
+}
+
 fn guarantees_beyond_capacity(
     draft: &Draft,
     nodes: &[Node<'_>],
@@ -252,6 +260,8 @@ fn guarantees_beyond_capacity(
     let top = nodes.iter().zip(&owed).filter(|(node, _)| node.parent.is_none());
     let sum = top.fold(0_u64, |sum, (_, owed)| sum.saturating_add(owed.in_all));
     let available = allocatable(draft, host, resource);
+    let huge = set_aside(host, resource);
+    let beside = available.saturating_sub(huge);
     let labels = largest(nodes, None, resource);
     if let (Some(first), true) = (labels.first(), sum > available) {
         let message = format!(
@@ -264,6 +274,20 @@ fn guarantees_beyond_capacity(
         report.push(finding.help(
             "a guarantee is what a tenant gets whenever it wants it; for a larger share while \
              others are busy, raise its weight",
+        ));
+    } else if let (Some(first), true) = (labels.first(), sum > beside) {
+        let message = format!(
+            "{} are guaranteed, and the tenants can have {} beside huge pages of {} now",
+            resource.exact(sum),
+            resource.exact(beside),
+            resource.exact(huge)
+        );
+        let mut finding = rules::GUARANTEE_BEYOND_CAPACITY.about(&first.source, message);
+        finding.labels = labels;
+        finding.severity = Severity::Warning;
+        report.push(finding.help(
+            "no tenant gets memory of huge pages, and guarantees are kept in part: lower the guarantees or \
+             `vm.nr_hugepages`",
         ));
     }
 }

@@ -25,7 +25,9 @@ pub struct HostFacts {
     pub cpus: Vec<u32>,
     /// Memory of the machine.
     pub memory: Bytes,
-    /// Looks up a user name. Digits are a number and are not looked up.
+    /// Memory that is set aside as huge pages: no cgroup is charged for it, and it is never reclaimed.
+    pub huge_pages: Bytes,
+    /// The user of a name. Digits are a number and are not asked for.
     pub find_user: fn(&str) -> Answer<u32>,
     /// Looks up a group name, likewise.
     pub find_group: fn(&str) -> Answer<u32>,
@@ -61,9 +63,11 @@ impl HostFacts {
     /// # Errors
     /// A file of sysfs or procfs could not be read; the error has its path.
     pub fn of_this_machine() -> io::Result<HostFacts> {
+        let meminfo = procfs::Meminfo::current().map_err(io::Error::other)?;
         Ok(HostFacts {
             cpus: online_cpus(Path::new("/sys/devices/system/cpu/online"))?,
-            memory: Bytes(procfs::Meminfo::current().map_err(io::Error::other)?.mem_total),
+            memory: Bytes(meminfo.mem_total),
+            huge_pages: Bytes(huge_pages(&meminfo)),
             find_user: |name| on_this_machine().user(name),
             find_group: |name| on_this_machine().group(name),
             units,
@@ -85,6 +89,7 @@ impl HostFacts {
         HostFacts {
             cpus: (0..cpus).collect(),
             memory,
+            huge_pages: Bytes(0),
             find_user: |_| Answer::Pending,
             find_group: |_| Answer::Pending,
             units: Vec::new,
@@ -106,6 +111,12 @@ impl HostFacts {
             Resource::Memory => self.memory.0,
         }
     }
+}
+
+/// Bytes of huge pages of all sizes; before Linux 4.20 of the default size alone.
+fn huge_pages(meminfo: &procfs::Meminfo) -> u64 {
+    let of_default = || Some(meminfo.hugepages_total? * meminfo.hugepagesize?);
+    meminfo.hugetlb.or_else(of_default).unwrap_or(0)
 }
 
 fn online_cpus(path: &Path) -> io::Result<Vec<u32>> {

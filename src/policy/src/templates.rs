@@ -150,6 +150,10 @@ pub(super) fn found_now(
     }
     for template in templates {
         let Some(place) = template.each_at else { continue };
+        if users(template).any(|claim| is_all(&claim)) {
+            let failures = found.people.failures();
+            failures.for_each(|why| report.push(rules::FAILED_LOOK_UP.at(place, why, "")));
+        }
         let found = names.get(template.path).map_or(&[][..], Vec::as_slice);
         let mut message = match found.len() {
             0 => format!("`{}` finds nothing on this machine now", template.path),

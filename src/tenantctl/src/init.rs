@@ -45,7 +45,9 @@ pub enum Destination {
 
 pub(super) fn run(args: &InitArgs, colour: Colour) -> anyhow::Result<Exit> {
     let destination = destination(args.output.as_deref(), Path::new(POLICIES))?;
-    let found = survey::survey(&mut RealKernFs::new(), &People::of_this_machine(), user_name)?;
+    let people = People::of_this_machine();
+    people.failures().for_each(|failure| eprintln!("tenantctl: {failure}"));
+    let found = survey::survey(&mut RealKernFs::new(), &people, user_name)?;
     let host = HostFacts::of_this_machine()?;
     let text = proposal::propose(&found, |text| is_clean(&checked("proposal", text, &host)));
     let path = match &destination {

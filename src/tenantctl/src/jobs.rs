@@ -60,6 +60,11 @@ fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
             let what = "its first process runs outside its cgroup, as after `su -`: its width stays reserved, and its CPU \
                         time is not its tenant's";
             writeln!(out, "{}", wrapped(&lead, what))?;
+        } else if uses_nothing(job) {
+            let lead = format!("job {}: ", job.id);
+            let what = "it uses none of its width: what it started may run elsewhere, as containers do, without its limits; \
+                        docs/run.md has the forms that stay inside (TENANTD_CGROUP)";
+            writeln!(out, "{}", wrapped(&lead, what))?;
         }
     }
     Ok(())
@@ -90,6 +95,21 @@ fn row(job: &Job) -> [String; 8] {
     ]
 }
 
+/// Time after which the use of a job is judged, and the part of its width below which it uses none.
+const JUDGED_SECONDS: f64 = 30.0;
+const UNUSED: f64 = 0.02;
+
+/// Whether a job runs and its processes do nothing.
+fn uses_nothing(job: &Job) -> bool {
+    let (Some(started), Some(ran), Some(used)) = (&job.started, job.ran_seconds, job.cpu_seconds)
+    else {
+        return false;
+    };
+    let is_judged = job.state == JobState::Running && !job.frozen && ran >= JUDGED_SECONDS;
+    is_judged && used < UNUSED * ran * f64::from(started.dop.max(1))
+}
+
+/// What a job waits for, and for how long still.
 pub(super) fn reason(waiting: &Waiting) -> String {
     let estimate = waiting.estimate_seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
     let estimate = estimate.map(|time| format!("; about {}", age(time))).unwrap_or_default();
@@ -153,4 +173,40 @@ pub(super) fn cancel(daemon: &Endpoint, args: &CancelArgs) -> anyhow::Result<Exi
         }
     }
     Ok(print_failures("", &failures, args.json))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenantd_varlink::jobs::Started;
+
+    #[test]
+    fn a_job_whose_work_is_elsewhere_is_named() {
+        let started = Started { dop: 2, ..Started::default() };
+        let idle = Job {
+            id: 7,
+            state: JobState::Running,
+            ran_seconds: Some(600.0),
+            cpu_seconds: Some(1.5),
+            started: Some(started),
+            ..Job::default()
+        };
+        let printed = |job: &Job| {
+            let mut out = Vec::new();
+            let list = ListReply { jobs: vec![job.clone()], ..ListReply::default() };
+            print(&mut out, &list).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert!(printed(&idle).contains("job 7: it uses none of its width"), "{}", printed(&idle));
+        for other in [
+            Job { ran_seconds: Some(5.0), cpu_seconds: Some(0.0), ..idle.clone() },
+            Job { cpu_seconds: Some(60.0), ..idle.clone() },
+            Job { cpu_seconds: None, ..idle.clone() },
+            Job { frozen: true, ..idle.clone() },
+            Job { state: JobState::Lingering, ..idle.clone() },
+            Job { outside: true, ..idle.clone() },
+        ] {
+            assert!(!printed(&other).contains("none of its width"), "{other:?}");
+        }
+    }
 }

@@ -4,9 +4,9 @@
 //! user that may read the socket of the agent; it serves only data that every reader of the socket gets. It
 //! runs in a unit of its own (systemd/tenantd-serve.service), on loopback by default.
 //!
-//! **Limits.** [`CONNECTIONS_MAX`] connections, one request each, a head of [`http::HEAD_MAX_BYTES`], a
-//! deadline for the request and one for the response: a client that sends slowly or does not read loses its
-//! connection at the deadline. However many browsers connect, the agent gets one call in [`FRESH`].
+//! **Limits.** [`CONNECTIONS_MAX`] connections, one request each; one more ends the oldest whose request is not complete. Each has a head of [`http::HEAD_MAX_BYTES`], a deadline
+//! for the request and one for the response: a client that sends slowly or does not read loses its connection at
+//! the deadline. However many browsers connect, the agent gets one call in [`FRESH`].
 //!
 //! **Rebinding.** A page of another site can make a browser resolve a name to this machine, and then read
 //! the response (DNS rebinding). A server on loopback answers only requests whose `Host` is an address or
@@ -20,9 +20,9 @@ mod pages;
 mod source;
 
 use std::io::{self, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -35,7 +35,9 @@ use source::Source;
 use tenantd::exit::Exit;
 
 const CONNECTIONS_MAX: usize = 64;
-/// Time for which a status of the agent is reused.
+/// Threads at once: `TasksMax=` of the unit has room for them.
+const THREADS_MAX: usize = 76;
+/// How long a status of the agent is reused.
 const FRESH: Duration = Duration::from_millis(500);
 /// Time from the connection to the end of the request, and from there to the end of the response.
 const IO_TIME: Duration = Duration::from_secs(5);
@@ -55,52 +57,88 @@ pub(super) fn run(daemon: &Endpoint, args: &ServeArgs) -> anyhow::Result<Exit> {
 }
 
 fn serve(listener: &TcpListener, site: &Arc<Site>) {
-    let nr_open = Arc::new(AtomicUsize::new(0));
+    let places = Arc::new(Places::default());
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             // The client aborted, or the system is short of a resource for a moment.
             thread::sleep(PAUSE);
             continue;
         };
-        let place = Place::take(&nr_open);
+        let Some(place) = Place::take(&places, stream) else { continue };
         let site = Arc::clone(site);
-        let started = place.and_then(|place| {
-            let work = move || {
-                // A client that is gone or too slow gets no response.
-                let _ = answer(&stream, &site);
-                drop(place);
-            };
-            thread::Builder::new().stack_size(STACK_BYTES).spawn(work).ok()
-        });
-        // Without a place or a thread the connection is closed here.
-        drop(started);
+        let work = move || {
+            // A client that is gone or too slow gets no response.
+            let _ = answer(&place.open, &site);
+            drop(place);
+        };
+        // Without a thread the connection is closed here.
+        let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(work);
     }
 }
 
-/// One of the [`CONNECTIONS_MAX`] places, released when dropped.
-struct Place(Arc<AtomicUsize>);
+/// An open connection.
+#[derive(Debug)]
+struct Open {
+    stream: TcpStream,
+    has_request: AtomicBool,
+}
+
+/// The connections with a place, the oldest first, and the threads that answer. A connection that lost its place has its
+/// thread for a moment longer.
+#[derive(Debug, Default)]
+struct Places {
+    open: Mutex<Vec<Arc<Open>>>,
+    nr_threads: AtomicUsize,
+}
+
+impl Places {
+    fn open(&self) -> MutexGuard<'_, Vec<Arc<Open>>> {
+        // Each change of the list is complete before anything can panic.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One of the [`CONNECTIONS_MAX`] places, free again when dropped.
+#[derive(Debug)]
+struct Place {
+    places: Arc<Places>,
+    open: Arc<Open>,
+}
 
 impl Place {
-    fn take(nr_open: &Arc<AtomicUsize>) -> Option<Place> {
-        if nr_open.fetch_add(1, Ordering::Relaxed) < CONNECTIONS_MAX {
-            return Some(Place(Arc::clone(nr_open)));
+    /// A place for `stream`. Where none is free, the oldest connection without a complete request ends, or else the oldest.
+    fn take(places: &Arc<Places>, stream: TcpStream) -> Option<Place> {
+        if places.nr_threads.fetch_add(1, Ordering::Relaxed) >= THREADS_MAX {
+            places.nr_threads.fetch_sub(1, Ordering::Relaxed);
+            return None;
         }
-        nr_open.fetch_sub(1, Ordering::Relaxed);
-        None
+        let open = Arc::new(Open { stream, has_request: AtomicBool::new(false) });
+        let mut all = places.open();
+        if all.len() >= CONNECTIONS_MAX {
+            let is_waiting = |open: &Arc<Open>| !open.has_request.load(Ordering::Relaxed);
+            let oldest = all.iter().position(is_waiting).unwrap_or(0);
+            // Its thread reads the end of the request.
+            let _ = all.remove(oldest).stream.shutdown(Shutdown::Both);
+        }
+        all.push(Arc::clone(&open));
+        drop(all);
+        Some(Place { places: Arc::clone(places), open })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.places.open().retain(|open| !Arc::ptr_eq(open, &self.open));
+        self.places.nr_threads.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-fn answer(stream: &TcpStream, site: &Site) -> io::Result<()> {
-    let request = http::read(stream, IO_TIME)?;
+fn answer(open: &Open, site: &Site) -> io::Result<()> {
+    let request = http::read(&open.stream, IO_TIME)?;
+    open.has_request.store(true, Ordering::Relaxed);
     let (response, has_body) = match &request {
         Ok(request) => (site.response(request), request.method != http::Method::Head),
         Err(refusal) => (http::Response::refusal(*refusal), true),
     };
-    http::write(stream, &response, has_body, IO_TIME)
+    http::write(&open.stream, &response, has_body, IO_TIME)
 }

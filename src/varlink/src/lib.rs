@@ -37,6 +37,7 @@ pub mod bridge;
 mod calls;
 mod connection;
 mod declare;
+pub mod descriptors;
 pub mod error;
 mod inbox;
 pub mod interface;

@@ -16,12 +16,15 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 
+use tracing::warn;
+
+use tenantd_policy::accounts::ranges::Owners;
 use tenantd_policy::accounts::{self, Answer, Need, meaning};
 use tenantd_policy::model::Accounts as Names;
 
@@ -96,45 +99,34 @@ impl Peer {
 ///
 /// # Errors
 /// The kernel does not report it.
-pub fn identify(stream: &UnixStream) -> io::Result<(Peer, u32)> {
+pub fn identify(stream: &UnixStream, owners: &mut Owners) -> io::Result<(Peer, u32)> {
     let peer = Peer::of(stream)?;
-    Ok((peer, account(&peer, Path::new("/"))))
+    Ok((peer, account(&peer, owners)))
 }
 
 /// User for whom a peer is counted; never for a permission.
 ///
-/// A user with subordinate UIDs can connect as each of them, so UIDs alone bound nothing. The kernel keeps
-/// the login user (`/proc/PID/loginuid`); without it, a UID in a range of `/etc/subuid` counts as the owner
-/// of the range. `root` has both files.
-pub fn account(peer: &Peer, root: &Path) -> u32 {
+/// A user with subordinate UIDs can connect as each of them, so numbers of users alone bound nothing. The kernel keeps
+/// who logged in (`/proc/PID/loginuid`); where it does not, a UID in a range of subordinate UIDs counts as the owner of the
+/// range.
+pub fn account(peer: &Peer, owners: &mut Owners) -> u32 {
     if peer.uid == 0 {
         return 0;
     }
-    let login = fs::read_to_string(root.join(format!("proc/{}/loginuid", peer.pid)));
+    let login = fs::read_to_string(owners.root().join(format!("proc/{}/loginuid", peer.pid)));
     let login = login.ok().and_then(|text| text.trim().parse().ok());
     // A session of root that became another user is not root.
     if let Some(login) = login.filter(|login| !matches!(*login, 0 | u32::MAX)) {
         return login;
     }
-    let ranges = fs::read(root.join("etc/subuid")).unwrap_or_default();
-    let ranges = String::from_utf8_lossy(&ranges);
-    let owner = ranges.lines().find_map(|line| {
-        let mut fields = line.trim().split(':');
-        let (name, first, count) = (fields.next()?, fields.next()?, fields.next()?);
-        let (first, count): (u32, u32) = (first.parse().ok()?, count.parse().ok()?);
-        (first..first.saturating_add(count)).contains(&peer.uid).then_some((name, first))
-    });
-    let Some((name, first)) = owner else { return peer.uid };
-    // Files only: this is asked for each client, and an account service may not answer. An owner missing in
-    // the file has one account for the whole range.
-    let accounts = fs::read(root.join("etc/passwd")).unwrap_or_default();
-    let number = |line: &str| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok())?
-    };
-    let listed =
-        name.parse().ok().or_else(|| String::from_utf8_lossy(&accounts).lines().find_map(number));
-    listed.filter(|uid| *uid != 0).unwrap_or(first)
+    let had_failed = owners.failure().is_some();
+    let owner = owners.owner(peer.uid, Instant::now());
+    if let Some(failure) = owners.failure().filter(|_| !had_failed) {
+        warn!(
+            "{failure}; clients with subordinate UIDs that are not known yet count as users of their own"
+        );
+    }
+    owner.unwrap_or(peer.uid)
 }
 
 /// Permission of a client.

@@ -35,6 +35,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,9 +43,12 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use tracing::{debug, info, warn};
 
+use tenantd_policy::accounts::ranges::Owners;
+
 use super::answer::{self, Reply};
 use super::bridge::{Command, Delivery, JobCall, SocketEnd, Submission};
 use super::connection::{Connection, Turn};
+use super::descriptors::Reserve;
 use super::inbox::Entry;
 use super::limit_log::LimitLog;
 pub use super::limits::Limits;
@@ -56,7 +60,7 @@ use super::turns::Turns;
 use super::wire::Call;
 
 /// Identifies the peer of a connection, and the account for which it is counted.
-pub type Identify = fn(&UnixStream) -> io::Result<(Peer, u32)>;
+pub type Identify = fn(&UnixStream, &mut Owners) -> io::Result<(Peer, u32)>;
 
 const LISTENER: u64 = 0;
 const BRIDGE: u64 = 1;
@@ -77,6 +81,7 @@ pub struct Server {
     bridge: SocketEnd,
     limits: Limits,
     identify: Identify,
+    owners: Owners,
     connections: HashMap<u64, Connection>,
     next_number: u64,
     ready: Turns<u64>,
@@ -101,6 +106,7 @@ impl Server {
             bridge,
             limits,
             identify: peers::identify,
+            owners: Owners::of(Path::new("/")),
             connections: HashMap::new(),
             next_number: FIRST_CONNECTION,
             ready: Turns::default(),
@@ -205,24 +211,38 @@ impl Server {
 
     fn accept(&mut self) {
         for _ in 0..ACCEPTS_MAX {
-            let stream = match self.listener.socket.accept() {
+            let mut accepted = self.listener.socket.accept();
+            let is_full = |error: &io::Error| {
+                matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE))
+            };
+            let mut is_reserved = false;
+            if accepted.as_ref().is_err_and(is_full) {
+                // Clients before root in the queue are refused, so that root gets its turn.
+                let _reserve = Reserve::open();
+                accepted = self.listener.socket.accept();
+                is_reserved = true;
+            }
+            let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
-                    // Retried ten times a second, logged once.
-                    if !std::mem::replace(&mut self.accept_failed, true) {
-                        warn!("cannot accept connections: {error}");
-                    }
+                    // Retried ten times a second.
+                    self.note_refused_accept(&error);
                     self.accepts_again = Some(Instant::now() + ACCEPT_PAUSE);
                     self.listen(EpollFlags::empty());
                     return;
                 }
             };
-            if std::mem::replace(&mut self.accept_failed, false) {
+            if is_reserved {
+                if !Peer::of(&stream).is_ok_and(|peer| peer.uid == 0) {
+                    self.note_refused_accept(&Errno::EMFILE.into());
+                    continue;
+                }
+            } else if std::mem::replace(&mut self.accept_failed, false) {
                 info!("connections are accepted again");
             }
-            let Ok((peer, account)) = (self.identify)(&stream) else { continue };
+            let Ok((peer, account)) = (self.identify)(&stream, &mut self.owners) else { continue };
             match room(&self.limits, account, &self.places()) {
                 Room::Free => {}
                 Room::Instead(number) => self.close_over_limit(
@@ -244,7 +264,14 @@ impl Server {
         }
     }
 
-    /// Taken places: connections except those of waiting jobs, and calls in flight of the others.
+    /// Logs once that connections are refused.
+    fn note_refused_accept(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.accept_failed, true) {
+            warn!("cannot accept connections: {error}");
+        }
+    }
+
+    /// The places that are taken: connections but for those of jobs that wait, and calls in flight of the others.
     fn places(&self) -> Vec<Place> {
         let is_job = |connection: &Connection| matches!(connection.turn, Turn::Submitted(_));
         let open = self.connections.iter().filter(|(_, connection)| !is_job(connection));

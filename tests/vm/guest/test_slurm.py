@@ -14,6 +14,7 @@ import fairness
 
 FOLDER = Path("/var/tmp/slurm")
 PROLOG = Path("/payload/slurm/prolog.sh")
+EPILOG = Path("/payload/slurm/epilog.sh")
 # Debian builds Slurm for several node daemons on one host.
 SCOPE = Cgroup(MOUNT / f"system.slice/{socket.gethostname()}_slurmstepd.scope")
 CONFIGURATION = """
@@ -36,6 +37,7 @@ SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 SlurmdTimeout=0
 Prolog={folder}/prolog.sh
+Epilog={folder}/epilog.sh
 PrologFlags=Alloc
 NodeName={name} NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
@@ -54,6 +56,7 @@ class Cluster:
             shutil.chown(folder, "slurm", "slurm")
         host.cleanup.callback(shutil.rmtree, FOLDER)
         shutil.copy(PROLOG, FOLDER / "prolog.sh")
+        shutil.copy(EPILOG, FOLDER / "epilog.sh")
         # Without any address but 127.0.0.1 the resolver (AI_ADDRCONFIG) has none to listen on.
         address = ["192.0.2.1/32", "dev", "lo"]
         host.cleanup.callback(finish, ["ip", "address", "del", *address])
@@ -120,6 +123,12 @@ def test_accounts_share_a_node_whatever_the_number_of_their_jobs(host):
     run("systemctl", "restart", SERVICE)
     with telling(told):
         wait_until(lambda: int(one.read("cpu.weight")) > 2.5 * int(many[0].read("cpu.weight")), "the jobs to be known again")
+    # An allocation without a step leaves neither a cgroup nor a member.
+    for _ in range(5):
+        run("salloc", "--account=physics", "--nodes=1", "true")
+    with telling(told):
+        jobs = {one.path.name, many[0].path.name}
+        wait_until(lambda: {path.name for path in SCOPE.path.glob("job_*")} == jobs, "allocations without a step to go")
     stranger = cluster.submit("nobody")
     assert stranger.exists()
     cluster.cancel(one, many[0], stranger)

@@ -140,7 +140,7 @@ impl<K: KernFs> Agent<K> {
                 .attachments
                 .check_room(&tenant, user, (1, 0))
                 .map_err(AttachError::Refused)?;
-            self.check_processes(&dir, user)?;
+            self.check_processes(&path, user)?;
         }
         let tree = self.control.tree();
         let locations = self.backends.locations(tree);

@@ -5,7 +5,7 @@ use std::path::Path;
 use tracing::debug;
 
 use super::job_valves::remove_valve;
-use super::jobs::started_reply;
+use super::jobs::{is_empty, started_reply};
 use super::start::Agent;
 use crate::jobs::cgroup::{JobCgroup, may_confine};
 use crate::jobs::listing;
@@ -323,8 +323,9 @@ impl<K: KernFs> Agent<K> {
                 }
             }
         };
-        let sample = cgroup.sample(kernel).ok();
-        let is_populated = sample.as_ref().is_some_and(|it| it.populated != Some(false));
+        let sample = cgroup.sample(kernel, layout);
+        let is_populated = !is_empty(&sample);
+        let sample = sample.ok();
         if !runs && !is_populated {
             remove_valve(valve);
             self.jobs.left.extend(cgroup.end(kernel, layout));

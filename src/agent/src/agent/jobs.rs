@@ -15,7 +15,7 @@ use crate::jobs::watch::{REFRESH, Watch};
 use tenantd_admission::{Capacity, JobId, JobView, Measured, Phase};
 use tenantd_control::sample::TenantSample;
 use tenantd_core::resource::MEMORY;
-use tenantd_host::kernfs::KernFs;
+use tenantd_host::kernfs::{KernError, KernFs};
 use tenantd_policy::model::Mode;
 use tenantd_varlink::bridge::{Caller, Ticket};
 use tenantd_varlink::error::CallError;
@@ -210,21 +210,23 @@ impl<K: KernFs> Agent<K> {
             let is_starting = self.jobs.scopes.starting.contains_key(&job);
             let Some(record) = self.jobs.records.get_mut(&job) else { continue };
             let Some(home) = record.home.as_mut().filter(|_| !is_starting) else { continue };
-            let kernel = &mut self.host.kernel;
-            // A missing cgroup is an empty one: systemd removes a scope with its last process.
-            let sample = home.cgroup.sample(kernel).ok();
-            let is_empty = sample.as_ref().is_none_or(|sample| sample.populated == Some(false));
+            let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
+            let sample = home.cgroup.sample(kernel, layout);
+            let is_empty = is_empty(&sample);
             let runs = record.process.runs(kernel, proc);
             // `su -` and similar programs move a process into a session of its own.
             let is_left = runs && is_empty;
             self.jobs.has_changed |= std::mem::replace(&mut home.is_left, is_left) != is_left;
-            if let Some(sample) = sample
+            if let Ok(sample) = sample
                 && let Some(usec) = sample.usage_usec
             {
                 let used = sample.memory.map(|memory| memory.unreclaimable_bytes());
                 self.jobs.admission.charge(job, usec as f64 / 1e6, used, now);
             }
             let view = self.jobs.admission.job(job);
+            if view.as_ref().is_some_and(&lingers) && !self.jobs.preemption.is_frozen(job) {
+                home.cgroup.rest(kernel);
+            }
             let is_running = view.is_some_and(|view| matches!(view.phase, Phase::Running { .. }));
             if is_empty && !runs {
                 ended.push(job);
@@ -253,13 +255,13 @@ impl<K: KernFs> Agent<K> {
     /// agent with this state directory to remove them.
     pub(super) fn clear_ended_jobs(&mut self) {
         self.remove_left_cgroups();
-        let (proc, kernel) = (self.host.proc(), &mut self.host.kernel);
+        let proc = self.host.proc();
+        let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
         let homes = self.jobs.homes().filter(|(_, home)| home.cgroup.is_there());
-        let is_empty = |sample: &TenantSample| sample.populated == Some(false);
         let mut ended = Vec::new();
         for (job, home) in homes {
             let process = self.jobs.records.get(&job).map(|record| &record.process);
-            if home.cgroup.sample(kernel).as_ref().map_or(true, is_empty)
+            if is_empty(&home.cgroup.sample(kernel, layout))
                 && !process.is_some_and(|process| process.runs(kernel, proc))
             {
                 ended.push(job);
@@ -316,6 +318,16 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
+/// Whether a cgroup has no process. One that is gone has none: systemd removes a scope with its last process. One that could not
+/// be read may have some.
+pub(super) fn is_empty(sample: &Result<TenantSample, KernError>) -> bool {
+    match sample {
+        Ok(sample) => sample.populated == Some(false),
+        Err(error) => error.is_gone(),
+    }
+}
+
+/// The reply that a job has started.
 pub(super) fn started_reply(
     job: JobId,
     tenant: &str,

@@ -102,8 +102,7 @@ impl<K: KernFs> Agent<K> {
         let wants = self.wants(&policy);
         self.base = base;
         self.install(tree, &locations, claim_rules, &kept);
-        let people = self.options.people.map(|read| read()).unwrap_or_default();
-        self.backends.want(wants, &self.options.accounts, people);
+        self.want(wants);
         if self.mode() == Mode::Enforce {
             failures.extend(self.bring_home().err().map(|error| with_causes(&error)));
             self.keeper.look_for_lost(&mut self.host.kernel, &self.host.layout);

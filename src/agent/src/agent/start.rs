@@ -16,6 +16,7 @@ use crate::backend::access::HostAccess;
 use crate::backend::ancestry;
 use crate::backend::backends::Backends;
 use crate::backend::claims;
+use crate::backend::found::Wants;
 use crate::backend::members;
 use crate::backend::root;
 use crate::jobs::record::Jobs;
@@ -155,7 +156,13 @@ impl<K: KernFs> Agent<K> {
 
     fn want_found(&mut self) {
         let wants = self.wants(&self.base.written);
-        let people = self.options.people.map(|read| read()).unwrap_or_default();
+        self.want(wants);
+    }
+
+    /// Looks for `wants` from now on, among the people of the host as its files are now.
+    pub(super) fn want(&mut self, wants: Wants) {
+        let former = self.backends.people();
+        let people = self.options.people.map(|read| read().after(former)).unwrap_or_default();
         self.backends.want(wants, &self.options.accounts, people);
     }
 

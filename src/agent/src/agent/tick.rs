@@ -175,6 +175,7 @@ impl<K: KernFs> Agent<K> {
         self.grow(is_enforcing, findings);
         let Agent { host, backends, control, reporter, .. } = self;
         reporter.look_around(host, backends, control, now);
+        findings.extend(reporter.mount_findings(host, tick).iter().cloned());
         if is_enforcing {
             if control.wants_effects() {
                 reporter.find_competition(host, backends, control);
@@ -197,12 +198,14 @@ impl<K: KernFs> Agent<K> {
         }
         let Agent { host, backends, keeper, .. } = self;
         findings.extend(self.base.findings());
+        findings.extend(backends.people_findings());
         findings.extend(self.names.findings(&self.options.accounts));
         if tick % LOST_TICKS == 1 {
             keeper.look_for_lost(&mut host.kernel, &host.layout);
         }
         // These findings hold until the same processes are searched again.
         findings.extend(backends.claim_findings().cloned());
+        findings.extend(keeper.damaged().iter().cloned());
         findings.extend(keeper.lost().filter(|_| is_enforcing).cloned());
     }
 

@@ -29,6 +29,15 @@ pub(super) fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
                     "{processes} in the cgroup {cgroup}, which another program made and manages: to share by it, give \
                      it a tenant with `match: {{ cgroup: {cgroup} }}`, or add `move: true` to the `match` of {tenant}"
                 )),
+                StayPlace::RealTime(cgroup) => said(format!(
+                    "{} out of {cgroup}: its cpu.rt_runtime_us is 0, and a kernel with CONFIG_RT_GROUP_SCHED takes no \
+                     SCHED_FIFO or SCHED_RR task into such a cgroup",
+                    counted(stay.nr_processes, "real-time process stays", "real-time processes stay")
+                ))
+                .with_remedy(
+                    "leave them out of the tenant, because they run before all weights (docs/host.md), or make them normal: \
+                     `chrt --other --pid 0 PID`",
+                ),
                 StayPlace::Unmounted(cgroup) => said(format!(
                     "{processes} in the cgroup {cgroup}, which is not below the mount points of this namespace, so \
                      tenantd cannot move them: run tenantd outside of the container"

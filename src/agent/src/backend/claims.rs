@@ -17,7 +17,7 @@ use tenantd_control::finding::{Code, Finding, Severity};
 use tenantd_control::status::MoveStatus;
 use tenantd_control::tree::{self, TreeNode};
 use tenantd_core::kernel_text::text_of_path;
-use tenantd_host::claiming::{ClaimRule, Claims, Stay};
+use tenantd_host::claiming::{ClaimRule, Claims, Stay, StayPlace};
 use tenantd_host::process::Claim;
 use tenantd_policy::accounts::{Accounts, Need, explicit, meaning};
 use tenantd_policy::expand::Numbers;
@@ -346,7 +346,12 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Adds `claims`, naming cgroups by their path in tree number `tree`.
+    /// Adds a process that stays where it is.
+    pub(super) fn stay(&mut self, node: usize, place: StayPlace) {
+        self.stays = sum(self.stays.iter().chain([&Stay { node, place, nr_processes: 1 }]));
+    }
+
+    /// Adds what `claims` come to; `tree` is the one whose cgroups are named.
     pub(super) fn add(&mut self, claims: &Claims, tree: usize) {
         for claim in claims.moves.iter().filter(|claim| !claim.is_split) {
             note_origin(&mut self.origins, claim, tree);

@@ -14,8 +14,9 @@ use super::unmoved::Unmoved;
 use tenantd_control::finding::{Code, Finding};
 use tenantd_control::plan::{Action, Value};
 use tenantd_control::tree::TreeNode;
+use tenantd_core::kernel_text::text_of_path;
 use tenantd_host::cgroup::{Cgroup, Facet};
-use tenantd_host::claiming::{self, ClaimRules, Claims};
+use tenantd_host::claiming::{self, ClaimRules, Claims, StayPlace};
 use tenantd_host::enforce::EnforceError;
 use tenantd_host::kernfs::{KernError, KernFs};
 use tenantd_host::process::{self, Claim};
@@ -204,6 +205,9 @@ fn carry_out<K: KernFs>(
         let Some(cgroup) = &place.cgroup else { continue };
         match host.enforcer().claim(claim, cgroup) {
             Ok(()) => note_origin(&mut part.moved, claim, tree),
+            Err(EnforceError::RealTime(cgroup)) => {
+                part.found.stay(claim.node, StayPlace::RealTime(text_of_path(&cgroup)));
+            }
             Err(error) => {
                 let what = format!("process {} not claimed: {error}", claim.pid);
                 part.failures.push(Finding::of(&nodes[claim.node].path, Code::NotClaimed, what));

@@ -6,7 +6,7 @@ use super::access::HostAccess;
 use super::backends::Backends;
 use super::found::Wants;
 use crate::recovery::residents::REST_CGROUP;
-use tenantd_control::finding::Finding;
+use tenantd_control::finding::{Code, Finding};
 use tenantd_control::tree::Tree;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::accounts::Accounts;
@@ -23,8 +23,22 @@ impl Backends {
         self.members.ask(accounts.clone());
     }
 
-    /// Looks for units, slices and cgroups that came or went; returns findings on failures. Does not search
-    /// processes.
+    /// The UIDs of people.
+    pub(crate) fn people(&self) -> &People {
+        &self.finds.people
+    }
+
+    /// Files of the host that could not be read, where a template finds users.
+    pub(crate) fn people_findings(&self) -> impl Iterator<Item = Finding> + '_ {
+        let finds_users = self.finds.wants.slices || self.finds.wants.processes;
+        self.finds.people.failures().filter(move |_| finds_users).map(|failure| {
+            let remedy = "make the file readable for root, then `tenantctl reload`";
+            Finding::of_host(Code::Unreadable, failure).with_remedy(remedy)
+        })
+    }
+
+    /// Looks for what comes and goes, as far as that needs no search of processes and of cgroups; returns what keeps
+    /// anything from being found.
     pub(crate) fn find<K: KernFs>(&mut self, host: &mut HostAccess<K>, tick: u64) -> Vec<Finding> {
         let unread = self.finds.look_for_slices(host, tick);
         self.finds.review(tick);

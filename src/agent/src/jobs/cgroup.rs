@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use tracing::debug;
 
-use crate::recovery::processes::{nested, nested_up_to, processes_at};
+use crate::recovery::processes::{listed_up_to, nested, nested_up_to};
 use tenantd_control::plan::{Knob, Value};
 use tenantd_control::sample::TenantSample;
 use tenantd_core::kernel_text::text_of_name;
@@ -18,8 +18,19 @@ pub(crate) struct JobCgroup {
     /// Below the root of each tree; empty for a scope.
     pub(crate) below: String,
     pub(crate) unit: Option<String>,
-    /// `None` for a scope that systemd has not started yet.
-    cgroup: Option<Cgroup>,
+    /// The path of a scope from the mount, once it is there.
+    at: Option<String>,
+    held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    /// A scope that systemd has not started yet, or a cgroup that was removed.
+    Gone,
+    /// With a descriptor for each file.
+    Open(Cgroup),
+    /// Without descriptors; its inode.
+    Closed(u64),
 }
 
 fn gone(below: &str) -> KernError {
@@ -28,6 +39,8 @@ fn gone(below: &str) -> KernError {
 
 /// Most cgroups inside a job's cgroup that are searched for its processes and threads.
 const INSIDE_MAX: usize = 1000;
+/// Processes and threads of a job that are listed.
+const LISTED_MAX: usize = 16_384;
 
 const CPUSET_FILES: [&str; 2] = ["cpuset.mems", "cpuset.cpus"];
 
@@ -51,17 +64,17 @@ impl JobCgroup {
         layout: &Layout,
         below: &str,
     ) -> Result<JobCgroup, KernError> {
-        let cgroup = Some(Cgroup::open(kernel, layout, below)?);
-        Ok(JobCgroup { below: below.to_string(), unit: None, cgroup })
+        let held = Held::Open(Cgroup::open(kernel, layout, below)?);
+        Ok(JobCgroup { below: below.to_string(), unit: None, at: None, held })
     }
 
     pub(crate) fn scope(unit: String) -> JobCgroup {
-        JobCgroup { below: String::new(), unit: Some(unit), cgroup: None }
+        JobCgroup { below: String::new(), unit: Some(unit), at: None, held: Held::Gone }
     }
 
     /// The cgroup of a job that was removed while its first process was elsewhere.
     pub(crate) fn gone(below: &str, unit: Option<String>) -> JobCgroup {
-        JobCgroup { below: below.to_string(), unit, cgroup: None }
+        JobCgroup { below: below.to_string(), unit, at: None, held: Held::Gone }
     }
 
     /// Opens the cgroup of a scope at `path`, below the mount.
@@ -71,18 +84,23 @@ impl JobCgroup {
         unit: String,
         path: &str,
     ) -> Result<JobCgroup, KernError> {
-        let cgroup = Some(Cgroup::open_from_mount(kernel, layout, path)?);
-        Ok(JobCgroup { below: String::new(), unit: Some(unit), cgroup })
+        let held = Held::Open(Cgroup::open_from_mount(kernel, layout, path)?);
+        let at = Some(path.to_string());
+        Ok(JobCgroup { below: String::new(), unit: Some(unit), at, held })
     }
 
     /// False for a scope that systemd has not started yet.
     pub(crate) fn is_there(&self) -> bool {
-        self.cgroup.is_some()
+        !matches!(self.held, Held::Gone)
     }
 
     /// Inode number, to distinguish this cgroup from a later one of the same name.
     pub(crate) fn inode(&self) -> u64 {
-        self.cgroup.as_ref().map_or(0, Cgroup::generation)
+        match &self.held {
+            Held::Gone => 0,
+            Held::Open(cgroup) => cgroup.generation(),
+            Held::Closed(inode) => *inode,
+        }
     }
 
     /// True if the job can be confined to CPUs; systemd enables the controllers of a scope itself.
@@ -91,7 +109,47 @@ impl JobCgroup {
     }
 
     fn dir(&self, layout: &Layout, facet: Facet) -> Option<DirId> {
-        self.cgroup.as_ref()?.dir(layout, facet)
+        match &self.held {
+            Held::Open(cgroup) => cgroup.dir(layout, facet),
+            Held::Gone | Held::Closed(_) => None,
+        }
+    }
+
+    /// Closes its files. They are opened for each use from then on: for a job that lingers, which needs few.
+    pub(crate) fn rest<K: KernFs>(&mut self, kernel: &mut K) {
+        let inode = self.inode();
+        if matches!(self.held, Held::Open(_))
+            && let Held::Open(cgroup) = std::mem::replace(&mut self.held, Held::Closed(inode))
+        {
+            cgroup.close(kernel);
+        }
+    }
+
+    /// Calls `work` with the cgroup, opened for this call where its files are closed.
+    ///
+    /// # Errors
+    /// It is gone, another one has its name, or `work` failed.
+    fn with<K: KernFs, T>(
+        &self,
+        kernel: &mut K,
+        layout: &Layout,
+        work: impl FnOnce(&mut K, &Cgroup) -> Result<T, KernError>,
+    ) -> Result<T, KernError> {
+        let inode = match &self.held {
+            Held::Gone => return Err(gone(&self.below)),
+            Held::Open(cgroup) => return work(kernel, cgroup),
+            Held::Closed(inode) => *inode,
+        };
+        let cgroup = match &self.at {
+            Some(path) => Cgroup::open_from_mount(kernel, layout, path)?,
+            None => Cgroup::open(kernel, layout, &self.below)?,
+        };
+        let outcome = match cgroup.generation() == inode {
+            true => work(kernel, &cgroup),
+            false => Err(gone(&self.below)),
+        };
+        cgroup.close(kernel);
+        outcome
     }
 
     /// Writes a value. Not for a scope: systemd owns its files.
@@ -102,10 +160,11 @@ impl JobCgroup {
         knob: Knob,
         value: &Value,
     ) -> Result<(), KernError> {
-        let cgroup = self.cgroup.as_ref().ok_or_else(|| gone(&self.below))?;
-        let dir = cgroup.knob_dir(layout, knob)?;
-        let mut spellings = layout.dialect.spell(knob, value).into_iter();
-        spellings.try_for_each(|spelling| kernel.write(dir, spelling.file, &spelling.text))
+        self.with(kernel, layout, |kernel, cgroup| {
+            let dir = cgroup.knob_dir(layout, knob)?;
+            let mut spellings = layout.dialect.spell(knob, value).into_iter();
+            spellings.try_for_each(|spelling| kernel.write(dir, spelling.file, &spelling.text))
+        })
     }
 
     /// Moves a process into this cgroup, in every tree. Fails with ESRCH if the process ended.
@@ -122,10 +181,18 @@ impl JobCgroup {
         })
     }
 
-    /// Reads the counters, even of an empty cgroup; unreadable ones are absent. Fails if the cgroup is gone.
-    pub(crate) fn sample<K: KernFs>(&self, kernel: &mut K) -> Result<TenantSample, KernError> {
-        let cgroup = self.cgroup.as_ref().ok_or_else(|| gone(&self.below))?;
-        cgroup.sample(kernel, true, Last::default(), &mut Vec::new())
+    /// Reads its counters, also where it is empty; what cannot be read is absent.
+    ///
+    /// # Errors
+    /// It is gone, or its files are closed and cannot be opened.
+    pub(crate) fn sample<K: KernFs>(
+        &self,
+        kernel: &mut K,
+        layout: &Layout,
+    ) -> Result<TenantSample, KernError> {
+        self.with(kernel, layout, |kernel, cgroup| {
+            cgroup.sample(kernel, true, Last::default(), &mut Vec::new())
+        })
     }
 
     /// Threads in the cgroup and below it; `None` if unknown.
@@ -142,24 +209,31 @@ impl JobCgroup {
     fn nr_listed_threads<K: KernFs>(&self, kernel: &mut K, layout: &Layout) -> Option<u32> {
         let path = kernel.dir_path(self.dir(layout, Facet::Cpu)?);
         let inside = nested_up_to(kernel, &path, INSIDE_MAX).ok()??;
-        let mut nr_threads = 0;
+        let mut left = LISTED_MAX;
         for path in std::iter::once(path).chain(inside) {
-            let dir = kernel.open_dir(&path).ok()?;
-            let list = kernel.read_once(dir, layout.dialect.thread_list());
-            let count = list.map(|list| list.iter().filter(|byte| **byte == b'\n').count());
-            kernel.close_dir(dir);
-            nr_threads += count.ok()?;
+            let list = layout.dialect.thread_list();
+            left -= listed_up_to(kernel, &path, list, left).ok()??.len();
         }
-        u32::try_from(nr_threads).ok()
+        u32::try_from(LISTED_MAX - left).ok()
     }
 
-    /// Processes in the cgroup and below it; with more than [`INSIDE_MAX`] cgroups below, only the first.
+    /// The processes in it and in what was made inside; with more than [`INSIDE_MAX`] cgroups inside only the first, and
+    /// [`LISTED_MAX`] processes at most.
     pub(crate) fn processes<K: KernFs>(&self, kernel: &mut K, layout: &Layout) -> Vec<u32> {
-        let Some(dir) = self.dir(layout, Facet::Cpu) else { return Vec::new() };
-        let dir = kernel.dir_path(dir);
+        let path = self.with(kernel, layout, |kernel, cgroup| {
+            Ok(cgroup.dir(layout, Facet::Cpu).map(|dir| kernel.dir_path(dir)))
+        });
+        let Ok(Some(dir)) = path else { return Vec::new() };
         let inside = nested_up_to(kernel, &dir, INSIDE_MAX).ok().flatten().unwrap_or_default();
-        let dirs = std::iter::once(dir).chain(inside);
-        dirs.flat_map(|dir| processes_at(kernel, &dir).unwrap_or_default()).collect()
+        let mut all = Vec::new();
+        for dir in std::iter::once(dir).chain(inside) {
+            match listed_up_to(kernel, &dir, "cgroup.procs", LISTED_MAX - all.len()) {
+                Ok(Some(pids)) => all.extend(pids),
+                // A list that is too long is left out: the answer has to have a bound.
+                Ok(None) | Err(_) => {}
+            }
+        }
+        all
     }
 
     pub(crate) fn freeze_dir(&self, layout: &Layout) -> Option<DirId> {
@@ -185,7 +259,7 @@ impl JobCgroup {
     }
 
     pub(crate) fn close<K: KernFs>(self, kernel: &mut K) {
-        if let Some(cgroup) = self.cgroup {
+        if let Held::Open(cgroup) = self.held {
             cgroup.close(kernel);
         }
     }

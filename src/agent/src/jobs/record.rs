@@ -99,7 +99,12 @@ impl Jobs {
         if self.scopes.is_any_new(now) {
             return Some(ARRIVAL);
         }
-        let has_any = !self.left.is_empty() || self.homes().next().is_some();
+        // Those that linger are looked at with ticks.
+        let lingers = |job: JobId| {
+            let view = self.admission.job(job);
+            view.is_some_and(|view| matches!(view.phase, Phase::Lingering { .. }))
+        };
+        let has_any = !self.left.is_empty() || self.homes().any(|(job, _)| !lingers(job));
         has_any.then_some(REFRESH)
     }
 

@@ -23,6 +23,9 @@ pub(crate) struct Keeper {
     residents: Option<ResidentStore>,
     displaced: Vec<Resident>,
     lost: Option<Finding>,
+    /// Lines of the last journal that are not understood.
+    pub(super) damaged: Vec<Finding>,
+    /// What was handed to tenants.
     pub(crate) attachments: Attachments,
     placements: Option<PlacementStore>,
     dop_files: Option<DopFiles>,
@@ -93,6 +96,12 @@ impl Keeper {
         self.lost.as_ref()
     }
 
+    /// Findings on lines of the last journal that are not understood.
+    pub(crate) fn damaged(&self) -> &[Finding] {
+        &self.damaged
+    }
+
+    /// The placement of an earlier agent, as far as its CPUs are `usable`.
     pub(crate) fn placements(&self, usable: &CpuSet) -> BTreeMap<String, CpuSet> {
         self.placements.as_ref().map(|store| store.load(usable)).unwrap_or_default()
     }

@@ -21,6 +21,7 @@ pub(crate) use super::keeper::Keeper;
 use super::restore::{self, Extent, Restored};
 use super::unit_restore;
 use crate::start_error::StartError;
+use tenantd_control::finding::{Code, Finding};
 use tenantd_host::enforce::with_causes;
 use tenantd_host::journal::{Entry, Journal, JournalError};
 use tenantd_host::kernfs::KernFs;
@@ -56,7 +57,8 @@ fn restore_left(
     let boot_id = machine.boot_id(kernel)?;
     let (journal, leftover) = Journal::open(state_dir, &boot_id)?;
     leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
-    if unless_kept && leftover.is_kept() {
+    // A line that is not understood may have been the last.
+    if unless_kept && leftover.is_kept() && leftover.failures.is_empty() {
         info!("nothing restored: the last tenantd kept its values on purpose (control.on_exit)");
         return Ok(Restored::default());
     }
@@ -65,7 +67,8 @@ fn restore_left(
     let deadline = Deadline::unlimited(&notifier);
     let mut keeper = Keeper::new(state_dir, &boot_id);
     keeper.attachments.gather(kernel, machine.proc(), &leftover.entries);
-    let restored = put_back(kernel, &machine, None, (&leftover.entries, false), deadline);
+    let mut restored = put_back(kernel, &machine, None, (&leftover.entries, false), deadline);
+    restored.failures.extend(leftover.failures);
     remove_all(&dop_dir(state_dir));
     report(&restored, &mut keeper);
     end(journal, &restored)?;
@@ -138,6 +141,8 @@ pub(crate) fn take_up(
     let mut keeper = Keeper::new(state_dir, &boot_id);
     leftover.warnings.iter().for_each(|warning| warn!("{warning}"));
     remove_all(&dop_dir(state_dir));
+    keeper.damaged = leftover.failures.iter().map(damage).collect();
+    leftover.failures.iter().for_each(|failure| warn!("not restored: {failure}"));
     if !leftover.entries.is_empty() {
         match leftover.is_kept() {
             true => {
@@ -155,6 +160,13 @@ pub(crate) fn take_up(
     Ok((journal, keeper))
 }
 
+/// The finding about a line of the journal that is not understood.
+fn damage(failure: &String) -> Finding {
+    let remedy = "look up the old value in that file, write it, and remove the file";
+    Finding::of_host(Code::Unreadable, failure).as_error().with_remedy(remedy)
+}
+
+/// Undoes an incomplete start.
 pub(crate) fn give_back(
     kernel: &mut impl KernFs,
     machine: &Machine,

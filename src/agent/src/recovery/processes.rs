@@ -54,6 +54,35 @@ pub(crate) fn processes_at(kernel: &mut impl KernFs, path: &Path) -> Result<Vec<
     }
 }
 
+/// The longest line of a process or thread: `PID_MAX_LIMIT` is 4194304.
+const PID_LINE_BYTES: usize = 8;
+
+/// The numbers in `list`, a file of processes or threads of the cgroup at `path`, which users fill: `None` where there are
+/// more than `max`, of which no more are read. A cgroup that is gone or threaded has none, as in [`processes_at`].
+pub(crate) fn listed_up_to(
+    kernel: &mut impl KernFs,
+    path: &Path,
+    list: &str,
+    max: usize,
+) -> Result<Option<Vec<u32>>, KernError> {
+    let bytes = max.saturating_add(1).saturating_mul(PID_LINE_BYTES);
+    let found = kernel.open_dir(path).and_then(|dir| {
+        let text = kernel.read_start(dir, list, bytes);
+        // A whole file of this length has more lines than `max`.
+        let pids = text.map(|text| (text.len() < bytes).then(|| process_numbers(text).collect()));
+        kernel.close_dir(dir);
+        pids
+    });
+    match found {
+        Ok(pids) => Ok(pids.filter(|pids: &Vec<u32>| pids.len() <= max)),
+        Err(error) if error.is_gone() || error.kind() == ErrorKind::Unsupported => {
+            Ok(Some(Vec::new()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The cgroups below `path`, parents before children.
 pub(crate) fn nested(kernel: &mut impl KernFs, path: &Path) -> Result<Vec<PathBuf>, KernError> {
     Ok(nested_up_to(kernel, path, usize::MAX)?.unwrap_or_default())
 }

@@ -5,17 +5,19 @@
 //! | `status` | one tick as a [`Status`](tenantd_control::status::Status) |
 //! | `trace` | one tick as a [`Trace`](tenantd_control::trace::Trace) |
 //! | `effect` | obstacles that keep a value from taking effect |
-//! | `competition` | cgroups above and beside that weaken the tenants' values |
-//! | `charged` | memory of moved processes charged to their origin |
-//! | `surroundings` | other work and limits around tenants short of a resource |
-//! | `outsiders`, `programs` | CPU use outside all tenants by cgroup, and its main program |
-//! | `finding_log` | findings in the log, when they begin and end |
+//! | `competition` | what the cgroups above and beside the tenants take away |
+//! | `charged` | memory of moved processes that stays where they came from |
+//! | `surroundings` | what is around tenants that lack something |
+//! | `outsiders`, `programs` | CPUs that work of no tenant uses, by cgroup; the program behind it |
+//! | `mounts` | options of mounts that make protection or claims void |
+//! | `finding_log` | findings in the log: when they begin and when they are over |
 //! | `reporter` | all of it after each tick |
 
 mod charged;
 mod competition;
 mod effect;
 mod finding_log;
+mod mounts;
 mod outsiders;
 mod programs;
 pub(super) mod reporter;

@@ -9,6 +9,7 @@ use tracing::warn;
 use super::charged::Charged;
 use super::competition::{self, Competition};
 use super::finding_log::FindingLog;
+use super::mounts::Mounts;
 use super::surroundings::{self, Neighbourhood};
 use super::{effect, status, trace};
 use crate::backend::access::HostAccess;
@@ -39,6 +40,7 @@ pub(crate) struct Reporter {
     competition: Competition,
     around: Neighbourhood,
     charged: Charged,
+    mounts: Mounts,
     nr_reloads: u64,
     /// Ticks that were missed or decided nothing.
     nr_skipped_ticks: u64,
@@ -75,6 +77,7 @@ impl Reporter {
             competition: Competition::default(),
             around: Neighbourhood::default(),
             charged: Charged::default(),
+            mounts: Mounts::default(),
             nr_reloads: 0,
             nr_skipped_ticks: 0,
             late_actions: Vec::new(),
@@ -83,6 +86,17 @@ impl Reporter {
         }
     }
 
+    /// Findings on mounts, which are read where it is time.
+    pub(crate) fn mount_findings<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        tick: u64,
+    ) -> &[Finding] {
+        self.mounts.refresh(host, tick);
+        self.mounts.findings()
+    }
+
+    /// The status of the last tick.
     pub(crate) fn status(&self) -> &Arc<Status> {
         &self.status
     }

@@ -33,6 +33,7 @@ use tenantd_policy::outline::{Change, ChangeKind, Outline};
 use tenantd_policy::report::{Report, Severity, Style};
 use tenantd_policy::{HostFacts, Loaded, load, load_with_host};
 use tenantd_varlink::bridge::{self, AgentEnd, Command, Governance, Published, json};
+use tenantd_varlink::descriptors::Reserve;
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::{AttachReply, DetachReply, ModeReply, ReloadReply, RestoreReply};
 use tenantd_varlink::listen::Listener;
@@ -168,6 +169,10 @@ impl<K: KernFs> Service<K> {
     pub fn serve_command(&mut self) -> bool {
         let Some((bridge, _)) = &self.socket else { return false };
         let Some((ticket, command)) = bridge.next_command() else { return false };
+        // Users hand work over as well; what changes the whole agent is an administrator's.
+        let is_for_all =
+            matches!(command, Command::Reload | Command::SetMode(_) | Command::Restore);
+        let _reserve = is_for_all.then(Reserve::open);
         let answer = match command {
             Command::Reload => self.reload().map(|reply| json(&reply)),
             Command::SetMode(mode) => self.set_mode(mode).map(|reply| json(&reply)),

@@ -55,7 +55,17 @@ pub fn cgroup_mounts(text: &[u8]) -> Vec<CgroupMount> {
     seen.filter_map(|at| lines[at].cgroup_mount()).collect()
 }
 
-/// A line, whose last fields are still escaped.
+/// The options of the mount at `/proc` that paths reach; `None` without one.
+pub(super) fn options_of_proc(text: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let lines = text.split(|byte| *byte == b'\n');
+    let lines: Vec<Line<'_>> = lines.filter_map(Line::parse).collect();
+    let is_it =
+        |at: &usize| lines[*at].kind == b"proc" && lines[*at].mount_point == Path::new("/proc");
+    let at = (0..lines.len()).filter(is_it).find(|at| !is_covered(&lines, *at))?;
+    Some(lines[at].options.split(|byte| *byte == b',').map(<[u8]>::to_vec).collect())
+}
+
+/// A line, of which the last fields are not unescaped.
 struct Line<'a> {
     id: u32,
     parent: u32,

@@ -20,8 +20,12 @@ pub const AGENT_CGROUP: &str = "tenantd.agent";
 /// File with the controllers of the children.
 pub const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
-/// Controllers that the agent enables for children, and so the only ones that it disables again. The last one
-/// only if tenants are pinned.
+/// Reason for which the controller cpu of the unified hierarchy cannot be enabled (kernel document `cgroup-v2.rst`, "CPU").
+const RT_OUTSIDE: &str = "with CONFIG_RT_GROUP_SCHED the kernel enables it only while all real-time tasks (SCHED_FIFO, SCHED_RR) are in \
+     the root cgroup: make those of `ps -eo pid,cls,comm` with FF or RR normal or stop them, or boot a kernel without it";
+
+/// The controllers that the agent enables for children, and so the only ones that it disables again; the last one
+/// where tenants are pinned.
 pub const CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "cpuset"];
 
 /// Kernel and journal, which every change of the host needs.
@@ -226,6 +230,10 @@ impl<K: KernFs> Enforcer<'_, K> {
             match self.kernel.write(dir, SUBTREE_CONTROL, &format!("+{controller}")) {
                 Err(error) if error.errno == Errno::EBUSY => {
                     return Err(EnforceError::RootInUse(path.to_path_buf()));
+                }
+                // No other value is invalid that the kernel lists itself.
+                Err(error) if error.errno == Errno::EINVAL && *controller == "cpu" => {
+                    return Err(EnforceError::Invalid { error, remedy: RT_OUTSIDE.into() });
                 }
                 outcome => outcome?,
             }

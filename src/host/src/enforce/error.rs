@@ -33,7 +33,13 @@ pub enum EnforceError {
         /// Error of the journal.
         error: JournalError,
     },
-    /// The change would do harm now.
+    /// A real-time process does not fit into a cgroup without time for such.
+    #[error(
+        "a real-time process (SCHED_FIFO or SCHED_RR) is not moved into {}: its cpu.rt_runtime_us is 0, and \
+         CONFIG_RT_GROUP_SCHED gives real-time tasks in it no time", .0.display()
+    )]
+    RealTime(PathBuf),
+    /// It would do harm now.
     #[error("{0}")]
     Deferred(String),
     /// The kernel took the value, and the file has another one.

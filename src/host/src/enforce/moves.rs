@@ -6,7 +6,8 @@ use nix::errno::Errno;
 
 use super::enforcer::Enforcer;
 use super::error::EnforceError;
-use crate::cgroup::Cgroup;
+use super::remedy::lacks_rt_runtime;
+use crate::cgroup::{Cgroup, Facet};
 use crate::journal::Entry;
 use crate::kernfs::{DirId, KernFs};
 use crate::process::Claim;
@@ -18,6 +19,9 @@ impl<K: KernFs> Enforcer<'_, K> {
     pub fn claim(&mut self, claim: &Claim, cgroup: &Cgroup) -> Result<(), EnforceError> {
         let layout = self.layout;
         let mut homes: Vec<(usize, DirId)> = cgroup.homes(layout).collect();
+        // The tree that refuses real-time processes comes first, so that such a process stays in all trees.
+        let cpu = layout.tree(Facet::Cpu);
+        homes.sort_by_key(|(tree, _)| Some(*tree) != cpu);
         let is_inside = |tree: &usize| {
             let (from, root) = (&claim.from[*tree], &layout.trees[*tree].root);
             from.starts_with(root) && from != root
@@ -65,6 +69,9 @@ impl<K: KernFs> Enforcer<'_, K> {
     pub fn move_into(&mut self, dir: DirId, pid: u32) -> Result<(), EnforceError> {
         match self.kernel.move_process(dir, pid) {
             Err(error) if error.errno == Errno::ESRCH => Ok(()),
+            Err(error) if lacks_rt_runtime(self.kernel, dir, &error) => {
+                Err(EnforceError::RealTime(self.kernel.dir_path(dir)))
+            }
             outcome => Ok(outcome?),
         }
     }

@@ -92,6 +92,20 @@ pub enum Entry {
     Kept,
 }
 
+/// The names of all kinds, as in the file.
+pub(super) const KINDS: [&str; 10] = [
+    "making",
+    "made",
+    "not_made",
+    "held",
+    "moved",
+    "starting",
+    "unit_held",
+    "theirs",
+    "unit_theirs",
+    "kept",
+];
+
 /// A property of one life of a unit: the names of both, as in [`UnitHeld`].
 pub type UnitProperty = (String, String, Property);
 

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use self::entry::Key;
 pub use self::entry::{Entry, UnitHeld, UnitProperty};
 pub use self::store::JournalError;
-use self::store::Store;
+use self::store::{Found, Store};
 use super::systemd::{Property, Setting};
 
 /// The journal of a running agent.
@@ -58,6 +58,8 @@ pub struct Leftover {
     pub entries: Vec<Entry>,
     /// Messages about lines that were dropped.
     pub warnings: Vec<String>,
+    /// Lines that are not understood, whose values cannot be restored.
+    pub failures: Vec<String>,
 }
 
 impl Leftover {
@@ -80,7 +82,8 @@ impl Journal {
     pub fn open(state_dir: &Path, boot_id: &str) -> Result<(Journal, Leftover), JournalError> {
         let (store, found) = Store::open(state_dir, boot_id)?;
         let journal = Journal::of(Some(store), found.entries.clone());
-        Ok((journal, Leftover { entries: found.entries, warnings: found.warnings }))
+        let Found { entries, warnings, damage: failures, .. } = found;
+        Ok((journal, Leftover { entries, warnings, failures }))
     }
 
     /// Old entries count for the next agent too: their values are from before both.

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::entry::Entry;
+use super::entry::{Entry, KINDS};
 use crate::private;
 
 /// Reason why the journal cannot be used.
@@ -38,8 +39,21 @@ pub enum JournalError {
 struct Header {
     tenantd_journal: u32,
     boot_id: String,
+    /// The kinds of entries that the version of the writer has. One that this version does not have is not skipped: its
+    /// value would be lost.
+    #[serde(default)]
+    kinds: Vec<String>,
 }
 
+/// The part of a header that every version has.
+#[derive(Debug, Deserialize)]
+struct Origin {
+    boot_id: String,
+}
+
+/// Extension of a journal with lines that are not understood.
+const ASIDE: &str = "damaged";
+/// The version of the format.
 const VERSION: u32 = 1;
 
 #[derive(Debug)]
@@ -65,11 +79,27 @@ impl Store {
         let boot_id = boot_id.to_string();
         let length_bytes = found.length_bytes;
         let mut store = Store { path, boot_id, file: None, length_bytes, _lock: lock };
-        match length_bytes {
-            0 => store.replace(&found.entries)?,
-            _ => store.take_up()?,
+        match (length_bytes, found.damage.is_empty()) {
+            (0, _) => store.replace(&found.entries)?,
+            (_, true) => store.take_up()?,
+            (_, false) => {
+                store.keep_aside()?;
+                store.replace(&found.entries)?;
+            }
         }
         Ok((store, found))
+    }
+
+    /// Copies the file as it is, with the values that are not understood.
+    fn keep_aside(&self) -> Result<(), JournalError> {
+        let aside = self.path.with_extension(ASIDE);
+        let copy = || -> io::Result<()> {
+            let bytes = fs::read(&self.path)?;
+            let mut file = private::create(&aside)?;
+            file.write_all(&bytes)?;
+            file.sync_data()
+        };
+        copy().map_err(|error| failed("write", &aside, error))
     }
 
     /// Opens the existing journal, to append after its last complete line.
@@ -113,7 +143,11 @@ impl Store {
     }
 
     pub(super) fn replace(&mut self, entries: &[Entry]) -> Result<(), JournalError> {
-        let header = Header { tenantd_journal: VERSION, boot_id: self.boot_id.clone() };
+        let header = Header {
+            tenantd_journal: VERSION,
+            boot_id: self.boot_id.clone(),
+            kinds: KINDS.map(str::to_string).to_vec(),
+        };
         let mut text = to_line(&header, &self.path)?;
         for entry in entries {
             text.push_str(&to_line(entry, &self.path)?);
@@ -168,9 +202,11 @@ fn to_line(value: &impl Serialize, path: &Path) -> Result<String, JournalError> 
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) entries: Vec<Entry>,
-    /// One for each line that was dropped.
+    /// Messages about a last line that was cut off, and about another boot.
     pub(super) warnings: Vec<String>,
-    /// Length of the valid part; 0 if the file must be created anew.
+    /// One for each line that is not understood.
+    pub(super) damage: Vec<String>,
+    /// The length up to which it is valid; 0 if it has to be created anew.
     length_bytes: u64,
 }
 
@@ -178,21 +214,24 @@ fn read_lines(bytes: &[u8], path: &Path, boot_id: &str) -> Result<Found, Journal
     // A byte that is not text invalidates only its own line.
     let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate();
     let Some((_, first)) = lines.next() else { return Ok(Found::default()) };
-    let header: Header = match serde_json::from_slice(first) {
-        Ok(header) => header,
+    let foreign = || JournalError::Foreign(path.to_path_buf());
+    let origin: Origin = match serde_json::from_slice(first) {
+        Ok(origin) => origin,
         // The header is written with the file, so a partial one means that nothing was done yet.
         Err(_) if !first.ends_with(b"\n") => return Ok(Found::default()),
-        Err(_) => return Err(JournalError::Foreign(path.to_path_buf())),
+        Err(_) => return Err(foreign()),
     };
-    if header.tenantd_journal != VERSION {
-        return Err(JournalError::Foreign(path.to_path_buf()));
-    }
-    if header.boot_id != boot_id {
+    // Of whatever version it is, its values have gone with its boot.
+    if origin.boot_id != boot_id {
         let warning = format!(
             "{} is of another boot: its values ended with that boot; nothing to restore",
             path.display()
         );
         return Ok(Found { warnings: vec![warning], ..Found::default() });
+    }
+    let header: Header = serde_json::from_slice(first).map_err(|_| foreign())?;
+    if header.tenantd_journal != VERSION {
+        return Err(foreign());
     }
     let mut found = Found::default();
     if first.ends_with(b"\n") {
@@ -203,16 +242,33 @@ fn read_lines(bytes: &[u8], path: &Path, boot_id: &str) -> Result<Found, Journal
         if is_whole {
             found.length_bytes += line.len() as u64;
         }
+        let number = index + 1;
         match serde_json::from_slice(line) {
             Ok(entry) if is_whole => found.entries.push(entry),
-            _ => found.warnings.push(format!(
-                "{}:{}: this line is cut off or damaged and was skipped",
+            _ if is_whole && is_of_later_version(line, &header.kinds) => return Err(foreign()),
+            _ if is_whole => found.damage.push(format!(
+                "{}:{number}: this line is damaged, and its value is not restored; the file is kept as {}",
                 path.display(),
-                index + 1
+                path.with_extension(ASIDE).display()
+            )),
+            // The change that it announces was not made.
+            _ => found.warnings.push(format!(
+                "{}:{number}: this line is cut off and was skipped",
+                path.display()
             )),
         }
     }
     Ok(found)
+}
+
+/// Whether a line that is not understood has a kind that its writer has and this version does not.
+fn is_of_later_version(line: &[u8], kinds: &[String]) -> bool {
+    let kind = match serde_json::from_slice(line) {
+        Ok(Value::String(kind)) => Some(kind),
+        Ok(Value::Object(entry)) => entry.into_iter().next().map(|(kind, _)| kind),
+        _ => None,
+    };
+    kind.is_some_and(|kind| kinds.contains(&kind) && !KINDS.contains(&&*kind))
 }
 
 fn failed(operation: &'static str, path: &Path, source: io::Error) -> JournalError {

@@ -168,6 +168,26 @@ impl KernFs for RealKernFs {
         }
     }
 
+    fn read_start(&mut self, dir: DirId, name: &str, max: usize) -> Result<&[u8], KernError> {
+        let handle = self.open_in(dir, name, OFlag::O_RDONLY)?;
+        if self.buffer.len() < max {
+            self.buffer.resize(max, 0);
+        }
+        let mut length = 0;
+        while length < max {
+            match handle.read_at(&mut self.buffer[length..max], length as u64) {
+                Ok(0) => break,
+                Ok(count) => length += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let path = self.dir_path(dir).join(name);
+                    return Err(KernError::new(Operation::Read, path, errno_of(&error)));
+                }
+            }
+        }
+        Ok(&self.buffer[..length])
+    }
+
     fn write(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError> {
         let failed = |errno, path: PathBuf| KernError {
             operation: Operation::Write,

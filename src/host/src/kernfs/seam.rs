@@ -50,8 +50,19 @@ pub trait KernFs {
     /// Reads the whole text of a file that is not kept: for files read once, or rarely.
     fn read_once(&mut self, dir: DirId, name: &str) -> Result<&[u8], KernError>;
 
-    /// Writes `value` to the existing file `name` in one write. The error has the errno of the kernel and the
-    /// value. A short write is EIO.
+    /// The beginning of such a file, `max` bytes at most: for lists that other programs make as long as they like.
+    ///
+    /// # Errors
+    /// As [`KernFs::read_once`].
+    fn read_start(&mut self, dir: DirId, name: &str, max: usize) -> Result<&[u8], KernError> {
+        let text = self.read_once(dir, name)?;
+        Ok(&text[..text.len().min(max)])
+    }
+
+    /// Writes `value` to the existing file `name` in one write.
+    ///
+    /// # Errors
+    /// The errno of the kernel, with the value in the message. A short write is EIO.
     fn write(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError>;
 
     /// Writes without waiting for the kernel: a lower `memory.high` returns only after reclaim. A later read of

@@ -1,10 +1,11 @@
 //! The directory of a recording, and the removal of old segments.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::segment::{self, HEAD_BYTES, Head, Parts};
 use tenantd_policy::model::HistoryPolicy;
@@ -63,6 +64,9 @@ pub struct Ring {
     bounds: Bounds,
     open: Option<File>,
     last: u64,
+    /// Age of each finished segment, and when it had that. The clock of the host may step, so times of files are compared
+    /// once, when the directory is taken up.
+    ages: BTreeMap<u64, (Duration, Instant)>,
 }
 
 impl Ring {
@@ -71,12 +75,19 @@ impl Ring {
     /// Its group may read it, as the group of the socket may read the status.
     pub fn open(dir: &Path, bounds: Bounds) -> io::Result<Ring> {
         fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
-        let last = segments(dir)?.pop();
-        if let Some((_, path)) = &last {
+        let all = segments(dir)?;
+        let now = (SystemTime::now(), Instant::now());
+        // A time in the future says nothing of the age.
+        let age = |path: &Path| {
+            let changed = fs::metadata(path).and_then(|meta| meta.modified()).ok();
+            changed.and_then(|at| now.0.duration_since(at).ok()).unwrap_or_default()
+        };
+        let ages = all.iter().map(|(number, path)| (*number, (age(path), now.1))).collect();
+        if let Some((_, path)) = all.last() {
             cut(path)?;
         }
-        let last = last.map_or(0, |(number, _)| number);
-        Ok(Ring { dir: dir.to_path_buf(), bounds, open: None, last })
+        let last = all.last().map_or(0, |(number, _)| *number);
+        Ok(Ring { dir: dir.to_path_buf(), bounds, open: None, last, ages })
     }
 
     /// Sets other bounds from the next chunk on.
@@ -92,6 +103,7 @@ impl Ring {
     /// Begins a segment with this chunk. On an error the segment does not exist.
     pub fn begin(&mut self, head: Head, first: &Parts) -> io::Result<()> {
         self.open = None;
+        self.ages.entry(self.last).or_insert((Duration::ZERO, Instant::now()));
         self.last += 1;
         let path = self.dir.join(format!("{:08}.{EXTENSION}", self.last));
         let mut file = OpenOptions::new().append(true).create_new(true).mode(0o640).open(&path)?;
@@ -117,25 +129,32 @@ impl Ring {
         self.drop_old()
     }
 
-    fn drop_old(&self) -> io::Result<()> {
+    /// Removes what is beyond the bounds, never the segment that is written.
+    fn drop_old(&mut self) -> io::Result<()> {
         let mut segments = segments(&self.dir)?;
         segments.retain(|(number, _)| *number != self.last);
         let size = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
         let mut bytes = size(&self.dir.join(format!("{:08}.{EXTENSION}", self.last)));
-        let oldest = SystemTime::now().checked_sub(self.bounds.max_age);
-        let is_old = |path: &Path| {
-            let changed = fs::metadata(path).and_then(|meta| meta.modified()).ok();
-            changed.zip(oldest).is_some_and(|(changed, oldest)| changed < oldest)
+        let now = Instant::now();
+        let is_old = |number: &u64| {
+            let known = self.ages.get(number);
+            known.is_some_and(|(age, at)| {
+                age.saturating_add(now.saturating_duration_since(*at)) > self.bounds.max_age
+            })
         };
         // Segments older than a dropped one are dropped as well.
         let mut goes = false;
-        for (_, path) in segments.iter().rev() {
+        let mut left = None;
+        for (number, path) in segments.iter().rev() {
             bytes += size(path);
-            goes |= bytes > self.bounds.max_bytes || is_old(path);
-            if goes {
-                fs::remove_file(path)?;
+            goes |= bytes > self.bounds.max_bytes || is_old(number);
+            match goes {
+                true => fs::remove_file(path)?,
+                false => left = Some(*number),
             }
         }
+        let left = left.unwrap_or(self.last);
+        self.ages.retain(|number, _| *number >= left);
         Ok(())
     }
 }

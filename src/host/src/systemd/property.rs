@@ -11,9 +11,11 @@
 //! | limit of processes | `TasksMax` | `t`, a number |
 //! | CPUs | `AllowedCPUs` | `ay`, bit *i* of byte *j* is CPU 8·*j* + *i* |
 //!
-//! The largest number means "not set" or "infinity"; an empty set of CPUs means all of the parent's. The byte
-//! order is that of systemd's `cpu_set_from_dbus` (`src/shared/cpu-set-util.c`). A quota is `CPUQuota=` in
-//! files and `CPUQuotaPerSecUSec` on the bus (systemd issue 5939).
+//! A CPU weight of 0 is `CPUWeight=idle` in files: the unit's `cpu.idle` is 1, and its `cpu.weight` reads 0.
+//!
+//! The largest number means "not set" or "infinity"; an empty set of CPUs means all of the parent's. The
+//! byte order is that of systemd's `cpu_set_from_dbus` (`src/shared/cpu-set-util.c`). A quota is
+//! `CPUQuota=` in files and `CPUQuotaPerSecUSec` on the bus (systemd issue 5939).
 
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +65,9 @@ pub struct Setting {
     pub value: PropertyValue,
 }
 
+/// `CPUWeight=` of a unit that runs only where a CPU would idle (systemd 252).
+const IDLE: &str = "idle";
+/// The number for "not set" and "infinity".
 const NONE: u64 = u64::MAX;
 
 impl Property {
@@ -211,6 +216,8 @@ impl Setting {
                 said.strip_suffix('%').and_then(|percent| percent.parse().ok())
                     == Some(quota / 10_000)
             }
+            // On the bus it is the weight 0.
+            (PropertyValue::Number(0), Property::CpuWeight) => *said == IDLE,
             (PropertyValue::Number(number), _) => said.parse() == Ok(*number),
             (PropertyValue::Mask(mask), _) if said.is_empty() => cpus(mask).is_empty(),
             (PropertyValue::Mask(mask), _) => said
@@ -324,6 +331,7 @@ mod tests {
                 number(Property::TasksMax, u64::MAX),
             ),
             (number(Property::CpuWeight, 300), "CPUWeight=300", number(Property::CpuWeight, 30)),
+            (number(Property::CpuWeight, 0), "CPUWeight=idle", number(Property::CpuWeight, 1)),
             (cpus(&[0b1011]), "AllowedCPUs=\nAllowedCPUs=0-1 3", cpus(&[0b11])),
             (cpus(&[]), "AllowedCPUs=\nAllowedCPUs=", cpus(&[1])),
         ] {

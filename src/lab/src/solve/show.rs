@@ -218,7 +218,7 @@ fn overcommitted(cluster: &Cluster, placed: &Placed) -> usize {
 /// An amount, at most four digits after the point.
 pub(super) fn shown(amount: f64, resource: &Resource) -> String {
     match resource.in_bytes {
-        true => Bytes(amount as u64).rounded(),
+        true => Bytes(amount.round() as u64).rounded(),
         false => rounded(amount),
     }
 }

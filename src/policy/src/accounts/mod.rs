@@ -37,6 +37,7 @@ mod answer;
 pub mod book;
 pub mod nss;
 pub mod people;
+pub mod ranges;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

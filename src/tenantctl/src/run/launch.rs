@@ -6,16 +6,20 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use nix::fcntl::{FcntlArg, fcntl};
 
 use tenantd::exit::Exit;
-use tenantd_dop::environment::{self, Jobserver, Width};
+use tenantd_core::kernel_text::mountinfo::cgroup_mounts;
+use tenantd_core::kernel_text::path_of;
+use tenantd_dop::environment::{self, Jobserver, Make, Width};
 use tenantd_varlink::jobs::{Started, Valve};
 
-/// Lowest descriptor of the job server: shell scripts use lower ones by number.
+/// Time for real-time tasks of a legacy cgroup, where the kernel has CONFIG_RT_GROUP_SCHED.
+const RT_RUNTIME: &str = "cpu.rt_runtime_us";
+/// The first descriptor that the job server may get: shell scripts use those below by number.
 const DESCRIPTOR_MIN: i32 = 10;
 
 pub(super) fn find(command: &[OsString]) -> io::Result<()> {
@@ -34,20 +38,31 @@ pub(super) fn find(command: &[OsString]) -> io::Result<()> {
 pub(super) fn command(line: &[OsString], started: &Started) -> Command {
     let is_set = |name: &str| env::var_os(name).is_some();
     let valve = started.valve.as_ref().filter(|_| environment::takes_jobserver(line, is_set));
-    let jobserver = valve.and_then(|valve| match inherited(valve) {
-        Ok((read, write)) => Some(Jobserver { fifo: &valve.fifo, read, write }),
-        Err(error) => {
-            eprintln!("tenantctl: no job server: {}: {error}", valve.fifo);
-            None
-        }
-    });
-    let width = Width { dop: started.dop, is_pinned: started.cpus.is_some(), jobserver };
+    let jobserver = valve.and_then(|valve| jobserver(valve, make(line)));
+    let cgroup = &started.cgroup;
+    let width = Width { dop: started.dop, is_pinned: started.cpus.is_some(), jobserver, cgroup };
     let mut command = with_width(line, started.dop);
     command.envs(environment::variables(&width, line, is_set));
     command
 }
 
-/// Command without a turn: `{dop}` is the parallelism that is available anyway.
+/// An explanation for a command that asks for a real-time policy where the kernel refuses it (EPERM); `None` for others.
+pub(super) fn real_time_note(line: &[OsString], started: &Started) -> Option<String> {
+    let program = Path::new(line.first()?).file_name()?;
+    let mounts = cgroup_mounts(&fs::read("/proc/self/mountinfo").ok()?);
+    let mount = mounts.iter().find(|mount| mount.has("cpu"))?;
+    let below = path_of(started.cgroup.trim_start_matches('/'));
+    let runtime = fs::read_to_string(mount.mount_point.join(below).join(RT_RUNTIME)).ok()?;
+    (program == "chrt" && runtime.trim() == "0").then(|| {
+        format!(
+            "{RT_RUNTIME} of {} is 0, so the kernel refuses real-time policies in it (Operation not permitted): run the \
+             command outside of tenantd, or with `chrt --other`; docs/host.md has the reasons",
+            started.cgroup
+        )
+    })
+}
+
+/// The command without a turn: `{dop}` is what the process may use anyway.
 pub(super) fn plain(line: &[OsString]) -> Command {
     let dop = thread::available_parallelism().map_or(1, |dop| dop.get() as u32);
     with_width(line, dop)
@@ -60,8 +75,37 @@ fn with_width(line: &[OsString], dop: u32) -> Command {
     command
 }
 
-/// Two descriptors of the job server for the command. Each has a state of its own, because make sets its
-/// read descriptor to non-blocking.
+/// The job server as this make knows it.
+fn jobserver(valve: &Valve, make: Make) -> Option<Jobserver<'_>> {
+    let descriptors = match make {
+        Make::Foreign => return None,
+        Make::Fifo => None,
+        Make::Descriptors => match inherited(valve) {
+            Ok(both) => Some(both),
+            Err(error) => {
+                eprintln!("tenantctl: no job server: {}: {error}", valve.fifo);
+                return None;
+            }
+        },
+    };
+    Some(Jobserver { fifo: &valve.fifo, descriptors })
+}
+
+/// The make that the command uses.
+fn make(line: &[OsString]) -> Make {
+    let mut ask = Command::new(Make::program(line));
+    ask.arg("--version").stdin(Stdio::null()).stderr(Stdio::null());
+    // Inside of a make its flags would have this one print or wait.
+    ask.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env("LC_ALL", "C");
+    match ask.output() {
+        Ok(output) if output.stdout.is_empty() => Make::Foreign,
+        Ok(output) => Make::of(&output.stdout),
+        Err(_) => Make::of(b""),
+    }
+}
+
+/// Two descriptors of the job server that the command inherits. Each has a state of its own, because make sets the one
+/// from which it reads to non-blocking.
 fn inherited(valve: &Valve) -> io::Result<(i32, i32)> {
     let open = || {
         let file = OpenOptions::new().read(true).write(true).open(&valve.fifo)?;

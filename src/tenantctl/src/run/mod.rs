@@ -42,7 +42,8 @@ pub(super) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
     }
     let command = match turn(daemon, args) {
         Ok(started) => {
-            for what in &started.ineffective {
+            let note = launch::real_time_note(&args.command, &started);
+            for what in started.ineffective.iter().chain(&note) {
                 eprintln!("tenantctl: {}", visible(what));
             }
             launch::command(&args.command, &started)
