@@ -87,7 +87,7 @@ pub fn cleaned(text: &str) -> String {
     text.chars().map(|c| if is_plain(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
-/// Whether a name in UTF-8 is its own text.
+/// True if a name in UTF-8 is its own text.
 fn is_own_text(name: &str) -> bool {
     if !name.chars().all(is_plain) {
         return false;

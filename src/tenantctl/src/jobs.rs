@@ -99,7 +99,7 @@ fn row(job: &Job) -> [String; 8] {
 const JUDGED_SECONDS: f64 = 30.0;
 const UNUSED: f64 = 0.02;
 
-/// Whether a job runs and its processes do nothing.
+/// True if a job runs and its processes do nothing.
 fn uses_nothing(job: &Job) -> bool {
     let (Some(started), Some(ran), Some(used)) = (&job.started, job.ran_seconds, job.cpu_seconds)
     else {
@@ -109,7 +109,7 @@ fn uses_nothing(job: &Job) -> bool {
     is_judged && used < UNUSED * ran * f64::from(started.dop.max(1))
 }
 
-/// What a job waits for, and for how long still.
+/// The reason for which a job waits, and the expected time.
 pub(super) fn reason(waiting: &Waiting) -> String {
     let estimate = waiting.estimate_seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
     let estimate = estimate.map(|time| format!("; about {}", age(time))).unwrap_or_default();

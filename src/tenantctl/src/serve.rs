@@ -37,7 +37,7 @@ use tenantd::exit::Exit;
 const CONNECTIONS_MAX: usize = 64;
 /// Threads at once: `TasksMax=` of the unit has room for them.
 const THREADS_MAX: usize = 76;
-/// How long a status of the agent is reused.
+/// Time for which a status of the agent is reused.
 const FRESH: Duration = Duration::from_millis(500);
 /// Time from the connection to the end of the request, and from there to the end of the response.
 const IO_TIME: Duration = Duration::from_secs(5);

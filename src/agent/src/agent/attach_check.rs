@@ -14,8 +14,8 @@ const NESTED_MAX: usize = 1000;
 const CHECKED_MAX: usize = 4096;
 
 impl<K: KernFs> Agent<K> {
-    /// Whether all processes in the cgroup at `path` from the mounts, and at least one in the tree that divides the CPUs, are
-    /// of this user. Each legacy tree may have other processes there.
+    /// Fails unless all processes in the cgroup at `path` from the mounts are of this user, and the tree that divides the
+    /// CPUs has one. Each legacy tree may have other processes there.
     pub(super) fn check_processes(&mut self, path: &str, user: u32) -> Result<(), AttachError> {
         let cpu = self.cpu_dir(path);
         let mut dirs: Vec<PathBuf> =

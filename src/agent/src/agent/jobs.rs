@@ -318,7 +318,7 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-/// Whether a cgroup has no process. One that is gone has none: systemd removes a scope with its last process. One that could not
+/// True if a cgroup has no process. A removed one has none: systemd removes a scope with its last process. One that could not
 /// be read may have some.
 pub(super) fn is_empty(sample: &Result<TenantSample, KernError>) -> bool {
     match sample {

@@ -37,7 +37,7 @@ impl Backends {
         })
     }
 
-    /// Looks for what comes and goes, as far as that needs no search of processes and of cgroups; returns what keeps
+    /// Looks for units and cgroups that come and go, without a search of processes and of cgroups; returns what keeps
     /// anything from being found.
     pub(crate) fn find<K: KernFs>(&mut self, host: &mut HostAccess<K>, tick: u64) -> Vec<Finding> {
         let unread = self.finds.look_for_slices(host, tick);

@@ -25,7 +25,7 @@ pub(crate) struct Keeper {
     lost: Option<Finding>,
     /// Lines of the last journal that are not understood.
     pub(super) damaged: Vec<Finding>,
-    /// What was handed to tenants.
+    /// CPUs and widths handed to tenants.
     pub(crate) attachments: Attachments,
     placements: Option<PlacementStore>,
     dop_files: Option<DopFiles>,
@@ -101,7 +101,7 @@ impl Keeper {
         &self.damaged
     }
 
-    /// The placement of an earlier agent, as far as its CPUs are `usable`.
+    /// The placement of an earlier agent on `usable` CPUs.
     pub(crate) fn placements(&self, usable: &CpuSet) -> BTreeMap<String, CpuSet> {
         self.placements.as_ref().map(|store| store.load(usable)).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Whether a mount of `/proc` hides the processes of others from a reader (`hidepid=`, proc(5)).
+//! Mounts of `/proc` that hide the processes of others from a reader (`hidepid=`, proc(5)).
 //!
 //! The kernel shows a process to holders of CAP_SYS_PTRACE, to members of the group `gid=` (root's without that option), and to its
 //! own user. With `hidepid=ptraceable` the group does not count. A hidden process looks as one that has ended, so its absence
@@ -10,7 +10,7 @@ use super::proc_files::number;
 /// The bit of CAP_SYS_PTRACE (capability.h).
 const SYS_PTRACE: u32 = 19;
 
-/// How `/proc` hides processes.
+/// Kind of hiding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hidden {
     /// The option, as in `hidepid=2`.
@@ -19,7 +19,7 @@ pub struct Hidden {
     pub group: Option<u32>,
 }
 
-/// How `/proc` hides the processes of others from the reader with this `/proc/PID/status`, by the text of
+/// Returns the way in which `/proc` hides the processes of others from the reader with this `/proc/PID/status`, by the text of
 /// `/proc/self/mountinfo`; `None` where it sees all, or either text is not understood.
 pub fn hidden(mountinfo: &[u8], status: &[u8]) -> Option<Hidden> {
     let options = options_of_proc(mountinfo)?;

@@ -1,4 +1,4 @@
-//! What helps where the kernel takes a value for invalid (EINVAL) because of what another file of the cgroup holds: its
+//! Remedies where the kernel takes a value for invalid (EINVAL) because of what another file of the cgroup holds: its
 //! answer does not name that file. A move of a real-time process fails in the same way.
 
 use nix::errno::Errno;
@@ -16,7 +16,7 @@ const BOTH: &str = "memory.memsw.limit_in_bytes";
 /// Time per period for the real-time tasks of a legacy cgroup, in a kernel with CONFIG_RT_GROUP_SCHED: 0 in a new cgroup.
 const RT_RUNTIME: &str = "cpu.rt_runtime_us";
 
-/// Whether the kernel refused to move a process into the cgroup in `dir` because a task of it is a real-time one and the cgroup
+/// True if the kernel refused to move a process into the cgroup in `dir` because a task of it is a real-time one and the cgroup
 /// has no time for these (`sched_rt_can_attach` in `kernel/sched/rt.c`).
 pub(super) fn lacks_rt_runtime(kernel: &mut impl KernFs, dir: DirId, error: &KernError) -> bool {
     let text = match error.errno {
@@ -26,7 +26,7 @@ pub(super) fn lacks_rt_runtime(kernel: &mut impl KernFs, dir: DirId, error: &Ker
     text.is_ok_and(|text| text.trim_ascii() == b"0")
 }
 
-/// Why `file` of the cgroup in `dir` does not take `text`, which the kernel answered with `error`, and what helps; `None`
+/// Reason for which `file` of the cgroup in `dir` does not take `text`, which the kernel answered with `error`, and what helps; `None`
 /// where that is not known.
 pub fn remedy(
     kernel: &mut impl KernFs,

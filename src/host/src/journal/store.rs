@@ -261,7 +261,7 @@ fn read_lines(bytes: &[u8], path: &Path, boot_id: &str) -> Result<Found, Journal
     Ok(found)
 }
 
-/// Whether a line that is not understood has a kind that its writer has and this version does not.
+/// True if a line that this version cannot read has a kind that its writer has and this version does not.
 fn is_of_later_version(line: &[u8], kinds: &[String]) -> bool {
     let kind = match serde_json::from_slice(line) {
         Ok(Value::String(kind)) => Some(kind),

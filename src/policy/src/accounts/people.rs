@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(is_person(&People::below(dir.path()), 100_000), (false, true));
     }
 
-    /// Whether a UID is a person's without and with an account.
+    /// True if a UID is a person's: without an account, and with one.
     fn is_person(people: &People, uid: u32) -> (bool, bool) {
         (people.includes(uid, false), people.includes(uid, true))
     }

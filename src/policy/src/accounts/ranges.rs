@@ -42,7 +42,7 @@ impl Ranges {
         Ranges(subuid.split(|byte| *byte == b'\n').filter_map(range).collect())
     }
 
-    /// Whether a range has this UID.
+    /// True if a range has this UID.
     pub fn contains(&self, uid: u32) -> bool {
         self.0.iter().any(|range| range.uids.contains(&uid))
     }
