@@ -20,6 +20,7 @@
 //! | | [`govern`] | the same wherever the cgroups are |
 //! | | `siblings` | what siblings of either tree are weighed by |
 //! | | [`members`] | the same for tenants of several cgroups: sums, and parts of them |
+//! | | [`credit`] | use beside fair shares → banks, and factors of weights |
 //! | protect | [`protect`] | what is wanted to be protected, what cannot be reclaimed → what can be protected |
 //! | memory alarm | [`memory_alarm`] | how long the whole host has waited for memory → what protection is withdrawn |
 //! | probe | [`probe`] | how long tasks waited at a bound → the next bound |
@@ -50,6 +51,7 @@ pub mod burst;
 pub mod capacity;
 pub mod contest;
 pub mod control_loop;
+pub mod credit;
 pub mod demand;
 mod desired;
 mod diagnosis;
