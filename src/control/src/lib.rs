@@ -20,6 +20,7 @@
 //! | | [`govern`] | weights across the tree of cgroups |
 //! | | `siblings` | weights of siblings in either tree |
 //! | | [`members`] | tenants of several cgroups: sums and parts |
+//! | | [`credit`] | use beside fair shares → banks and factors of weights; not in force yet |
 //! | protect | [`protect`] | wanted protection, unreclaimable memory → possible protection |
 //! | memory alarm | [`memory_alarm`] | stall of the whole host → withdrawn protection |
 //! | probe | [`probe`] | stalls at a bound → next bound |
@@ -49,6 +50,7 @@ pub mod burst;
 pub mod capacity;
 pub mod contest;
 pub mod control_loop;
+pub mod credit;
 pub mod demand;
 mod desired;
 mod diagnosis;
