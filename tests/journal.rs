@@ -71,7 +71,8 @@ fn the_format_matches_its_declaration() {
     let dir = util::scratch();
     left(dir.path(), &every_kind());
     let text = fs::read_to_string(dir.path().join("journal")).unwrap();
-    let format = r#"{"tenantd_journal":1,"boot_id":"b","kinds":["making","made","not_made","held","moved","starting","unit_held","theirs","unit_theirs","kept"]}
+    let kinds = r#""making","made","not_made","held","moved","starting","unit_held","theirs","unit_theirs","kept""#;
+    let format = r#"{"tenantd_journal":1,"boot_id":"b","kinds":[KINDS]}
 {"making":{"path":"/c/a"}}
 {"made":{"path":"/c/a","inode":7}}
 {"held":{"path":"/c/a","inode":7,"file":"cpu.max","value":"max 100000"}}
@@ -84,7 +85,7 @@ fn the_format_matches_its_declaration() {
 {"unit_theirs":{"unit":"a.service","property":"CPUWeight"}}
 "kept"
 "#;
-    assert_eq!(text, format);
+    assert_eq!(text, format.replace("KINDS", kinds));
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn yarn_takes_minimum_shares_as_targets() {
 
 /// Queues that are to be emptied have a weight of 0 and a minimum there.
 #[test]
-fn a_queue_of_weight_0_gets_its_minimum_from_yarn_and_nothing_else() {
+fn a_queue_of_weight_0_gets_its_minimum_from_yarn_alone() {
     let problem = |algorithm: &str, b: &str| {
         format!(
             "algorithm: {algorithm}\ncapacity: {{ units: 45 }}\ntenants:\n  \
@@ -161,8 +161,6 @@ fn a_queue_of_weight_0_gets_its_minimum_from_yarn_and_nothing_else() {
         assert_number(units("b"), 15.0);
     }
     for (algorithm, b) in [
-        ("yarn", "weight: 0"),
-        ("yarn", "weight: 0, guarantee: { units: 0 }"),
         ("max-min", "weight: 0, guarantee: { units: 15 }"),
         ("drf", "weight: 0, guarantee: { units: 15 }"),
     ] {

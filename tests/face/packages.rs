@@ -31,7 +31,11 @@ type Assets = Vec<(String, String)>;
 /// The assets of the Debian package, and of the RPM.
 fn assets() -> (Assets, Assets) {
     let metadata = metadata();
-    let text = |value: &Value| value.as_str().unwrap().to_string();
+    // Sources are named from the crate of the agent.
+    let text = |value: &Value| {
+        let text = value.as_str().unwrap();
+        text.strip_prefix("../../").unwrap_or(text).to_string()
+    };
     let deb = metadata["deb"]["assets"].as_array().unwrap();
     let deb = deb.iter().map(|asset| (text(&asset[0]), text(&asset[1])));
     let rpm = metadata["generate-rpm"]["assets"].as_array().unwrap();

@@ -231,8 +231,8 @@ fn raise_descriptor_limit(nr_tenants: u64) {
     let needed = DESCRIPTORS_PER_TENANT * nr_tenants + DESCRIPTORS_OF_THE_REST;
     if limit < needed {
         warn!(
-            "{nr_tenants} tenants need up to {needed} open files and the limit is {limit}: tenants \
-             beyond it are not measured; raise LimitNOFILE= of the service or `ulimit -Hn`"
+            "{nr_tenants} tenants need up to {needed} open files and the limit is {limit} \
+             beside the reserve for root: tenants beyond it are not measured; raise LimitNOFILE= of the service or `ulimit -Hn`"
         );
     }
 }

@@ -4,9 +4,9 @@
 //! user that may read the socket of the agent; it serves only data that every reader of the socket gets. It
 //! runs in a unit of its own (systemd/tenantd-serve.service), on loopback by default.
 //!
-//! **Limits.** [`CONNECTIONS_MAX`] connections, one request each; one more ends the oldest whose request is not complete. Each has a head of [`http::HEAD_MAX_BYTES`], a deadline
-//! for the request and one for the response: a client that sends slowly or does not read loses its connection at
-//! the deadline. However many browsers connect, the agent gets one call in [`FRESH`].
+//! **Limits.** [`CONNECTIONS_MAX`] connections, one request each; one more ends the oldest with an incomplete
+//! request. Each has a head of [`http::HEAD_MAX_BYTES`], a deadline for the request and one for the response: a
+//! client that sends slowly or does not read loses its connection at the deadline. However many browsers connect, the agent gets one call in [`FRESH`].
 //!
 //! **Rebinding.** A page of another site can make a browser resolve a name to this machine, and then read
 //! the response (DNS rebinding). A server on loopback answers only requests whose `Host` is an address or

@@ -227,10 +227,11 @@ impl JobCgroup {
         let inside = nested_up_to(kernel, &dir, INSIDE_MAX).ok().flatten().unwrap_or_default();
         let mut all = Vec::new();
         for dir in std::iter::once(dir).chain(inside) {
-            match listed_up_to(kernel, &dir, "cgroup.procs", LISTED_MAX - all.len()) {
-                Ok(Some(pids)) => all.extend(pids),
-                // A list that is too long is left out: the answer has to have a bound.
-                Ok(None) | Err(_) => {}
+            // A list that is too long is left out: the answer has to have a bound.
+            if let Ok(Some(pids)) =
+                listed_up_to(kernel, &dir, "cgroup.procs", LISTED_MAX - all.len())
+            {
+                all.extend(pids);
             }
         }
         all

@@ -437,7 +437,7 @@ impl Problems<'_> {
         let mut whole = |key: &str| {
             let entry = fields.get(key)?;
             let count = number(&mut self.reader, &entry.value, "a whole number")?;
-            if count < 0.0 || count > 1e15 || count.fract() != 0.0 {
+            if !(0.0..=1e15).contains(&count) || count.fract() != 0.0 {
                 let message = format!("{count} is not a whole number from 0 to 1e15");
                 self.reader.find(&codes::BAD_NUMBER, &entry.value, message, "count whole ones");
                 return None;
