@@ -6,7 +6,8 @@
 //!
 //! **Limits.** [`CONNECTIONS_MAX`] connections, one request each; one more ends the oldest with an incomplete
 //! request. Each has a head of [`http::HEAD_MAX_BYTES`], a deadline for the request and one for the response: a
-//! client that sends slowly or does not read loses its connection at the deadline. However many browsers connect, the agent gets one call in [`FRESH`].
+//! client that sends slowly or does not read loses its connection at the deadline. However many browsers
+//! connect, the agent gets one call in [`FRESH`].
 //!
 //! **Rebinding.** A page of another site can make a browser resolve a name to this machine, and then read
 //! the response (DNS rebinding). A server on loopback answers only requests whose `Host` is an address or
