@@ -96,7 +96,6 @@ def test_a_user_who_is_made_after_the_start_is_taken_up(host):
     wait_until(lambda: slice.exists() and slice.read_text().strip() != "0", "the memory of the slice to be protected")
 
 
-@both
 def test_an_account_that_a_failed_look_up_hid_comes_back(host):
     run("groupadd", "-g", "7070", "students")
     host.cleanup.callback(finish, ["groupdel", "students"])

@@ -48,8 +48,8 @@ def test_no_process_is_claimed_out_of_a_service_or_session(host):
     root = host.delegated()
     team = {"team": {"owner": "direct", "match": {"users": ["ana", "bob"]}}}
     daemon = host.daemon(host.policy(team), root)
-    daemon.says("match: { unit: forks.service }", "match: { unit: user-1000.slice }")
-    daemon.until(lambda: place(job.pid).endswith("/team"), "the process in no unit to be claimed")
+    daemon.says("match: { unit: forks.service }", "match: { unit: user-1000.slice }", "match: { cgroup: /jobs }")
+    assert place(job.pid).endswith("/jobs"), daemon.log()
     assert service.group.pids() == children and sessions() == before, daemon.log()
     assert show(service.name, "ActiveState") == "active"
     done = host.ctl("check", host.policy(team))
