@@ -150,9 +150,9 @@ pub struct Conduct {
     pub waited: f64,
     /// Part of the tick in which it was frozen, throttled by its own limit, or stalled at a memory bound of the agent.
     pub held: f64,
-    /// Whether it holds more than its share of scarce memory.
+    /// True if it holds more than its share of scarce memory.
     pub is_over: bool,
-    /// Whether it takes no part.
+    /// True if it takes no part.
     pub is_apart: bool,
 }
 
@@ -217,7 +217,7 @@ pub struct Entry {
     pub others_level: f64,
 }
 
-/// What one node did in a tick, with sums for groups.
+/// Use and waiting of one node in a tick, with sums for groups.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     standing: Standing,

@@ -34,6 +34,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use tenantd_core::kernel_text::proc_files;
+
 /// Name of the variable that is always set.
 pub const TENANTD_DOP: &str = "TENANTD_DOP";
 /// The variable of the job's cgroup, for programs that start work elsewhere, such as containers.
@@ -88,15 +90,13 @@ impl Make {
     /// The make that prints this for `--version`; empty where there is none.
     pub fn of(version: &[u8]) -> Make {
         let first = version.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let first = String::from_utf8_lossy(first);
-        let Some(version) = first.trim().strip_prefix("GNU Make ") else {
+        let Some(version) = first.trim_ascii().strip_prefix(b"GNU Make ") else {
             return if version.is_empty() { Make::Descriptors } else { Make::Foreign };
         };
-        let mut parts =
-            version.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>());
-        match (parts.next(), parts.next()) {
-            (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (4, 4) => Make::Fifo,
-            (Some(Ok(major)), _) if major > 4 => Make::Fifo,
+        let mut parts = version.split(|byte| !byte.is_ascii_digit()).map(proc_files::number);
+        match (parts.next().flatten(), parts.next().flatten()) {
+            (Some(major), Some(minor)) if (major, minor) >= (4, 4) => Make::Fifo,
+            (Some(major), _) if major > 4 => Make::Fifo,
             _ => Make::Descriptors,
         }
     }

@@ -43,7 +43,7 @@ pub(super) struct Expected {
 }
 
 impl Input {
-    /// What runs, one DOP for each: their sum is all that matters.
+    /// The running queries, one DOP for each: only their sum matters.
     pub(super) fn running(&self) -> Vec<u64> {
         let mut dops = vec![0; self.running_q as usize];
         if let Some(first) = dops.first_mut() {

@@ -99,7 +99,7 @@ impl<'a> Set<'a> {
         (self.keep * self.level).max(promised)
     }
 
-    /// What a node keeps at this level.
+    /// CPUs that a node keeps at this level.
     fn kept(node: &Node, level: f64) -> f64 {
         let by_level = node.fair_cores.min(level * node.standing.share_cores);
         node.standing.kept_cores().max(by_level)

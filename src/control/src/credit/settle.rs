@@ -5,7 +5,7 @@ use super::{Account, Entry, Node, Terms, Tick, kept_part};
 /// Part of the CPUs that must be in use for credit to be earned.
 pub(super) const BUSY_RATIO: f64 = 0.9;
 
-/// How the use of a node compares with its fair share, in CPUs.
+/// Use of a node beside its fair share, in CPUs.
 #[derive(Clone, Copy, Debug)]
 struct Balance {
     lent: f64,

@@ -11,6 +11,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use tenantd_core::kernel_text::proc_files;
+
 /// The file of ranges, from the root of the host.
 pub(super) const SUBUID: &str = "etc/subuid";
 const PASSWD: &str = "etc/passwd";
@@ -50,7 +52,7 @@ impl Ranges {
 
 /// A decimal number between spaces.
 pub(super) fn number(bytes: &[u8]) -> Option<u32> {
-    std::str::from_utf8(bytes).ok()?.trim().parse().ok()
+    proc_files::number(bytes.trim_ascii())
 }
 
 /// The content of a file; empty where there is none.
