@@ -9,4 +9,5 @@ mod hierarchy;
 mod instances;
 mod lexicographic;
 mod max_min;
+mod suite;
 mod vectors;

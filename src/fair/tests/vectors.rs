@@ -2,9 +2,8 @@
 //! exact computation in rationals.
 
 use std::cmp::Ordering;
-use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tenantd_fair::problem::{Terms, Weights};
 use tenantd_fair::{
     self, Algorithm, Bounds, Demand, Kind, Node, Problem, Solution, State, WorkConserving, integer,
@@ -12,29 +11,7 @@ use tenantd_fair::{
 };
 
 use super::instances::assert_close;
-
-/// The vectors of a suite.
-fn suite(name: &str) -> Vec<Value> {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/vectors/{name}.yaml"));
-    let text = std::fs::read_to_string(&path).unwrap();
-    let mut suite: Map<String, Value> = serde_yaml::from_str(&text).unwrap();
-    let Value::Array(vectors) = suite["vectors"].take() else { panic!("{name} has no vectors") };
-    assert!(!vectors.is_empty());
-    vectors
-}
-
-/// A number, or a rational written as `"p/q"`.
-fn number(value: &Value) -> f64 {
-    match value {
-        Value::Number(number) => number.as_f64().unwrap(),
-        Value::String(text) => {
-            let (p, q) = text.split_once('/').unwrap_or((text, "1"));
-            p.parse::<f64>().unwrap() / q.parse::<f64>().unwrap()
-        }
-        other => panic!("{other} is no number"),
-    }
-}
+use super::suite::{number, suite};
 
 /// A field of a map, if it is there.
 fn maybe(value: &Value, key: &str) -> Option<f64> {

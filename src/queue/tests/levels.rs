@@ -6,7 +6,7 @@ use tenantd_queue::multilevel::{LEVELS, Levels, Priority, level_of};
 use tenantd_queue::{Discipline, TenantId};
 
 use super::harness::Case;
-use super::vectors::{number, suite};
+use super::suite::{number, suite};
 
 const NANOS: f64 = 1e9;
 

@@ -9,4 +9,6 @@ mod harness;
 mod levels;
 mod properties;
 mod reference;
+#[path = "../../fair/tests/suite.rs"]
+mod suite;
 mod vectors;
