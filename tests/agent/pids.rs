@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 use tenantd_control::finding::{Code, Finding};
-use tenantd_control::plan::Knob;
+use tenantd_control::knob::Knob;
 use tenantd_control::status::Status;
 use tenantd_host::systemd::{Property, PropertyValue, Setting};
 use tenantd_sim::{Controller, Layout, Load, SimHost};

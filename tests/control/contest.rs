@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tenantd_control::contest::{Contests, PAUSE_TICKS, PAUSE_TICKS_MAX, ROUNDS, WINDOW_TICKS};
-use tenantd_control::plan::Knob;
+use tenantd_control::knob::Knob;
 
 const KNOB: Knob = Knob::CpuWeight;
 /// Interval in ticks at which a file is read.

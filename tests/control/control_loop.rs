@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tenantd_control::control_loop::ControlLoop;
 use tenantd_control::drift::Observation;
-use tenantd_control::plan::{Knob, Value};
+use tenantd_control::knob::{Knob, Value};
 use tenantd_control::sample::{HostSample, MemorySample, TenantSample};
 use tenantd_control::state::Refusal;
 use tenantd_control::step::{Decision, Input, NodeInput, Settings};

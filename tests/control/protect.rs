@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tenantd_control::bounds::AncestorBounds;
 use tenantd_control::demand::Demand;
-use tenantd_control::plan::{Knob, Value};
+use tenantd_control::knob::{Knob, Value};
 use tenantd_control::protect::{self, Memory, Need};
 use tenantd_control::sample::HostSample;
 use tenantd_control::tree;

@@ -6,7 +6,7 @@ use tenantd_control::bounds::AncestorBounds;
 use tenantd_control::burst;
 use tenantd_control::capacity;
 use tenantd_control::demand::Demand;
-use tenantd_control::plan::{Knob, Value};
+use tenantd_control::knob::{Knob, Value};
 use tenantd_control::target::{self, Target};
 use tenantd_control::tree::{self, TreeNode};
 use tenantd_core::resource::{CPU, MEMORY, PerResource};

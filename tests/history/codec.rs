@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use tenantd_control::drift::Observation;
-use tenantd_control::plan::{Knob, Value};
+use tenantd_control::knob::{Knob, Value};
 use tenantd_control::reason::{LimitAbove, Outsider, Surroundings};
 use tenantd_control::sample::{HostSample, MemorySample, PidsSample, TenantSample, ThreadSample};
 use tenantd_control::step::{Input, NodeInput};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tenantd_control::control_loop::ControlLoop;
 use tenantd_control::drift::Observation;
 use tenantd_control::event::{Event, Witness};
-use tenantd_control::plan::{Knob, Value};
+use tenantd_control::knob::{Knob, Value};
 use tenantd_control::sample::{HostSample, MemorySample, TenantSample, ThreadSample};
 use tenantd_control::step::{Input, NodeInput, Settings};
 use tenantd_control::thread_budget::Look;

@@ -17,7 +17,7 @@
 
 use tenantd_core::codec::coded;
 
-use super::plan::Knob;
+use super::knob::Knob;
 
 /// Lost rounds within [`WINDOW_TICKS`] that make the agent yield.
 pub const ROUNDS: usize = 5;

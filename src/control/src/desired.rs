@@ -9,7 +9,7 @@
 //! - Protection shrinks only if the demand of everything below is known.
 
 use super::govern;
-use super::plan::{Action, Knob, Value, Wanted, WeightBand};
+use super::knob::{Action, Knob, Value, Wanted, WeightBand};
 use super::state::NodeState;
 use super::target;
 use super::tree::Tree;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::bounds::AncestorBounds;
 use super::capacity::Capacity;
-use super::plan::{Action, Knob};
+use super::knob::{Action, Knob};
 use super::reason::{Inside, KernelLimit, NotWritten, Outsider, Reason};
 use super::state::{NodeState, Refusal};
 use super::tree::{CgroupParent, Tree};

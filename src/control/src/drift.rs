@@ -5,7 +5,7 @@
 //! (`accept`). Accepted values are not restored at the end. [`super::contest`] handles a value that is
 //! overwritten again and again.
 
-use super::plan::{Knob, Value};
+use super::knob::{Knob, Value};
 use super::squeeze;
 use super::state::NodeState;
 use tenantd_core::codec::coded;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::control_loop::ControlLoop;
 use super::drift::Observation;
-use super::plan::Knob;
+use super::knob::Knob;
 use super::state::Outcome;
 use super::step::{Decision, Input, NodeInput, Settings};
 use super::tree::Tree;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::demand::Demand;
 use super::explain_value::value_step;
 use super::explanation::{AboveStep, MemberStep, Outcome, ValueStep, WeightStep};
-use super::plan::Knob;
+use super::knob::Knob;
 use super::trace::{Record, Trace, ValueRecord};
 use super::tree::{CgroupParent, Member, TreeNode};
 use super::value_reason;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::explain_usage::percent;
 use super::explanation::{Outcome, ValueStep};
-use super::plan::{self, Knob};
+use super::knob::Knob;
+use super::knob;
 use super::trace::{Trace, ValueRecord};
 use tenantd_core::units::Bytes;
 
@@ -38,12 +39,12 @@ fn outcome_detail(value: &ValueRecord, age: Option<Duration>) -> String {
         },
         (Outcome::Settled, Knob::CpuWeight) => format!(
             "close enough: within the dead band of {}",
-            percent(plan::WEIGHT_DEAD_BAND_RATIO)
+            percent(knob::WEIGHT_DEAD_BAND_RATIO)
         ),
         (Outcome::Settled, Knob::MemoryLow) => format!(
             "close enough: within the dead band of {} or {}",
-            percent(plan::MEMORY_DEAD_BAND_RATIO),
-            Bytes(plan::MEMORY_DEAD_BAND_BYTES).rounded()
+            percent(knob::MEMORY_DEAD_BAND_RATIO),
+            Bytes(knob::MEMORY_DEAD_BAND_BYTES).rounded()
         ),
         (Outcome::Settled, _) => "the file holds it, rounded by the kernel".to_string(),
         (Outcome::Written, _) => "written in this tick".to_string(),

@@ -66,6 +66,7 @@ pub mod fault;
 pub mod finding;
 pub mod govern;
 pub mod jobs;
+pub mod knob;
 pub mod members;
 pub mod memory_alarm;
 pub mod pids;

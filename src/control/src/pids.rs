@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::finding::{Code, Finding, Severity};
-use super::plan::Value;
+use super::knob::Value;
 use super::sample::PidsSample;
 use super::tree::Tree;
 use super::usage::Tally;

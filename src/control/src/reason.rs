@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::Knob;
+use super::knob::Knob;
 use tenantd_core::codec::coded;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 

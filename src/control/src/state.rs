@@ -7,7 +7,7 @@ use super::demand::{self, Context, Demand, MemoryBasis};
 use super::fairness::Measured;
 use super::fault::Faults;
 use super::pids::PidsState;
-use super::plan::{Action, Knob, Value};
+use super::knob::{Action, Knob, Value};
 use super::probe::Probe;
 use super::reason::{Shortfall, Surroundings};
 use super::sample::TenantSample;

@@ -6,7 +6,7 @@ use super::bounds::AncestorBounds;
 use super::capacity::Capacity;
 use super::drift::{Drift, Observation};
 use super::finding::Finding;
-use super::plan::{Action, Knob, Value, Wanted};
+use super::knob::{Action, Knob, Value, Wanted};
 use super::reason::Surroundings;
 use super::sample::{HostSample, PidsSample, TenantSample};
 use super::state::Outcome;

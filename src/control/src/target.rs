@@ -36,7 +36,7 @@ use crate::bounds::AncestorBounds;
 use crate::burst;
 use crate::demand::Demand;
 use crate::finding::{Code, Finding};
-use crate::plan::{Knob, Value};
+use crate::knob::{Knob, Value};
 use crate::protect::{self, Need, Shortage};
 use crate::sample::HostSample;
 use crate::siblings::{self, Share};

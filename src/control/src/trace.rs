@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::demand::{Context, Demand};
-use super::plan::{Knob, Value};
+use super::knob::{Knob, Value};
 use super::sample::TenantSample;
 use super::target::Target;
 use super::tree::Tree;

@@ -3,7 +3,7 @@
 //! Texts are not kept: they follow from a node's target, and are made for values that are written or asked
 //! about.
 
-use super::plan::{Knob, Value};
+use super::knob::{Knob, Value};
 use super::target::Target;
 use super::tree::TreeNode;
 use super::weight;

@@ -22,15 +22,14 @@
 //! their entitlements, for files of both kinds, unless one of the two is reported
 //! (`written_weights_keep_their_ratio`).
 
+use super::knob::{WEIGHTS, held};
+
 /// Mean weight of siblings: the kernel's default, for fairness to foreign siblings.
 const MEAN: f64 = 100.0;
 /// Smallest weight whose rounding error is within a fortieth.
 const SMALLEST: f64 = 20.0;
 /// Weights below this are written as whole numbers on every hierarchy, so that a file shows the desired value.
 const WHOLE_BELOW: f64 = 10.0;
-pub(super) const RANGE: std::ops::RangeInclusive<f64> = 1.0..=10_000.0;
-const SHARES_PER_WEIGHT: f64 = 10.24;
-const SHARES_MIN: f64 = 2.0;
 /// Relative error from which a weight is reported: two smaller ones make less than a twentieth of a ratio.
 const REPORTED_RATIO: f64 = 0.025;
 
@@ -58,7 +57,7 @@ pub fn weigh(siblings: &[Entitlement]) -> Weights {
     let exact: Vec<f64> = siblings.iter().map(|sibling| scale * sibling.now).collect();
     let written = exact.iter().map(|&exact| {
         let whole = if exact < WHOLE_BELOW { exact.round() } else { exact };
-        whole.clamp(*RANGE.start(), *RANGE.end())
+        whole.clamp(*WEIGHTS.start(), *WEIGHTS.end())
     });
     Weights { written: written.collect(), exact }
 }
@@ -68,12 +67,6 @@ pub fn is_reported(written: f64, exact: f64) -> bool {
     held(written).iter().any(|file| (file - exact).abs() > REPORTED_RATIO * exact)
 }
 
-/// Value in the file of each hierarchy after a write: a whole weight, or whole shares.
-pub(super) fn held(written: f64) -> [f64; 2] {
-    let shares = (written * SHARES_PER_WEIGHT).round().max(SHARES_MIN);
-    [written.round().clamp(*RANGE.start(), *RANGE.end()), shares / SHARES_PER_WEIGHT]
-}
-
 fn scale(siblings: &[Entitlement]) -> f64 {
     let positive = |part: f64| if part > 0.0 { part } else { f64::INFINITY };
     let bounds = |of: fn(&Entitlement) -> f64| {
@@ -81,15 +74,15 @@ fn scale(siblings: &[Entitlement]) -> f64 {
         (siblings.iter().map(|it| positive(of(it))).fold(f64::INFINITY, f64::min), largest)
     };
     let (smallest, largest) = bounds(|sibling| sibling.standing);
-    let most = RANGE.end() / largest;
+    let most = WEIGHTS.end() / largest;
     let wanted = (MEAN * siblings.len() as f64).max(SMALLEST / smallest);
     let mut scale = if wanted <= most { wanted } else { least_error(siblings, smallest, most) };
     let (smallest, largest) = bounds(|sibling| sibling.now);
-    while scale * largest > *RANGE.end() * (1.0 + 1e-6) {
+    while scale * largest > *WEIGHTS.end() * (1.0 + 1e-6) {
         scale /= 4.0;
     }
     // Tolerance, so that rounding does not move a weight at the bound back and forth.
-    while scale * smallest < SMALLEST * (1.0 - 1e-6) && 4.0 * scale * largest <= *RANGE.end() {
+    while scale * smallest < SMALLEST * (1.0 - 1e-6) && 4.0 * scale * largest <= *WEIGHTS.end() {
         scale *= 4.0;
     }
     scale

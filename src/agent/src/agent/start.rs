@@ -29,7 +29,7 @@ use crate::start_error::StartError;
 use tenantd_control::control_loop::ControlLoop;
 use tenantd_control::event::Witness;
 use tenantd_control::finding::Finding;
-use tenantd_control::plan::{Action, Knob, Value};
+use tenantd_control::knob::{Action, Knob, Value};
 use tenantd_control::state::NodeState;
 use tenantd_control::status::{AgentStatus, Status};
 use tenantd_control::step::Settings;

@@ -14,7 +14,7 @@ use crate::backend::location::Location;
 use crate::report::reporter::TickReport;
 use tenantd_control::finding::{Code, Finding};
 use tenantd_control::pids;
-use tenantd_control::plan::Action;
+use tenantd_control::knob::Action;
 use tenantd_control::sample::HostSample;
 use tenantd_control::state::NodeState;
 use tenantd_control::status::Status;

@@ -27,7 +27,7 @@ use super::systemd::Systemd;
 use super::unmoved::Unmoved;
 use tenantd_control::bounds::AncestorBounds;
 use tenantd_control::finding::Finding;
-use tenantd_control::plan::Knob;
+use tenantd_control::knob::Knob;
 use tenantd_control::state::Outcome;
 use tenantd_control::status::MoveStatus;
 use tenantd_control::tree::{Ancestor, Tree};

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use tenantd_control::plan::Action;
+use tenantd_control::knob::Action;
 
 #[derive(Debug, Default)]
 pub(super) struct Backlog {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::access::HostAccess;
 use tenantd_control::bounds::AncestorBounds;
-use tenantd_control::plan::{Knob, Value};
+use tenantd_control::knob::{Knob, Value};
 use tenantd_core::resource::Resource;
 use tenantd_core::units::Limit;
 use tenantd_host::cgroup;

@@ -12,7 +12,7 @@ use super::location::Location;
 use super::place::Place;
 use super::unmoved::Unmoved;
 use tenantd_control::finding::{Code, Finding};
-use tenantd_control::plan::{Action, Value};
+use tenantd_control::knob::{Action, Value};
 use tenantd_control::tree::TreeNode;
 use tenantd_core::kernel_text::text_of_path;
 use tenantd_host::cgroup::{Cgroup, Facet};

@@ -4,7 +4,7 @@ use super::access::HostAccess;
 use super::location::Location;
 use super::nested_kills::NestedKills;
 use tenantd_control::drift::Observation;
-use tenantd_control::plan::{Knob, Value};
+use tenantd_control::knob::{Knob, Value};
 use tenantd_control::sample::TenantSample;
 use tenantd_control::step::Sampling;
 use tenantd_control::thread_budget::{Look, PER_TENANT};

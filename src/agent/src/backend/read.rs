@@ -10,7 +10,7 @@ use super::place::Sampled;
 use tenantd_control::bounds::AncestorBounds;
 use tenantd_control::drift::Observation;
 use tenantd_control::finding::{Code, Finding};
-use tenantd_control::plan::{Knob, Value};
+use tenantd_control::knob::{Knob, Value};
 use tenantd_control::sample::PidsSample;
 use tenantd_control::state::Outcome;
 use tenantd_control::step::Sampling;

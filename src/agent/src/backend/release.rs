@@ -15,7 +15,7 @@ use crate::recovery::restore::Extent;
 use crate::recovery::restored::Restored;
 use crate::recovery::{restore, unit_restore};
 use tenantd_control::control_loop::ControlLoop;
-use tenantd_control::plan::{Action, Knob, Value};
+use tenantd_control::knob::{Action, Knob, Value};
 use tenantd_control::target;
 use tenantd_control::tree::{Tree, TreeNode};
 use tenantd_core::resource::Resource;

@@ -22,7 +22,7 @@ use super::place::Place;
 use super::systemd::Systemd;
 use super::unit_state::{Pending, Phase, UnitState};
 use tenantd_control::drift::Observation;
-use tenantd_control::plan::{Action, Knob, Value};
+use tenantd_control::knob::{Action, Knob, Value};
 use tenantd_control::state::Outcome;
 use tenantd_core::units::Limit;
 use tenantd_host::cgroup::{Cgroup, Dialect, Facet};

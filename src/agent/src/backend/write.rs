@@ -10,7 +10,7 @@ use super::cpusets;
 use super::direct;
 use tenantd_control::drift::Drift;
 use tenantd_control::finding::{Code, Finding};
-use tenantd_control::plan::{Action, Knob};
+use tenantd_control::knob::{Action, Knob};
 use tenantd_control::tree::Tree;
 use tenantd_host::journal::{Entry, JournalError};
 use tenantd_host::kernfs::KernFs;

@@ -17,7 +17,7 @@ use crate::backend::backends::Backends;
 use tenantd_control::control_loop::ControlLoop;
 use tenantd_control::drift::Drift;
 use tenantd_control::finding::Finding;
-use tenantd_control::plan::{Action, Knob};
+use tenantd_control::knob::{Action, Knob};
 use tenantd_control::reason::Surroundings;
 use tenantd_control::sample::HostSample;
 use tenantd_control::status::{ActionStatus, AgentStatus, Status, Thresholds};

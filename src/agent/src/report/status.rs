@@ -6,7 +6,7 @@ use tenantd_control::capacity::Capacity;
 use tenantd_control::control_loop::ControlLoop;
 use tenantd_control::demand::Demand;
 use tenantd_control::fault::{Fault, Faults};
-use tenantd_control::plan::{Action, Knob, Value};
+use tenantd_control::knob::{Action, Knob, Value};
 use tenantd_control::reason::Reason;
 use tenantd_control::sample::HostSample;
 use tenantd_control::state::NodeState;

@@ -17,7 +17,7 @@ use crate::backend::backends::Backends;
 use crate::backend::bounds;
 use tenantd_control::control_loop::ControlLoop;
 use tenantd_control::finding::Finding;
-use tenantd_control::plan::Knob;
+use tenantd_control::knob::Knob;
 use tenantd_control::reason::{LimitAbove, Outsider, Surroundings};
 use tenantd_core::kernel_text::text_of_path;
 use tenantd_core::resource::{CPU, Resource};

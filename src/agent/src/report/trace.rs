@@ -9,7 +9,7 @@ use crate::backend::access::HostAccess;
 use crate::backend::backends::Backends;
 use tenantd_control::control_loop::ControlLoop;
 use tenantd_control::finding::Finding;
-use tenantd_control::plan::{Knob, Value, Wanted};
+use tenantd_control::knob::{Knob, Value, Wanted};
 use tenantd_control::state::{NodeState, Retry, without_threads};
 use tenantd_control::step::Decision;
 use tenantd_control::trace::{Counters, Outcome, Record, Seen, Spelling, Trace, ValueRecord};

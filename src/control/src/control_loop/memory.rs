@@ -6,7 +6,7 @@ use super::ControlLoop;
 use crate::demand;
 use crate::finding::{Code, Finding};
 use crate::memory_alarm::Stage;
-use crate::plan::{Knob, Value};
+use crate::knob::{Knob, Value};
 use crate::protect::GROWTH_INTERVALS;
 use crate::sample::HostSample;
 use crate::squeeze::{self, Cgroup, Holding, Squeeze};

@@ -4,7 +4,7 @@ use super::{ControlLoop, yielding};
 use crate::drift::{self, Observation};
 use crate::finding::{Code, Finding};
 use crate::pids;
-use crate::plan::{Action, Knob};
+use crate::knob::{Action, Knob};
 use crate::state::{NodeState, Outcome};
 
 impl ControlLoop {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::ControlLoop;
 use crate::govern;
-use crate::plan::{Knob, Value, WEIGHT_DEAD_BAND_RATIO, WEIGHT_EXACT_WITHIN};
+use crate::knob::{Knob, Value, WEIGHT_DEAD_BAND_RATIO, WEIGHT_EXACT_WITHIN};
 use crate::state::NodeState;
 use crate::tree::{CgroupParent, Tree};
 use crate::trim::{self, Sibling, Trim};
-use crate::weight::RANGE;
+use crate::knob::WEIGHTS;
 use tenantd_core::resource::CPU;
 
 /// Largest ratio between trimmed siblings' weights, unless their open-loop weights are further apart.
@@ -96,7 +96,7 @@ fn whole_unless_there(trim: &Trim, held: Option<f64>, weight: f64) -> (f64, bool
     if !trim.is_exact {
         return (weight, true);
     }
-    let whole = weight.round().clamp(*RANGE.start(), *RANGE.end());
+    let whole = weight.round().clamp(*WEIGHTS.start(), *WEIGHTS.end());
     let is_there = held.is_some_and(|held| (held - whole).abs() < WEIGHT_EXACT_WITHIN);
     (whole, is_there)
 }
@@ -140,13 +140,13 @@ fn bound(members: &[usize], open: &[f64], states: &mut [NodeState]) {
     let least = |of: &dyn Fn(usize) -> f64| members.iter().map(|n| of(*n)).fold(f64::MAX, f64::min);
     let most = |of: &dyn Fn(usize) -> f64| members.iter().map(|n| of(*n)).fold(0.0, f64::max);
     let apart = most(&|number| open[number]) / least(&|number| open[number]).max(1.0);
-    let least = least(&|number| states[number].target.cpu_weight).max(*RANGE.start());
-    let largest = (apart.max(APART_MAX) * least).floor().min(*RANGE.end());
+    let least = least(&|number| states[number].target.cpu_weight).max(*WEIGHTS.start());
+    let largest = (apart.max(APART_MAX) * least).floor().min(*WEIGHTS.end());
     for &number in members {
         let state = &mut states[number];
         if state.trim.as_ref().is_some_and(|trim| trim.factor.is_some()) {
             let weight = &mut state.target.cpu_weight;
-            *weight = weight.min(largest).max(*RANGE.start());
+            *weight = weight.min(largest).max(*WEIGHTS.start());
         }
     }
 }

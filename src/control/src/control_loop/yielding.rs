@@ -4,7 +4,7 @@ use super::ControlLoop;
 use crate::contest::{Contest, ROUNDS};
 use crate::drift::Drift;
 use crate::finding::{Code, Finding};
-use crate::plan::{Action, Wanted};
+use crate::knob::{Action, Wanted};
 
 impl ControlLoop {
     /// Number of times the agent yielded since the start.

@@ -13,7 +13,7 @@ use super::parse::{self, Malformed};
 use super::readings::{ReadError, memory_keys, observe_in};
 use super::threads::{self, Threads};
 use crate::kernfs::{DirId, ErrorKind, FileId, KernError, KernFs, Operation};
-use tenantd_control::plan::{Knob, Value};
+use tenantd_control::knob::{Knob, Value};
 use tenantd_control::sample::{MemorySample, TenantSample};
 use tenantd_core::kernel_text::proc_files::process_numbers;
 

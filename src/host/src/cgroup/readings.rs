@@ -6,7 +6,7 @@ use super::dialect::LEGACY_PERIOD;
 use super::mount::{Dialect, Facet, Layout};
 use super::parse::{self, Malformed};
 use crate::kernfs::{DirId, KernError, KernFs};
-use tenantd_control::plan::{Knob, Value};
+use tenantd_control::knob::{Knob, Value};
 use tenantd_control::sample::{MemorySample, PidsSample, ThreadSample};
 
 /// Dropped bits of a thread's nanosecond count.

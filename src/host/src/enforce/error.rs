@@ -7,7 +7,7 @@ use crate::cgroup::ReadError;
 use crate::journal::JournalError;
 use crate::kernfs::KernError;
 use crate::systemd::UnitError;
-use tenantd_control::plan::Value;
+use tenantd_control::knob::Value;
 use tenantd_control::state::Refusal;
 
 /// Reason for a failed change.

@@ -13,7 +13,7 @@ use anyhow::Context;
 use super::scenario::Scenario;
 use tenantd::agent::{Agent, Options};
 use tenantd_control::demand::Demand;
-use tenantd_control::plan::{Knob, Value};
+use tenantd_control::knob::{Knob, Value};
 use tenantd_control::target::{knobs, targets};
 use tenantd_control::tree;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
