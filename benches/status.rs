@@ -25,7 +25,7 @@ use bar::Bars;
 use criterion::{Criterion, criterion_group};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use tenantd_control::status::{Status, TenantStatus};
+use tenantd_control::report::status::{Status, TenantStatus};
 use tenantd_core::resource::PerResource;
 use tenantd_varlink::bridge::{self, AgentEnd, Governance, Published};
 use tenantd_varlink::listen::Listener;

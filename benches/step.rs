@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use bar::Bars;
 use dice::Dice;
-use tenantd_control::control_loop::ControlLoop;
-use tenantd_control::sample::{HostSample, MemorySample, TenantSample};
-use tenantd_control::step::{Input, NodeInput, Settings};
+use tenantd_control::measure::sample::{HostSample, MemorySample, TenantSample};
+use tenantd_control::state::step::{Input, NodeInput, Settings};
+use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tree::{self, CgroupParent, Member, Tree};
 use tenantd_policy::model::{Policy, Tenant};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenantd_control::finding::Code;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
+use tenantd_control::words::finding::Code;
 use tenantd_core::resource::CPU;
 use tenantd_host::systemd::Order;
 use tenantd_policy::accounts::{Accounts, Desk, Directory, Outcome, Question, Record, User};

@@ -2,7 +2,7 @@
 //! stays there.
 
 use nix::errno::Errno;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
 use tenantd_host::kernfs::{KernFs, Operation};
 use tenantd_sim::{Call, Fault, Layout, Load, SimHost, SimKernel, Workload};
 

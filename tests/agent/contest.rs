@@ -1,8 +1,8 @@
 //! Another program that keeps overwriting a value of the agent.
 
-use tenantd_control::contest::{PAUSE_TICKS, ROUNDS, WINDOW_TICKS};
-use tenantd_control::finding::{Code, Severity};
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
+use tenantd_control::state::contest::{PAUSE_TICKS, ROUNDS, WINDOW_TICKS};
+use tenantd_control::words::finding::{Code, Severity};
 use tenantd_policy::model::Mode;
 use tenantd_sim::Load;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenantd_control::demand::CpuBasis;
+use tenantd_control::share::demand::CpuBasis;
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_sim::{Load, SimHost};
 

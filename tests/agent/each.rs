@@ -5,8 +5,8 @@ mod processes;
 
 use std::collections::BTreeSet;
 
-use tenantd_control::explain;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
+use tenantd_control::why::explain;
 use tenantd_core::resource::CPU;
 use tenantd_host::systemd::Order;
 use tenantd_policy::accounts::User;

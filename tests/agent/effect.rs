@@ -1,9 +1,9 @@
 //! What is written and cannot take effect is counted, explained and said with its remedy; and nothing else is.
 
 use nix::errno::Errno;
-use tenantd_control::explain::{Explanation, Outcome, explain};
-use tenantd_control::reason::{Outsider, ReasonKind};
-use tenantd_control::status::{ReasonStatus, Status};
+use tenantd_control::report::reason::{Outsider, ReasonKind};
+use tenantd_control::report::status::{ReasonStatus, Status};
+use tenantd_control::why::explain::{Explanation, Outcome, explain};
 use tenantd_core::resource::CPU;
 use tenantd_host::kernfs::Operation;
 use tenantd_host::systemd::{Property, PropertyValue, Setting};

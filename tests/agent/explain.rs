@@ -1,8 +1,8 @@
 //! An explanation says what the files hold, and its reasons agree with the numbers beside them.
 
 use nix::errno::Errno;
-use tenantd_control::explain::{self, AllocationBound, Explanation, Outcome};
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
+use tenantd_control::why::explain::{self, AllocationBound, Explanation, Outcome};
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_host::kernfs::Operation;
 use tenantd_sim::{Fault, Load, SimHost};

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use tenantd::agent::StartError;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 use tenantd_host::cgroup::LayoutError;
 use tenantd_host::kernfs::{KernFs, Operation};

@@ -6,8 +6,8 @@ mod random;
 use std::path::Path;
 
 use tenantd::backend::claims;
-use tenantd_control::explain;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
+use tenantd_control::why::explain;
 use tenantd_core::resource::CPU;
 use tenantd_host::kernfs::KernFs;
 use tenantd_sim::{Call, Layout, Load, SimHost, SimKernel, Workload};

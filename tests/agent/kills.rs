@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tenantd_control::demand::MemoryBasis;
-use tenantd_control::explain;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
+use tenantd_control::share::demand::MemoryBasis;
+use tenantd_control::why::explain;
 use tenantd_core::resource::MEMORY;
 use tenantd_host::systemd::{Property, PropertyValue, Setting};
 use tenantd_sim::{Layout, Load, SimHost};

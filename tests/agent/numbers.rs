@@ -1,8 +1,8 @@
 //! Nodes, members and ancestors are counted in one sequence: none is ever taken for another one.
 
 use tenantd::backend::claims;
-use tenantd_control::explain::{self, Outcome};
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
+use tenantd_control::why::explain::{self, Outcome};
 use tenantd_policy::model::Mode;
 use tenantd_sim::{Load, SimHost, SimKernel};
 use tenantd_varlink::bridge::{Caller, Work};

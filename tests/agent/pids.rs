@@ -1,9 +1,9 @@
 //! Limits of processes: written, restored, and reported where they stop a tenant.
 
 use nix::errno::Errno;
-use tenantd_control::finding::{Code, Finding};
-use tenantd_control::knob::Knob;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
+use tenantd_control::words::finding::{Code, Finding};
+use tenantd_control::words::knob::Knob;
 use tenantd_host::systemd::{Property, PropertyValue, Setting};
 use tenantd_sim::{Controller, Layout, Load, SimHost};
 

@@ -11,7 +11,7 @@ use super::world::{World, legacy, tenant};
 const TWO: &str = "tenants: { a: {}, b: {} }";
 
 /// Lets the kernel run for `time` and the agent tick then.
-fn tick_after(world: &mut World, time: Duration) -> tenantd_control::status::Status {
+fn tick_after(world: &mut World, time: Duration) -> tenantd_control::report::status::Status {
     let interval = world.step.replace(time);
     let status = world.tick();
     world.step = interval;

@@ -1,8 +1,8 @@
 //! Working sets that are found by a gentle squeeze (`memory: { probe: true }`).
 
-use tenantd_control::demand::MemoryBasis;
-use tenantd_control::explain;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
+use tenantd_control::share::demand::MemoryBasis;
+use tenantd_control::why::explain;
 use tenantd_core::resource::MEMORY;
 use tenantd_policy::model::Mode;
 use tenantd_sim::{Load, SimHost, Swap};

@@ -1,6 +1,6 @@
 //! Memory protection on a small host without swap, beside memory that cannot be reclaimed.
 
-use tenantd_control::protect;
+use tenantd_control::memory::protect;
 use tenantd_core::resource::MEMORY;
 use tenantd_sim::{Load, SimHost};
 

@@ -3,7 +3,7 @@
 use super::world::{World, assert_same, snapshot};
 use crate::util;
 use tenantd::backend::claims;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
 use tenantd_sim::{Layout, Load, SimHost, SimKernel};
 
 const SERVICE: &str = "/system/tenantd";

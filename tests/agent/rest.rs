@@ -1,8 +1,8 @@
 //! One tenant has all that no other claims.
 
 use tenantd::backend::claims;
-use tenantd_control::explain::explain;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
+use tenantd_control::why::explain::explain;
 use tenantd_core::resource::CPU;
 use tenantd_host::kernfs::Operation;
 use tenantd_policy::accounts::{Accounts, User};

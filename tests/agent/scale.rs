@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
-use tenantd_control::explain;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
+use tenantd_control::why::explain;
 use tenantd_core::resource::CPU;
 use tenantd_host::kernfs::Operation;
 use tenantd_policy::model::{Amount, Mode};

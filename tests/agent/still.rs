@@ -1,7 +1,7 @@
 //! What need not change does not, and what is not ours stays.
 
 use nix::errno::Errno;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
 use tenantd_core::resource::CPU;
 use tenantd_host::kernfs::Operation;
 use tenantd_policy::model::Mode;

@@ -1,6 +1,6 @@
 //! Tenants whose work is in cgroups inside theirs, as that of a slice of systemd is.
 
-use tenantd_control::demand::CpuBasis;
+use tenantd_control::share::demand::CpuBasis;
 use tenantd_core::resource::CPU;
 use tenantd_sim::{Load, SimHost};
 

@@ -1,7 +1,7 @@
 //! Weights that are trimmed beside a kernel that divides otherwise than by weight.
 
-use tenantd_control::explain;
-use tenantd_control::trim::REACH;
+use tenantd_control::share::trim::REACH;
+use tenantd_control::why::explain;
 use tenantd_policy::model::Mode;
 use tenantd_sim::{Load, SimHost};
 

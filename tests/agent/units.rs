@@ -9,7 +9,7 @@ mod unsettled;
 use std::collections::{BTreeMap, BTreeSet};
 
 use nix::errno::Errno;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
 use tenantd_core::resource::CPU;
 use tenantd_host::kernfs::Operation;
 use tenantd_host::systemd::{Order, Property, PropertyValue, Setting};

@@ -1,6 +1,6 @@
 //! What an observer shows of the processes that a tenant claims, and what they leave behind where they are moved.
 
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_policy::model::Mode;
 use tenantd_sim::{Load, SimHost, Workload};

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tenantd::recovery::dop_files;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
 use tenantd_dop::CpuSet;
 use tenantd_sim::SimHost;
 

@@ -11,7 +11,7 @@ use tenantd::agent::{Agent, Options, StartError};
 use tenantd::backend::claims;
 use tenantd::recovery::leftover;
 use tenantd::recovery::restored::Restored;
-use tenantd_control::status::{Status, TenantStatus};
+use tenantd_control::report::status::{Status, TenantStatus};
 use tenantd_core::kernel_text::path_of;
 use tenantd_host::kernfs::{DirId, FileId, KernError, KernFs};
 use tenantd_host::systemd::UnitManager;

@@ -54,7 +54,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("src/agent/src/recovery/leftover.rs", "nobody", "a notifier that notifies no process"),
     ("src/agent/src/recovery/unit_restore.rs", "for good", "a message to rewrite with its manual"),
     (
-        "src/control/src/control_loop/yielding.rs",
+        "src/control/src/tick/control_loop/yielding.rs",
         "for good",
         "a message to rewrite with its manual",
     ),

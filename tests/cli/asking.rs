@@ -8,12 +8,14 @@ use std::process::Command;
 use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
-use tenantd_control::explain::{
+use tenantd_control::report::reason::{Outsider, Reason};
+use tenantd_control::report::status::{
+    FaultStatus, FaultsStatus, ReasonStatus, Status, TenantStatus,
+};
+use tenantd_control::why::explain::{
     AllocationStep, Counter, DemandStep, Explanation, Outcome, PlacementStep, UsageStep, ValueStep,
     WeightStep, WidthStep,
 };
-use tenantd_control::reason::{Outsider, Reason};
-use tenantd_control::status::{FaultStatus, FaultsStatus, ReasonStatus, Status, TenantStatus};
 use tenantd_core::resource::{CPU, PerResource};
 
 use super::{GOOD, as_nobody, open_scratch};

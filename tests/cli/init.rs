@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use tenantctl::init::proposal::{MOST_TENANTS, propose};
-use tenantctl::init::survey::{Survey, survey};
-use tenantctl::init::{Destination, SHIPPED, destination};
+use tenantctl::policy::init::{Destination, SHIPPED, destination};
+use tenantctl::policy::proposal::{MOST_TENANTS, propose};
+use tenantctl::policy::survey::{Survey, survey};
 use tenantd_core::resource::CPU;
 use tenantd_core::units::Bytes;
 use tenantd_policy::accounts::Answer;

@@ -1,8 +1,10 @@
 //! When the agent gives way: against writers that never rest, that rest, and that give up.
 
 use proptest::prelude::*;
-use tenantd_control::contest::{Contests, PAUSE_TICKS, PAUSE_TICKS_MAX, ROUNDS, WINDOW_TICKS};
-use tenantd_control::knob::Knob;
+use tenantd_control::state::contest::{
+    Contests, PAUSE_TICKS, PAUSE_TICKS_MAX, ROUNDS, WINDOW_TICKS,
+};
+use tenantd_control::words::knob::Knob;
 
 const KNOB: Knob = Knob::CpuWeight;
 /// Interval in ticks at which a file is read.

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tenantd_control::control_loop::ControlLoop;
-use tenantd_control::drift::Observation;
-use tenantd_control::knob::{Knob, Value};
-use tenantd_control::sample::{HostSample, MemorySample, TenantSample};
+use tenantd_control::measure::sample::{HostSample, MemorySample, TenantSample};
 use tenantd_control::state::Refusal;
-use tenantd_control::step::{Decision, Input, NodeInput, Settings};
+use tenantd_control::state::drift::Observation;
+use tenantd_control::state::step::{Decision, Input, NodeInput, Settings};
+use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_core::units::Limit;
 use tenantd_policy::model::Policy;

@@ -1,11 +1,11 @@
 //! What is said of an allocation is what ended its filling.
 
-use tenantd_control::demand::Demand;
-use tenantd_control::explain::{AllocationBound, explain};
-use tenantd_control::status::Status;
-use tenantd_control::target;
-use tenantd_control::trace::{Record, Trace};
+use tenantd_control::report::status::Status;
+use tenantd_control::report::trace::{Record, Trace};
+use tenantd_control::share::demand::Demand;
+use tenantd_control::share::target;
 use tenantd_control::tree::{self, Tree};
+use tenantd_control::why::explain::{AllocationBound, explain};
 use tenantd_core::resource::PerResource;
 use tenantd_policy::model::{Allocation, Policy, Tenant};
 

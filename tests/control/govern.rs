@@ -2,11 +2,11 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tenantd_control::demand::Demand;
-use tenantd_control::govern::{self, Foreign};
-use tenantd_control::members;
+use tenantd_control::share::demand::Demand;
+use tenantd_control::share::govern::{self, Foreign};
+use tenantd_control::share::target::{self, Target};
 use tenantd_control::state::NodeState;
-use tenantd_control::target::{self, Target};
+use tenantd_control::state::members;
 use tenantd_control::tree::{Ancestor, CgroupParent, Member, Tree, TreeNode};
 use tenantd_core::resource::{CPU, PerResource};
 use tenantd_policy::model::Allocation;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tenantd_control::control_loop::ControlLoop;
-use tenantd_control::sample::{HostSample, MemorySample, TenantSample};
+use tenantd_control::measure::sample::{HostSample, MemorySample, TenantSample};
+use tenantd_control::share::target::Target;
 use tenantd_control::state::NodeState;
-use tenantd_control::step::{Input, NodeInput, Settings};
-use tenantd_control::target::Target;
+use tenantd_control::state::step::{Input, NodeInput, Settings};
+use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tree::{CgroupParent, Member, Tree, TreeNode};
 use tenantd_core::resource::{CPU, MEMORY, Resource};
 use tenantd_policy::model::Policy;

@@ -2,14 +2,15 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tenantd_control::bounds::AncestorBounds;
-use tenantd_control::demand::Demand;
-use tenantd_control::knob::{Knob, Value};
-use tenantd_control::protect::{self, Memory, Need};
-use tenantd_control::sample::HostSample;
+use tenantd_control::measure::sample::HostSample;
+use tenantd_control::measure::usage::Usage;
+use tenantd_control::memory::protect::{self, Memory, Need};
+use tenantd_control::share::demand::Demand;
+use tenantd_control::share::target;
 use tenantd_control::tree;
-use tenantd_control::usage::Usage;
-use tenantd_control::{target, value_reason};
+use tenantd_control::tree::bounds::AncestorBounds;
+use tenantd_control::words::knob::{Knob, Value};
+use tenantd_control::write::value_reason;
 use tenantd_core::resource::{MEMORY, PerResource};
 use tenantd_core::units::Limit;
 use tenantd_policy::model::Allocation;

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tenantd_control::bounds::AncestorBounds;
-use tenantd_control::control_loop::ControlLoop;
-use tenantd_control::reason::{
+use tenantd_control::measure::sample::{HostSample, MemorySample, TenantSample};
+use tenantd_control::report::reason::{
     Inside, KernelLimit, LimitAbove, NotWritten, Outsider, Reason, Surroundings,
 };
-use tenantd_control::sample::{HostSample, MemorySample, TenantSample};
+use tenantd_control::state::step::{Input, NodeInput, Settings};
 use tenantd_control::state::{NodeState, Refusal};
-use tenantd_control::step::{Input, NodeInput, Settings};
+use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tree::bounds::AncestorBounds;
 use tenantd_control::tree::{self, Tree, TreeNode};
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 

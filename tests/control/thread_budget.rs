@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tenantd_control::thread_budget::{PER_TENANT, PER_TICK, Pressed, chosen};
+use tenantd_control::measure::thread_budget::{PER_TENANT, PER_TICK, Pressed, chosen};
 
 fn pressed(counts: &[Option<usize>]) -> Vec<Pressed> {
     let of = |(number, nr): (usize, &Option<usize>)| Pressed { number, nr_threads: *nr };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tenantd_control::demand::after_kill;
-use tenantd_control::probe::Law;
+use tenantd_control::memory::probe::Law;
+use tenantd_control::share::demand::after_kill;
 
 /// Operations of other controllers in the file that tenantd has no counterpart of. It sizes nothing from histograms of
 /// days, lends nothing by predicted peaks, and moves no quota: CPU time is divided by weights.

@@ -2,13 +2,13 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tenantd_control::bounds::AncestorBounds;
-use tenantd_control::burst;
-use tenantd_control::capacity;
-use tenantd_control::demand::Demand;
-use tenantd_control::knob::{Knob, Value};
-use tenantd_control::target::{self, Target};
+use tenantd_control::share::burst;
+use tenantd_control::share::demand::Demand;
+use tenantd_control::share::target::{self, Target};
+use tenantd_control::state::capacity;
+use tenantd_control::tree::bounds::AncestorBounds;
 use tenantd_control::tree::{self, TreeNode};
+use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 use tenantd_core::units::Weight;
 use tenantd_host::cgroup::Dialect;

@@ -1,10 +1,10 @@
 //! What a tenant would get if it woke up is what the allocation gives it then.
 
 use proptest::prelude::*;
-use tenantd_control::demand::Demand;
-use tenantd_control::target;
+use tenantd_control::share::demand::Demand;
+use tenantd_control::share::target;
+use tenantd_control::share::would_get::would_get;
 use tenantd_control::tree;
-use tenantd_control::would_get::would_get;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_core::units::Weight;
 use tenantd_policy::model::{Allocation, Amount, Policy, Tenant};

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::{Value, json};
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
 
 use super::daemon::{Daemon, status};
 use super::serve::Server;

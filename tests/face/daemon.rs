@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use tenantd_control::explanation::{Explanation, ValueStep};
-use tenantd_control::jobs::{JobsStatus, TenantJobs, WaitCount};
-use tenantd_control::reason::{Outsider, ReasonKind};
-use tenantd_control::status::{
+use tenantd_control::report::explanation::{Explanation, ValueStep};
+use tenantd_control::report::reason::{Outsider, ReasonKind};
+use tenantd_control::report::status::{
     ActionStatus, AgentStatus, FaultStatus, FaultsStatus, GroupStatus, HostStatus, ReasonStatus,
     Status, TenantStatus, Thresholds,
 };
+use tenantd_control::words::jobs::{JobsStatus, TenantJobs, WaitCount};
 use tenantd_core::resource::PerResource;
 use tenantd_policy::model::Mode;
 

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tenantctl::args::SortKey;
-use tenantctl::top::inspect::{Inspection, Inspector, Member, Process, homes};
-use tenantctl::top::view::{Key, View};
-use tenantd_control::explanation::{Explanation, MemberStep, ValueStep};
-use tenantd_control::status::Status;
+use tenantctl::show::top::inspect::{Inspection, Inspector, Member, Process, homes};
+use tenantctl::show::top::view::{Key, View};
+use tenantd_control::report::explanation::{Explanation, MemberStep, ValueStep};
+use tenantd_control::report::status::Status;
 use tenantd_sim::{Layout, Load, SimHost, SimKernel, Workload};
 
 use super::daemon::{Daemon, explanation, status};

@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Stdio;
 
-use tenantctl::metrics::{METRICS, UP, openmetrics, prometheus};
-use tenantd_control::status::{GroupStatus, Status, TenantStatus};
+use tenantctl::show::metrics::{METRICS, UP, openmetrics, prometheus};
+use tenantd_control::report::status::{GroupStatus, Status, TenantStatus};
 
 use super::daemon::{Daemon, nobody, status};
 use super::openmetrics::read;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::Value;
-use tenantctl::metrics::{METRICS, UP};
+use tenantctl::show::metrics::{METRICS, UP};
 
 use crate::util;
 

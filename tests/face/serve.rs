@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 use serde_json::Value;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
 
 use super::daemon::{Daemon, nobody, status};
 use super::openmetrics;

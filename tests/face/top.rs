@@ -11,10 +11,10 @@ use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 use ratatui::{Frame, Terminal};
 use tenantctl::args::SortKey;
-use tenantctl::top::bars::{self, Cell};
-use tenantctl::top::draw;
-use tenantctl::top::view::{Key, View};
-use tenantd_control::status::{Status, TenantStatus, Thresholds};
+use tenantctl::show::top::bars::{self, Cell};
+use tenantctl::show::top::draw;
+use tenantctl::show::top::view::{Key, View};
+use tenantd_control::report::status::{Status, TenantStatus, Thresholds};
 use tenantd_core::resource::{CPU, MEMORY};
 
 use super::daemon::{Daemon, nobody, status};

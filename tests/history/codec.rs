@@ -5,11 +5,13 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use tenantd_control::drift::Observation;
-use tenantd_control::knob::{Knob, Value};
-use tenantd_control::reason::{LimitAbove, Outsider, Surroundings};
-use tenantd_control::sample::{HostSample, MemorySample, PidsSample, TenantSample, ThreadSample};
-use tenantd_control::step::{Input, NodeInput};
+use tenantd_control::measure::sample::{
+    HostSample, MemorySample, PidsSample, TenantSample, ThreadSample,
+};
+use tenantd_control::report::reason::{LimitAbove, Outsider, Surroundings};
+use tenantd_control::state::drift::Observation;
+use tenantd_control::state::step::{Input, NodeInput};
+use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::codec::{Coded, In, Out, decode, encode, fingerprint};
 use tenantd_core::resource::{CPU, MEMORY, Resource};
 use tenantd_core::units::Limit;

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use tenantd_control::control_loop::ControlLoop;
-use tenantd_control::event::{Event, Witness};
-use tenantd_control::sample::HostSample;
-use tenantd_control::step::{Input, NodeInput, Settings};
+use tenantd_control::measure::sample::HostSample;
+use tenantd_control::state::step::{Input, NodeInput, Settings};
+use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::{Event, Witness};
 use tenantd_control::tree::{Tree, flatten};
 use tenantd_core::codec::encode;
 use tenantd_host::recording::recorder::Recorder;

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use tenantd_control::control_loop::ControlLoop;
-use tenantd_control::drift::Observation;
-use tenantd_control::event::{Event, Witness};
-use tenantd_control::knob::{Knob, Value};
-use tenantd_control::sample::{HostSample, MemorySample, TenantSample, ThreadSample};
-use tenantd_control::step::{Input, NodeInput, Settings};
-use tenantd_control::thread_budget::Look;
+use tenantd_control::measure::sample::{HostSample, MemorySample, TenantSample, ThreadSample};
+use tenantd_control::measure::thread_budget::Look;
+use tenantd_control::state::drift::Observation;
+use tenantd_control::state::step::{Input, NodeInput, Settings};
+use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::{Event, Witness};
 use tenantd_control::tree::{Tree, flatten};
+use tenantd_control::words::knob::{Knob, Value};
 use tenantd_host::recording::recorder::Recorder;
 use tenantd_host::recording::ring::{Bounds, segments};
 

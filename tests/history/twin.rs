@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
-use tenantd_control::control_loop::ControlLoop;
-use tenantd_control::event::{Event, Memory, Witness};
+use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::{Event, Memory, Witness};
 use tenantd_core::codec::{In, Out, decode, encode};
 
 thread_local! {

@@ -8,7 +8,7 @@ use std::process::Command;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use tenantd_control::explain::Explanation;
+use tenantd_control::why::explain::Explanation;
 use tenantd_host::cgroup::{Dialect, Facet};
 
 use super::ground::{Daemon, Ground};

@@ -360,8 +360,8 @@ fn check_draws_the_tree_with_each_fair_share() {
 /// What a limit leaves over goes to the others, in the table of `check` and in the weights of the agent.
 #[test]
 fn check_and_the_agent_mean_the_same_by_a_fair_share() {
-    use tenantd_control::target::{fair_shares, targets};
-    use tenantd_control::{demand::Demand, tree};
+    use tenantd_control::share::target::{fair_shares, targets};
+    use tenantd_control::{share::demand::Demand, tree};
     let text = "version: 1\ntenants: { a: { limit: { cpu: 10m } }, b: {} }\n";
     let nodes = tree::flatten(&policy(text));
     let idle = vec![Demand::UNKNOWN; nodes.len()];

@@ -1,9 +1,9 @@
 //! What must be true of every status.
 
-use tenantd_control::explain;
-use tenantd_control::finding::Code;
-use tenantd_control::status::{Status, TenantStatus};
-use tenantd_control::trace::Trace;
+use tenantd_control::report::status::{Status, TenantStatus};
+use tenantd_control::report::trace::Trace;
+use tenantd_control::why::explain;
+use tenantd_control::words::finding::Code;
 use tenantd_core::resource::{CPU, Resource};
 
 /// Rounding of sums.

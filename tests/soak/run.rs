@@ -6,7 +6,7 @@ use tenantd::agent::{Agent, ChangeError, Options};
 use tenantd::backend::claims;
 use tenantd::recovery::leftover;
 use tenantd::recovery::restored::Restored;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
 use tenantd_policy::Policy;
 use tenantd_policy::model::{Mode, RootChoice};
 

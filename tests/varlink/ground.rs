@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, connect, socket};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tenantd_control::status::{Status, TenantStatus};
+use tenantd_control::report::status::{Status, TenantStatus};
 use tenantd_policy::accounts::ranges::Owners;
 use tenantd_varlink::bridge::{self, AgentEnd, Command, Governance, Published, Ticket};
 use tenantd_varlink::listen::Listener;

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tenantd_control::explain::Explanation;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
+use tenantd_control::why::explain::Explanation;
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::*;
 
@@ -212,7 +212,7 @@ impl Interface {
 
 #[test]
 fn the_types_of_the_manager_are_those_of_rust() {
-    use tenantd_control::{demand::CpuBasis, explain};
+    use tenantd_control::{share::demand::CpuBasis, why::explain};
     use tenantd_policy::{model::Mode, outline::ChangeKind, report::Severity};
     let manager = parse(MANAGER_IDL);
     assert_eq!(manager.name, MANAGER);

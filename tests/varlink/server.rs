@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
 use tenantd_policy::model::Mode;
 use tenantd_varlink::bridge::Command;
 use tenantd_varlink::error::CallError;

@@ -22,7 +22,7 @@
 //! | | [`members`] | tenants of several cgroups: sums and parts |
 //! | | [`credit`] | use beside fair shares → banks and factors of weights; not in force yet |
 //! | protect | [`protect`] | wanted protection, unreclaimable memory → possible protection |
-//! | memory alarm | [`memory_alarm`] | stall of the whole host → withdrawn protection |
+//! | memory alarm | [`alarm`] | stall of the whole host → withdrawn protection |
 //! | probe | [`probe`] | stalls at a bound → next bound |
 //! | would get | [`would_get`] | demands, policy, capacity → allocation of a tenant that wakes |
 //! | width | [`width`] | allocations → degrees of parallelism |
@@ -42,54 +42,53 @@
 //! [`jobs`] and [`trace`] report a tick; [`explain`] turns a trace into an [`explanation`] for the wire.
 //!
 //! Nothing here reads a file or a clock: all inputs, including time, are arguments.
+//!
+//! [`alarm`]: memory::alarm
+//! [`bounds`]: tree::bounds
+//! [`burst`]: share::burst
+//! [`capacity`]: state::capacity
+//! [`contest`]: state::contest
+//! [`control_loop`]: tick::control_loop
+//! [`credit`]: share::credit
+//! [`demand`]: share::demand
+//! [`drift`]: state::drift
+//! [`event`]: tick::event
+//! [`explain`]: why::explain
+//! [`explanation`]: report::explanation
+//! [`fairness`]: share::fairness
+//! [`fault`]: measure::fault
+//! [`finding`]: words::finding
+//! [`govern`]: share::govern
+//! [`jobs`]: words::jobs
+//! [`members`]: state::members
+//! [`pids`]: share::pids
+//! [`place`]: width::place
+//! [`plan`]: write::plan
+//! [`probe`]: memory::probe
+//! [`protect`]: memory::protect
+//! [`reason`]: report::reason
+//! [`sample`]: measure::sample
+//! [`shortfall`]: why::shortfall
+//! [`status`]: report::status
+//! [`step`]: state::step
+//! [`target`]: share::target
+//! [`thread_budget`]: measure::thread_budget
+//! [`trace`]: report::trace
+//! [`usage`]: measure::usage
+//! [`value_reason`]: write::value_reason
+//! [`weight`]: share::weight
+//! [`would_get`]: share::would_get
 
 #![deny(missing_docs)]
 
-pub mod bounds;
-pub mod burst;
-pub mod capacity;
-pub mod contest;
-pub mod control_loop;
-pub mod credit;
-pub mod demand;
-mod desired;
-mod diagnosis;
-pub mod drift;
-pub mod event;
-pub mod explain;
-mod explain_shares;
-mod explain_usage;
-mod explain_value;
-pub mod explanation;
-pub mod fairness;
-pub mod fault;
-pub mod finding;
-pub mod govern;
-pub mod jobs;
-pub mod knob;
-pub mod members;
-pub mod memory_alarm;
-pub mod pids;
-pub mod place;
-pub mod plan;
-pub mod probe;
-pub mod protect;
-pub mod reason;
-pub mod sample;
-pub mod shortfall;
-mod siblings;
-pub mod squeeze;
+pub mod measure;
+pub mod memory;
+pub mod report;
+pub mod share;
 pub mod state;
-pub mod status;
-pub mod steady;
-pub mod step;
-pub mod target;
-pub mod thread_budget;
-pub mod trace;
+pub mod tick;
 pub mod tree;
-pub mod trim;
-pub mod usage;
-pub mod value_reason;
-pub mod weight;
+pub mod why;
 pub mod width;
-pub mod would_get;
+pub mod words;
+pub mod write;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde::{Deserialize, Deserializer};
-use tenantd_control::credit::{self, Account, Conduct, Entry, Standing, Terms, Tick};
+use tenantd_control::share::credit::{self, Account, Conduct, Entry, Standing, Terms, Tick};
 use tenantd_control::tree::TreeNode;
 use tenantd_core::resource::{CPU, PerResource};
 

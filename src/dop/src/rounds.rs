@@ -5,7 +5,7 @@
 //!
 //! **Rule.** Work is in slot-seconds, and a query that is `d` wide does S(d) of it a second ([`Speedup`]).
 //! The order within an instant is: ends, by number; arrivals, in the order of the text, and then clients
-//! that send their query again, at the tail; the [feedback](Feedback), at multiples of its interval; and
+//! that send their query again, at the tail; the feedback, at multiples of its interval; and
 //! one round over the running queries and the head of the queue. At most `users` run or are considered, the
 //! slots by default.
 //! - *imci*: a query keeps the width with which it started.

@@ -7,7 +7,7 @@ use procfs::{ExplicitSystemInfo, FromBufRead, FromBufReadSI, KernelStats, Meminf
 use super::cgroup::ReadError;
 use super::cgroup::parse::{self, Malformed};
 use super::kernfs::{DirId, FileId, KernError, KernFs};
-use tenantd_control::sample::HostSample;
+use tenantd_control::measure::sample::HostSample;
 
 /// The kernel reports CPU times to user space in hundredths of a second on every machine (`USER_HZ`).
 const USEC_PER_JIFFY: u64 = 10_000;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use tenantctl::args::Tenantctl;
-use tenantctl::exit::{self, Exit};
+use tenantctl::common::exit::{self, Exit};
 
 fn main() -> ExitCode {
     let arguments = Tenantctl::parse();

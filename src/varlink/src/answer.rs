@@ -14,7 +14,7 @@ use super::interface::*;
 use super::jobs::CancelParameters;
 use super::peers::{Peer, Permission};
 use super::wire::{self, Call};
-use tenantd_control::explain;
+use tenantd_control::why::explain;
 
 const NAMES_MAX: usize = 10;
 /// Most processes attached by one call: they are moved between two ticks.
@@ -321,7 +321,7 @@ mod tests {
         let text = "version: 1\ntenants: { web: { allow: { users: [ 54321 ] } }, db: {} }";
         let policy = tenantd_policy::load_text("policy.yaml", text).unwrap().policy;
         let governance = Governance { policy: Arc::new(policy), ..Governance::default() };
-        let status = tenantd_control::status::Status::default();
+        let status = tenantd_control::report::status::Status::default();
         let newest = Published::new(status, Arc::default(), Arc::new(governance));
         let denied: Message = refusal(&CallError::PermissionDenied {});
         for (peer, tenant, user) in

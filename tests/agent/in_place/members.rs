@@ -1,6 +1,6 @@
 //! Tenants of several cgroups in place, by path and by pattern, which come and go.
 
-use tenantd_control::explain::explain;
+use tenantd_control::why::explain::explain;
 use tenantd_host::kernfs::Operation;
 use tenantd_policy::pattern;
 

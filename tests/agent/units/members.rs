@@ -1,6 +1,6 @@
 //! Tenants of several units, which come and go.
 
-use tenantd_control::explain::explain;
+use tenantd_control::why::explain::explain;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Tenants in different slices of systemd: the slices above them are weighed and protected as well.
 
-use tenantd_control::explain;
+use tenantd_control::why::explain;
 use tenantd_core::resource::CPU;
 use tenantd_host::systemd::Property;
 use tenantd_sim::Load;

@@ -24,7 +24,7 @@ use crate::backend::location::Location;
 use crate::backend::on_host::Ground;
 use crate::recovery::attachments::{AttachedCgroup, AttachedProcess};
 use crate::recovery::restore::{self, Extent};
-use tenantd_control::finding::Finding;
+use tenantd_control::words::finding::Finding;
 use tenantd_core::kernel_text::{bytes_of, path_of, text_of_path};
 use tenantd_host::cgroup::Facet;
 use tenantd_host::enforce::with_causes;

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::start::Agent;
 use crate::jobs::cgroup::JobCgroup;
 use tenantd_admission::{Claim, JobId, Phase, Running};
-use tenantd_control::reason::ReasonKind;
+use tenantd_control::report::reason::ReasonKind;
 use tenantd_control::state::NodeState;
 use tenantd_control::tree::TreeNode;
 use tenantd_core::resource::CPU;

@@ -9,7 +9,7 @@ use crate::jobs::cgroup::JobCgroup;
 use crate::jobs::scope::{PATIENCE_SECONDS, Starting, job_of, unit_of};
 use crate::jobs::watch::is_alive;
 use tenantd_admission::JobId;
-use tenantd_control::knob::{Knob, Value};
+use tenantd_control::words::knob::{Knob, Value};
 use tenantd_host::cgroup::{Dialect, Facet};
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process;

@@ -16,7 +16,7 @@ use crate::jobs::reply::JobAnswer;
 use crate::jobs::store::KeptJob;
 use crate::jobs::watch::is_alive;
 use tenantd_admission::{JobId, Phase};
-use tenantd_control::knob::{Knob, Value};
+use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::resource::MEMORY;
 use tenantd_core::units::Limit;
 use tenantd_dop::CpuSet;

@@ -13,7 +13,7 @@ use crate::jobs::summary;
 use crate::jobs::terms;
 use crate::jobs::watch::{REFRESH, Watch};
 use tenantd_admission::{Capacity, JobId, JobView, Measured, Phase};
-use tenantd_control::sample::TenantSample;
+use tenantd_control::measure::sample::TenantSample;
 use tenantd_core::resource::MEMORY;
 use tenantd_host::kernfs::{KernError, KernFs};
 use tenantd_policy::model::Mode;

@@ -14,7 +14,7 @@ use crate::recovery::deadline::Deadline;
 use crate::recovery::leftover;
 use crate::recovery::restored::Restored;
 use crate::start_error::StartError;
-use tenantd_control::step::Settings;
+use tenantd_control::state::step::Settings;
 use tenantd_control::tree::TreeNode;
 use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::KernFs;

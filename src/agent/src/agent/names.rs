@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenantd_control::finding::{Code, Finding};
+use tenantd_control::words::finding::{Code, Finding};
 use tenantd_policy::accounts::{Accounts, Answer, Need, Question, digits, explicit};
 use tenantd_policy::expand::ALL_USERS;
 use tenantd_policy::model::{Policy, Tenant};

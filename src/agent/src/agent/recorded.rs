@@ -5,13 +5,13 @@
 
 use std::ops::Deref;
 
-use tenantd_control::control_loop::ControlLoop;
-use tenantd_control::drift::Observation;
-use tenantd_control::event::{Event, TreeChange, Witness};
-use tenantd_control::knob::Knob;
 use tenantd_control::state::Outcome;
-use tenantd_control::step::{Decision, Input, Settings};
+use tenantd_control::state::drift::Observation;
+use tenantd_control::state::step::{Decision, Input, Settings};
+use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::{Event, TreeChange, Witness};
 use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_control::words::knob::Knob;
 use tenantd_dop::CpuSet;
 
 #[derive(Debug)]

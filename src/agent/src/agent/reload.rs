@@ -29,7 +29,7 @@ use crate::backend::location::Location;
 use crate::backend::release::{Release, has_exclusive};
 use crate::recovery::deadline::Deadline;
 use crate::recovery::residents;
-use tenantd_control::step::Settings;
+use tenantd_control::state::step::Settings;
 use tenantd_control::tree::{Tree, TreeNode};
 use tenantd_host::claiming::ClaimRule;
 use tenantd_host::enforce::{EnforceError, with_causes};

@@ -2,7 +2,7 @@
 
 use super::start::Agent;
 use crate::backend::claims;
-use tenantd_control::finding::{Code, Finding};
+use tenantd_control::words::finding::{Code, Finding};
 use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::Policy;

@@ -1,6 +1,6 @@
 //! One tick: sample, step, apply, report.
 //!
-//! The [`control loop`](tenantd_control::control_loop) makes all decisions. This file passes it the values of
+//! The [`control loop`](tenantd_control::tick::control_loop) makes all decisions. This file passes it the values of
 //! the host and executes its actions. A bad tenant never stops the tick: its error becomes a finding, and its
 //! last decision stays in force.
 
@@ -12,14 +12,14 @@ use super::start::Agent;
 use crate::backend::backends::{Backends, Events};
 use crate::backend::location::Location;
 use crate::report::reporter::TickReport;
-use tenantd_control::finding::{Code, Finding};
-use tenantd_control::pids;
-use tenantd_control::knob::Action;
-use tenantd_control::sample::HostSample;
+use tenantd_control::measure::sample::HostSample;
+use tenantd_control::report::status::Status;
+use tenantd_control::share::pids;
 use tenantd_control::state::NodeState;
-use tenantd_control::status::Status;
-use tenantd_control::step::{Decision, Input, NodeInput};
+use tenantd_control::state::step::{Decision, Input, NodeInput};
 use tenantd_control::tree::{NodeNumber, Tree};
+use tenantd_control::words::finding::{Code, Finding};
+use tenantd_control::words::knob::Action;
 use tenantd_dop::Topology;
 use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::KernFs;

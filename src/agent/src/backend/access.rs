@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ancestry::GovernedAbove;
-use tenantd_control::knob::Knob;
+use tenantd_control::words::knob::Knob;
 use tenantd_host::cgroup::Layout;
 use tenantd_host::enforce::Enforcer;
 use tenantd_host::journal::Journal;

@@ -2,7 +2,7 @@
 //!
 //! **Problem.** The agent makes some cgroups itself, below its root. Units are where systemd puts them, which
 //! is known only once they run. Their ancestors need weights and protection as well
-//! ([`tenantd_control::govern`]).
+//! ([`tenantd_control::share::govern`]).
 //!
 //! **Rules.**
 //!

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use tenantd_control::knob::Action;
+use tenantd_control::words::knob::Action;
 
 #[derive(Debug, Default)]
 pub(super) struct Backlog {

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::access::HostAccess;
-use tenantd_control::bounds::AncestorBounds;
-use tenantd_control::knob::{Knob, Value};
+use tenantd_control::tree::bounds::AncestorBounds;
+use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::resource::Resource;
 use tenantd_core::units::Limit;
 use tenantd_host::cgroup;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use tenantd_control::finding::{Code, Finding};
 use tenantd_control::tree::TreeNode;
+use tenantd_control::words::finding::{Code, Finding};
 use tenantd_core::kernel_text::text_of_path;
 use tenantd_host::claiming::{Stay, StayPlace};
 

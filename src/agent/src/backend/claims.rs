@@ -13,9 +13,9 @@ use tracing::info;
 
 use super::claim_findings::{PLACES_MAX, counted, describe, named};
 use super::location::{self, Location, UserSlices};
-use tenantd_control::finding::{Code, Finding, Severity};
-use tenantd_control::status::MoveStatus;
+use tenantd_control::report::status::MoveStatus;
 use tenantd_control::tree::{self, TreeNode};
+use tenantd_control::words::finding::{Code, Finding, Severity};
 use tenantd_core::kernel_text::text_of_path;
 use tenantd_host::claiming::{ClaimRule, Claims, Stay, StayPlace};
 use tenantd_host::process::Claim;

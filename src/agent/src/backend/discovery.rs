@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::access::HostAccess;
 use super::location::{Location, Sources};
 use super::on_host::Ground;
-use tenantd_control::finding::{Code, Finding};
+use tenantd_control::words::finding::{Code, Finding};
 use tenantd_core::kernel_text::text_of_name;
 use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_host::kernfs::{KernError, KernFs};

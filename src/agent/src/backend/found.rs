@@ -20,7 +20,7 @@ use std::time::Duration;
 use super::access::HostAccess;
 use super::discovery::{LINGER_TICKS, list};
 use super::location::{Sources, UserSlices, finds_users, makes};
-use tenantd_control::finding::{Code, Finding};
+use tenantd_control::words::finding::{Code, Finding};
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::accounts::people::People;
 use tenantd_policy::accounts::{Accounts, Answer, Need, User};

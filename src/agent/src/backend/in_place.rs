@@ -6,7 +6,7 @@
 
 use super::access::HostAccess;
 use super::place::Place;
-use tenantd_control::finding::{Code, Finding};
+use tenantd_control::words::finding::{Code, Finding};
 use tenantd_host::cgroup::Cgroup;
 use tenantd_host::kernfs::KernFs;
 

@@ -3,11 +3,11 @@
 use super::access::HostAccess;
 use super::location::Location;
 use super::nested_kills::NestedKills;
-use tenantd_control::drift::Observation;
-use tenantd_control::knob::{Knob, Value};
-use tenantd_control::sample::TenantSample;
-use tenantd_control::step::Sampling;
-use tenantd_control::thread_budget::{Look, PER_TENANT};
+use tenantd_control::measure::sample::TenantSample;
+use tenantd_control::measure::thread_budget::{Look, PER_TENANT};
+use tenantd_control::state::drift::Observation;
+use tenantd_control::state::step::Sampling;
+use tenantd_control::words::knob::{Knob, Value};
 use tenantd_host::cgroup::{
     self, Cgroup, Dialect, Facet, Known, Last, Layout, ReadError, Rest, Threads,
 };

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tenantd_control::knob::{Action, Knob, Value};
+use tenantd_control::words::knob::{Action, Knob, Value};
 use tenantd_host::enforce::taken;
 use tenantd_host::systemd::{Held, Property};
 

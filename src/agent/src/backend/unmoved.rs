@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::access::HostAccess;
 use super::place::Sampled;
-use tenantd_control::sample::{MemorySample, TenantSample};
+use tenantd_control::measure::sample::{MemorySample, TenantSample};
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process::{self, Claim, ResidentMemory, Work};
 

@@ -7,8 +7,8 @@ use nix::errno::Errno;
 use tracing::debug;
 
 use crate::recovery::processes::{listed_up_to, nested, nested_up_to};
-use tenantd_control::knob::{Knob, Value};
-use tenantd_control::sample::TenantSample;
+use tenantd_control::measure::sample::TenantSample;
+use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::kernel_text::text_of_name;
 use tenantd_host::cgroup::{Cgroup, Dialect, Facet, Last, Layout, Tree, pids_sample};
 use tenantd_host::kernfs::{DirId, KernError, KernFs, Operation};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::record::Jobs;
 use tenantd_admission::{JobView, Phase};
-use tenantd_control::jobs::{JobsStatus, TenantJobs, WaitCount};
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
+use tenantd_control::words::jobs::{JobsStatus, TenantJobs, WaitCount};
 
 pub(crate) fn tell(jobs: &Jobs, status: &mut Status, now: f64) {
     if jobs.admission.is_unused() {

@@ -12,7 +12,7 @@
 use std::path::{Path, PathBuf};
 
 use super::processes::nested;
-use tenantd_control::knob::Knob;
+use tenantd_control::words::knob::Knob;
 use tenantd_host::cgroup::Dialect;
 use tenantd_host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
 use tenantd_host::kernfs::{DirId, KernFs};

@@ -24,7 +24,7 @@ use tracing::info;
 use super::fitted_quota;
 use super::restored::{NotBack, Restored};
 use super::unpin::{bring_back, unpin};
-use tenantd_control::knob::Knob;
+use tenantd_control::words::knob::Knob;
 use tenantd_core::units::{Bytes, Limit};
 use tenantd_dop::CpuSet;
 use tenantd_host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};

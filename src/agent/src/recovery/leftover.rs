@@ -21,7 +21,7 @@ pub(crate) use super::keeper::Keeper;
 use super::restore::{self, Extent, Restored};
 use super::unit_restore;
 use crate::start_error::StartError;
-use tenantd_control::finding::{Code, Finding};
+use tenantd_control::words::finding::{Code, Finding};
 use tenantd_host::enforce::with_causes;
 use tenantd_host::journal::{Entry, Journal, JournalError};
 use tenantd_host::kernfs::KernFs;

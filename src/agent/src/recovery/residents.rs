@@ -27,8 +27,8 @@ use tracing::{info, warn};
 
 use super::boot_file::BootFile;
 use super::processes::{ancestor, processes_in};
-use tenantd_control::finding::{Code, Finding};
 use tenantd_control::tree::TreeNode;
+use tenantd_control::words::finding::{Code, Finding};
 use tenantd_core::kernel_text::path_text;
 use tenantd_host::cgroup::{Dialect, Facet, Layout, Tree};
 use tenantd_host::enforce::{EnforceError, Enforcer};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tracing::info;
 
 use super::all_cpus::all_cpus;
-use tenantd_control::knob::{Knob, Value};
+use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::units::{Bytes, Limit};
 use tenantd_host::cgroup::{self, Dialect, Layout, Tree};
 use tenantd_host::enforce::{EnforceError, taken};

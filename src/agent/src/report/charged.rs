@@ -14,8 +14,8 @@ use std::path::Path;
 
 use crate::backend::access::HostAccess;
 use crate::backend::backends::Backends;
-use tenantd_control::control_loop::ControlLoop;
-use tenantd_control::finding::{Code, Finding};
+use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::words::finding::{Code, Finding};
 use tenantd_core::units::Bytes;
 use tenantd_host::cgroup::Facet;
 use tenantd_host::journal::Entry;

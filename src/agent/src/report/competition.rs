@@ -19,9 +19,9 @@ use super::outsiders::Outsiders;
 use crate::backend::access::HostAccess;
 use crate::backend::ancestry::GovernedAbove;
 use crate::backend::backends::Backends;
-use tenantd_control::fairness::FAIR_ERROR_MAX;
-use tenantd_control::finding::Finding;
+use tenantd_control::share::fairness::FAIR_ERROR_MAX;
 use tenantd_control::tree::{Ancestor, Tree};
+use tenantd_control::words::finding::Finding;
 use tenantd_host::cgroup::{Dialect, Facet};
 use tenantd_host::kernfs::KernFs;
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::backend::access::HostAccess;
-use tenantd_control::finding::{Code, Finding};
+use tenantd_control::words::finding::{Code, Finding};
 use tenantd_core::units::Limit;
 use tenantd_host::cgroup::{Dialect, Facet, parse};
 use tenantd_host::kernfs::{KernError, KernFs};

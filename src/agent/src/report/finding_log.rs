@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use tenantd_control::finding::Finding;
+use tenantd_control::words::finding::Finding;
 
 /// A finding that comes and goes is logged at most once in this time.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -107,7 +107,7 @@ fn key(finding: &Finding) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenantd_control::finding::Code;
+    use tenantd_control::words::finding::Code;
 
     fn finding(tenant: &str, text: &str) -> Finding {
         match tenant {

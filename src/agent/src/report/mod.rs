@@ -2,8 +2,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `status` | one tick as a [`Status`](tenantd_control::status::Status) |
-//! | `trace` | one tick as a [`Trace`](tenantd_control::trace::Trace) |
+//! | `status` | one tick as a [`Status`](tenantd_control::report::status::Status) |
+//! | `trace` | one tick as a [`Trace`](tenantd_control::report::trace::Trace) |
 //! | `effect` | obstacles that keep a value from taking effect |
 //! | `competition` | what the cgroups above and beside the tenants take away |
 //! | `charged` | memory of moved processes that stays where they came from |

@@ -5,7 +5,7 @@
 //! cgroups below it. A mount of `/proc` with `hidepid=` hides the processes of others, which then look as if they had ended.
 //! **Answer.** The mounts are read once in [`PERIOD_TICKS`].
 
-use tenantd_control::finding::{Code, Finding};
+use tenantd_control::words::finding::{Code, Finding};
 use tenantd_core::kernel_text::hidden::hidden;
 use tenantd_core::kernel_text::mountinfo::cgroup_mounts;
 use tenantd_host::cgroup::{Dialect, Facet};

@@ -2,21 +2,21 @@
 
 use std::borrow::Cow;
 
-use tenantd_control::capacity::Capacity;
-use tenantd_control::control_loop::ControlLoop;
-use tenantd_control::demand::Demand;
-use tenantd_control::fault::{Fault, Faults};
-use tenantd_control::knob::{Action, Knob, Value};
-use tenantd_control::reason::Reason;
-use tenantd_control::sample::HostSample;
-use tenantd_control::state::NodeState;
-use tenantd_control::status::{
+use tenantd_control::measure::fault::{Fault, Faults};
+use tenantd_control::measure::sample::HostSample;
+use tenantd_control::measure::usage::Tally;
+use tenantd_control::report::reason::Reason;
+use tenantd_control::report::status::{
     ActionStatus, FaultStatus, FaultsStatus, GroupStatus, HostStatus, ReasonStatus, TenantStatus,
 };
-use tenantd_control::trace::Spelling;
+use tenantd_control::report::trace::Spelling;
+use tenantd_control::share::demand::Demand;
+use tenantd_control::share::would_get::would_get;
+use tenantd_control::state::NodeState;
+use tenantd_control::state::capacity::Capacity;
+use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tree::{Tree, TreeNode};
-use tenantd_control::usage::Tally;
-use tenantd_control::would_get::would_get;
+use tenantd_control::words::knob::{Action, Knob, Value};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_fair::measure;
 

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use super::competition::Competition;
 use crate::backend::access::HostAccess;
 use crate::backend::backends::Backends;
-use tenantd_control::control_loop::ControlLoop;
-use tenantd_control::finding::Finding;
-use tenantd_control::knob::{Knob, Value, Wanted};
+use tenantd_control::report::trace::{
+    Counters, Outcome, Record, Seen, Spelling, Trace, ValueRecord,
+};
+use tenantd_control::state::step::Decision;
 use tenantd_control::state::{NodeState, Retry, without_threads};
-use tenantd_control::step::Decision;
-use tenantd_control::trace::{Counters, Outcome, Record, Seen, Spelling, Trace, ValueRecord};
+use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::words::finding::Finding;
+use tenantd_control::words::knob::{Knob, Value, Wanted};
 use tenantd_core::kernel_text::text_of_path;
 use tenantd_core::units::Limit;
 use tenantd_host::cgroup::{Dialect, Facet, Layout, Tree};

@@ -18,7 +18,7 @@
 
 use super::mount::{Dialect, Facet};
 use super::parse::{self, Malformed};
-use tenantd_control::knob::{Knob, Value};
+use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_core::units::Limit;
 
@@ -205,7 +205,7 @@ fn cpu_max(text: &[u8]) -> Result<Value, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenantd_control::knob::{Wanted, WeightBand};
+    use tenantd_control::words::knob::{Wanted, WeightBand};
 
     const BOTH: [Dialect; 2] = [Dialect::Unified, Dialect::Legacy];
 

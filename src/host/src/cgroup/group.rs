@@ -13,8 +13,8 @@ use super::parse::{self, Malformed};
 use super::readings::{ReadError, memory_keys, observe_in};
 use super::threads::{self, Threads};
 use crate::kernfs::{DirId, ErrorKind, FileId, KernError, KernFs, Operation};
-use tenantd_control::knob::{Knob, Value};
-use tenantd_control::sample::{MemorySample, TenantSample};
+use tenantd_control::measure::sample::{MemorySample, TenantSample};
+use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::kernel_text::proc_files::process_numbers;
 
 /// Pages of 4 KiB, in which `memory.stat` counts events of pages.

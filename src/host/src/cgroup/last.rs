@@ -16,7 +16,7 @@
 //! **Properties** (`tests/agent/at_rest.rs`): a charge is seen in the next sample, at rest or not; a tenant at
 //! rest costs fewer reads.
 
-use tenantd_control::sample::{MemorySample, TenantSample};
+use tenantd_control::measure::sample::{MemorySample, TenantSample};
 
 /// Earlier values of a cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -6,8 +6,8 @@ use super::dialect::LEGACY_PERIOD;
 use super::mount::{Dialect, Facet, Layout};
 use super::parse::{self, Malformed};
 use crate::kernfs::{DirId, KernError, KernFs};
-use tenantd_control::knob::{Knob, Value};
-use tenantd_control::sample::{MemorySample, PidsSample, ThreadSample};
+use tenantd_control::measure::sample::{MemorySample, PidsSample, ThreadSample};
+use tenantd_control::words::knob::{Knob, Value};
 
 /// Dropped bits of a thread's nanosecond count.
 const FINER_NSEC: u64 = 0xfff;

@@ -7,8 +7,8 @@ use crate::cgroup::ReadError;
 use crate::journal::JournalError;
 use crate::kernfs::KernError;
 use crate::systemd::UnitError;
-use tenantd_control::knob::Value;
 use tenantd_control::state::Refusal;
+use tenantd_control::words::knob::Value;
 
 /// Reason for a failed change.
 #[derive(Debug, thiserror::Error)]

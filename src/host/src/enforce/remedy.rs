@@ -5,7 +5,7 @@ use nix::errno::Errno;
 
 use crate::cgroup::Dialect;
 use crate::kernfs::{DirId, KernError, KernFs};
-use tenantd_control::knob::Knob;
+use tenantd_control::words::knob::Knob;
 use tenantd_core::units::Bytes;
 
 /// Marks a cgroup that runs only on otherwise idle CPUs (`sched_group_set_shares` in `kernel/sched/fair.c`).

@@ -9,7 +9,7 @@ use crate::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD, Spelling};
 use crate::cgroup::{self, Cgroup};
 use crate::journal::Entry;
 use crate::kernfs::{DirId, KernError, KernFs};
-use tenantd_control::knob::{Action, Knob, Value};
+use tenantd_control::words::knob::{Action, Knob, Value};
 use tenantd_core::resource::Resource;
 use tenantd_core::units::{Bytes, Limit};
 use tenantd_dop::CpuSet;

@@ -5,7 +5,7 @@
 //! survive a crash.
 //!
 //! **Format.** A directory of numbered *segments*, `00000017.rec`. Each begins with a copy of the whole control
-//! loop, so that any segment can be replayed alone. Then follow [*events*](tenantd_control::event) in *chunks*
+//! loop, so that any segment can be replayed alone. Then follow [*events*](tenantd_control::tick::event) in *chunks*
 //! of a few seconds, each compressed separately ([`segment`]). The ring drops whole segments, oldest first, as
 //! soon as it is larger or older than the policy allows ([`ring`]).
 //!

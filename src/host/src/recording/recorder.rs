@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::ring::Bounds;
 use super::segment::{self, Beginning, Clock, Head};
 use super::writer::Writer;
-use tenantd_control::control_loop::ControlLoop;
-use tenantd_control::event::{self, Event, Memory, Witness};
+use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::{self, Event, Memory, Witness};
 use tenantd_core::codec::Out;
 
 /// Age of a chunk at which it is written; a kill loses the events after it.

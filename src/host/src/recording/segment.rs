@@ -3,7 +3,7 @@
 //! | head | bytes |
 //! |---|---|
 //! | [`MAGIC`] | 16 |
-//! | fingerprint of the recorded types ([`tenantd_control::event::format`]) | 8 |
+//! | fingerprint of the recorded types ([`tenantd_control::tick::event::format`]) | 8 |
 //! | begin, in milliseconds since 1970 | 8 |
 //!
 //! A **chunk** has two parts, tokens and bits ([`tenantd_core::codec::Out`]). Each part has its compressed and
@@ -18,8 +18,8 @@ use std::time::Duration;
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 
-use tenantd_control::control_loop::ControlLoop;
-use tenantd_control::event::{Event, Memory};
+use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::{Event, Memory};
 use tenantd_core::codec::{Coded, In, Out, Torn};
 
 /// First bytes of every file.

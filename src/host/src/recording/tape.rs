@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::ring;
 use super::segment::{self, Beginning, HEAD_BYTES, Head};
-use tenantd_control::control_loop::ControlLoop;
-use tenantd_control::event::{self, Event, Memory};
-use tenantd_control::step::Decision;
+use tenantd_control::state::step::Decision;
+use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::{self, Event, Memory};
 
 /// Reason for a failed reading.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use tenantd_control::knob::{Knob, Value};
+use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::resource::CPU;
 use tenantd_core::units::Limit;
 use tenantd_dop::CpuSet;

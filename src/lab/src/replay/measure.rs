@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::rival::{Rival, Tick};
 use crate::time;
-use tenantd_control::control_loop::ControlLoop;
 use tenantd_control::state::NodeState;
+use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_host::recording::tape::Tape;
 

@@ -11,7 +11,7 @@ use anyhow::Context;
 
 use super::scene::MEMORY;
 use super::scope;
-use crate::load;
+use crate::demo::load;
 use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
@@ -20,7 +20,7 @@ const LIMITS: [&str; 2] = ["memory.max", "memory.limit_in_bytes"];
 
 /// A cgroup with a memory limit; dropping the value removes it if the demo made it.
 #[derive(Debug)]
-pub(super) struct Bound {
+pub(crate) struct Bound {
     /// Cgroup for the loads' processes; `None` if they start in it.
     made: Option<PathBuf>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Bound {
 impl Bound {
     /// Bounds the memory below the demo's root. `record` is written before anything is made, for the
     /// cleanup after a killed demo.
-    pub(super) fn make(record: &Path) -> Result<Bound, String> {
+    pub(crate) fn make(record: &Path) -> Result<Bound, String> {
         if !load::has_disk() {
             return Err("the files of the loads would not be on a disk".to_string());
         }
@@ -61,14 +61,14 @@ impl Bound {
     }
 
     /// Moves the process `pid` into the bounded cgroup.
-    pub(super) fn enter(&self, pid: u32) -> anyhow::Result<()> {
+    pub(crate) fn enter(&self, pid: u32) -> anyhow::Result<()> {
         let Some(root) = &self.made else { return Ok(()) };
         let file = root.join("cgroup.procs");
         fs::write(&file, pid.to_string())
             .with_context(|| format!("cannot move a load into {}", root.display()))
     }
 
-    pub(super) fn made(&self) -> Option<&Path> {
+    pub(crate) fn made(&self) -> Option<&Path> {
         self.made.as_deref()
     }
 }

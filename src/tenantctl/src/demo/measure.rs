@@ -6,17 +6,17 @@ use serde::Serialize;
 
 use super::reading::Reading;
 use super::scene::{CACHE, TENANTS, wanted_memory};
-use crate::load::Want;
-use tenantd_control::demand::Demand;
-use tenantd_control::status::{HostStatus, Status, TenantStatus};
-use tenantd_control::target;
+use crate::demo::load::Want;
+use tenantd_control::report::status::{HostStatus, Status, TenantStatus};
+use tenantd_control::share::demand::Demand;
+use tenantd_control::share::target;
 use tenantd_control::tree::TreeNode;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, wire};
 use tenantd_fair::measure::jain_index;
 use tenantd_policy::model::Allocation;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Window {
+pub(crate) struct Window {
     nr_ticks: u32,
     used: Vec<f64>,
     entitled: Vec<f64>,
@@ -29,7 +29,7 @@ impl Window {
     /// Adds a tick, in which the tenants were entitled to `entitled` CPUs.
     ///
     /// A tick without a reading for some tenant is left out: shares need all readings.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         status: &Status,
         entitled: &[f64],
@@ -49,7 +49,7 @@ impl Window {
         self.entitled.iter_mut().zip(entitled).for_each(|(sum, cores)| *sum += cores);
     }
 
-    pub(super) fn phase(&self, title: &str, last: &Status) -> Phase {
+    pub(crate) fn phase(&self, title: &str, last: &Status) -> Phase {
         let (used, entitled) = (shares(&self.used), shares(&self.entitled));
         let ticks = f64::from(self.nr_ticks.max(1));
         let used_of_loads = self.readings.as_ref().map(|[first, last]| since(first, last));
@@ -87,7 +87,7 @@ impl Window {
 ///
 /// The agent has to estimate demand; the demo knows it. A comparison with the agent's own allocations would
 /// only test the kernel, not the estimates.
-pub(super) fn entitled_cores(nodes: &[TreeNode], wants: &[Want], host: &HostStatus) -> Vec<f64> {
+pub(crate) fn entitled_cores(nodes: &[TreeNode], wants: &[Want], host: &HostStatus) -> Vec<f64> {
     let demand = |want: &Want| Demand {
         amount: PerResource::only(&[
             (CPU, (f64::from(want.threads) * want.duty).min(f64::from(host.cpus))),
@@ -114,23 +114,23 @@ fn since(first: &[Option<Reading>], last: &[Option<Reading>]) -> Vec<Reading> {
 
 /// CPU time of the loads of the first half before the agent started.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Without {
-    pub(super) measured_seconds: f64,
-    pub(super) tenants: Vec<Plain>,
+pub(crate) struct Without {
+    pub(crate) measured_seconds: f64,
+    pub(crate) tenants: Vec<Plain>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Plain {
-    pub(super) tenant: &'static str,
-    pub(super) usage_cores: f64,
+pub(crate) struct Plain {
+    pub(crate) tenant: &'static str,
+    pub(crate) usage_cores: f64,
     /// Part of the CPU time of all tenants.
-    pub(super) measured_share: f64,
+    pub(crate) measured_share: f64,
     /// Part of its file reads served from memory; absent without reads.
-    pub(super) cached_ratio: Option<f64>,
+    pub(crate) cached_ratio: Option<f64>,
 }
 
 impl Without {
-    pub(super) fn new(
+    pub(crate) fn new(
         seconds: f64,
         first: &[Option<Reading>],
         last: &[Option<Reading>],
@@ -153,75 +153,75 @@ impl Without {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Phase {
-    pub(super) title: String,
-    pub(super) measured_ticks: u32,
+pub(crate) struct Phase {
+    pub(crate) title: String,
+    pub(crate) measured_ticks: u32,
     /// Mean CPUs used by processes outside every tenant.
-    pub(super) outside_cores: f64,
-    pub(super) tenants: Vec<Figure>,
+    pub(crate) outside_cores: f64,
+    pub(crate) tenants: Vec<Figure>,
 }
 
 /// One tenant in one half: means over the measured ticks, unless marked as the last tick's.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Figure {
-    pub(super) tenant: String,
-    pub(super) weight: f64,
+pub(crate) struct Figure {
+    pub(crate) tenant: String,
+    pub(crate) weight: f64,
     /// At the last tick.
     #[serde(flatten, with = "wire::demand")]
-    pub(super) demand: PerResource<f64>,
+    pub(crate) demand: PerResource<f64>,
     /// At the last tick, by the agent's estimates.
     #[serde(flatten, with = "wire::allocation")]
-    pub(super) allocation: PerResource<f64>,
+    pub(crate) allocation: PerResource<f64>,
     /// At the last tick.
-    pub(super) dominant_resource: Option<Cow<'static, str>>,
+    pub(crate) dominant_resource: Option<Cow<'static, str>>,
     /// At the last tick.
-    pub(super) dominant_share: f64,
+    pub(crate) dominant_share: f64,
     /// Published width at the last tick.
-    pub(super) dop: Option<u32>,
+    pub(crate) dop: Option<u32>,
     /// At the last tick; absent if it is not pinned.
-    pub(super) cpus: Option<String>,
+    pub(crate) cpus: Option<String>,
     /// In the file at the last tick.
-    pub(super) cpu_weight: Option<f64>,
-    pub(super) usage_cores: f64,
+    pub(crate) cpu_weight: Option<f64>,
+    pub(crate) usage_cores: f64,
     /// Part of the CPU time of all tenants.
-    pub(super) measured_share: f64,
+    pub(crate) measured_share: f64,
     /// Entitled part of the CPU time, by the true demands of all loads.
-    pub(super) entitled_share: f64,
-    pub(super) error: f64,
+    pub(crate) entitled_share: f64,
+    pub(crate) error: f64,
     /// Part of its load's file reads served from memory; absent without reads.
-    pub(super) cached_ratio: Option<f64>,
+    pub(crate) cached_ratio: Option<f64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Outcome {
-    pub(super) hierarchy: &'static str,
-    pub(super) simulated: bool,
+pub(crate) struct Outcome {
+    pub(crate) hierarchy: &'static str,
+    pub(crate) simulated: bool,
     /// Largest distance of a measured from an entitled CPU share, over tenants and halves.
-    pub(super) max_share_error: f64,
+    pub(crate) max_share_error: f64,
     /// Jain's index over measured by entitled share, 1 if exact; the smaller one of the halves.
-    pub(super) jain_index: f64,
+    pub(crate) jain_index: f64,
     /// True if the host has the same values as before.
-    pub(super) clean: bool,
-    pub(super) interrupted: bool,
+    pub(crate) clean: bool,
+    pub(crate) interrupted: bool,
     /// Absent if the demo was interrupted before this measurement.
-    pub(super) without: Option<Without>,
-    pub(super) phases: Vec<Phase>,
+    pub(crate) without: Option<Without>,
+    pub(crate) phases: Vec<Phase>,
     /// Smaller one of the two halves' `cached_ratio` of the tenant that depends on its cache.
-    pub(super) cached_ratio: Option<f64>,
+    pub(crate) cached_ratio: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Played {
-    pub(super) hierarchy: &'static str,
-    pub(super) simulated: bool,
-    pub(super) without: Option<Without>,
-    pub(super) phases: Vec<Phase>,
-    pub(super) clean: bool,
-    pub(super) interrupted: bool,
+pub(crate) struct Played {
+    pub(crate) hierarchy: &'static str,
+    pub(crate) simulated: bool,
+    pub(crate) without: Option<Without>,
+    pub(crate) phases: Vec<Phase>,
+    pub(crate) clean: bool,
+    pub(crate) interrupted: bool,
 }
 
 impl Outcome {
-    pub(super) fn new(played: Played) -> Outcome {
+    pub(crate) fn new(played: Played) -> Outcome {
         let Played { hierarchy, simulated, without, phases, clean, interrupted } = played;
         let errors = phases.iter().flat_map(|p| &p.tenants).map(|figure| figure.error.abs());
         // Without a measurement the outcome must not count as fair.

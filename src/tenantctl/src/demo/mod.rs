@@ -10,6 +10,7 @@
 //! part of its files that `cache` finds in memory.
 
 mod bound;
+pub(crate) mod load;
 mod measure;
 mod reading;
 mod real;
@@ -25,8 +26,8 @@ use nix::unistd::Uid;
 use tracing::level_filters::LevelFilter;
 
 use super::args::DemoArgs;
-use super::load::Want;
-use super::machine;
+use crate::common::machine;
+use crate::demo::load::Want;
 use measure::{Outcome, Phase, Played, Window, Without, entitled_cores};
 use real::RealStage;
 use scene::Half;
@@ -36,7 +37,7 @@ use stage::Stage;
 use tenantd::agent::Agent;
 use tenantd::exit::Exit;
 use tenantd::log;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
 use tenantd_core::resource::MEMORY;
 
 /// Smallest part of its files that the tenant `cache` must find in memory.
@@ -50,7 +51,7 @@ const WITHOUT_RATIO: f64 = 1.0 / 3.0;
 
 const LOOK: Duration = Duration::from_secs(1);
 
-pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
     log::start(LevelFilter::ERROR);
     let simulated = args.simulated || !Uid::effective().is_root();
     if simulated {

@@ -1,15 +1,15 @@
 //! CPU time and reads of the processes of the loads, from `/proc`: the same with and without an agent.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Reading {
-    pub(super) cpu_sec: f64,
+pub(crate) struct Reading {
+    pub(crate) cpu_sec: f64,
     /// Bytes read from files; `None` if the kernel does not count them.
-    pub(super) read_bytes: Option<f64>,
-    pub(super) disk_bytes: Option<f64>,
+    pub(crate) read_bytes: Option<f64>,
+    pub(crate) disk_bytes: Option<f64>,
 }
 
 impl Reading {
-    pub(super) fn parse(stat: &str, io: Option<&str>, ticks_per_sec: f64) -> Option<Reading> {
+    pub(crate) fn parse(stat: &str, io: Option<&str>, ticks_per_sec: f64) -> Option<Reading> {
         // The name may contain any character; the numbers follow its last bracket (proc_pid_stat(5)).
         let (_, fields) = stat.rsplit_once(')')?;
         let ticks = |index: usize| fields.split_whitespace().nth(index)?.parse::<f64>().ok();
@@ -24,7 +24,7 @@ impl Reading {
         })
     }
 
-    pub(super) fn since(&self, before: &Reading) -> Reading {
+    pub(crate) fn since(&self, before: &Reading) -> Reading {
         let less = |now: Option<f64>, then: Option<f64>| Some((now? - then?).max(0.0));
         Reading {
             cpu_sec: (self.cpu_sec - before.cpu_sec).max(0.0),
@@ -34,7 +34,7 @@ impl Reading {
     }
 
     /// Part of the reads served from memory, 0 ..= 1; `None` for almost no reads.
-    pub(super) fn cached_ratio(&self) -> Option<f64> {
+    pub(crate) fn cached_ratio(&self) -> Option<f64> {
         let read = self.read_bytes.filter(|read| *read >= f64::from(1 << 20))?;
         Some((1.0 - self.disk_bytes? / read).clamp(0.0, 1.0))
     }

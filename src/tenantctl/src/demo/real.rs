@@ -18,7 +18,7 @@ use tracing::warn;
 use super::reading::Reading;
 use super::scene::{Half, TENANTS};
 use super::scope;
-use crate::load::{self, Want};
+use crate::demo::load::{self, Want};
 use tenantd::agent::{Agent, Options};
 use tenantd::recovery::leftover;
 use tenantd_host::kernfs::{KernFs, RealKernFs};
@@ -29,7 +29,7 @@ use super::bound::Bound;
 use super::stage::{Size, Stage, tenants};
 
 #[derive(Debug)]
-pub(super) struct RealStage {
+pub(crate) struct RealStage {
     begin: Instant,
     state_dir: PathBuf,
     children: HashMap<&'static str, Child>,
@@ -44,7 +44,7 @@ const STATE_PREFIX: &str = "/run/tenantd-demo-";
 const BOUND_FILE: &str = "bound";
 
 impl RealStage {
-    pub(super) fn new() -> anyhow::Result<RealStage> {
+    pub(crate) fn new() -> anyhow::Result<RealStage> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&stop))?;

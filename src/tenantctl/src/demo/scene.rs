@@ -1,17 +1,17 @@
 //! Scenario of the demo: three tenants, their demands in each half, and their policy.
 
-use crate::load::Want;
+use crate::demo::load::Want;
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_core::units::{Bytes, Weight};
 use tenantd_policy::model::{Amount, Mode, Policy, Tenant};
 
 /// Memory of the demo's tenants; they cannot use the rest of the machine.
-pub(super) const MEMORY: Bytes = Bytes::mib(512);
+pub(crate) const MEMORY: Bytes = Bytes::mib(512);
 
-pub(super) const TENANTS: [(&str, f64); 3] = [("batch", 1.0), ("cache", 2.0), ("web", 4.0)];
+pub(crate) const TENANTS: [(&str, f64); 3] = [("batch", 1.0), ("cache", 2.0), ("web", 4.0)];
 
 /// Index of the tenant that depends on its file cache, if memory is contended.
-pub(super) const CACHE: usize = 1;
+pub(crate) const CACHE: usize = 1;
 
 const HOT: Bytes = Bytes::mib(64);
 
@@ -23,7 +23,7 @@ const SCAN_LIMIT: Bytes = Bytes::mib(48);
 const SCAN: u64 = 2 * MEMORY.0;
 
 /// Memory of a load without competition, within its limit in the policy.
-pub(super) fn wanted_memory(want: &Want) -> u64 {
+pub(crate) fn wanted_memory(want: &Want) -> u64 {
     let files = want.hot_bytes + want.scan_bytes;
     match want.scan_bytes {
         0 => want.memory_bytes + files,
@@ -32,13 +32,13 @@ pub(super) fn wanted_memory(want: &Want) -> u64 {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Half {
-    pub(super) title: &'static str,
+pub(crate) struct Half {
+    pub(crate) title: &'static str,
     /// Demands in the order of [`TENANTS`].
-    pub(super) wants: [Want; 3],
+    pub(crate) wants: [Want; 3],
 }
 
-pub(super) fn halves(cpus: u32, contended: bool) -> [Half; 2] {
+pub(crate) fn halves(cpus: u32, contended: bool) -> [Half; 2] {
     let (hot, scan) = if contended { (HOT.0, SCAN) } else { (0, 0) };
     let hungry = |memory: u64, threads: u32| Want {
         threads: hungry_threads(cpus) * threads,
@@ -76,7 +76,7 @@ fn hungry_threads(cpus: u32) -> u32 {
     cpus.max((4 * cpus).min(32))
 }
 
-pub(super) fn policy(memory_total_bytes: u64, contended: bool) -> Policy {
+pub(crate) fn policy(memory_total_bytes: u64, contended: bool) -> Policy {
     let tenant = |(name, weight): (&str, f64)| {
         let weight = Weight::try_new(weight).unwrap_or_default();
         Tenant { name: name.to_string(), weight: PerResource::all(weight), ..Tenant::default() }

@@ -22,7 +22,7 @@ fn on_systemd() -> bool {
 }
 
 /// Reruns the demo in a delegated scope, if this host needs that; then returns its exit code.
-pub(super) fn enter(args: &DemoArgs) -> anyhow::Result<Option<Exit>> {
+pub(crate) fn enter(args: &DemoArgs) -> anyhow::Result<Option<Exit>> {
     if !on_systemd() || env::var_os(IN_SCOPE).is_some() {
         return Ok(None);
     }
@@ -41,7 +41,7 @@ pub(super) fn enter(args: &DemoArgs) -> anyhow::Result<Option<Exit>> {
 }
 
 /// Root of the demo's tenants; `None` if it is the demo's own cgroup.
-pub(super) fn root() -> Option<PathBuf> {
+pub(crate) fn root() -> Option<PathBuf> {
     let own = on_systemd() && env::var_os(IN_SCOPE).is_some();
     (!own).then(|| PathBuf::from(format!("tenantd-demo-{}", std::process::id())))
 }

@@ -13,7 +13,7 @@ use super::scene::{CACHE, MEMORY, TENANTS};
 use super::stage::Size;
 use crate::args::DemoArgs;
 use tenantd::agent::Agent;
-use tenantd_control::status::Status;
+use tenantd_control::report::status::Status;
 use tenantd_core::resource::{CPU, Resource};
 use tenantd_core::units::Bytes;
 use tenantd_host::kernfs::KernFs;
@@ -31,7 +31,7 @@ const BAR_WIDTH: usize = 40;
 const QUIET_TICKS: u64 = 3;
 
 #[derive(Debug)]
-pub(super) struct Screen {
+pub(crate) struct Screen {
     json: bool,
     verbose: bool,
     live: bool,
@@ -52,7 +52,7 @@ struct Bar<'a> {
 
 impl Screen {
     /// Creates a screen for people, or for programs.
-    pub(super) fn new(args: &DemoArgs) -> io::Result<Screen> {
+    pub(crate) fn new(args: &DemoArgs) -> io::Result<Screen> {
         let json = args.json;
         Ok(Screen {
             json,
@@ -68,7 +68,7 @@ impl Screen {
         })
     }
 
-    pub(super) fn begin(&mut self, note: &str, size: &Size, length: Duration) -> io::Result<()> {
+    pub(crate) fn begin(&mut self, note: &str, size: &Size, length: Duration) -> io::Result<()> {
         (self.cpus, self.uncontended) = (f64::from(size.cpus), size.uncontended.clone());
         if self.json {
             return Ok(());
@@ -91,14 +91,14 @@ impl Screen {
         )
     }
 
-    pub(super) fn agent<K: KernFs>(&self, agent: &Agent<K>) -> io::Result<()> {
+    pub(crate) fn agent<K: KernFs>(&self, agent: &Agent<K>) -> io::Result<()> {
         if self.verbose {
             writeln!(io::stdout(), "\ntenantd starts: {}", agent.layout().describe())?;
         }
         Ok(())
     }
 
-    pub(super) fn phase(&mut self, how: &str, title: &str) -> io::Result<()> {
+    pub(crate) fn phase(&mut self, how: &str, title: &str) -> io::Result<()> {
         (self.drawn_lines, self.nr_drawn, self.nr_phases) = (0, 0, self.nr_phases + 1);
         if !self.json {
             writeln!(io::stdout(), "\n{}. {how}: {title}", self.nr_phases)?;
@@ -106,7 +106,7 @@ impl Screen {
         Ok(())
     }
 
-    pub(super) fn plain(&mut self, now: &Without) -> io::Result<()> {
+    pub(crate) fn plain(&mut self, now: &Without) -> io::Result<()> {
         let bars: Vec<Bar<'_>> = now
             .tenants
             .iter()
@@ -119,7 +119,7 @@ impl Screen {
         self.bars(&bars)
     }
 
-    pub(super) fn tick(&mut self, status: &Status) -> io::Result<()> {
+    pub(crate) fn tick(&mut self, status: &Status) -> io::Result<()> {
         self.notes(status);
         if let Some(record) = &mut self.record {
             writeln!(record, "{}", serde_json::to_string(status).map_err(io::Error::other)?)?;
@@ -176,7 +176,7 @@ impl Screen {
     }
 
     /// Prints the figures of a half from the agent's status, and the machine with the tenants on it.
-    pub(super) fn details(&self, phase: &Phase, map: &[String]) -> io::Result<()> {
+    pub(crate) fn details(&self, phase: &Phase, map: &[String]) -> io::Result<()> {
         if !self.verbose {
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl Screen {
         map.iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
-    pub(super) fn outcome(
+    pub(crate) fn outcome(
         &self,
         outcome: &Outcome,
         error_max: f64,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::reading::Reading;
 use super::scene::{Half, MEMORY, TENANTS};
-use crate::load::{HOT_PASS, Want};
+use crate::demo::load::{HOT_PASS, Want};
 use tenantd::agent::{Agent, Options};
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::Policy;
@@ -21,7 +21,7 @@ const KERNEL_BYTES: u64 = 64 << 20;
 const TICKS_PER_SEC: f64 = 100.0;
 
 #[derive(Debug)]
-pub(super) struct SimulatedStage {
+pub(crate) struct SimulatedStage {
     host: SimHost,
     now: Duration,
     pids: HashMap<&'static str, u32>,
@@ -30,7 +30,7 @@ pub(super) struct SimulatedStage {
 }
 
 impl SimulatedStage {
-    pub(super) fn new(is_in_real_time: bool) -> SimulatedStage {
+    pub(crate) fn new(is_in_real_time: bool) -> SimulatedStage {
         let memory_bytes = MEMORY.0 + KERNEL_BYTES;
         let host = SimHost { cpus: 2, memory_bytes, ..SimHost::default() };
         SimulatedStage { host, now: Duration::ZERO, pids: HashMap::new(), is_in_real_time }

@@ -11,14 +11,14 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::Policy;
 
 #[derive(Clone, Debug)]
-pub(super) struct Size {
-    pub(super) cpus: u32,
-    pub(super) memory_bytes: u64,
+pub(crate) struct Size {
+    pub(crate) cpus: u32,
+    pub(crate) memory_bytes: u64,
     /// Reason why the tenants do not compete for memory; `None` if they do.
-    pub(super) uncontended: Option<String>,
+    pub(crate) uncontended: Option<String>,
 }
 
-pub(super) trait Stage: Sized {
+pub(crate) trait Stage: Sized {
     const SIMULATED: bool;
     type Kernel: KernFs;
 
@@ -47,6 +47,8 @@ pub(super) trait Stage: Sized {
     fn finish(self, agent: Agent<Self::Kernel>) -> anyhow::Result<bool>;
 }
 
-pub(super) fn tenants(half: &Half) -> impl Iterator<Item = (&'static str, &crate::load::Want)> {
+pub(crate) fn tenants(
+    half: &Half,
+) -> impl Iterator<Item = (&'static str, &crate::demo::load::Want)> {
     TENANTS.iter().map(|(name, _)| *name).zip(&half.wants)
 }

@@ -22,7 +22,7 @@ const RT_RUNTIME: &str = "cpu.rt_runtime_us";
 /// The first descriptor that the job server may get: shell scripts use those below by number.
 const DESCRIPTOR_MIN: i32 = 10;
 
-pub(super) fn find(command: &[OsString]) -> io::Result<()> {
+pub(crate) fn find(command: &[OsString]) -> io::Result<()> {
     let missing = || io::Error::from(io::ErrorKind::NotFound);
     let program = Path::new(command.first().ok_or_else(missing)?);
     if program.components().count() > 1 || program.has_root() {
@@ -35,7 +35,7 @@ pub(super) fn find(command: &[OsString]) -> io::Result<()> {
 }
 
 /// Command with the width of its turn.
-pub(super) fn command(line: &[OsString], started: &Started) -> Command {
+pub(crate) fn command(line: &[OsString], started: &Started) -> Command {
     let is_set = |name: &str| env::var_os(name).is_some();
     let valve = started.valve.as_ref().filter(|_| environment::takes_jobserver(line, is_set));
     let jobserver = valve.and_then(|valve| jobserver(valve, make(line)));
@@ -47,7 +47,7 @@ pub(super) fn command(line: &[OsString], started: &Started) -> Command {
 }
 
 /// An explanation for a command that asks for a real-time policy where the kernel refuses it (EPERM); `None` for others.
-pub(super) fn real_time_note(line: &[OsString], started: &Started) -> Option<String> {
+pub(crate) fn real_time_note(line: &[OsString], started: &Started) -> Option<String> {
     let program = Path::new(line.first()?).file_name()?;
     let mounts = cgroup_mounts(&fs::read("/proc/self/mountinfo").ok()?);
     let mount = mounts.iter().find(|mount| mount.has("cpu"))?;
@@ -63,7 +63,7 @@ pub(super) fn real_time_note(line: &[OsString], started: &Started) -> Option<Str
 }
 
 /// The command without a turn: `{dop}` is what the process may use anyway.
-pub(super) fn plain(line: &[OsString]) -> Command {
+pub(crate) fn plain(line: &[OsString]) -> Command {
     let dop = thread::available_parallelism().map_or(1, |dop| dop.get() as u32);
     with_width(line, dop)
 }
@@ -116,12 +116,12 @@ fn inherited(valve: &Valve) -> io::Result<(i32, i32)> {
 }
 
 /// Executes the command. Returns only if that fails.
-pub(super) fn execute(mut command: Command, line: &[OsString]) -> Exit {
+pub(crate) fn execute(mut command: Command, line: &[OsString]) -> Exit {
     report(line, &command.exec())
 }
 
 /// Reports the failure of the command, and returns the exit code of shells for it.
-pub(super) fn report(line: &[OsString], error: &io::Error) -> Exit {
+pub(crate) fn report(line: &[OsString], error: &io::Error) -> Exit {
     let program = line.first().map(|program| program.to_string_lossy()).unwrap_or_default();
     eprintln!("tenantctl: cannot run {program}: {error}");
     match error.kind() {

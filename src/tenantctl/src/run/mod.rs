@@ -18,8 +18,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::args::RunArgs;
-use super::client::{ClientError, Endpoint};
-use super::exit::{self, Exit};
+use crate::common::client::{ClientError, Endpoint};
+use crate::common::exit::{self, Exit};
 use progress::Progress;
 use tenantd_lab::text::{shortened, visible};
 use tenantd_varlink::interface::{Signature, method};
@@ -35,7 +35,7 @@ const SHOWN_WIDTH: usize = 200;
 const GPU: &str = "gpu";
 
 /// Runs the command. Returns only if the command does not run.
-pub(super) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
+pub(crate) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
     // A misspelt name must not wait for its turn.
     if let Err(missing) = launch::find(&args.command) {
         return Ok(launch::report(&args.command, &missing));

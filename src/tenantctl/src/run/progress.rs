@@ -5,19 +5,19 @@ use std::io::{self, IsTerminal, Write};
 use nix::unistd::getpgrp;
 use rustix::termios;
 
-use crate::jobs::reason;
+use crate::ask::jobs::reason;
 use tenantd_lab::text::{WIDTH, shortened, visible};
 use tenantd_varlink::jobs::Waiting;
 
 /// A line on standard error that is redrawn at each change, and removed in the end. Only for a person: on a
 /// terminal, and not in the background of a shell.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     is_drawn: bool,
 }
 
 impl Progress {
-    pub(super) fn show(&mut self, tenant: &str, waiting: &Waiting) {
+    pub(crate) fn show(&mut self, tenant: &str, waiting: &Waiting) {
         let stderr = io::stderr();
         if !stderr.is_terminal() || !is_in_foreground() {
             return;

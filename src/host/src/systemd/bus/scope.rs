@@ -38,7 +38,7 @@ pub(super) fn property<'a>(setting: &Setting) -> (&'static str, Value<'a>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenantd_control::knob::{Knob, Value as KnobValue};
+    use tenantd_control::words::knob::{Knob, Value as KnobValue};
 
     /// Systemd refuses a unit with a property of another type.
     #[test]

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use super::scenario::Scenario;
 use super::world::{Regime, Used, World};
-use tenantd_control::demand::Demand;
-use tenantd_control::fairness::FAIR_ERROR_MAX;
-use tenantd_control::target;
+use tenantd_control::share::demand::Demand;
+use tenantd_control::share::fairness::FAIR_ERROR_MAX;
+use tenantd_control::share::target;
 use tenantd_control::tree::{self, TreeNode};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_fair::measure::jain_index;

@@ -12,10 +12,10 @@ use anyhow::Context;
 
 use super::scenario::Scenario;
 use tenantd::agent::{Agent, Options};
-use tenantd_control::demand::Demand;
-use tenantd_control::knob::{Knob, Value};
-use tenantd_control::target::{knobs, targets};
+use tenantd_control::share::demand::Demand;
+use tenantd_control::share::target::{knobs, targets};
 use tenantd_control::tree;
+use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_core::units::Limit;
 use tenantd_dop::CpuSet;

@@ -1,0 +1,6 @@
+//! Types that report a tick: status, reasons, the trace, and explanations for the wire.
+
+pub mod explanation;
+pub mod reason;
+pub mod status;
+pub mod trace;

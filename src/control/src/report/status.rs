@@ -1,0 +1,424 @@
+//! The tick as one immutable value for every reader of the agent.
+//!
+//! The socket, the metrics, the demo and the log show this value only, so that they cannot disagree. It
+//! includes the thresholds for judging its figures. Field names are those of the JSON and of
+//! `io.tenantd.Manager.varlink` (a test compares the two): snake_case, CPU in cores, memory in bytes,
+//! fractions from 0 to 1.
+//!
+//! A reader may be older or newer than the agent: it ignores unknown fields, and absent fields have their
+//! defaults.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+
+use super::reason::{Outsider, ReasonKind};
+use crate::share::demand::{CpuBasis, MemoryBasis};
+use crate::share::fairness::FAIR_ERROR_MAX;
+use crate::words::finding::Finding;
+use crate::words::jobs::{JobsStatus, TenantJobs};
+use tenantd_core::resource::{PerResource, wire};
+use tenantd_policy::model::Mode;
+
+/// Decisions and actions of one tick.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// Ticks since the agent started, from 1.
+    pub tick: u64,
+    /// Publication time by the wall clock: RFC 3339, in UTC. Absent without a clock.
+    pub time: Option<String>,
+    /// Version of the agent.
+    pub version: Cow<'static, str>,
+    /// Mode: values are written, or only computed.
+    pub mode: Mode,
+    /// Time from tick to tick, in seconds.
+    pub interval_seconds: f64,
+    /// The machine and its divided capacity.
+    pub host: HostStatus,
+    /// Tenants in the order of the policy.
+    pub tenants: Vec<TenantStatus>,
+    /// Groups in the order of the policy.
+    pub groups: Vec<GroupStatus>,
+    /// Writes of the tick, done or planned.
+    pub actions: Vec<ActionStatus>,
+    /// Processes that the last search found outside the tenants that claim them: moved, or to be moved.
+    pub moves: Vec<MoveStatus>,
+    /// Problems with reading, writing or effect, each with a remedy if there is one.
+    pub findings: Vec<String>,
+    /// The same findings as records, in the same order.
+    pub finding_records: Vec<Finding>,
+    /// Foreign writes found since the agent started.
+    pub nr_drift: u64,
+    /// Number of times the agent yielded to a program that kept overwriting a value, since it started.
+    pub nr_yields: u64,
+    /// Values left to such programs now.
+    pub nr_contested: u64,
+    /// Values, written or planned, that cannot take effect.
+    pub nr_ineffective: u64,
+    /// Processes moved into tenants that claim them, since the agent started.
+    pub nr_moves: u64,
+    /// Jobs of all tenants; absent before the first was submitted.
+    pub jobs: Option<JobsStatus>,
+    /// Policy reloads since the agent started.
+    pub nr_reloads: u64,
+    /// Jain's index over the deliveries of the tenants that want more; 1 for an exact division. Absent if
+    /// no tenant wants more.
+    pub jain_index: Option<f64>,
+    /// Largest [`TenantStatus::share_error`]; absent without rates.
+    pub max_share_error: Option<f64>,
+    /// Length of the current or last unfairness episode; absent if there never was one.
+    pub convergence_seconds: Option<f64>,
+    /// Thresholds for judging these figures.
+    pub thresholds: Thresholds,
+    /// Cost of the agent itself.
+    pub agent: AgentStatus,
+}
+
+/// A tenant or a group, as one line of a list.
+#[derive(Clone, Copy, Debug)]
+pub enum Line<'a> {
+    /// A tenant, with its index among the tenants of the policy.
+    Tenant(usize, &'a TenantStatus),
+    /// A group.
+    Group(&'a GroupStatus),
+}
+
+impl Status {
+    /// Tenants and groups in the order of the policy: each group before its first tenant.
+    pub fn lines(&self) -> Vec<Line<'_>> {
+        let mut groups = self.groups.iter().peekable();
+        let mut lines = Vec::with_capacity(self.tenants.len() + self.groups.len());
+        for (place, tenant) in self.tenants.iter().enumerate() {
+            while let Some(group) = groups.next_if(|group| is_below(&tenant.name, &group.name)) {
+                lines.push(Line::Group(group));
+            }
+            lines.push(Line::Tenant(place, tenant));
+        }
+        lines
+    }
+
+    /// Tenants selected by `name`: the tenant itself, or those in the group of this name.
+    pub fn tenants_of<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a TenantStatus> {
+        self.tenants
+            .iter()
+            .filter(move |tenant| tenant.name == name || is_below(&tenant.name, name))
+    }
+}
+
+fn is_below(tenant: &str, group: &str) -> bool {
+    tenant.strip_prefix(group).is_some_and(|rest| rest.starts_with('/'))
+}
+
+impl<'a> Line<'a> {
+    /// Path of names.
+    pub fn name(self) -> &'a str {
+        match self {
+            Line::Tenant(_, tenant) => &tenant.name,
+            Line::Group(group) => &group.name,
+        }
+    }
+
+    /// Usage.
+    pub fn usage(self) -> PerResource<Option<f64>> {
+        match self {
+            Line::Tenant(_, tenant) => tenant.usage,
+            Line::Group(group) => group.usage,
+        }
+    }
+
+    /// Demand.
+    pub fn demand(self) -> PerResource<f64> {
+        match self {
+            Line::Tenant(_, tenant) => tenant.demand,
+            Line::Group(group) => group.demand,
+        }
+    }
+
+    /// Allocation.
+    pub fn allocation(self) -> PerResource<f64> {
+        match self {
+            Line::Tenant(_, tenant) => tenant.allocation,
+            Line::Group(group) => group.allocation,
+        }
+    }
+
+    /// The tenant, if the line is one.
+    pub fn tenant(self) -> Option<&'a TenantStatus> {
+        match self {
+            Line::Tenant(_, tenant) => Some(tenant),
+            Line::Group(_) => None,
+        }
+    }
+}
+
+/// Thresholds of a status, so that all readers judge alike.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Thresholds {
+    /// [`TenantStatus::share_error`] above which a tenant is treated unfairly.
+    pub share_error_ratio: f64,
+    /// Waiting ratio above which a tenant is under pressure.
+    pub pressure_ratio: f64,
+    /// Age above which a status is stale.
+    pub stale_seconds: f64,
+}
+
+impl Thresholds {
+    /// Thresholds of an agent that ticks every `interval_seconds`.
+    pub fn for_interval(interval_seconds: f64) -> Thresholds {
+        Thresholds { stale_seconds: 1.0 + 2.0 * interval_seconds, ..Thresholds::default() }
+    }
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Thresholds { share_error_ratio: FAIR_ERROR_MAX, pressure_ratio: 0.2, stale_seconds: 3.0 }
+    }
+}
+
+/// The machine in one tick.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostStatus {
+    /// Host name.
+    pub name: String,
+    /// Hierarchy in use.
+    pub hierarchy: Cow<'static, str>,
+    /// Online CPUs.
+    pub cpus: u32,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Capacity divided among the tenants.
+    #[serde(flatten, with = "wire::capacity")]
+    pub capacity: PerResource<f64>,
+    /// CPUs used by processes outside every tenant.
+    pub outside_cores: Option<f64>,
+}
+
+/// One tenant in one tick.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TenantStatus {
+    /// Path of names.
+    pub name: SmolStr,
+    /// True if `each` found it.
+    pub found: bool,
+    /// CPU weight in the policy.
+    pub weight: f64,
+    /// Guaranteed amount.
+    #[serde(flatten, with = "wire::guarantee")]
+    pub guarantee: PerResource<Option<f64>>,
+    /// Upper limit.
+    #[serde(flatten, with = "wire::limit")]
+    pub limit: PerResource<Option<f64>>,
+    /// CPUs used since the last tick, and memory held; absent if unreadable.
+    #[serde(flatten, with = "wire::usage")]
+    pub usage: PerResource<Option<f64>>,
+    /// PSI `some` for CPU; absent without PSI.
+    pub cpu_pressure_ratio: Option<f64>,
+    /// PSI `some` for memory; absent without PSI.
+    pub memory_pressure_ratio: Option<f64>,
+    /// Demand.
+    #[serde(flatten, with = "wire::demand")]
+    pub demand: PerResource<f64>,
+    /// Basis of its CPU demand.
+    pub demand_basis: CpuBasis,
+    /// Basis of its memory demand.
+    pub memory_demand_basis: MemoryBasis,
+    /// Allocation.
+    #[serde(flatten, with = "wire::allocation")]
+    pub allocation: PerResource<f64>,
+    /// Allocation if it wanted everything now: see [`crate::share::would_get`].
+    #[serde(flatten, with = "wire::would_get")]
+    pub would_get: PerResource<f64>,
+    /// CPUs by its weight alone, within its limit.
+    pub fair_share_cores: f64,
+    /// `cpu` or `memory`: the resource with its largest weighted share.
+    pub dominant_resource: Option<Cow<'static, str>>,
+    /// Allocated part of the capacity of that resource, not weighted.
+    pub dominant_share: f64,
+    /// Ratio of that part to its weight when filling stopped: equal for all siblings limited by one resource.
+    pub level: f64,
+    /// True if its allocation meets its demand.
+    pub satisfied: bool,
+    /// Part of the divided CPUs that it is entitled to, wants, and does not get; absent without rates.
+    pub share_error: Option<f64>,
+    /// Amount that it is due, wants, and does not get: see [`crate::why::shortfall`]. Absent without rates.
+    #[serde(flatten, with = "wire::missing")]
+    pub missing: PerResource<Option<f64>>,
+    /// Reasons for the shortfall; empty without one.
+    pub reasons: Vec<ReasonStatus>,
+    /// Fault counters since the agent started.
+    pub faults: FaultsStatus,
+    /// Time with less than half of its fair share while it wanted more, since the agent started.
+    pub starved_seconds: f64,
+    /// CPU time since the agent started; never decreases, even if the cgroup was re-created.
+    pub cpu_usage_seconds: Option<f64>,
+    /// Time in which a task waited for a CPU, since the agent started; absent without PSI.
+    pub cpu_pressure_seconds: Option<f64>,
+    /// Time in which a task stalled on memory, since the agent started; absent without PSI.
+    pub memory_pressure_seconds: Option<f64>,
+    /// OOM kills since the agent started.
+    pub nr_oom_kills: Option<u64>,
+    /// Limit of processes and threads.
+    pub limit_pids: Option<u64>,
+    /// Processes and threads; absent if the policy has no limit, or if unreadable.
+    pub usage_pids: Option<u64>,
+    /// Refused forks since the agent started; absent likewise.
+    pub nr_refused_forks: Option<u64>,
+    /// Degree of parallelism; absent before the first decision.
+    pub dop: Option<u32>,
+    /// CPUs in the kernel's list format; absent if it is not pinned.
+    pub cpus: Option<String>,
+    /// CPU weight in its file, in the unit of `cpu.weight`.
+    pub cpu_weight: Option<f64>,
+    /// Its jobs; absent before its first was submitted.
+    pub jobs: Option<TenantJobs>,
+}
+
+/// Reason for a shortfall.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReasonStatus {
+    /// Kind of the reason.
+    pub kind: ReasonKind,
+    /// `cpu` or `memory`.
+    pub resource: Cow<'static, str>,
+    /// Reason in words.
+    pub text: String,
+    /// Largest outside work, if that is the reason and was found.
+    pub outsiders: Vec<Outsider>,
+}
+
+/// Faults of one tenant since the agent started; absent if not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FaultsStatus {
+    /// Shortfall of CPUs.
+    pub cpu_short: Option<FaultStatus>,
+    /// Less than half of its fair share of the CPUs.
+    pub cpu_starved: Option<FaultStatus>,
+    /// Throttled by a CPU limit.
+    pub cpu_throttled: Option<FaultStatus>,
+    /// Shortfall of memory, or stalls at its memory limit.
+    pub memory_short: Option<FaultStatus>,
+    /// Reclaim of protected memory.
+    pub memory_reclaimed: Option<FaultStatus>,
+}
+
+/// Number and length of a fault's episodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FaultStatus {
+    /// Number of episodes (runs of ticks).
+    pub count: u64,
+    /// Total length.
+    pub seconds: f64,
+}
+
+impl FaultsStatus {
+    /// Counted faults, each with its phrase for a sentence.
+    pub fn each(&self) -> impl Iterator<Item = (&'static str, FaultStatus)> {
+        [
+            ("short of CPU", self.cpu_short),
+            ("starved", self.cpu_starved),
+            ("throttled", self.cpu_throttled),
+            ("short of memory", self.memory_short),
+            ("reclaimed below its protection", self.memory_reclaimed),
+        ]
+        .into_iter()
+        .filter_map(|(name, fault)| Some((name, fault?)))
+    }
+}
+
+/// One group in one tick: sums over the tenants below it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GroupStatus {
+    /// Path of names.
+    pub name: SmolStr,
+    /// CPU weight in the policy.
+    pub weight: f64,
+    /// Tenants below it, at any depth.
+    pub nr_tenants: u64,
+    /// Tenants found by its `each`.
+    pub nr_found: u64,
+    /// Guaranteed amount for its tenants.
+    #[serde(flatten, with = "wire::guarantee")]
+    pub guarantee: PerResource<Option<f64>>,
+    /// Upper limit of its tenants together.
+    #[serde(flatten, with = "wire::limit")]
+    pub limit: PerResource<Option<f64>>,
+    /// Usage of its tenants; absent if unreadable for all of them.
+    #[serde(flatten, with = "wire::usage")]
+    pub usage: PerResource<Option<f64>>,
+    /// Demand of its tenants.
+    #[serde(flatten, with = "wire::demand")]
+    pub demand: PerResource<f64>,
+    /// Allocation of its tenants.
+    #[serde(flatten, with = "wire::allocation")]
+    pub allocation: PerResource<f64>,
+    /// Allocation if all its tenants wanted everything now.
+    #[serde(flatten, with = "wire::would_get")]
+    pub would_get: PerResource<f64>,
+    /// CPUs by its weight alone.
+    pub fair_share_cores: f64,
+    /// True if the allocations of all its tenants meet their CPU demands.
+    pub satisfied: bool,
+    /// Limit of processes and threads of its tenants together.
+    pub limit_pids: Option<u64>,
+    /// Processes and threads; absent if the policy has no limit, or if unreadable.
+    pub usage_pids: Option<u64>,
+    /// Refused forks since the agent started; absent likewise.
+    pub nr_refused_forks: Option<u64>,
+    /// CPU weight in its file, in the unit of `cpu.weight`.
+    pub cpu_weight: Option<f64>,
+}
+
+/// One action, as text.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ActionStatus {
+    /// Tenant or group.
+    pub tenant: String,
+    /// Path of the file.
+    pub path: String,
+    /// Earlier value; absent if it could not be read or does not exist yet.
+    pub from: Option<String>,
+    /// New value, written or planned.
+    pub to: String,
+    /// Reason for the action.
+    pub reason: String,
+}
+
+/// Processes of one cgroup that a tenant claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MoveStatus {
+    /// The tenant.
+    pub tenant: String,
+    /// The cgroup; for many, one and the number of others.
+    pub from: String,
+    /// Number of processes.
+    pub nr_processes: u64,
+}
+
+/// Cost of the agent itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgentStatus {
+    /// CPU time since it started.
+    pub cpu_seconds: f64,
+    /// Memory of the agent; absent if unreadable.
+    pub resident_bytes: Option<u64>,
+    /// Duration of the last tick.
+    pub tick_seconds: f64,
+    /// Duration of the longest tick since it started.
+    pub longest_tick_seconds: f64,
+    /// Delay of the last tick.
+    pub tick_late_seconds: f64,
+    /// Ticks since the start that were skipped or void, because the previous one was late or slow.
+    pub nr_skipped_ticks: u64,
+}

@@ -1,0 +1,14 @@
+//! Demand, fair shares, and the values that enforce them.
+
+pub mod burst;
+pub mod credit;
+pub mod demand;
+pub mod fairness;
+pub mod govern;
+pub mod pids;
+mod siblings;
+pub mod steady;
+pub mod target;
+pub mod trim;
+pub mod weight;
+pub mod would_get;

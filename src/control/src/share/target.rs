@@ -1,0 +1,451 @@
+//! From demands to entitlements, and from entitlements to the values that enforce them.
+//!
+//! **Problem.** The allocation core computes entitlements from demands. The kernel takes weights among
+//! siblings, protections and limits. The mapping decides the division until the next tick.
+//!
+//! **Capacity** is the machine less the reserve less the usage outside every tenant, within the limits
+//! above the tenants ([`crate::tree::bounds::AncestorBounds`]). Guarantees fit into the machine, but not always
+//! into this capacity. Then they are scaled down together and this is reported ([`super::burst`]).
+//! Otherwise tenants without a guarantee would pay for missing capacity.
+//!
+//! **Weights carry entitlement, not demand.** With unmet demand, a tenant's weight is proportional to its
+//! allocation. A satisfied or idle tenant's weight is proportional to the larger of its allocation and its
+//! *burst*, its weight-fair share within its limit: an idle tenant's weight takes nothing, and a tenant
+//! that wakes between two ticks gets its fair share at once. Lent capacity would delay that. So all weights
+//! by allocation are scaled down together to at most the sum of their bursts; the ratios among them stay.
+//! If all are satisfied, all weights follow bursts, and changing demands cause no writes. A group is
+//! weighed by the sum of its tenants.
+//!
+//! **Floor.** A guarantee has priority over other shares but must not starve them. If guarantees take CPUs
+//! that another tenant would have by weight, it keeps the weight of a tenth of them, even without an
+//! allocation.
+//!
+//! [`super::weight`] converts weights to integers.
+//!
+//! **Memory.** Protection is the larger of the allocation and the guarantee, if something reclaimable
+//! remains ([`crate::memory::protect`]). A group's is the sum of its children's, because protection below an
+//! unprotected parent is void. All of it is `memory.low`, which the kernel breaks if it finds nothing else:
+//! soon, against anonymous memory without swap. The guarantee is `memory.min` as well, which the kernel
+//! never breaks.
+//!
+//! **Properties** (`tests/control.rs`): allocations never exceed the capacity; weights divide contended
+//! CPUs as allocated (`weights_bring_about_the_allocation`); a waking tenant gets its fair share at once
+//! (`a_tenant_that_wakes_gets_its_burst`), and guarantees below a group too (`tests/control/weights.rs`).
+
+use crate::measure::sample::HostSample;
+use crate::measure::usage::Usage;
+use crate::memory::protect::{self, Need, Shortage};
+use crate::share::burst;
+use crate::share::demand::Demand;
+use crate::share::siblings::{self, Share};
+use crate::share::weight;
+use crate::tree::bounds::AncestorBounds;
+use crate::tree::{CgroupParent, Tree, TreeNode};
+use crate::words::finding::{Code, Finding};
+use crate::words::knob::{Knob, Value};
+use tenantd_core::codec::coded;
+use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
+use tenantd_core::units::Limit;
+use tenantd_fair::{self as fair, Algorithm, Problem, WorkConserving};
+use tenantd_policy::model::Allocation;
+
+/// Unmet part of the demand below which a tenant counts as satisfied.
+const SATISFIED_RATIO: f64 = 1e-6;
+
+const PROMISE_STEPS: f64 = 16.0;
+
+/// Most tenants reported by name for unwritable weights; more are counted.
+const MOST_REPORTED: usize = 4;
+
+/// Entitlement and weight of one node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Target {
+    /// Allocation of each resource.
+    pub allocation: PerResource<f64>,
+    /// Weight-fair share of each resource, within its limit: available whenever it wants it.
+    pub burst: PerResource<f64>,
+    /// Weight among its siblings, in the unit of `cpu.weight`.
+    pub cpu_weight: f64,
+    /// Unrounded weight. It differs by more than a fortieth only if siblings are too far apart for the kernel.
+    pub exact_cpu_weight: f64,
+    /// Weight without the trim ([`super::trim`]); `None` if it is not trimmed.
+    pub open_cpu_weight: Option<f64>,
+    /// CPUs of its weight-only share that other tenants' guarantees leave.
+    pub floor_cores: f64,
+    /// Guaranteed amount; for a member its part.
+    pub guarantee: PerResource<Option<f64>>,
+    /// Upper limit; for a member its part.
+    pub limit: PerResource<Option<f64>>,
+    /// Limit of processes and threads; for a member its part.
+    pub pids_limit: Option<u32>,
+    /// Smaller of its own CPU limit and those of the groups above it.
+    pub limit_cores: Option<f64>,
+    /// Kept part of its guarantees; less than 1 if outside usage leaves too little for all of them.
+    pub kept_ratio: PerResource<f64>,
+    /// Resource with its largest weighted share.
+    pub dominant: Option<Resource>,
+    /// Its part of the capacity of that resource, not weighted.
+    pub dominant_share: f64,
+    /// Ratio of that part to its weight when filling stopped: equal for all siblings limited by one resource.
+    pub level: f64,
+    /// True if its allocation meets its CPU demand.
+    pub satisfied: bool,
+    /// Exhausted resources that it wants more of.
+    pub scarce: PerResource<bool>,
+    /// True if its memory is bounded by a probe ([`crate::memory::probe`]).
+    pub is_probed: bool,
+    /// Protected memory in bytes, if that is less than wanted.
+    pub bounded_protection_bytes: Option<f64>,
+}
+
+impl Target {
+    /// Wanted protection: the larger of its allocation and its guarantee.
+    pub(crate) fn wanted_protection(&self) -> f64 {
+        self.allocation[MEMORY].max(self.guarantee[MEMORY].unwrap_or(0.0))
+    }
+
+    /// Kept part of its guarantee for this protection. A partial one moves in steps: unreclaimable memory
+    /// changes every tick, and a guarantee is written to the byte.
+    fn promised_bytes(&self, protection_bytes: f64) -> f64 {
+        let promised = self.guarantee[MEMORY].unwrap_or(0.0);
+        if protection_bytes >= promised {
+            return promised;
+        }
+        let step = promised / PROMISE_STEPS;
+        (protection_bytes / step).floor() * step
+    }
+
+    pub(crate) fn share(&self) -> Share {
+        Share {
+            allocation_cores: self.allocation[CPU],
+            burst_cores: self.burst[CPU],
+            floor_cores: self.floor_cores,
+            satisfied: self.satisfied,
+        }
+    }
+}
+
+/// Targets of all `nodes` (pre-order) for the `demands` of the leaves (same order; groups ignored).
+pub fn targets(
+    nodes: &[TreeNode],
+    demands: &[Demand],
+    capacity: PerResource<f64>,
+    rule: Allocation,
+) -> Vec<Target> {
+    let burst = PerResource::from_fn(|r| burst::bursts(nodes, capacity[r], r));
+    let kept_ratio = PerResource::from_fn(|r| burst::kept_ratio(nodes, capacity[r], r));
+    let mut targets = allocations(nodes, demands, (capacity, kept_ratio), rule, &burst);
+    for (index, node) in nodes.iter().enumerate().rev() {
+        targets[index].burst = PerResource::from_fn(|r| burst[r][index]);
+        targets[index].kept_ratio = kept_ratio;
+        if let Some(parent) = node.parent {
+            let (allocation, satisfied) = (targets[index].allocation, targets[index].satisfied);
+            let above = &mut targets[parent];
+            above.satisfied &= satisfied;
+            for (resource, amount) in allocation.iter() {
+                above.allocation[resource] += amount;
+            }
+        }
+    }
+    for (index, node) in nodes.iter().enumerate() {
+        let above = node.parent.and_then(|parent| targets[parent].limit_cores);
+        let limits = [node.limit[CPU], above].into_iter().flatten();
+        let target = &mut targets[index];
+        target.limit_cores = limits.reduce(f64::min);
+        (target.guarantee, target.limit) = (node.guarantee, node.limit);
+        target.pids_limit = node.written.limit.pids;
+    }
+    weigh(nodes, &burst[CPU], capacity[CPU], &mut targets);
+    targets
+}
+
+/// Findings about these targets: guarantees that cannot be kept, weights that cannot be written. They
+/// contain no figures that change from tick to tick.
+pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for r in Resource::ALL {
+        let is_promised = |node: &TreeNode| node.guarantee[r].is_some_and(|it| it > 0.0);
+        let broken =
+            |(node, target): &(&TreeNode, &Target)| is_promised(node) && target.kept_ratio[r] < 1.0;
+        if nodes.iter().zip(targets).any(|it| broken(&it)) {
+            let resource = r.title();
+            // `check` does not know the number of found tenants.
+            let what = match nodes.iter().any(|node| node.is_found && is_promised(node)) {
+                true => format!(
+                    "there is too little {resource} for the guarantees of all that `each` found: they are \
+                     scaled down together"
+                ),
+                false => format!(
+                    "what is used outside of the tenants leaves too little {resource} for all guarantees: \
+                     they are scaled down together"
+                ),
+            };
+            findings.push(Finding::of_host(Code::Unkeepable, what));
+        }
+    }
+    let is_reported =
+        |target: &Target| weight::is_reported(target.cpu_weight, target.exact_cpu_weight);
+    let reported: Vec<(&TreeNode, &Target)> =
+        nodes.iter().zip(targets).filter(|(_, target)| is_reported(target)).collect();
+    for (node, target) in reported.iter().take(MOST_REPORTED) {
+        let what = format!(
+            "its CPU weight is {:.0} instead of {:.2}: the kernel's weights are whole numbers from 1 to 10000, \
+             and its siblings are too far apart",
+            target.cpu_weight, target.exact_cpu_weight
+        );
+        findings.push(Finding::of(&node.path, Code::Ineffective, what));
+    }
+    if let Some(more @ 1..) = reported.len().checked_sub(MOST_REPORTED) {
+        let what = format!("the CPU weights of {more} more tenants are not what they should be");
+        findings.push(Finding::of_host(Code::Ineffective, what));
+    }
+    findings
+}
+
+/// Allocation of each leaf by `rule`; groups stay empty.
+fn allocations(
+    nodes: &[TreeNode],
+    demands: &[Demand],
+    (capacity, kept_ratio): (PerResource<f64>, PerResource<f64>),
+    rule: Allocation,
+    burst: &PerResource<Vec<f64>>,
+) -> Vec<Target> {
+    let empty = || vec![Target { satisfied: true, ..Target::default() }; nodes.len()];
+    let algorithm = match rule {
+        Allocation::Drf => Algorithm::Drf,
+        Allocation::MaxMin => Algorithm::MaxMin,
+        Allocation::Static => return by_weight_alone(nodes, demands, capacity, burst, empty()),
+    };
+    let described = nodes.iter().zip(demands);
+    let described = described.map(|(node, demand)| describe(node, demand, kept_ratio)).collect();
+    let problem = match Problem::try_new(capacity.0.to_vec(), described) {
+        Ok(problem) => problem,
+        Err(findings) => {
+            // The policy was checked and demands are bounded, so this is a bug of the agent. Weights alone
+            // are a safe fallback.
+            debug_assert!(false, "{findings:?}");
+            return by_weight_alone(nodes, demands, capacity, burst, empty());
+        }
+    };
+    let solution = fair::allocate(&problem, algorithm, WorkConserving::Yes);
+    let mut targets = empty();
+    for leaf in &solution.leaves {
+        let allocation = solution.allocation(leaf.node);
+        let target = &mut targets[leaf.node];
+        target.allocation = PerResource::from_fn(|r| allocation[r as usize]);
+        target.dominant = leaf.dominant_resource.map(|index| Resource::ALL[index]);
+        target.dominant_share = leaf.dominant_share;
+        target.level = leaf.level;
+        let is_met = |r| meets(target.allocation[r], demands[leaf.node].amount[r]);
+        target.satisfied = is_met(CPU);
+        target.scarce = PerResource::from_fn(|r| solution.saturated[r as usize] && !is_met(r));
+    }
+    targets
+}
+
+/// Allocates by weight alone, whatever the demands, for comparison.
+fn by_weight_alone(
+    nodes: &[TreeNode],
+    demands: &[Demand],
+    capacity: PerResource<f64>,
+    bursts: &PerResource<Vec<f64>>,
+    mut targets: Vec<Target>,
+) -> Vec<Target> {
+    for (index, node) in nodes.iter().enumerate().filter(|(_, node)| node.is_leaf) {
+        let target = &mut targets[index];
+        target.allocation = PerResource::from_fn(|r| bursts[r][index]);
+        let share = |r: Resource| target.allocation[r] / capacity[r];
+        // The first resource wins a tie.
+        let largest = |a: Resource, b| if share(b) > share(a) { b } else { a };
+        if let Some(dominant) = Resource::ALL.into_iter().reduce(largest) {
+            (target.dominant, target.dominant_share) = (Some(dominant), share(dominant));
+            target.level = share(dominant) / node.weight[dominant];
+        }
+        target.satisfied = meets(bursts[CPU][index], demands[index].amount[CPU]);
+    }
+    targets
+}
+
+/// True if `allocation` meets `demand`, up to rounding.
+pub(crate) fn meets(allocation: f64, demand: f64) -> bool {
+    allocation >= demand * (1.0 - SATISFIED_RATIO)
+}
+
+type Row = [f64; Resource::ALL.len()];
+
+/// Converts a node for the allocation core, with the kept part of its guarantees.
+fn describe(node: &TreeNode, demand: &Demand, kept_ratio: PerResource<f64>) -> fair::Node<Row> {
+    let guarantee = Resource::ALL.map(|r| node.guarantee[r].unwrap_or(0.0) * kept_ratio[r]);
+    let limit = Resource::ALL.map(|r| node.limit[r].unwrap_or(f64::INFINITY));
+    let wanted = |r: Resource| if demand.amount[r] > r.noise() { demand.amount[r] } else { 0.0 };
+    let kind = match node.is_leaf {
+        true => {
+            let task = Resource::ALL.map(wanted);
+            fair::Kind::Leaf(fair::Demand { task, tasks: 1.0, guarantee, limit })
+        }
+        false => fair::Kind::Group(fair::Bounds { guarantee, limit }),
+    };
+    fair::Node { parent: node.parent, weight: node.weight.0, kind }
+}
+
+/// Weight-fair share of `cores` for each node within its limit, with the guarantees below it: its amount if
+/// all demands are unlimited.
+pub(crate) fn bursts(nodes: &[TreeNode], cores: f64) -> Vec<f64> {
+    fair_shares(nodes, cores, CPU)
+}
+
+/// Share of `amount` of a resource for each node while all want everything: within its limit, with the
+/// guarantees below it.
+pub fn fair_shares(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f64> {
+    burst::bursts(nodes, amount, resource)
+}
+
+fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target]) {
+    let by_weight = burst::by_weight(nodes, cores, CPU);
+    let mut members: Vec<Vec<usize>> = vec![Vec::new(); nodes.len() + 1];
+    for (index, node) in nodes.iter().enumerate() {
+        targets[index].floor_cores = floor(bursts[index], by_weight[index]);
+        members[burst::siblings_of(node)].push(index);
+    }
+    for (set, members) in members.iter().enumerate().filter(|(_, members)| !members.is_empty()) {
+        let whole = set.checked_sub(1).map_or(cores, |parent| bursts[parent]);
+        let shares: Vec<Share> = members.iter().map(|node| targets[*node].share()).collect();
+        let weights = weight::weigh(&siblings::entitlements(&shares, whole));
+        for (&node, (written, exact)) in
+            members.iter().zip(weights.written.iter().zip(weights.exact))
+        {
+            (targets[node].cpu_weight, targets[node].exact_cpu_weight) = (*written, exact);
+        }
+    }
+}
+
+/// CPUs of a node's weight-only share that other guarantees leave.
+fn floor(burst: f64, by_weight: f64) -> f64 {
+    let is_squeezed = burst < by_weight * (1.0 - SATISFIED_RATIO);
+    if is_squeezed { by_weight * burst::FLOOR_RATIO } else { 0.0 }
+}
+
+/// Knobs that enforce each target, if cgroups are nested like the policy.
+pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value)>> {
+    let protections = protections(&Tree::new(nodes.into()), |number| &targets[number]);
+    let each = targets.iter().zip(protections);
+    each.map(|(target, it)| knobs_of(target, it.low_bytes).collect()).collect()
+}
+
+pub(crate) fn knobs_of(
+    target: &Target,
+    protection_bytes: f64,
+) -> impl Iterator<Item = (Knob, Value)> + use<> {
+    let (limit, pids) = (target.limit, target.pids_limit);
+    let limit = move |r: Resource| Some((Knob::limit(r), Value::amount(r, limit[r]?)));
+    let weight = (Knob::CpuWeight, Value::Weight(target.cpu_weight));
+    let low = (Knob::MemoryLow, Value::amount(MEMORY, protection_bytes.floor()));
+    let pids = pids.map(|pids| (Knob::PidsMax, Value::Count(Limit::Finite(pids.into()))));
+    Resource::ALL.into_iter().filter_map(limit).chain([weight, low]).chain(pids)
+}
+
+/// Bounds the protection of leaves by unreclaimable memory, on the host and within a memory limit above the
+/// tenants. `usages` has the order of the nodes; memory of a leaf without usage counts as outside.
+///
+/// Returns the shortage of protection. Without memory counters of the host nothing is bounded.
+pub fn protect<'a>(
+    nodes: &[TreeNode],
+    usages: impl Iterator<Item = Option<&'a Usage>>,
+    host: &HostSample,
+    above: &AncestorBounds,
+    targets: &mut [Target],
+) -> Option<Shortage> {
+    let leaves: Vec<usize> = (0..nodes.len()).filter(|&node| nodes[node].is_leaf).collect();
+    let usages = usages.enumerate().filter(|(node, _)| nodes[*node].is_leaf);
+    let needs: Vec<Need> =
+        usages.map(|(node, usage)| need(&nodes[node], &targets[node], usage)).collect();
+    let sum = |amount: fn(&Need) -> f64| needs.iter().map(amount).sum::<f64>();
+    let held = host.unreclaimable_bytes? as f64 - sum(|need| need.unreclaimable_bytes);
+    let anon = host.anon_bytes.unwrap_or(0) as f64 - sum(|need| need.anon_bytes);
+    let machine = protect::Memory {
+        total_bytes: host.memory_total_bytes as f64,
+        swap_free_bytes: host.swap_free_bytes.unwrap_or(0) as f64,
+        outside_unreclaimable_bytes: held.max(0.0),
+        outside_anon_bytes: anon.max(0.0),
+        kept_free_bytes: host.kept_free_bytes.unwrap_or(0) as f64,
+    };
+    // A limit above the tenants does not include outside memory.
+    let limited = above.limit[MEMORY].map(|bytes| protect::Memory {
+        total_bytes: bytes.min(machine.total_bytes),
+        outside_unreclaimable_bytes: 0.0,
+        outside_anon_bytes: 0.0,
+        kept_free_bytes: 0.0,
+        ..machine
+    });
+    let mut shortage: Option<Shortage> = None;
+    for memory in std::iter::once(machine).chain(limited) {
+        let protections = protect::protect(&memory, &needs);
+        for ((&leaf, need), bytes) in leaves.iter().zip(&needs).zip(&protections.bytes) {
+            let before = shortage.and(targets[leaf].bounded_protection_bytes);
+            let bytes = before.map_or(*bytes, |before| before.min(*bytes));
+            let is_bounded = bytes < need.wanted_bytes * (1.0 - SATISFIED_RATIO);
+            targets[leaf].bounded_protection_bytes = is_bounded.then_some(bytes);
+        }
+        let worse = |found: &Shortage| {
+            shortage.is_none_or(|known| found.protected_bytes < known.protected_bytes)
+        };
+        shortage = protections.shortage.filter(worse).or(shortage);
+    }
+    shortage
+}
+
+/// Unreclaimable memory of a leaf, and its wanted protection.
+fn need(node: &TreeNode, target: &Target, usage: Option<&Usage>) -> Need {
+    let of = |amount: fn(&Usage) -> Option<f64>| usage.and_then(amount).unwrap_or(0.0);
+    Need {
+        unreclaimable_bytes: of(|usage| usage.unreclaimable_bytes),
+        anon_bytes: of(|usage| usage.anon_bytes),
+        growth_bytes: of(|usage| usage.unreclaimable_growth_bytes),
+        limit_bytes: node.limit[MEMORY].unwrap_or(f64::INFINITY),
+        wanted_bytes: target.wanted_protection(),
+        guarantee_bytes: node.guarantee[MEMORY].unwrap_or(0.0),
+        fair_bytes: target.burst[MEMORY],
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Protection {
+    pub(crate) min_bytes: f64,
+    pub(crate) low_bytes: f64,
+}
+
+/// True if the tenant of this cgroup has guaranteed memory.
+pub fn is_promised(tree: &Tree, number: usize) -> bool {
+    let guarantee = tree.node(number).filter(|_| tree.has_work(number));
+    guarantee.is_some_and(|node| node.guarantee[MEMORY].is_some_and(|bytes| bytes > 0.0))
+}
+
+/// Protection of each governed cgroup for the tenants below it, by number.
+pub(crate) fn protections<'a>(
+    tree: &Tree,
+    target: impl Fn(usize) -> &'a Target,
+) -> Vec<Protection> {
+    let mut protections = vec![Protection::default(); tree.len()];
+    for number in tree.from_above().rev() {
+        if tree.has_work(number) {
+            let target = target(number);
+            let wanted = || target.wanted_protection();
+            let low_bytes = target.bounded_protection_bytes.unwrap_or_else(wanted);
+            protections[number] =
+                Protection { min_bytes: target.promised_bytes(low_bytes), low_bytes };
+        }
+        if let CgroupParent::Governed(parent) = tree.parents()[number] {
+            let Protection { min_bytes, low_bytes } = protections[number];
+            protections[parent].min_bytes += min_bytes;
+            protections[parent].low_bytes += low_bytes;
+        }
+    }
+    protections
+}
+
+// --- recorded ---
+
+coded!(struct Target {
+    allocation, burst, cpu_weight, exact_cpu_weight, open_cpu_weight, floor_cores, guarantee, limit, pids_limit, limit_cores,
+    kept_ratio, dominant, dominant_share, level, satisfied, scarce, is_probed, bounded_protection_bytes,
+});

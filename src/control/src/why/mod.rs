@@ -1,0 +1,8 @@
+//! Reasons: why a tenant lacks a resource, and how each value of a tick came about.
+
+pub(crate) mod diagnosis;
+pub mod explain;
+mod explain_shares;
+mod explain_usage;
+mod explain_value;
+pub mod shortfall;

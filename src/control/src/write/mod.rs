@@ -1,0 +1,5 @@
+//! From targets to ordered writes.
+
+pub(crate) mod desired;
+pub mod plan;
+pub mod value_reason;

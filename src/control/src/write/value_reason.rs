@@ -1,0 +1,118 @@
+//! Reasons for desired values, as text.
+//!
+//! Texts are not kept: they follow from a node's target, and are made for values that are written or asked
+//! about.
+
+use crate::share::target::Target;
+use crate::share::weight;
+use crate::tree::TreeNode;
+use crate::words::knob::{Knob, Value};
+use tenantd_core::resource::{CPU, MEMORY, Resource};
+use tenantd_core::units::Limit;
+use tenantd_policy::model::Amount;
+
+/// Reason for the desired value of a node's knob.
+pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> String {
+    match (knob, wanted) {
+        (Knob::CpuWeight, _) => weight_reason(target),
+        (Knob::MemoryMin, Value::Amount(_, Limit::Finite(bytes))) => {
+            min_reason(node, target, *bytes as f64)
+        }
+        (Knob::MemoryLow, Value::Amount(_, Limit::Finite(bytes))) => {
+            low_reason(node, target, *bytes as f64)
+        }
+        (Knob::MemoryHigh, Value::Amount(_, Limit::Max)) => NO_BOUND.to_string(),
+        (Knob::MemoryHigh, _) if target.is_probed => PROBED.to_string(),
+        (Knob::MemoryHigh, _) => {
+            let allocated = MEMORY.figure(target.allocation[MEMORY]);
+            format!("allocated {allocated}, and others lack what they are entitled to")
+        }
+        (knob, _) => limit_reason(node, target, knob.resource()),
+    }
+}
+
+const PROBED: &str =
+    "probed: some is taken, as long as tasks hardly wait for memory, to see what it needs";
+const NO_BOUND: &str = "no tenant lacks memory that it could give";
+
+/// Reason for an ancestor's value.
+pub fn reason_above(knob: Knob, target: &Target) -> String {
+    match knob {
+        Knob::CpuWeight => {
+            let cores = target.allocation[CPU];
+            let trim = trimmed(target);
+            format!(
+                "what the tenants and the other work below it should have, {cores:.2} CPUs{trim}"
+            )
+        }
+        _ => "what is protected below it, in addition to what it had".to_string(),
+    }
+}
+
+fn limit_reason(node: &TreeNode, target: &Target, resource: Option<Resource>) -> String {
+    let is_part = match resource {
+        Some(resource) => target.limit[resource] != node.limit[resource],
+        None => target.pids_limit != node.written.limit.pids,
+    };
+    if is_part {
+        return "its part of the policy's limit, by what the tenant's cgroups could use"
+            .to_string();
+    }
+    match resource.and_then(|resource| node.written.limit[resource]) {
+        Some(Amount::Percent(percent)) => format!("the policy's limit, {percent} of the machine"),
+        _ => "the policy's limit".to_string(),
+    }
+}
+
+fn weight_reason(target: &Target) -> String {
+    open_weight_reason(target) + &trimmed(target)
+}
+
+/// Trim of a weight and its reason; empty if it is not trimmed.
+fn trimmed(target: &Target) -> String {
+    let Some(open) = target.open_cpu_weight else { return String::new() };
+    let percent = (target.cpu_weight / open.max(f64::MIN_POSITIVE) - 1.0) * 100.0;
+    format!(
+        "; trimmed by {percent:+.1} % from {open:.1}, because the kernel divides otherwise than by weight"
+    )
+}
+
+fn open_weight_reason(target: &Target) -> String {
+    let (allocation, burst) = (target.allocation[CPU], target.burst[CPU]);
+    if weight::is_reported(target.cpu_weight, target.exact_cpu_weight) {
+        let exact = target.exact_cpu_weight;
+        return format!("as near to {exact:.2} as the kernel's weights come");
+    }
+    match target.satisfied {
+        true if allocation > burst => {
+            format!("satisfied with {allocation:.2} CPUs, {:.2} of them lent", allocation - burst)
+        }
+        true => format!("satisfied: keeps the weight of its fair share, {burst:.2} CPUs"),
+        false => format!("wants more than its {allocation:.2} CPUs: weighed by them"),
+    }
+}
+
+fn min_reason(node: &TreeNode, target: &Target, kept: f64) -> String {
+    let (shown, promised) = (MEMORY.figure(kept), target.guarantee[MEMORY].unwrap_or(0.0));
+    match node.is_leaf {
+        false => format!("what is guaranteed below it, {shown}"),
+        true if kept + 1.0 < promised => {
+            let promised = MEMORY.figure(promised);
+            format!("{shown} of the guaranteed {promised}: more would leave nothing to reclaim")
+        }
+        true => format!("guaranteed {shown}"),
+    }
+}
+
+fn low_reason(node: &TreeNode, target: &Target, protection: f64) -> String {
+    let shown = MEMORY.figure(protection);
+    if target.bounded_protection_bytes.is_some() && node.is_leaf {
+        let wanted = MEMORY.figure(target.wanted_protection());
+        return format!("{shown} of {wanted}: more would leave nothing to reclaim");
+    }
+    match (node.is_leaf, protection > target.allocation[MEMORY]) {
+        (false, _) => format!("what is protected below it, {shown}"),
+        (true, true) => format!("guaranteed {shown}"),
+        (true, false) => format!("allocated {shown}"),
+    }
+}

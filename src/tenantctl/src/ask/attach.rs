@@ -1,0 +1,53 @@
+//! `tenantctl attach` and `detach`: hands running work to a tenant, and takes it back.
+
+use std::io::{self, Write};
+
+use serde_json::json;
+
+use super::administer::{NOT_RESTORED, print_failures};
+use crate::args::{AttachArgs, DetachArgs};
+use crate::common::client::Endpoint;
+use tenantd::exit::Exit;
+use tenantd_lab::json;
+use tenantd_varlink::interface::{AttachParameters, AttachReply, DetachParameters, method};
+
+pub(crate) fn attach(daemon: &Endpoint, args: &AttachArgs) -> anyhow::Result<Exit> {
+    let parameters = AttachParameters {
+        tenant: args.tenant.clone(),
+        cgroup: args.cgroup.clone(),
+        pids: (!args.pids.is_empty()).then(|| args.pids.clone()),
+        leave_unit: Some(args.leave_unit),
+    };
+    let reply = daemon.call::<method::Attach>(&parameters)?;
+    let AttachReply { cgroup, pids, failures } = &reply;
+    let mut out = io::stdout().lock();
+    match (args.json, &args.cgroup) {
+        (true, _) => {
+            let object = json!({
+                "tenant": args.tenant, "cgroup": cgroup, "pids": pids, "failures": failures,
+            });
+            json::write_line(&mut out, &object)?;
+        }
+        (false, Some(_)) => writeln!(out, "{cgroup} is a part of {}", args.tenant)?,
+        (false, None) => {
+            let named: Vec<String> = pids.iter().map(u32::to_string).collect();
+            let moved = if named.is_empty() { "nothing".to_string() } else { named.join(", ") };
+            writeln!(out, "{}: moved {moved} into {cgroup}", args.tenant)?;
+        }
+    }
+    Ok(print_failures("", failures, args.json))
+}
+
+pub(crate) fn detach(daemon: &Endpoint, args: &DetachArgs) -> anyhow::Result<Exit> {
+    let parameters = DetachParameters {
+        cgroup: args.cgroup.clone(),
+        pids: (!args.pids.is_empty()).then(|| args.pids.clone()),
+    };
+    let reply = daemon.call::<method::Detach>(&parameters)?;
+    let mut out = io::stdout().lock();
+    match args.json {
+        true => json::write_line(&mut out, &json!({ "failures": reply.failures }))?,
+        false => writeln!(out, "detached")?,
+    }
+    Ok(print_failures(NOT_RESTORED, &reply.failures, args.json))
+}

@@ -1,0 +1,212 @@
+//! `tenantctl jobs` and `cancel`: lists running and waiting jobs, and ends one.
+//!
+//! The daemon ends no process. `cancel` sends the signal itself, with the permissions of its user, so that
+//! users can end only processes that they may signal.
+
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::json;
+
+use super::administer::print_failures;
+use crate::args::{CancelArgs, JobsArgs};
+use crate::common::client::{ClientError, Endpoint};
+use tenantd::exit::Exit;
+use tenantd_lab::text::{WIDTH, age, memory, shortened, visible, wrapped};
+use tenantd_lab::{json, table};
+use tenantd_varlink::error::CallError;
+use tenantd_varlink::interface::{Nothing, method};
+use tenantd_varlink::jobs::{
+    CancelParameters, CancelReply, Job, JobState, ListReply, Pool, Waiting,
+};
+
+const NAME_WIDTH: usize = 16;
+const COMMAND_WIDTH: usize = WIDTH - NAME_WIDTH - 46;
+const JOBS_MAX: usize = 200;
+
+pub(crate) fn list(daemon: &Endpoint, args: &JobsArgs) -> anyhow::Result<Exit> {
+    let reply = daemon.call::<method::List>(&Nothing {})?;
+    let mut out = io::stdout().lock();
+    match args.json {
+        true => json::write_line(&mut out, &reply)?,
+        false => print(&mut out, &reply)?,
+    }
+    Ok(Exit::Ok)
+}
+
+fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
+    if list.jobs.is_empty() {
+        return writeln!(out, "no jobs; {}", free(&list.pool));
+    }
+    let mut table = table::plain();
+    table.set_header(["job", "tenant", "state", "wide", "cpu", "memory", "for", "command"]);
+    table::align_right(&mut table, [0, 3, 4, 5, 6]);
+    table::set_gap(&mut table, 2);
+    for job in list.jobs.iter().take(JOBS_MAX) {
+        table.add_row(row(job));
+    }
+    table::print(out, &table, list.jobs.len(), JOBS_MAX)?;
+    writeln!(out, "{}", free(&list.pool))?;
+    for job in list.jobs.iter().take(JOBS_MAX) {
+        if let Some(waiting) = &job.waiting {
+            let lead = format!("job {} waits: ", job.id);
+            writeln!(out, "{}", wrapped(&lead, &visible(&reason(waiting))))?;
+        }
+        if job.outside {
+            let lead = format!("job {}: ", job.id);
+            let what = "its first process runs outside its cgroup, as after `su -`: its width stays reserved, and its CPU \
+                        time is not its tenant's";
+            writeln!(out, "{}", wrapped(&lead, what))?;
+        } else if uses_nothing(job) {
+            let lead = format!("job {}: ", job.id);
+            let what = "it uses none of its width: what it started may run elsewhere, as containers do, without its limits; \
+                        docs/run.md has the forms that stay inside (TENANTD_CGROUP)";
+            writeln!(out, "{}", wrapped(&lead, what))?;
+        }
+    }
+    Ok(())
+}
+
+fn row(job: &Job) -> [String; 8] {
+    let state = match (job.state, &job.waiting) {
+        (JobState::Waiting, Some(waiting)) => format!("waits {}", waiting.position),
+        (JobState::Waiting, None) => "waits".to_string(),
+        (JobState::Running, _) if job.frozen => "frozen".to_string(),
+        (JobState::Running, _) if job.outside => "outside".to_string(),
+        (JobState::Running, _) => "runs".to_string(),
+        (JobState::Lingering, _) => "daemons".to_string(),
+    };
+    let unknown = || "-".to_string();
+    let time = |seconds: f64| Duration::try_from_secs_f64(seconds).map_or_else(|_| unknown(), age);
+    let wide = job.started.as_ref().map_or_else(unknown, |started| started.dop.to_string());
+    let bytes = job.used_memory_bytes.or(job.memory_bytes);
+    [
+        job.id.to_string(),
+        shortened(&visible(&job.tenant), NAME_WIDTH),
+        state,
+        wide,
+        job.cpu_seconds.map_or_else(unknown, time),
+        bytes.map_or_else(unknown, |bytes| memory(bytes as f64)),
+        time(job.ran_seconds.unwrap_or(job.waited_seconds)),
+        shortened(&visible(job.command.as_deref().unwrap_or("-")), COMMAND_WIDTH),
+    ]
+}
+
+/// Time after which the use of a job is judged, and the part of its width below which it uses none.
+const JUDGED_SECONDS: f64 = 30.0;
+const UNUSED: f64 = 0.02;
+
+/// True if a job runs and its processes do nothing.
+fn uses_nothing(job: &Job) -> bool {
+    let (Some(started), Some(ran), Some(used)) = (&job.started, job.ran_seconds, job.cpu_seconds)
+    else {
+        return false;
+    };
+    let is_judged = job.state == JobState::Running && !job.frozen && ran >= JUDGED_SECONDS;
+    is_judged && used < UNUSED * ran * f64::from(started.dop.max(1))
+}
+
+/// The reason for which a job waits, and the expected time.
+pub(crate) fn reason(waiting: &Waiting) -> String {
+    let estimate = waiting.estimate_seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
+    let estimate = estimate.map(|time| format!("; about {}", age(time))).unwrap_or_default();
+    format!("{}{estimate}", waiting.reason.text)
+}
+
+fn free(pool: &Pool) -> String {
+    let Pool { slots, free_slots, .. } = pool;
+    let mut parts = vec![format!("{free_slots} of {slots} slots")];
+    if let (Some(free), Some(all)) = (pool.free_memory_bytes, pool.memory_bytes) {
+        parts.push(format!("{} of {} of memory", memory(free as f64), memory(all as f64)));
+    }
+    for all in &pool.units {
+        let free = pool.free_units.iter().find(|free| free.name == all.name);
+        let free = free.map_or_else(|| "-".to_string(), |free| free.count.to_string());
+        parts.push(format!("{free} of {} {}", all.count, visible(&all.name)));
+    }
+    format!("free: {}", parts.join(", "))
+}
+
+/// Runs `cancel`: a waiting job leaves the queue; the processes of a running one get SIGTERM.
+pub(crate) fn cancel(daemon: &Endpoint, args: &CancelArgs) -> anyhow::Result<Exit> {
+    let parameters = CancelParameters { id: args.id };
+    let mut client = daemon.connect()?;
+    let CancelReply { is_running, pids } = client.call::<method::Cancel>(&parameters)?;
+    let open =
+        |pid: u32| Some((pid, pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?));
+    let processes: Vec<(u32, OwnedFd)> = pids.into_iter().filter_map(open).collect();
+    // A number may have become that of another process before it was opened. A process that the daemon
+    // still counts among the job's processes after that is the open one, or has ended.
+    let still = match is_running {
+        false => Vec::new(),
+        true => match client.call::<method::Cancel>(&parameters) {
+            Ok(reply) => reply.pids,
+            Err(ClientError::Refused(CallError::NoSuchJob { .. })) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        },
+    };
+    let (mut signalled, mut failures) = (Vec::new(), Vec::new());
+    for (pid, process) in processes.iter().filter(|(pid, _)| still.contains(pid)) {
+        match pidfd_send_signal(process, Signal::TERM) {
+            Ok(()) => signalled.push(*pid),
+            Err(Errno::SRCH) => {}
+            Err(error) => failures.push(format!("process {pid}: {}", io::Error::from(error))),
+        }
+    }
+    let mut out = io::stdout().lock();
+    let id = args.id;
+    match (args.json, is_running) {
+        (true, _) => {
+            let object = json!({ "id": id, "is_running": is_running, "pids": signalled, "failures": failures });
+            json::write_line(&mut out, &object)?;
+        }
+        (false, false) => writeln!(out, "job {id} has left the queue")?,
+        (false, true) => {
+            let pids: Vec<String> = signalled.iter().map(u32::to_string).collect();
+            match pids.is_empty() {
+                true => writeln!(out, "job {id}: no process is left to end")?,
+                false => writeln!(out, "job {id}: sent SIGTERM to {}", pids.join(", "))?,
+            }
+        }
+    }
+    Ok(print_failures("", &failures, args.json))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenantd_varlink::jobs::Started;
+
+    #[test]
+    fn a_job_whose_work_is_elsewhere_is_named() {
+        let started = Started { dop: 2, ..Started::default() };
+        let idle = Job {
+            id: 7,
+            state: JobState::Running,
+            ran_seconds: Some(600.0),
+            cpu_seconds: Some(1.5),
+            started: Some(started),
+            ..Job::default()
+        };
+        let printed = |job: &Job| {
+            let mut out = Vec::new();
+            let list = ListReply { jobs: vec![job.clone()], ..ListReply::default() };
+            print(&mut out, &list).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert!(printed(&idle).contains("job 7: it uses none of its width"), "{}", printed(&idle));
+        for other in [
+            Job { ran_seconds: Some(5.0), cpu_seconds: Some(0.0), ..idle.clone() },
+            Job { cpu_seconds: Some(60.0), ..idle.clone() },
+            Job { cpu_seconds: None, ..idle.clone() },
+            Job { frozen: true, ..idle.clone() },
+            Job { state: JobState::Lingering, ..idle.clone() },
+            Job { outside: true, ..idle.clone() },
+        ] {
+            assert!(!printed(&other).contains("none of its width"), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! `tenantctl plan`: the values that tenantd would write now, with reasons. Writes nothing.
+//!
+//! Without a policy on the command line this is the plan of the last tick of the running tenantd. Otherwise
+//! an agent in mode observe samples the host for one interval and plans.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::thread;
+use std::time::Instant;
+
+use serde::Serialize;
+use tracing::level_filters::LevelFilter;
+
+use crate::args::{Colour, PlanArgs, SOCKET};
+use crate::common::client::{Client, ClientError, Endpoint};
+use crate::common::machine;
+use tenantd::agent::{Agent, Options};
+use tenantd::backend::claims;
+use tenantd::command::load;
+use tenantd::exit::Exit;
+use tenantd::log;
+use tenantd::service;
+use tenantd_control::report::status::{
+    ActionStatus, GroupStatus, HostStatus, MoveStatus, Status, TenantStatus,
+};
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_core::units::Bytes;
+use tenantd_host::kernfs::RealKernFs;
+use tenantd_lab::replay;
+use tenantd_policy::accounts::people::People;
+use tenantd_varlink::interface::{Nothing, StatusReply, method};
+
+const INSTALLED: &str = "/etc/tenantd";
+
+#[derive(Debug, Serialize)]
+struct Plan<'a> {
+    time: Option<&'a str>,
+    version: &'a str,
+    host: &'a HostStatus,
+    tenants: &'a [TenantStatus],
+    groups: &'a [GroupStatus],
+    actions: &'a [ActionStatus],
+    moves: &'a [MoveStatus],
+    findings: Vec<&'a str>,
+}
+
+pub(crate) fn run(daemon: &Endpoint, args: &PlanArgs, colour: Colour) -> anyhow::Result<Exit> {
+    log::start(LevelFilter::ERROR);
+    if let (Some(recording), Some(policy)) = (&args.replay, &args.policy) {
+        let wanted =
+            replay::Wanted { json: args.json, report: args.report.as_deref(), utc: args.utc };
+        return replay::run(recording, policy, &wanted, colour);
+    }
+    let path = match &args.policy {
+        Some(path) => path,
+        None => match daemon.connect() {
+            Ok(client) => return of_daemon(client, args),
+            Err(ClientError::NotRunning(_)) if daemon.path == Path::new(SOCKET) => {
+                Path::new(INSTALLED)
+            }
+            Err(error) => return Err(error.into()),
+        },
+    };
+    let Some(policy) = load(path, colour) else { return Ok(Exit::BadConfiguration) };
+    let interval = policy.control.interval;
+    let rules = claims::rules(&policy);
+    let people: Option<fn() -> People> = Some(People::of_this_machine);
+    let options = Options { observe: true, root: args.root.clone(), people, ..Options::default() };
+    let mut agent = Agent::start(RealKernFs::new(), policy, rules, &options)?;
+    // A rate takes two samples, an interval apart.
+    let begin = Instant::now();
+    agent.tick(begin.elapsed());
+    thread::sleep(interval);
+    agent.tick(begin.elapsed());
+    service::run::stamp(&mut agent);
+    let status = agent.status().clone();
+    let findings = status.findings.iter().map(String::as_str).collect();
+    let map = machine::lines(agent.topology(), &status);
+    show(args, &status, findings, &map)
+}
+
+fn of_daemon(mut client: Client, args: &PlanArgs) -> anyhow::Result<Exit> {
+    let StatusReply { status } = client.call::<method::GetStatus>(&Nothing {})?;
+    let findings = status.findings.iter().map(String::as_str).collect();
+    show(args, &status, findings, &[])
+}
+
+fn show(
+    args: &PlanArgs,
+    status: &Status,
+    findings: Vec<&str>,
+    map: &[String],
+) -> anyhow::Result<Exit> {
+    let mut out = io::stdout().lock();
+    if args.json {
+        let plan = Plan {
+            time: status.time.as_deref(),
+            version: &status.version,
+            host: &status.host,
+            tenants: &status.tenants,
+            groups: &status.groups,
+            actions: &status.actions,
+            moves: &status.moves,
+            findings,
+        };
+        writeln!(out, "{}", serde_json::to_string(&plan)?)?;
+        return Ok(Exit::Ok);
+    }
+    print(&mut out, status, &findings)?;
+    for line in map {
+        writeln!(out, "{line}")?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result<()> {
+    let host = &status.host;
+    writeln!(
+        out,
+        "{}\nto divide: {:.2} of {} CPUs and {} of {}\n",
+        host.hierarchy,
+        host.capacity[CPU],
+        host.cpus,
+        Bytes(host.capacity[MEMORY] as u64).rounded(),
+        Bytes(host.memory_bytes).rounded(),
+    )?;
+    for tenant in &status.tenants {
+        writeln!(out, "{}", tenant.name)?;
+        let used =
+            tenant.usage[CPU].map_or("uses -".to_string(), |cores| format!("uses {cores:.2} CPUs"));
+        writeln!(
+            out,
+            "  {used}, demands {:.2}, is allocated {:.2} and {}, DOP {}\n  \
+             would get {:.2} and {} if it wanted everything",
+            tenant.demand[CPU],
+            tenant.allocation[CPU],
+            Bytes(tenant.allocation[MEMORY] as u64).rounded(),
+            tenant.dop.unwrap_or(1),
+            tenant.would_get[CPU],
+            Bytes(tenant.would_get[MEMORY] as u64).rounded(),
+        )?;
+        print_actions(out, status, &tenant.name)?;
+        for moved in status.moves.iter().filter(|moved| moved.tenant == tenant.name) {
+            let processes = if moved.nr_processes == 1 { "process" } else { "processes" };
+            writeln!(out, "  moved into it: {} {processes} of {}", moved.nr_processes, moved.from)?;
+        }
+    }
+    let groups =
+        status.actions.iter().filter(|a| status.tenants.iter().all(|t| t.name != a.tenant));
+    let mut last = "";
+    for action in groups {
+        if action.tenant != last {
+            writeln!(out, "{} (group)", action.tenant)?;
+            print_actions(out, status, &action.tenant)?;
+            last = &action.tenant;
+        }
+    }
+    if status.actions.is_empty() {
+        writeln!(out, "\nnothing to write: every file holds its value")?;
+    }
+    for finding in findings {
+        writeln!(out, "\nnote: {finding}")?;
+    }
+    writeln!(out)
+}
+
+fn print_actions(out: &mut impl Write, status: &Status, tenant: &str) -> io::Result<()> {
+    for action in status.actions.iter().filter(|action| action.tenant == tenant) {
+        let file = action.path.rsplit('/').next().unwrap_or(&action.path);
+        let from = action.from.as_deref().unwrap_or("not made yet");
+        writeln!(out, "  {file}: {from} -> {}", action.to)?;
+        writeln!(out, "    {}", action.reason)?;
+    }
+    Ok(())
+}

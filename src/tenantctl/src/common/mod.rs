@@ -1,0 +1,6 @@
+//! Parts of several commands.
+
+pub mod client;
+pub mod exit;
+pub mod file;
+pub mod machine;

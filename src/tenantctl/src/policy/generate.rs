@@ -1,0 +1,85 @@
+//! `tenantctl generate`: generates files for packages from the programs themselves.
+//!
+//! Man pages and completions come from the parsed command line, the schema and the keys of
+//! `tenantd.policy(5)` from the table of keys, its diagnostics from the table of rules. Files, signals and
+//! exit codes are written by hand in packaging/man.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::args::{self, GenerateArgs, Generated, Program};
+use tenantd::exit::Exit;
+use tenantd_policy::schema;
+
+/// Hand-written parts of tenantd(8) and tenantctl(1).
+const TENANTD_SECTIONS: &str = include_str!("../../../../packaging/man/tenantd.8.roff");
+const TENANTCTL_SECTIONS: &str = include_str!("../../../../packaging/man/tenantctl.1.roff");
+/// tenantd.policy(5), with placeholders for the keys and the rules.
+const POLICY_PAGE: &str = include_str!("../../../../packaging/man/tenantd.policy.5.roff");
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
+    match &args.what {
+        Generated::Man { dir } => man(dir)?,
+        Generated::Completions { shell } => completions(*shell)?,
+        Generated::Schema => {
+            let mut out = io::stdout().lock();
+            serde_json::to_writer_pretty(&mut out, &schema::schema())?;
+            writeln!(out)?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn completions(shell: Shell) -> io::Result<()> {
+    let mut command = args::command_of(Program::Tenantctl);
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, "tenantctl", &mut script);
+    io::stdout().lock().write_all(&script)
+}
+
+fn man(dir: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    for (name, text) in pages()? {
+        let path = dir.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn pages() -> anyhow::Result<Vec<(String, String)>> {
+    let manual = |name: &str, section: &str, command| {
+        let mut roff = Vec::new();
+        Man::new(command).section(section).render(&mut roff)?;
+        let roff = String::from_utf8(roff)?;
+        // Without a date the generated title shifts the fields after it.
+        let title = format!(".TH {name} {section} \"\" \"tenantd {VERSION}\" tenantd\n");
+        let lines = roff.split_inclusive('\n');
+        let titled = lines.map(|line| if line.starts_with(".TH ") { title.as_str() } else { line });
+        anyhow::Ok(titled.collect::<String>())
+    };
+    let tenantd = args::command_of(Program::Tenantd).disable_help_subcommand(true);
+    let mut tenantctl = args::command_of(Program::Tenantctl).disable_help_subcommand(true);
+    // Passes the global options to the commands and gives these their full names.
+    tenantctl.build();
+    let mut pages = vec![
+        ("tenantd.8".into(), manual("tenantd", "8", tenantd)? + TENANTD_SECTIONS),
+        ("tenantctl.1".into(), manual("tenantctl", "1", tenantctl.clone())? + TENANTCTL_SECTIONS),
+        ("tenantd.policy.5".into(), super::policy_page::page(POLICY_PAGE)),
+    ];
+    for command in tenantctl.get_subcommands().filter(|command| !command.is_hide_set()) {
+        let name = format!("tenantctl-{}", command.get_name());
+        let page = manual(&name, "1", command.clone().display_name(name.clone()))?;
+        pages.push((format!("{name}.1"), page + SEE_ALSO));
+    }
+    Ok(pages)
+}
+
+const SEE_ALSO: &str =
+    ".SH \"SEE ALSO\"\n\\fBtenantctl\\fR(1), \\fBtenantd\\fR(8), \\fBtenantd.policy\\fR(5)\n";

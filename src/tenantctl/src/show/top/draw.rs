@@ -1,0 +1,366 @@
+//! The picture: a pure function of the [`View`] and the size of the screen.
+//!
+//! From the top: the machine, fairness, the tenants, jobs, the map of the CPUs, findings, keys. On a small
+//! screen the map and the findings are left out first, then the sparkline and the memory of each tenant, and
+//! last the figures beside the bars. Every size is drawn (`tests/face/top.rs`, from 1×1 to 300×100). A name may
+//! lose its middle; a figure never loses a digit: its column is as wide as the widest figure, or is left out.
+//!
+//! Colour never carries meaning alone: a tenant below its share is marked with `!`, the parts of a bar are
+//! different characters, CPUs have the letter of their tenant. Stale figures are dimmed, and the second line
+//! shows their age. The thresholds come from the status.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Clear, Paragraph, Wrap};
+
+use super::bars::{self, Cell};
+use super::frame::{fairness_line, head_line, jobs_line, lacks, tinted};
+use super::inside;
+use super::view::View;
+use crate::args::SortKey;
+use tenantd_control::report::status::Line as Row;
+use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_dop::cpuset::CpuSet;
+use tenantd_lab::text::{cores, memory, percent, shortened};
+
+const HUES: [Color; 6] =
+    [Color::Cyan, Color::Yellow, Color::Green, Color::Magenta, Color::Blue, Color::Red];
+const FINDINGS_MAX: u16 = 3;
+/// Largest number of CPUs of a kernel.
+const CPUS_MAX: u32 = 8192;
+
+/// Draws the screen; returns the number of rows for tenants, or for the processes of the open one.
+pub fn screen(frame: &mut Frame<'_>, view: &View) -> usize {
+    if let Some(name) = &view.opened {
+        let nr_rows = inside::screen(frame, view, name);
+        if view.has_help {
+            help(frame, view);
+        }
+        return nr_rows;
+    }
+    let area = frame.area();
+    let width = usize::from(area.width);
+    let map = map_lines(view, width);
+    let findings = view.status.findings.len().min(usize::from(FINDINGS_MAX)) as u16;
+    // The first lines, three rows of tenants and the keys take precedence over the map and the findings.
+    let spare = area.height.saturating_sub(8);
+    let map_height = (map.len() as u16).min(spare / 2);
+    let findings_height = findings.min(spare.saturating_sub(map_height) / 2);
+    let jobs = jobs_line(view, width);
+    let jobs_height = u16::from(jobs.is_some() && area.height >= 10);
+    let [head, fair, title, tenants, jobs_area, map_area, findings_area, keys] =
+        Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(1),
+            Constraint::Length(1),
+            Constraint::Min(1),
+            Constraint::Length(jobs_height),
+            Constraint::Length(map_height),
+            Constraint::Length(findings_height),
+            Constraint::Length(1),
+        ])
+        .areas(area);
+    let columns = Columns::for_width(width, &view.status.lines());
+    frame.render_widget(head_line(view, width), head);
+    frame.render_widget(fairness_line(view, width), fair);
+    let underlined = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
+    frame.render_widget(columns.title(view.sort).style(underlined), title);
+    let mut rows = Paragraph::new(rows(view, &columns, usize::from(tenants.height)));
+    if view.is_stale() {
+        rows = rows.style(Style::new().add_modifier(Modifier::DIM));
+    }
+    frame.render_widget(rows, tenants);
+    frame.render_widget(jobs.unwrap_or_default(), jobs_area);
+    frame.render_widget(Paragraph::new(map), map_area);
+    let notes = view.status.findings.iter().take(usize::from(findings_height));
+    let notes = notes.map(|note| Line::from(shortened(&format!("note: {note}"), width)));
+    frame.render_widget(Paragraph::new(notes.collect::<Vec<_>>()), findings_area);
+    frame.render_widget(keys_line(view, width), keys);
+    if view.has_help {
+        help(frame, view);
+    }
+    usize::from(tenants.height)
+}
+
+/// Widths of the columns; 0 leaves one out.
+#[derive(Clone, Copy, Debug)]
+struct Columns {
+    name: usize,
+    cpu_figures: usize,
+    cpu_bar: usize,
+    memory_figures: usize,
+    memory_bar: usize,
+    dop: usize,
+    waits: usize,
+    sparkline: usize,
+}
+
+impl Columns {
+    /// Columns that fit into `width`; the rest of it goes to the bars.
+    fn for_width(width: usize, rows: &[Row<'_>]) -> Columns {
+        let longest = rows.iter().map(|row| name(*row).chars().count()).max().unwrap_or(0);
+        let name_max = (width / 5).max(10);
+        // The letter, the mark, a blank and the name.
+        let mut columns = Columns {
+            name: 3 + longest.clamp(6, name_max),
+            cpu_figures: 0,
+            cpu_bar: 0,
+            memory_figures: 0,
+            memory_bar: 0,
+            dop: 0,
+            waits: 0,
+            sparkline: 0,
+        };
+        let mut left = width.saturating_sub(columns.name);
+        let mut take = |column: &mut usize, wanted: usize| {
+            if left > wanted {
+                *column = wanted;
+                left -= wanted + 1;
+            }
+        };
+        let widest = |least: usize, text: fn(Row<'_>) -> String| {
+            rows.iter().map(|row| text(*row).chars().count()).fold(least, usize::max)
+        };
+        take(&mut columns.cpu_bar, 10);
+        take(&mut columns.cpu_figures, widest(9, cpu_figures));
+        take(&mut columns.dop, widest(3, dop));
+        take(&mut columns.waits, widest(5, waits));
+        take(&mut columns.memory_figures, widest(9, memory_figures));
+        take(&mut columns.memory_bar, 8);
+        take(&mut columns.sparkline, 10);
+        let shares =
+            [(&mut columns.cpu_bar, 3), (&mut columns.memory_bar, 2), (&mut columns.sparkline, 2)];
+        let (spare, parts) = (left, 7);
+        for (column, part) in shares.into_iter().filter(|(column, _)| **column > 0) {
+            *column += spare * part / parts;
+        }
+        columns.sparkline = columns.sparkline.min(60);
+        columns
+    }
+
+    fn title(&self, sort: SortKey) -> Line<'static> {
+        let mark = |key: SortKey, title: &str| match key == sort {
+            true => format!("{title}▼"),
+            false => title.to_string(),
+        };
+        let mut text = format!("{:<width$}", mark(SortKey::Name, "   tenant"), width = self.name);
+        for (width, title) in [
+            (self.cpu_figures, mark(SortKey::Cpu, "CPUs")),
+            (self.cpu_bar, mark(SortKey::Error, "used┃due")),
+            (self.memory_figures, mark(SortKey::Memory, "memory")),
+            (self.memory_bar, "used┃due".to_string()),
+            (self.dop, "dop".to_string()),
+            (self.waits, mark(SortKey::Pressure, "wait")),
+            (self.sparkline, "history".to_string()),
+        ] {
+            if width > 0 {
+                let cut: String = title.chars().take(width).collect();
+                text += &format!(" {cut:<width$}");
+            }
+        }
+        Line::from(text)
+    }
+
+    fn row(&self, view: &View, row: Row<'_>, is_selected: bool) -> Line<'static> {
+        let host = &view.status.host;
+        let lacks = row.tenant().is_some_and(|tenant| lacks(tenant, &view.status.thresholds));
+        let mark = if lacks { '!' } else { ' ' };
+        let name = shortened(&name(row), self.name - 3);
+        let cursor = if is_selected { '›' } else { ' ' };
+        // A group has no CPUs of its own on the map.
+        let (letter, hue) = match row {
+            Row::Tenant(place, _) => (bars::letter(place), tinted(view, HUES[place % HUES.len()])),
+            Row::Group(_) => (' ', Style::new()),
+        };
+        let mut spans = vec![
+            Span::styled(letter.to_string(), hue),
+            Span::styled(mark.to_string(), tinted(view, Color::Yellow)),
+            Span::raw(format!("{cursor}{name:<width$}", width = self.name - 3)),
+        ];
+        let figures = |spans: &mut Vec<Span<'static>>, width: usize, text: String| {
+            if width > 0 {
+                spans.push(Span::raw(format!(" {text:>width$}")));
+            }
+        };
+        let (used, wants, entitled) = (row.usage(), row.demand(), row.allocation());
+        figures(&mut spans, self.cpu_figures, cpu_figures(row));
+        if self.cpu_bar > 0 {
+            let (used, capacity) = (used[CPU].unwrap_or(0.0), host.capacity[CPU]);
+            let cells = bars::bar(used, wants[CPU], entitled[CPU], capacity, self.cpu_bar);
+            add_bar(&mut spans, view, &cells, lacks);
+        }
+        figures(&mut spans, self.memory_figures, memory_figures(row));
+        if self.memory_bar > 0 {
+            let (used, capacity) = (used[MEMORY].unwrap_or(0.0), host.capacity[MEMORY]);
+            let cells = bars::bar(used, wants[MEMORY], entitled[MEMORY], capacity, self.memory_bar);
+            add_bar(&mut spans, view, &cells, false);
+        }
+        figures(&mut spans, self.dop, dop(row));
+        if self.waits > 0 {
+            let text = format!(" {:>width$}", waits(row), width = self.waits);
+            let ratio = row.tenant().and_then(|tenant| tenant.cpu_pressure_ratio);
+            let is_pressed =
+                ratio.is_some_and(|ratio| ratio > view.status.thresholds.pressure_ratio);
+            let style = if is_pressed { tinted(view, Color::Yellow) } else { Style::new() };
+            spans.push(Span::styled(text, style));
+        }
+        if self.sparkline > 0 {
+            let usages = view.usages(row.name(), self.sparkline);
+            let line = bars::sparkline(&usages, host.capacity[CPU]);
+            let style = tinted(view, Color::Blue);
+            spans.push(Span::styled(format!(" {line:>width$}", width = self.sparkline), style));
+        }
+        Line::from(spans)
+    }
+}
+
+/// Name; a group has a slash behind it.
+fn name(row: Row<'_>) -> String {
+    match row {
+        Row::Tenant(_, tenant) => tenant.name.to_string(),
+        Row::Group(group) => format!("{}/", group.name),
+    }
+}
+
+fn cpu_figures(row: Row<'_>) -> String {
+    format!("{}/{}", cores(row.usage()[CPU]), cores(Some(row.allocation()[CPU])))
+}
+
+fn memory_figures(row: Row<'_>) -> String {
+    row.usage()[MEMORY].map_or("-".to_string(), memory)
+}
+
+fn dop(row: Row<'_>) -> String {
+    let Some(tenant) = row.tenant() else { return String::new() };
+    tenant.dop.map_or("-".to_string(), |dop| dop.to_string())
+}
+
+fn waits(row: Row<'_>) -> String {
+    row.tenant().map_or_else(String::new, |tenant| percent(tenant.cpu_pressure_ratio))
+}
+
+fn add_bar(spans: &mut Vec<Span<'static>>, view: &View, cells: &[Cell], is_lacking: bool) {
+    spans.push(Span::raw(" "));
+    for cell in cells {
+        let style = match cell {
+            Cell::Used(_) if is_lacking => tinted(view, Color::Yellow),
+            Cell::Used(_) => tinted(view, Color::Blue),
+            Cell::Entitled => Style::new().add_modifier(Modifier::BOLD),
+            Cell::Wanted | Cell::Free => tinted(view, Color::DarkGray),
+        };
+        spans.push(Span::styled(cell.symbol().to_string(), style));
+    }
+}
+
+fn rows(view: &View, columns: &Columns, height: usize) -> Vec<Line<'static>> {
+    let rows = view.lines();
+    let above = view.first_row(height);
+    let below = rows.len().saturating_sub(above + height);
+    let shown = rows.iter().enumerate().skip(above).take(height);
+    let line = |(index, row): (usize, &Row<'_>)| columns.row(view, *row, index == view.selected);
+    let mut lines: Vec<Line<'static>> = shown.map(line).collect();
+    if rows.is_empty() {
+        lines.push(Line::from("the policy has no tenants"));
+    }
+    if below > 0 && height > 1 {
+        lines.pop();
+        lines.push(Line::from(format!("   … {} more below (↓)", below + 1)));
+    }
+    lines
+}
+
+/// Map of the CPUs: a character for each, the letter of its tenant, or `+` for several tenants.
+fn map_lines(view: &View, width: usize) -> Vec<Line<'static>> {
+    let status = &view.status;
+    let placed = status.tenants.iter().enumerate().filter_map(|(place, tenant)| {
+        let set = CpuSet::parse_within(tenant.cpus.as_deref()?, CPUS_MAX).ok()?;
+        Some((place, set.iter().map(|cpu| cpu as usize).collect::<Vec<_>>()))
+    });
+    let placed: Vec<(usize, Vec<usize>)> = placed.collect();
+    if placed.is_empty() {
+        return vec![Line::from("CPUs  no tenant is pinned: all tenants run on all CPUs")];
+    }
+    let map = bars::map(status.host.cpus as usize, &placed);
+    let per_line = (width.saturating_sub(6) / 8 * 8).max(8);
+    let lines = map.chunks(per_line).enumerate().map(|(row, cpus)| {
+        let mut spans = vec![Span::raw(match row {
+            0 => "CPUs  ".to_string(),
+            _ => format!("{:>5} ", row * per_line),
+        })];
+        spans.extend(cpus.iter().map(|tenants| match tenants.as_slice() {
+            [] => Span::styled("·", tinted(view, Color::DarkGray)),
+            [place] => {
+                let hue = tinted(view, HUES[place % HUES.len()]);
+                Span::styled(bars::letter(*place).to_string(), hue)
+            }
+            _ => Span::styled("+", tinted(view, Color::Yellow)),
+        }));
+        Line::from(spans)
+    });
+    lines.collect()
+}
+
+fn sort_word(sort: SortKey) -> &'static str {
+    match sort {
+        SortKey::Policy => "policy",
+        SortKey::Name => "name",
+        SortKey::Cpu => "CPU",
+        SortKey::Memory => "memory",
+        SortKey::Error => "share error",
+        SortKey::Pressure => "pressure",
+    }
+}
+
+fn keys_line(view: &View, width: usize) -> Line<'static> {
+    let long = format!(
+        "q quit  ? help  Enter open  space pause  by {}: c m e w n p",
+        sort_word(view.sort)
+    );
+    let text = if width < long.chars().count() { "q quit  ? help".to_string() } else { long };
+    Line::styled(text, Style::new().add_modifier(Modifier::DIM))
+}
+
+const HELP: [&str; 21] = [
+    "q, Ctrl-C   quit",
+    "?           open and close this help",
+    "space       pause and continue",
+    "↑ ↓ k j     select; Page Up, Page Down, Home",
+    "Enter, Esc  open the selected one, and go back:",
+    "            its members and its processes",
+    "",
+    "sort by     c CPU used      m memory used",
+    "            e share error   w pressure",
+    "            n name          p order of the policy",
+    "",
+    "█ used  ░ demanded, not used  · free",
+    "┃ due: entitled to now",
+    "!     share error above its threshold",
+    "CPUs  used/due, in CPUs",
+    "dop   degree of parallelism, in CPUs",
+    "wait  part of the time a task waits for a CPU",
+    "map   the tenant of each CPU: + several,",
+    "      · not pinned to one tenant",
+    "",
+    "More about a value: tenantctl explain TENANT",
+];
+
+fn help(frame: &mut Frame<'_>, view: &View) {
+    let area = frame.area();
+    let width = area.width.min(50);
+    let height = area.height.min(HELP.len() as u16);
+    let middle = Rect {
+        x: area.x + (area.width - width) / 2,
+        y: area.y + (area.height - height) / 2,
+        width,
+        height,
+    };
+    let lines: Vec<Line<'_>> = HELP.iter().map(|line| Line::from(format!("  {line}"))).collect();
+    let style = match view.colour {
+        true => Style::new().fg(Color::White).bg(Color::DarkGray),
+        false => Style::new().add_modifier(Modifier::REVERSED),
+    };
+    frame.render_widget(Clear, middle);
+    frame.render_widget(Paragraph::new(lines).style(style).wrap(Wrap { trim: false }), middle);
+}

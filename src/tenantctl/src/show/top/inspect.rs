@@ -1,0 +1,197 @@
+//! Inspection of a tenant or a group: its members, and the processes in them, the largest first.
+//!
+//! The daemon reports the members' cgroups; their processes are read here, with the permissions of the caller,
+//! and only while they are shown. Everything is bounded: a tenant may have any number of cgroups and processes.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use tenantd_control::report::explanation::{Explanation, ValueStep};
+use tenantd_core::kernel_text::proc_files::process_numbers;
+use tenantd_host::cgroup::{Dialect, memory_sample};
+use tenantd_host::kernfs::{DirId, KernError, KernFs};
+use tenantd_host::process;
+
+const MOST_PROCESSES: usize = 4096;
+/// Most cgroups read, of all members together.
+const MOST_CGROUPS: usize = 1000;
+
+/// Result of an inspection.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Inspection {
+    /// Tenant or group.
+    pub name: String,
+    /// Members of the tenant.
+    pub members: Vec<Member>,
+    /// Processes that could be read.
+    pub processes: Vec<Process>,
+    /// Number of existing processes that could not be read, or are beyond the bound.
+    pub nr_unread: usize,
+    /// Obstacle to the inspection.
+    pub problem: Option<String>,
+}
+
+/// A cgroup with processes of a tenant.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Member {
+    /// Tenant of the cgroup.
+    pub tenant: String,
+    /// Directory of the cgroup.
+    pub cgroup: PathBuf,
+    /// Processes in it and below it; `None` if it does not exist.
+    pub nr_processes: Option<usize>,
+    /// CPUs used by these.
+    pub cpu_cores: Option<f64>,
+    /// Memory held, including all file cache.
+    pub memory_bytes: Option<u64>,
+}
+
+/// One process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Process {
+    /// Process ID.
+    pub pid: u32,
+    /// Command line, or the name without one; without control characters.
+    pub command: String,
+    /// CPUs used since the last look.
+    pub cpu_cores: Option<f64>,
+    /// Memory held, including shared memory.
+    pub resident_bytes: u64,
+}
+
+/// Cgroup of a member.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Home {
+    tenant: String,
+    cgroup: PathBuf,
+    memory: Option<(PathBuf, Dialect)>,
+}
+
+/// Cgroups of a tenant's members, from the paths of the files written for them.
+pub fn homes(explanation: &Explanation) -> Vec<Home> {
+    let members = explanation.members.iter().map(|member| &member.values);
+    // A tenant of one cgroup has no list of members.
+    let values: Vec<&Vec<ValueStep>> = match explanation.members.is_empty() {
+        true => vec![&explanation.values],
+        false => members.collect(),
+    };
+    values.into_iter().filter_map(|values| home(&explanation.tenant, values)).collect()
+}
+
+fn home(tenant: &str, values: &[ValueStep]) -> Option<Home> {
+    let dir = |names: [&str; 2]| -> Option<(PathBuf, Dialect)> {
+        values.iter().find_map(|value| {
+            let path = Path::new(&value.path);
+            let index = names.iter().position(|name| path.file_name() == Some(name.as_ref()))?;
+            Some((path.parent()?.into(), [Dialect::Unified, Dialect::Legacy][index]))
+        })
+    };
+    let (cgroup, _) = dir(["cpu.weight", "cpu.shares"])?;
+    let memory = dir(["memory.low", "memory.soft_limit_in_bytes"]);
+    Some(Home { tenant: tenant.to_string(), cgroup, memory })
+}
+
+/// Repeated inspection, which gives rates.
+#[derive(Debug, Default)]
+pub struct Inspector {
+    /// Start and CPU time of each process at the last look.
+    before: HashMap<u32, (u64, f64)>,
+    at: Option<Instant>,
+}
+
+impl Inspector {
+    /// Inspects the members `homes` of the tenant or group `name`.
+    pub fn look(
+        &mut self,
+        kernel: &mut impl KernFs,
+        (name, homes): (&str, &[Home]),
+        now: Instant,
+    ) -> Inspection {
+        let elapsed = self.at.replace(now).map(|at| now.saturating_duration_since(at));
+        let elapsed = elapsed.map(|elapsed| elapsed.as_secs_f64()).filter(|it| *it > 0.0);
+        let before = std::mem::take(&mut self.before);
+        let mut found = Inspection { name: name.to_string(), ..Inspection::default() };
+        let proc = match kernel.open_dir(Path::new("/proc")) {
+            Ok(proc) => proc,
+            Err(error) => return Inspection { problem: Some(error.to_string()), ..found },
+        };
+        let mut left = MOST_CGROUPS;
+        for home in homes {
+            let pids = pids_below(kernel, &home.cgroup, &mut left);
+            let mut cores = None;
+            for pid in pids.iter().flatten() {
+                let is_beyond = found.processes.len() >= MOST_PROCESSES;
+                let usage = process::usage(kernel, proc, *pid).filter(|_| !is_beyond);
+                let Some(usage) = usage else {
+                    found.nr_unread += 1;
+                    continue;
+                };
+                let same = before.get(pid).filter(|(start, _)| *start == usage.start_ticks);
+                let used = same
+                    .zip(elapsed)
+                    .map(|((_, then), elapsed)| (usage.cpu_seconds - then).max(0.0) / elapsed);
+                cores = cores.into_iter().chain(used).reduce(|a: f64, b| a + b);
+                self.before.insert(*pid, (usage.start_ticks, usage.cpu_seconds));
+                found.processes.push(Process {
+                    pid: *pid,
+                    command: command(kernel, proc, *pid, &usage.name),
+                    cpu_cores: used,
+                    resident_bytes: usage.resident_bytes,
+                });
+            }
+            found.members.push(Member {
+                tenant: home.tenant.clone(),
+                cgroup: home.cgroup.clone(),
+                nr_processes: pids.map(|pids| pids.len()),
+                cpu_cores: cores,
+                memory_bytes: memory(kernel, home),
+            });
+        }
+        kernel.close_dir(proc);
+        found
+    }
+}
+
+impl Inspection {
+    /// Sorts by CPU time, or by memory, the largest first.
+    pub fn sort(&mut self, by_memory: bool) {
+        let cpu = |it: &Process| it.cpu_cores.unwrap_or(0.0);
+        self.processes.sort_by(|a, b| {
+            let (by_cpu, by_size) =
+                (cpu(b).total_cmp(&cpu(a)), b.resident_bytes.cmp(&a.resident_bytes));
+            if by_memory { by_size.then(by_cpu) } else { by_cpu.then(by_size) }
+        });
+    }
+}
+
+/// Processes in a cgroup and below it; `None` if it does not exist.
+fn pids_below(kernel: &mut impl KernFs, path: &Path, left: &mut usize) -> Option<Vec<u32>> {
+    *left = left.checked_sub(1)?;
+    let dir = kernel.open_dir(path).ok()?;
+    let found = contents(kernel, dir);
+    kernel.close_dir(dir);
+    let (mut pids, names) = found.ok()?;
+    for name in names {
+        pids.extend(pids_below(kernel, &path.join(name), left).unwrap_or_default());
+    }
+    Some(pids)
+}
+
+fn contents(kernel: &mut impl KernFs, dir: DirId) -> Result<(Vec<u32>, Vec<OsString>), KernError> {
+    let pids = process_numbers(kernel.read_once(dir, "cgroup.procs")?).collect();
+    Ok((pids, kernel.list_dirs(dir)?))
+}
+
+fn memory(kernel: &mut impl KernFs, home: &Home) -> Option<u64> {
+    let (path, dialect) = home.memory.as_ref()?;
+    let dir = kernel.open_dir(path).ok()?;
+    let sample = memory_sample(kernel, dir, *dialect);
+    kernel.close_dir(dir);
+    sample.ok().map(|sample| sample.current_bytes)
+}
+
+fn command(kernel: &mut impl KernFs, proc: DirId, pid: u32, name: &str) -> String {
+    process::command_line(kernel, proc, pid).unwrap_or_else(|| name.to_string())
+}
