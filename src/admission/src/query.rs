@@ -41,6 +41,20 @@ impl Admission {
         workers(&self.rules, &self.capacity)
     }
 
+    /// Worker for the next job; `None` if as many jobs run as may. Idle jobs lend theirs.
+    pub(super) fn next_worker(&self) -> Option<u32> {
+        let busy = self.runs().filter(|(id, _)| !self.jobs[id].is_idle).count();
+        if busy >= self.workers() as usize {
+            return None;
+        }
+        Some(self.free_workers.first().copied().unwrap_or_else(|| self.worker_beyond()))
+    }
+
+    pub(super) fn worker_beyond(&self) -> u32 {
+        let beyond = self.runs().map(|(_, run)| run.worker + 1).max().unwrap_or(0);
+        beyond.max(self.workers())
+    }
+
     /// Number of divided slots: at least one per worker.
     pub fn slots(&self) -> u32 {
         self.capacity.slots.max(self.workers())
@@ -121,5 +135,6 @@ fn view(job: JobId, known: &Job) -> JobView<'_> {
         },
         cpu_seconds: known.cpu_seconds,
         used_bytes: known.used_bytes,
+        is_idle: known.is_idle,
     }
 }

@@ -179,4 +179,6 @@ pub struct JobView<'a> {
     pub cpu_seconds: f64,
     /// Memory used; `None` if it was not measured.
     pub used_bytes: Option<u64>,
+    /// True if it lends its slots because it has used no CPU for a minute.
+    pub is_idle: bool,
 }

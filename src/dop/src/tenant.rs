@@ -37,9 +37,12 @@ const EPSILON: f64 = 1e-6;
 /// The part of a slot that may be lent to tenants of width one and given to the others as well.
 const SHARED_SLOT: f64 = 0.25;
 
-/// The slots of a machine: allocatable CPUs × oversubscription, rounded down, at least 1.
+/// The slots of a machine: allocatable CPUs × oversubscription, rounded to the nearest whole number, at least 1.
+///
+/// Rounding down would take a whole CPU of two from jobs for a reserve of a tenth.
 pub fn slots(allocatable_cpus: f64, oversubscription: f64) -> u32 {
-    ((allocatable_cpus * oversubscription + EPSILON) as u32).max(1)
+    // Float-to-integer casts saturate.
+    ((allocatable_cpus * oversubscription + 0.5 + EPSILON) as u32).max(1)
 }
 
 /// The policy for a tenant's width.
