@@ -136,5 +136,6 @@ fn view(job: JobId, known: &Job) -> JobView<'_> {
         cpu_seconds: known.cpu_seconds,
         used_bytes: known.used_bytes,
         is_idle: known.is_idle,
+        used_cores: known.used_cores(),
     }
 }

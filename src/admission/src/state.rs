@@ -78,6 +78,9 @@ pub(super) struct Job {
     #[serde(default)]
     pub(super) paid_seconds: f64,
     pub(super) used_bytes: Option<u64>,
+    /// Time of the last charge, and the CPU use before it.
+    #[serde(skip)]
+    pub(super) charged: Option<(f64, f64)>,
     /// CPU time and time of the last use that was more than an idle job's.
     #[serde(default)]
     pub(super) busy: Option<(f64, f64)>,
@@ -115,6 +118,7 @@ impl Job {
             cpu_seconds: 0.0,
             paid_seconds: 0.0,
             used_bytes: None,
+            charged: None,
             busy: None,
             is_idle: false,
             lacked_units: BTreeSet::new(),
@@ -137,8 +141,19 @@ impl Job {
         if self.is_idle { 0 } else { self.need.floor }
     }
 
-    /// Notes the use up to `now`: a job is idle after [`IDLE_SECONDS`] with less than [`IDLE_CORES`].
-    fn note_use(&mut self, now: f64) {
+    /// CPU use before the last charge; 0 before the second one.
+    pub(super) fn used_cores(&self) -> f64 {
+        self.charged.map_or(0.0, |(_, cores)| cores)
+    }
+
+    /// Notes the use of `more` CPU time up to `now`: a job is idle after [`IDLE_SECONDS`] with less than [`IDLE_CORES`].
+    fn note_use(&mut self, more: f64, now: f64) {
+        let elapsed = self.charged.map_or(0.0, |(at, _)| now - at);
+        // Calls in one instant keep the last use.
+        if elapsed > 0.0 || self.charged.is_none() {
+            let cores = if elapsed > 0.0 { more / elapsed } else { 0.0 };
+            self.charged = Some((now, cores));
+        }
         let (cpu_seconds, since) = *self.busy.get_or_insert((self.cpu_seconds, now));
         if self.cpu_seconds - cpu_seconds >= IDLE_CORES * IDLE_SECONDS {
             (self.busy, self.is_idle) = (Some((self.cpu_seconds, now)), false);
@@ -348,10 +363,11 @@ impl Admission {
         job.used_bytes = used_bytes.or(job.used_bytes);
         // A counter that could not be read, or began anew, takes nothing back.
         self.nr_changes += u64::from(cpu_seconds > job.cpu_seconds);
-        job.cpu_seconds = job.cpu_seconds.max(cpu_seconds);
+        let more = (cpu_seconds - job.cpu_seconds).max(0.0);
+        job.cpu_seconds += more;
         let State::Running(run) = job.state else { return };
         let was_idle = job.is_idle;
-        job.note_use(now);
+        job.note_use(more, now);
         self.nr_changes += u64::from(job.is_idle != was_idle);
         let due = job.cpu_seconds.max((now - run.since) * WORKER_CORES);
         let more = due - job.paid_seconds;

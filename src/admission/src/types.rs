@@ -181,4 +181,6 @@ pub struct JobView<'a> {
     pub used_bytes: Option<u64>,
     /// True if it lends its slots because it has used no CPU for a minute.
     pub is_idle: bool,
+    /// CPU use before the last charge; 0 before the second one.
+    pub used_cores: f64,
 }

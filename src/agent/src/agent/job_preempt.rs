@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::start::Agent;
 use crate::jobs::cgroup::JobCgroup;
-use tenantd_admission::{Claim, JobId, Phase, Running};
+use tenantd_admission::{Claim, JobId, Owed, Phase, Running};
 use tenantd_control::report::reason::ReasonKind;
 use tenantd_control::state::NodeState;
 use tenantd_control::tree::TreeNode;
@@ -44,7 +44,7 @@ impl<K: KernFs> Agent<K> {
         }
         let withheld = self.slots_of(&orders.withheld);
         if self.jobs.admission.withhold(&withheld) {
-            for (tenant, slots) in &withheld {
+            for (tenant, (slots, _)) in &withheld {
                 info!(
                     tenant,
                     action = "job",
@@ -57,7 +57,8 @@ impl<K: KernFs> Agent<K> {
     fn running_jobs(&self) -> Vec<Running> {
         let running = self.jobs.admission.jobs().filter_map(|view| match view.phase {
             Phase::Running { since, dop } => {
-                Some(Running { job: view.job, tenant: view.request.tenant.clone(), since, dop })
+                let (tenant, used_cores) = (view.request.tenant.clone(), view.used_cores);
+                Some(Running { job: view.job, tenant, since, dop, used_cores })
             }
             _ => None,
         });
@@ -65,12 +66,12 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Converts CPUs to slots; a machine may have more slots than CPUs.
-    fn slots_of(&self, cores: &BTreeMap<String, f64>) -> BTreeMap<String, u32> {
+    fn slots_of(&self, owed: &BTreeMap<String, Owed>) -> BTreeMap<String, (u32, Owed)> {
         let divided = self.reporter.trace().capacity[CPU].max(f64::MIN_POSITIVE);
         let per_core = (f64::from(self.jobs.admission.slots()) / divided).max(1.0);
         // Float-to-integer casts saturate. A thousandth of a slot is noise.
-        let slots = |cores: &f64| (cores * per_core - 1e-3).ceil() as u32;
-        cores.iter().map(|(tenant, cores)| (tenant.clone(), slots(cores))).collect()
+        let slots = |owed: &Owed| (owed.due_cores * per_core - 1e-3).ceil() as u32;
+        owed.iter().map(|(tenant, owed)| (tenant.clone(), (slots(owed), *owed))).collect()
     }
 
     fn freeze_job(&mut self, job: JobId) -> Result<(), String> {

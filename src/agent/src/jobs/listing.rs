@@ -70,6 +70,7 @@ fn job(jobs: &Jobs, view: &JobView<'_>, record: &Record, now: f64) -> Job {
         units: units(&view.request.units),
         waiting: None,
         frozen: jobs.preemption.is_frozen(view.job),
+        idle: view.is_idle,
         outside: record.home.as_ref().is_some_and(|home| home.is_left),
         started: record.home.as_ref().map(|home| started(home, dop)),
     }
