@@ -93,9 +93,10 @@ impl Admission {
                 wanted: need.floor,
                 free: free.slots_for(need.tenant),
                 // One job gets at most the width of the machine.
-                total: u64::from(match need.floor > free.widest {
-                    true => self.widest(),
-                    false => self.slots(),
+                total: u64::from(if need.floor > free.widest {
+                    self.widest()
+                } else {
+                    self.slots()
                 }),
             },
         }
