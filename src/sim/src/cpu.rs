@@ -12,10 +12,12 @@ use std::collections::BTreeMap;
 use super::controller::Controller;
 use super::flow::EPSILON;
 use super::fluid::{Group, Problem, Solution, Source};
+use super::host::SimHost;
 use super::parse::CpuSet;
 use super::population::{Changed, Population};
 use super::pressure::Activity;
 use super::process::Process;
+use super::queues::{BALANCING_NSEC, Queues};
 use super::rates::{CpuTimes, Posed, QuotaState, Rates, quarters};
 use super::tree::{CgroupId, Tree};
 
@@ -30,12 +32,27 @@ pub(super) struct Cpu {
     rates: Rates,
     /// Competition for CPUs; `None` at first.
     posed: Option<Box<Posed>>,
+    /// `None` if all CPUs divide as one.
+    queues: Option<Queues>,
 }
 
 impl Cpu {
-    pub(super) fn new(cpus: u32) -> Cpu {
+    pub(super) fn new(host: &SimHost) -> Cpu {
+        let cpus = host.cpus.max(1);
         let times = vec![CpuTimes::default(); cpus as usize];
-        Cpu { online: (0..cpus).collect(), times, rates: Rates::default(), posed: None }
+        let queues = host.has_run_queues.then(Queues::default);
+        Cpu { online: (0..cpus).collect(), times, rates: Rates::default(), posed: None, queues }
+    }
+
+    /// Balances the run queues if it is time to, and returns the time until the next balancing.
+    pub(super) fn balance(&mut self, live: &mut Population, now_nsec: u64) -> u64 {
+        let Some(queues) = &mut self.queues else { return u64::MAX };
+        let passed_nsec = now_nsec % BALANCING_NSEC;
+        if passed_nsec == 0 {
+            queues.balance();
+            live.changed = live.changed.max(Changed::Stalls);
+        }
+        BALANCING_NSEC - passed_nsec
     }
 
     /// Computes the rates again if anything changed. Stalls only change demands.
@@ -55,7 +72,13 @@ impl Cpu {
         for (source, process) in posed.problem.sources.iter_mut().zip(live.processes.values()) {
             source.demand = demand_of(&live.tree, process);
         }
-        posed.problem.solve(&mut posed.solution);
+        if let Some(queues) = &mut self.queues {
+            let threads = |(pid, process): (&u32, &Process)| (*pid, process.threads.len());
+            let threads: Vec<(u32, usize)> = live.processes.iter().map(threads).collect();
+            queues.solve(&posed.problem, &threads, &self.online, &mut posed.solution);
+        } else {
+            posed.problem.solve(&mut posed.solution);
+        }
         self.rates_of(live, &posed, &mut rates);
         (self.rates, self.posed) = (rates, Some(posed));
     }

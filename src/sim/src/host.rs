@@ -57,6 +57,9 @@ pub struct SimHost {
     /// True if pages are kept in generations (`CONFIG_LRU_GEN_ENABLED`), as in Debian since 13: reclaim
     /// skips a cgroup within its `memory.low` once, and takes from it the next time.
     pub has_generations: bool,
+    /// True if each CPU has a run queue, in which threads stay while the load averages of CPUs look even.
+    /// Otherwise all CPUs divide as one, without errors.
+    pub has_run_queues: bool,
     /// Permissions of the caller.
     pub access: Access,
 }
@@ -89,6 +92,7 @@ impl Default for SimHost {
             psi: true,
             memory_recursiveprot: true,
             has_generations: false,
+            has_run_queues: false,
             access: Access::Root,
         }
     }

@@ -33,7 +33,7 @@ pub struct SimKernel {
 impl SimKernel {
     /// Creates a host that has just booted: process 1 and the caller sleep in the root.
     pub fn new(host: SimHost) -> SimKernel {
-        let cpu = Cpu::new(host.cpus.max(1));
+        let cpu = Cpu::new(&host);
         let mut kernel = SimKernel {
             now_nsec: 0,
             live: Population::new(mounted(&host)),
@@ -83,9 +83,14 @@ impl SimKernel {
             let dt_nsec = next - self.now_nsec;
             self.follow_traces();
             let is_quiet = self.memory.touch(&mut self.live, dt_nsec);
+            let unbalanced_nsec = self.cpu.balance(&mut self.live, self.now_nsec);
             self.cpu.update(&mut self.live);
             let is_repeated = is_quiet && dt_nsec == STEP_NSEC;
-            let nr_steps = if is_repeated { self.nr_quiet_steps(end) } else { 1 };
+            let nr_steps = if is_repeated {
+                self.nr_quiet_steps(unbalanced_nsec.min(end - self.now_nsec))
+            } else {
+                1
+            };
             self.cpu.account(&mut self.live, dt_nsec, nr_steps);
             for process in self.live.processes.values_mut() {
                 process.go_over(STEP_NSEC, nr_steps - 1);
@@ -100,12 +105,10 @@ impl SimKernel {
     /// Number of steps, including this one, that are quiet like it. Each addition to a counter is rounded to a
     /// quarter of its unit ([`super::rates::quarters`]), so sums are exact and time may be cut anywhere
     /// (`determinism` and `quiet_time_in_one_piece_is_the_same` in `tests/sim/cpu.rs`).
-    fn nr_quiet_steps(&self, end_nsec: u64) -> u64 {
-        let now = self.now_nsec;
-        let averages = AVERAGING_NSEC - now % AVERAGING_NSEC;
-        let steady = self.live.steady_until_nsec.saturating_sub(now);
-        let nsec = steady.min(averages).min(end_nsec - now);
-        (nsec / STEP_NSEC).max(1)
+    fn nr_quiet_steps(&self, most_nsec: u64) -> u64 {
+        let averages = AVERAGING_NSEC - self.now_nsec % AVERAGING_NSEC;
+        let steady = self.live.steady_until_nsec.saturating_sub(self.now_nsec);
+        (steady.min(averages).min(most_nsec) / STEP_NSEC).max(1)
     }
 
     fn follow_traces(&mut self) {

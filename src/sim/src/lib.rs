@@ -12,9 +12,10 @@
 //! | part | files | contents |
 //! |---|---|---|
 //! | `Tree` | `tree`, `account`, `pressure`, `controller` | cgroups: settings, counters, stalls |
-//! | `Population` | `population`, `process`, `processes`, `workload`, `charges`, `ledger`, `oom`, `rules` | cgroups and the processes in them: their loads, charges and ends; the kernel's rules for making, removing, moving, enabling |
+//! | `Population` | `population`, `process`, `processes`, `workload`, `charges`, `ledger`, `oom` | processes: loads, charges |
+//! | | `rules` | the kernel's rules for making, removing, moving, enabling |
 //! | `Memory` | `memory`, `swap`, `reclaim`, `charge`, `touch` | memory of the host: size and swap, protection, throttling, use |
-//! | `Cpu` | `cpu`, `rates`, `fluid`, `flow` | CPU time: weighted max-min with quotas and affinities |
+//! | `Cpu` | `cpu`, `rates`, `fluid`, `flow`, `queues` | CPU time: max-min by weight on all CPUs, or on each by itself |
 //! | `SimKernel` | `kernel`, `host` | the clock, and the calls of tests |
 //! | files | `spec`, `files`, `show`, `digits`, `store`, `files_v1`, `proc_files`, `sys_files` | list, texts, accepted values |
 //! | handles | `paths`, `handles`, `vfs` | paths, open handles, and the results of operations on them |
@@ -57,6 +58,7 @@ mod pressure;
 mod proc_files;
 mod process;
 mod processes;
+mod queues;
 mod rates;
 mod reclaim;
 mod rules;
