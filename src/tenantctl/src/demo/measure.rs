@@ -15,6 +15,9 @@ use tenantd_core::resource::{CPU, MEMORY, PerResource, wire};
 use tenantd_fair::measure::jain_index;
 use tenantd_policy::model::Allocation;
 
+/// Part of the machine that other programs may use without an effect on the verdict.
+const OUTSIDE_RATIO: f64 = 0.1;
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     nr_ticks: u32,
@@ -196,8 +199,13 @@ pub(super) struct Figure {
 pub(super) struct Outcome {
     pub(super) hierarchy: &'static str,
     pub(super) simulated: bool,
-    /// Largest distance of a measured from an entitled CPU share, over tenants and halves.
+    /// Largest distance of a measured from an entitled CPU share, over tenants and halves; 1 if a half was not
+    /// measured.
     pub(super) max_share_error: f64,
+    /// True if that error counts as fair.
+    pub(super) fair: bool,
+    /// Reason for which the shares do not judge the agent; absent if there is a verdict.
+    pub(super) no_verdict: Option<String>,
     /// Jain's index over measured by entitled share, 1 if exact; the smaller one of the halves.
     pub(super) jain_index: f64,
     /// True if the host has the same values as before.
@@ -212,6 +220,9 @@ pub(super) struct Outcome {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Played {
+    pub(super) cpus: u32,
+    /// Largest error of a share that counts as fair.
+    pub(super) error_max: f64,
     pub(super) hierarchy: &'static str,
     pub(super) simulated: bool,
     pub(super) without: Option<Without>,
@@ -221,13 +232,27 @@ pub(super) struct Played {
 }
 
 impl Outcome {
+    pub(super) fn is_measured(&self) -> bool {
+        is_measured(&self.phases)
+    }
+
     pub(super) fn new(played: Played) -> Outcome {
-        let Played { hierarchy, simulated, without, phases, clean, interrupted } = played;
+        let Played { cpus, error_max, hierarchy, simulated, without, phases, clean, interrupted } =
+            played;
         let errors = phases.iter().flat_map(|p| &p.tenants).map(|figure| figure.error.abs());
         // Without a measurement the outcome must not count as fair.
-        let measured = !phases.is_empty()
-            && phases.iter().all(|phase| phase.measured_ticks > 0 && !phase.tenants.is_empty());
+        let measured = is_measured(&phases);
         let max_share_error = if measured { errors.fold(0.0, f64::max) } else { 1.0 };
+        let fair = max_share_error <= error_max;
+        let outside = phases.iter().map(|phase| phase.outside_cores).fold(0.0, f64::max);
+        let no_verdict = if interrupted {
+            Some("it was interrupted".to_string())
+        } else if !measured {
+            Some("CPU shares were not measured".to_string())
+        } else {
+            (!fair && outside > OUTSIDE_RATIO * f64::from(cpus))
+                .then(|| format!("other programs took {outside:.1} of {cpus} CPUs"))
+        };
         let jain = |phase: &Phase| {
             let tenants = phase.tenants.iter().filter(|figure| figure.entitled_share > 0.0);
             let delivered: Vec<f64> =
@@ -240,12 +265,81 @@ impl Outcome {
             hierarchy,
             simulated,
             max_share_error,
+            fair,
+            no_verdict,
             jain_index,
             clean,
             interrupted,
             cached_ratio: cached.reduce(f64::min),
             without,
             phases,
+        }
+    }
+}
+
+fn is_measured(phases: &[Phase]) -> bool {
+    let is_measured = |phase: &Phase| phase.measured_ticks > 0 && !phase.tenants.is_empty();
+    !phases.is_empty() && phases.iter().all(is_measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn phase(error: f64, outside_cores: f64) -> Phase {
+        let figure = |error| Figure {
+            tenant: "a".to_string(),
+            weight: 1.0,
+            demand: PerResource::all(0.0),
+            allocation: PerResource::all(0.0),
+            dominant_resource: None,
+            dominant_share: 0.0,
+            dop: None,
+            cpus: None,
+            cpu_weight: None,
+            usage_cores: 1.0,
+            measured_share: 0.5 + error,
+            entitled_share: 0.5,
+            error,
+            cached_ratio: None,
+        };
+        let tenants = vec![figure(error), figure(-error)];
+        Phase { title: String::new(), measured_ticks: 5, outside_cores, tenants }
+    }
+
+    fn outcome(phases: Vec<Phase>) -> Outcome {
+        Outcome::new(Played { cpus: 2, error_max: 0.05, phases, ..Played::default() })
+    }
+
+    #[test]
+    fn one_figure_is_over_both_halves() {
+        let played = outcome(vec![phase(0.01, 0.0), phase(0.04, 0.0)]);
+        assert_eq!((played.max_share_error, played.fair, played.no_verdict), (0.04, true, None));
+        for phases in [[phase(0.01, 0.0), phase(0.1, 0.1)], [phase(0.1, 0.1), phase(0.01, 0.0)]] {
+            let played = outcome(phases.to_vec());
+            assert_eq!(
+                (played.max_share_error, played.fair, played.no_verdict),
+                (0.1, false, None)
+            );
+        }
+    }
+
+    #[test]
+    fn there_is_no_verdict_beside_other_programs() {
+        let played = outcome(vec![phase(0.01, 0.0), phase(0.1, 1.6)]);
+        assert!(!played.fair && played.is_measured());
+        assert_eq!(played.no_verdict.as_deref(), Some("other programs took 1.6 of 2 CPUs"));
+        let played = outcome(vec![phase(0.01, 1.6), phase(0.01, 1.6)]);
+        assert_eq!((played.fair, played.no_verdict), (true, None));
+    }
+
+    #[test]
+    fn an_unmeasured_half_is_no_verdict() {
+        let unmeasured = Phase { measured_ticks: 0, ..phase(0.0, 0.0) };
+        for phases in [vec![], vec![phase(0.0, 0.0), unmeasured]] {
+            let played = outcome(phases);
+            assert!(!played.fair && !played.is_measured());
+            assert_eq!(played.no_verdict.as_deref(), Some("CPU shares were not measured"));
         }
     }
 }
