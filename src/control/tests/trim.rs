@@ -182,7 +182,7 @@ fn an_error_that_stays_is_left() {
 #[test]
 fn a_useless_trim_is_tried_again_after_a_minute() {
     let mut scene = Scene::new(&[100.0, 100.0]);
-    let mut is_trimmed = |scene: &mut Scene| {
+    let is_trimmed = |scene: &mut Scene| {
         scene.second(&[0.3, 0.7]);
         scene.held != scene.open
     };
