@@ -97,9 +97,10 @@ impl Admission {
                     .filter(|_| need.floor <= free.slots.min(free.widest))
                     .map(|(tenant, owed)| (tenant.to_string(), owed)),
                 // One job gets at most the width of the machine.
-                total: u64::from(match need.floor > free.widest {
-                    true => self.widest(),
-                    false => self.slots(),
+                total: u64::from(if need.floor > free.widest {
+                    self.widest()
+                } else {
+                    self.slots()
                 }),
             },
         }

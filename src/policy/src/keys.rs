@@ -93,8 +93,8 @@ section! {
         /// Weights and protection of the slices, services and other cgroups above tenants. manage: set as the
         /// tenants below need it. leave: leave them, and report what cannot take effect.
         "ancestors" => ancestors: AncestorsChoice, Word;
-        /// In mode enforce: whether weights are moved by up to a fifth, in windows of ten seconds, where the kernel divides
-        /// CPU time among busy siblings otherwise than their weights say.
+        /// In mode enforce: whether weights are corrected, by up to a factor of 2.5, where the kernel divides CPU time among
+        /// busy siblings otherwise than their weights say.
         "trim" => trim: bool, Word;
         /// Whether to reload the policy when its files change.
         "watch_policy" => watch_policy: bool, Word;

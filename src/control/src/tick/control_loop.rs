@@ -75,7 +75,6 @@ pub struct ControlLoop {
     nr_drift: u64,
     nr_yields: u64,
     alarm: Alarm,
-    trim_window: Duration,
 }
 
 impl ControlLoop {
@@ -93,7 +92,6 @@ impl ControlLoop {
             nr_drift: 0,
             nr_yields: 0,
             alarm: Alarm::default(),
-            trim_window: Duration::ZERO,
         }
     }
 

@@ -162,10 +162,10 @@ impl<T: Coded> Coded for Option<T> {
 
     fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn> {
         if T::IS_NUMBER {
-            return match from.is_absent() {
-                true => Ok(None),
-                false => T::take(last.get_or_insert_with(T::blank), from).map(Some),
-            };
+            if from.is_absent() {
+                return Ok(None);
+            }
+            return T::take(last.get_or_insert_with(T::blank), from).map(Some);
         }
         match from.byte()? {
             0 => Ok(None),

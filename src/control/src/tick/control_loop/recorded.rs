@@ -4,5 +4,5 @@ use super::ControlLoop;
 use tenantd_core::codec::coded;
 
 coded!(struct ControlLoop {
-    settings, tree, states, tick, last, topology, episode, nr_drift, nr_yields, alarm, trim_window,
+    settings, tree, states, tick, last, topology, episode, nr_drift, nr_yields, alarm,
 });
