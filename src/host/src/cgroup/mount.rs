@@ -21,7 +21,7 @@ use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
 /// Kind of files that enforce a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
+pub(super) enum Dialect {
     /// cgroup v2: `cpu.weight`, `memory.low`.
     Unified,
     /// cgroup v1: `cpu.shares`, `memory.soft_limit_in_bytes`.
@@ -101,7 +101,7 @@ impl Tree {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Kind of the files to write.
-    pub dialect: Dialect,
+    pub(super) dialect: Dialect,
     /// The trees; a single one in cgroup v2.
     pub trees: Vec<Tree>,
     /// True if the kernel keeps pages in generations (`CONFIG_LRU_GEN`) and so does not report which cache is
