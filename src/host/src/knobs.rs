@@ -144,6 +144,11 @@ pub fn row_of(knob: Knob) -> &'static Row {
     &TABLE[knob as usize]
 }
 
+/// True if a low value in this file of cgroup v2 kills processes. In v1 the kernel refuses it.
+pub fn kills(file: &str) -> bool {
+    TABLE.iter().any(|row| row.hazard == Hazard::Kills && row.unified == file)
+}
+
 impl Property {
     /// All properties, in the order of [`Knob::ALL`].
     pub const ALL: [Property; TABLE.len()] = {

@@ -32,10 +32,7 @@ use tenantd_host::cgroup::{self, parse};
 use tenantd_host::enforce::{cpus_of, remedy};
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
-use tenantd_host::knobs::{LEGACY_PERIOD, LEGACY_QUOTA, row_of};
-
-/// The limit for which cgroup v2 kills at once if reclaim is not enough.
-const MEMORY_MAX: &str = "memory.max";
+use tenantd_host::knobs::{LEGACY_PERIOD, LEGACY_QUOTA, kills, row_of};
 
 pub(super) struct HeldFiles<'a> {
     entries: &'a [Entry],
@@ -270,7 +267,7 @@ fn write_back_in(
         }
         return Ok(());
     }
-    if file == MEMORY_MAX
+    if kills(file)
         && let Ok(Limit::Finite(limit)) = parse::limit(value.as_bytes())
     {
         let memory = cgroup::memory_sample_of_unit(kernel, dir)?;

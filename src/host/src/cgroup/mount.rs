@@ -217,9 +217,12 @@ impl Layout {
 /// The kernel prints cgroup paths from the hierarchy's root, and a bind mount may contain only a part of it:
 /// the path outside that part is cut off, and a process outside of it counts as being at its top.
 fn own_path(mount: &CgroupMount, own: &[CgroupLine]) -> PathBuf {
-    let line = own.iter().find(|line| match mount.is_unified {
-        true => line.hierarchy == 0,
-        false => line.controllers.split(',').any(|name| mount.has(name)),
+    let line = own.iter().find(|line| {
+        if mount.is_unified {
+            line.hierarchy == 0
+        } else {
+            line.controllers.split(',').any(|name| mount.has(name))
+        }
     });
     let path = path_of(line.map_or("/", |line| line.path.as_str()));
     match path.strip_prefix(&mount.root) {

@@ -124,10 +124,7 @@ impl<K: KernFs> Enforcer<'_, K> {
 
     /// Makes the root of `tree` and its missing ancestors; returns the missing ones, deepest first.
     pub fn make_missing(&mut self, tree: &Tree) -> Result<Vec<PathBuf>, EnforceError> {
-        match self.uses(tree) {
-            true => self.make_all(&tree.mount, &tree.root),
-            false => Ok(Vec::new()),
-        }
+        if self.uses(tree) { self.make_all(&tree.mount, &tree.root) } else { Ok(Vec::new()) }
     }
 
     /// Makes the cgroup at `path` and its missing ancestors below `mount`; returns the missing ones, deepest
@@ -254,9 +251,10 @@ impl<K: KernFs> Enforcer<'_, K> {
         if !self.kernel.read_once(dir, "cgroup.procs")?.is_empty() && self.is_own(path) {
             self.step_aside(path)?;
         }
-        match self.kernel.read_once(dir, "cgroup.procs")?.is_empty() {
-            true => Ok(()),
-            false => Err(EnforceError::RootInUse(path.to_path_buf())),
+        if self.kernel.read_once(dir, "cgroup.procs")?.is_empty() {
+            Ok(())
+        } else {
+            Err(EnforceError::RootInUse(path.to_path_buf()))
         }
     }
 

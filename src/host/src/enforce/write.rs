@@ -62,9 +62,10 @@ impl<K: KernFs> Enforcer<'_, K> {
         }
         let found = cgroup.observe(self.kernel, self.layout, action.knob)?;
         self.check_effective(action, cgroup)?;
-        match taken(&found, &action.to) {
-            true => Ok(found),
-            false => Err(EnforceError::NotTaken {
+        if taken(&found, &action.to) {
+            Ok(found)
+        } else {
+            Err(EnforceError::NotTaken {
                 path: self
                     .kernel
                     .dir_path(dir)
@@ -73,7 +74,7 @@ impl<K: KernFs> Enforcer<'_, K> {
                     .to_string(),
                 written: action.to.to_string(),
                 found: found.to_string(),
-            }),
+            })
         }
     }
 
@@ -98,8 +99,8 @@ impl<K: KernFs> Enforcer<'_, K> {
                 continue;
             }
             let Spelling { file, text } = spelling;
-            match action.shrinks() {
-                true => match self.kernel.write_aside(dir, file, &text) {
+            if action.shrinks() {
+                match self.kernel.write_aside(dir, file, &text) {
                     Err(error) if error.errno == Errno::EAGAIN => {
                         return Err(EnforceError::Deferred(format!(
                             "memory bound {} not set yet: the kernel still reclaims for the last one",
@@ -107,8 +108,9 @@ impl<K: KernFs> Enforcer<'_, K> {
                         )));
                     }
                     outcome => outcome?,
-                },
-                false => self.kernel.write(dir, file, &text)?,
+                }
+            } else {
+                self.kernel.write(dir, file, &text)?
             }
         }
         Ok(action.to.clone())
@@ -189,13 +191,14 @@ impl<K: KernFs> Enforcer<'_, K> {
         let file = self.layout.effective_cpus();
         let found = self.kernel.read_once(dir, file)?.trim_ascii_end();
         let found = String::from_utf8_lossy(found).into_owned();
-        match found.parse::<CpuSet>().is_ok_and(|effective| effective == *wanted) {
-            true => Ok(()),
-            false => Err(EnforceError::NotTaken {
+        if found.parse::<CpuSet>().is_ok_and(|effective| effective == *wanted) {
+            Ok(())
+        } else {
+            Err(EnforceError::NotTaken {
                 path: self.kernel.dir_path(dir).join(file).display().to_string(),
                 written: wanted.to_string(),
                 found,
-            }),
+            })
         }
     }
 
@@ -208,14 +211,15 @@ impl<K: KernFs> Enforcer<'_, K> {
         limit_bytes: u64,
     ) -> Result<(), EnforceError> {
         let memory = cgroup::memory_sample(self.kernel, self.layout, dir)?;
-        match memory.fits(limit_bytes) {
-            true => Ok(()),
-            false => Err(EnforceError::Deferred(format!(
+        if memory.fits(limit_bytes) {
+            Ok(())
+        } else {
+            Err(EnforceError::Deferred(format!(
                 "memory limit {} not set yet: {} cannot be reclaimed, and the kernel would kill for it; end \
                  some of its processes, or raise the limit",
                 Bytes(limit_bytes),
                 Bytes(memory.unreclaimable_bytes()).rounded()
-            ))),
+            )))
         }
     }
 }
