@@ -108,7 +108,7 @@ impl Backends {
             Purpose::Weight | Purpose::Protection => true,
             Purpose::Guarantee => node.is_none_or(is_promised),
             Purpose::Bound => is_bounded,
-            // A limit of a divided resource bounds its demand, whoever set it.
+            // A limit of a divided resource bounds its demand, also one of another program.
             Purpose::Limit if knob.resource().is_some() => true,
             Purpose::Limit => node.is_some_and(|node| node.limit_of(knob).is_some()),
             Purpose::Placement => pins,

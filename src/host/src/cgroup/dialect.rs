@@ -43,7 +43,7 @@ const PAGE_BYTES: u64 = 4096;
 /// File of a cgroup v2 with the CPUs on which it may effectively run.
 pub const EFFECTIVE_CPUS: &str = "cpuset.cpus.effective";
 
-/// That file in v1.
+/// The same file in v1.
 pub const LEGACY_EFFECTIVE_CPUS: &str = "cpuset.effective_cpus";
 
 /// One file with its desired text.
