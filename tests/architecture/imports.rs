@@ -1,8 +1,8 @@
 //! Imports among the files of one crate: from the `use` trees and the paths that start with `crate::`, `self::`,
 //! `super::` or the name of a child module.
 //!
-//! A path belongs to the file of the deepest module that it names, so `crate::cgroup::mount::Dialect` is an
-//! import of `cgroup/mount.rs`, and `crate::cgroup::Dialect` one of `cgroup/mod.rs`, whatever file the re-export comes from. A
+//! A path belongs to the file of the deepest module that it names, so `crate::cgroup::mount::Layout` is an
+//! import of `cgroup/mount.rs`, and `crate::cgroup::Layout` one of `cgroup/mod.rs`, whatever file the re-export comes from. A
 //! declaration (`mod drf;`) is no import. Comments, string literals and unit tests are left out.
 
 use std::collections::{BTreeMap, BTreeSet};

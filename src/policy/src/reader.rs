@@ -145,9 +145,10 @@ impl<'r> Reader<'r> {
             return self.report.leave_out();
         }
         let map = self.path.last().unwrap_or(&self.scope);
-        let message = match map.is_empty() {
-            true => format!("unknown key `{}`", shortened(&entry.key)),
-            false => format!("unknown key `{}` in `{map}`", shortened(&entry.key)),
+        let message = if map.is_empty() {
+            format!("unknown key `{}`", shortened(&entry.key))
+        } else {
+            format!("unknown key `{}` in `{map}`", shortened(&entry.key))
         };
         let label = near.map(|name| format!("did you mean `{name}`?")).unwrap_or_default();
         let help = match &*entry.key {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use super::host::MOUNT;
 use super::kernel::SimKernel;
-use tenantd_host::cgroup::Dialect;
+use tenantd_host::cgroup::spell_unified;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::systemd::{
     Held, Order, Property, PropertyValue, RunResult, Setting, UnitError, UnitState,
@@ -264,7 +264,7 @@ impl SimSystemd {
         let arrives = |property: &Property| self.fault != Some(UnitFault::Ignores(*property));
         for property in Property::ALL.into_iter().filter(arrives) {
             let Some(value) = known.value(property).expected() else { continue };
-            for spelling in Dialect::Unified.spell(property.knob(), &value) {
+            for spelling in spell_unified(property.knob(), &value) {
                 let path = format!("{MOUNT}{}/{}", known.cgroup, spelling.file);
                 kernel.write_file(&path, &format!("{}\n", spelling.text)).ok();
             }

@@ -10,7 +10,7 @@ use crate::jobs::scope::{PATIENCE_SECONDS, Starting, job_of, unit_of};
 use crate::jobs::watch::is_alive;
 use tenantd_admission::JobId;
 use tenantd_control::words::knob::{Knob, Value};
-use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_host::cgroup::Facet;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process;
 use tenantd_host::systemd::{Answer, Order, Property, Setting, UnitError};
@@ -22,7 +22,7 @@ impl<K: KernFs> Agent<K> {
     /// agent's own. Fails while the agent has not started the slice. Systemd would start it for the scope and
     /// it would stay: only units that the agent starts are in the journal.
     pub(super) fn slice_of_job(&self, node: usize, uid: u32) -> Result<Option<String>, String> {
-        if self.host.layout.dialect != Dialect::Unified {
+        if !self.host.layout.is_unified() {
             return Ok(None);
         }
         let tree = self.control.tree();

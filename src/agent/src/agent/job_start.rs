@@ -20,7 +20,7 @@ use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::resource::MEMORY;
 use tenantd_core::units::Limit;
 use tenantd_dop::CpuSet;
-use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_host::cgroup::Facet;
 use tenantd_host::enforce::{EnforceError, Enforcer, with_causes};
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process::{self, Candidate};
@@ -150,9 +150,10 @@ impl<K: KernFs> Agent<K> {
         let below = dir.strip_prefix(&cpu.root).map_err(|_| "its tenant is not below the root")?;
         let below = below.to_path_buf();
         let mut enforcer = Enforcer { pins: true, ..self.host.enforcer() };
-        let prepared = match enforcer.layout.dialect {
-            Dialect::Unified => enable_down_to(&mut enforcer, &below),
-            Dialect::Legacy => make_cpusets(&mut enforcer, &below),
+        let prepared = if enforcer.layout.is_unified() {
+            enable_down_to(&mut enforcer, &below)
+        } else {
+            make_cpusets(&mut enforcer, &below)
         };
         if let Err(error) = prepared {
             ineffective.push(format!("limits and CPUs of its own: {}", with_causes(&error)));
@@ -168,7 +169,6 @@ impl<K: KernFs> Agent<K> {
 
     pub(super) fn place_jobs(&mut self) {
         let Some(topology) = self.control.topology().cloned() else { return };
-        let dialect = self.host.layout.dialect;
         // Jobs of pinned tenants use the CPUs of their tenant only.
         let mut groups: Vec<(Option<CpuSet>, Vec<Wide>)> = Vec::new();
         for (job, home) in self.jobs.homes() {
@@ -177,7 +177,7 @@ impl<K: KernFs> Agent<K> {
             let node = self.nodes().iter().position(|node| node.path == view.request.tenant);
             let of_tenant = node.and_then(|node| self.control.states()[node].width.cpus()).cloned();
             let is_confinable = home.cgroup.can_be_confined(&self.host.layout);
-            if !is_confinable || !may_confine(dialect, of_tenant.is_some()) {
+            if !is_confinable || !may_confine(&self.host.layout, of_tenant.is_some()) {
                 continue;
             }
             let entry = Wide { job, dop, previous: home.cpus.clone() };

@@ -14,7 +14,6 @@ use crate::recovery::leftover;
 use crate::recovery::restore::{self, Extent};
 use crate::start_error::StartError;
 use tenantd_control::tree::TreeNode;
-use tenantd_host::cgroup::Dialect;
 use tenantd_host::enforce::{SUBTREE_CONTROL, with_causes};
 use tenantd_host::journal::{Entry, Mark};
 use tenantd_host::kernfs::KernFs;
@@ -81,7 +80,7 @@ impl<K: KernFs> Agent<K> {
 /// Controllers that the agent's cgroups above the root enable for their children, topmost first. The journal
 /// only has the state before the first write.
 fn controllers_above<K: KernFs>(host: &mut HostAccess<K>) -> Vec<Entry> {
-    if host.layout.dialect != Dialect::Unified {
+    if !host.layout.is_unified() {
         return Vec::new();
     }
     let (kernel, tree) = (&mut host.kernel, &host.layout.trees[0]);

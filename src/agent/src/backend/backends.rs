@@ -35,6 +35,7 @@ use tenantd_core::kernel_text::path_of;
 use tenantd_host::cgroup::Facet;
 use tenantd_host::claiming::{ClaimRule, ClaimRules};
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
+use tenantd_host::knobs::row_of;
 use tenantd_host::systemd::UnitManager;
 use tenantd_host::systemd::slice_name::TOP;
 use tenantd_policy::rest::Claimed;
@@ -150,7 +151,7 @@ impl Backends {
         let place = &self.places[number];
         let facets =
             knobs.iter().filter(|knob| place.cgroup.is_some() && !place.has(&host.layout, **knob));
-        let facets = facets.map(|knob| host.layout.dialect.facet(*knob));
+        let facets = facets.map(|knob| row_of(*knob).facet);
         facets.filter(|facet| host.layout.tree(*facet).is_some()).collect()
     }
 

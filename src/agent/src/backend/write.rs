@@ -14,6 +14,7 @@ use tenantd_control::words::finding::{Code, Finding};
 use tenantd_control::words::knob::{Action, Knob};
 use tenantd_host::journal::{Entry, JournalError};
 use tenantd_host::kernfs::KernFs;
+use tenantd_host::knobs::{Hazard, row_of};
 use tenantd_host::systemd::Property;
 
 /// Ticks between two looks for processes that others put into some of a tenant's cgroups only.
@@ -99,8 +100,9 @@ impl Backends {
         nr_max: usize,
     ) -> Events {
         // A bound is short-lived: it is written to the file, bypassing systemd.
-        let is_direct =
-            |action: &Action| action.knob == Knob::MemoryHigh || !self.systemd.owns(action.node);
+        let is_direct = |action: &Action| {
+            row_of(action.knob).hazard == Hazard::Blocks || !self.systemd.owns(action.node)
+        };
         let (direct, asked): (Vec<Action>, Vec<Action>) = actions.into_iter().partition(is_direct);
         let outcomes = self.systemd.order(host, &self.places, tick, &asked);
         let actions = direct.into_iter().filter(|action| self.is_present(action.node)).collect();

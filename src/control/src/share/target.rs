@@ -115,6 +115,14 @@ impl Target {
         (protection_bytes / step).floor() * step
     }
 
+    /// Upper limit that `knob` enforces, in the unit of the policy.
+    pub(crate) fn limit_of(&self, knob: Knob) -> Option<f64> {
+        match knob {
+            Knob::PidsMax => self.pids_limit.map(f64::from),
+            knob => self.limit[knob.resource()?],
+        }
+    }
+
     pub(crate) fn share(&self) -> Share {
         Share {
             allocation_cores: self.allocation[CPU],

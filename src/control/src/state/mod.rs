@@ -22,7 +22,7 @@ use crate::share::steady::Steady;
 use crate::share::target::Target;
 use crate::share::trim::Trim;
 use crate::state::contest::Contests;
-use crate::words::knob::{Action, Knob, Value};
+use crate::words::knob::{Action, Knob, Purpose, Value};
 use tenantd_core::codec::coded;
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 
@@ -286,15 +286,13 @@ impl NodeState {
                 let known = action.from.clone().filter(|_| !refusal.is_unverified);
                 self.observed.extend(known.map(|from| (action.knob, from)));
                 // The kernel may have cut a CPU set.
-                let is_lost = refusal.is_overwritten && action.knob != Knob::Cpus;
+                let is_placement = action.knob.purpose() == Purpose::Placement;
+                let is_lost = refusal.is_overwritten && !is_placement;
                 if is_lost && self.contests.lose_round(action.knob, tick) {
                     return true;
                 }
                 let nr_failures = failures.unwrap_or(0).saturating_add(1);
-                let pause_max = match action.knob {
-                    Knob::Cpus => RETRY_CPUS_TICKS_MAX,
-                    _ => RETRY_TICKS_MAX,
-                };
+                let pause_max = if is_placement { RETRY_CPUS_TICKS_MAX } else { RETRY_TICKS_MAX };
                 let pause = (1_u64 << nr_failures.min(7).saturating_sub(1)).min(pause_max);
                 let at_tick = tick + pause;
                 self.retries.push(Retry { knob: action.knob, nr_failures, at_tick, refusal });
