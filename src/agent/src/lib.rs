@@ -25,3 +25,4 @@ pub mod recovery;
 mod report;
 pub mod service;
 pub mod start_error;
+mod tenants;

@@ -61,7 +61,7 @@ pub enum AttachError {
     Refused(String),
 }
 
-pub(super) fn refused<T>(why: impl Into<String>) -> Result<T, AttachError> {
+pub(crate) fn refused<T>(why: impl Into<String>) -> Result<T, AttachError> {
     Err(AttachError::Refused(why.into()))
 }
 
@@ -283,7 +283,7 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    pub(super) fn join(
+    pub(crate) fn join(
         &mut self,
         own: usize,
         candidate: &Candidate,
@@ -314,7 +314,7 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    pub(super) fn own_cgroup(&mut self, node: usize) -> Result<usize, AttachError> {
+    pub(crate) fn own_cgroup(&mut self, node: usize) -> Result<usize, AttachError> {
         let tenant = self.nodes()[node].path.to_string();
         if self.backends.own(self.control.tree(), node).is_none() {
             self.settle_own(node).map_err(AttachError::Refused)?;

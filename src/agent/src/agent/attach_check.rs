@@ -16,7 +16,7 @@ const CHECKED_MAX: usize = 4096;
 impl<K: KernFs> Agent<K> {
     /// Fails unless all processes in the cgroup at `path` from the mounts are of this user, and the tree that divides the
     /// CPUs has one. Each legacy tree may have other processes there.
-    pub(super) fn check_processes(&mut self, path: &str, user: u32) -> Result<(), AttachError> {
+    pub(crate) fn check_processes(&mut self, path: &str, user: u32) -> Result<(), AttachError> {
         let cpu = self.cpu_dir(path);
         let mut dirs: Vec<PathBuf> =
             self.host.layout.trees.iter().map(|tree| tree.dir_of(path)).collect();

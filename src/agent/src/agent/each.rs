@@ -10,13 +10,13 @@
 //! process ends; a thousand users that log in and out at random leave nothing in the tree, the journal, the
 //! states and the findings.
 
-use super::base::{Layer, kept};
 use super::mode::ChangeError;
 use super::start::Agent;
 use crate::backend::ancestry;
 use crate::backend::found::Wants;
 use crate::backend::location::Location;
 use crate::backend::on_host;
+use crate::tenants::base::{Layer, kept};
 use tenantd_control::tree::TreeNode;
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_host::enforce::with_causes;
@@ -25,12 +25,12 @@ use tenantd_policy::expand::expand;
 use tenantd_policy::model::{Mode, Policy};
 
 impl<K: KernFs> Agent<K> {
-    pub(super) fn wants(&self, policy: &Policy) -> Wants {
+    pub(crate) fn wants(&self, policy: &Policy) -> Wants {
         Wants::of(policy, on_host::user_slices(&self.host.kernel, &self.host.layout))
     }
 
     /// Applies the units found by templates if they changed; returns true if the set of tenants changed.
-    pub(super) fn take_found(&mut self) -> bool {
+    pub(crate) fn take_found(&mut self) -> bool {
         self.base.has_templates
             && (self.backends.has_found() || self.base.failure.is_some())
             && match self.expand() {

@@ -97,7 +97,7 @@ impl<K: KernFs> Agent<K> {
 
     /// Takes the root for the tenants `nodes` at their `locations`, as at a start. On an error the agent goes
     /// on observing.
-    pub(super) fn begin_enforcing(
+    pub(crate) fn begin_enforcing(
         &mut self,
         nodes: &[TreeNode],
         locations: &[Location],
@@ -131,7 +131,7 @@ impl<K: KernFs> Agent<K> {
 
     /// Takes the root, unless it is taken already or the agent makes no cgroup for any node. On an error all
     /// writes so far are in the journal.
-    pub(super) fn take_root_for(
+    pub(crate) fn take_root_for(
         &mut self,
         nodes: &[TreeNode],
         locations: &[Location],
@@ -149,7 +149,7 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    pub(super) fn set(&mut self, settings: Settings) {
+    pub(crate) fn set(&mut self, settings: Settings) {
         self.host.leaves_drift = settings.leaves_drift();
         self.control.set(settings);
     }
@@ -161,7 +161,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Closes every cgroup, so that the next tick makes and opens those needed by then. Samples stay.
-    pub(super) fn open_anew(&mut self) {
+    pub(crate) fn open_anew(&mut self) {
         self.backends.close_all(&mut self.host.kernel);
         self.control.forget_observed();
     }

@@ -20,7 +20,7 @@ use tenantd_host::journal::{Entry, Mark};
 use tenantd_host::kernfs::KernFs;
 
 impl<K: KernFs> Agent<K> {
-    pub(super) fn make_ready(
+    pub(crate) fn make_ready(
         &mut self,
         nodes: &[TreeNode],
         locations: &[Location],

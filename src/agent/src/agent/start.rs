@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use tracing::{info, warn};
 
-use super::base::{Base, Layer};
 use super::names::Names;
-use super::recorded::Recorded;
 use crate::backend::access::HostAccess;
 use crate::backend::ancestry;
 use crate::backend::backends::Backends;
@@ -19,13 +17,15 @@ use crate::backend::claims;
 use crate::backend::found::Wants;
 use crate::backend::members;
 use crate::backend::root;
-use crate::jobs::record::Jobs;
+use crate::jobs::room::Jobs;
 use crate::jobs::store::Store;
 use crate::recovery::deadline::Deadline;
 use crate::recovery::leftover::{self, Keeper};
 use crate::recovery::restored::Restored;
 use crate::report::reporter::Reporter;
 use crate::start_error::StartError;
+use crate::tenants::base::{Base, Layer};
+use crate::tenants::recorded::Recorded;
 use tenantd_control::report::status::{AgentStatus, Status};
 use tenantd_control::report::trace::Trace;
 use tenantd_control::state::NodeState;
@@ -67,15 +67,15 @@ pub struct Options {
 /// The agent of one host.
 #[derive(Debug)]
 pub struct Agent<K> {
-    pub(super) host: HostAccess<K>,
-    pub(super) base: Base,
-    pub(super) names: Names,
-    pub(super) options: Options,
-    pub(super) control: Recorded,
-    pub(super) backends: Backends,
-    pub(super) keeper: Keeper,
-    pub(super) reporter: Reporter,
-    pub(super) jobs: Jobs,
+    pub(crate) host: HostAccess<K>,
+    pub(crate) base: Base,
+    pub(crate) names: Names,
+    pub(crate) options: Options,
+    pub(crate) control: Recorded,
+    pub(crate) backends: Backends,
+    pub(crate) keeper: Keeper,
+    pub(crate) reporter: Reporter,
+    pub(crate) jobs: Jobs,
 }
 
 impl<K: KernFs> Agent<K> {
@@ -160,7 +160,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Looks for `wants` from now on, among the people of the host as its files are now.
-    pub(super) fn want(&mut self, wants: Wants) {
+    pub(crate) fn want(&mut self, wants: Wants) {
         let former = self.backends.people();
         let people = self.options.people.map(|read| read().after(former)).unwrap_or_default();
         self.backends.want(wants, &self.options.accounts, people);

@@ -8,7 +8,7 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::Policy;
 
 impl<K: KernFs> Agent<K> {
-    pub(super) fn take_names(&mut self) {
+    pub(crate) fn take_names(&mut self) {
         let accounts = self.options.accounts.clone();
         if !self.names.is_due(&accounts) {
             return;

@@ -218,7 +218,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Exchanges the tree for one with the nodes at `locations`.
-    pub(super) fn settle_members(
+    pub(crate) fn settle_members(
         &mut self,
         locations: &[Location],
         is_enforcing: bool,

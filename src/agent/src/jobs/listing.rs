@@ -1,8 +1,8 @@
 //! The jobs as readers see them.
 
-use super::record::Jobs;
 use super::records::{Home, Record};
 use super::reply::waiting;
+use super::room::Jobs;
 use tenantd_admission::{JobId, JobView, Phase};
 use tenantd_varlink::jobs::{Job, JobState, ListReply, Pool, Started, Units, Valve};
 

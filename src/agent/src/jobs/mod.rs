@@ -34,14 +34,21 @@
 //! | `summary` | sums of the jobs in the status |
 //! | `watch` | wakes the agent while jobs run |
 
+pub(super) mod arrival;
 pub(super) mod cgroup;
 pub(super) mod listing;
+pub(super) mod nested;
 pub(super) mod place;
-pub(super) mod record;
+pub(super) mod preempt;
 pub(super) mod records;
 pub(super) mod reply;
+pub(super) mod room;
 pub(super) mod scope;
+pub(super) mod start;
 pub(super) mod store;
+pub(super) mod submit;
 pub(super) mod summary;
+pub(super) mod tend;
 pub(super) mod terms;
+pub(super) mod valves;
 pub(super) mod watch;

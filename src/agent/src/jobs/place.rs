@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::record::Jobs;
+use super::room::Jobs;
 use tenantd_admission::{JobId, weights};
 use tenantd_dop::placement::{Request, Want, place};
 use tenantd_dop::{CpuSet, Topology};

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::record::Jobs;
+use super::room::Jobs;
 use tenantd_admission::{JobView, Phase};
 use tenantd_control::report::status::Status;
 use tenantd_control::words::jobs::{JobsStatus, TenantJobs, WaitCount};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tracing::{debug, info, warn};
 
-use super::job_valves::remove_valve;
-use super::start::Agent;
+use super::valves::remove_valve;
+use crate::agent::start::Agent;
 use crate::jobs::listing::list;
-pub use crate::jobs::reply::JobAnswer;
+use crate::jobs::reply::JobAnswer;
 use crate::jobs::summary;
 use crate::jobs::terms;
 use crate::jobs::watch::{REFRESH, Watch};
@@ -29,13 +29,13 @@ const LIST_SECONDS: f64 = 0.0005;
 const LINGERING_SECONDS: f64 = 1.0;
 
 impl<K: KernFs> Agent<K> {
-    pub(super) fn tell_waiting(&mut self, now: f64) {
+    pub(crate) fn tell_waiting(&mut self, now: f64) {
         let outlooks = self.jobs.admission.outlooks(now);
         outlooks.iter().for_each(|outlook| self.jobs.tell(outlook, outlooks.len()));
     }
 
     /// Withdraws a waiting job: its client has left, or asks for its end.
-    pub(super) fn withdraw_job(&mut self, job: JobId, now: f64) {
+    pub(crate) fn withdraw_job(&mut self, job: JobId, now: f64) {
         if self.jobs.admission.cancel(job, now) {
             self.jobs.records.remove(&job);
             self.jobs.has_changed = true;
@@ -156,7 +156,7 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    pub(super) fn renew_job_terms(&mut self, now: f64) {
+    pub(crate) fn renew_job_terms(&mut self, now: f64) {
         let nodes = self.control.tree().shared_nodes();
         let rules = terms::rules(&self.base.written);
         let is_same = Arc::ptr_eq(&self.base.written, &self.jobs.policy);
@@ -176,7 +176,7 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    pub(super) fn measure_for_jobs(&mut self, now: f64) {
+    pub(crate) fn measure_for_jobs(&mut self, now: f64) {
         let slots = self.reporter.trace().slots.max(1);
         let sample = match self.host.machine.sample(&mut self.host.kernel) {
             Ok(sample) => sample,
@@ -246,14 +246,14 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    pub(super) fn end_job(&mut self, job: JobId, now: f64) {
+    pub(crate) fn end_job(&mut self, job: JobId, now: f64) {
         self.jobs.admission.ended(job, now);
         self.clear_away(job);
     }
 
     /// Removes the cgroups of ended jobs without starting others, because the agent stops. There may be no next
     /// agent with this state directory to remove them.
-    pub(super) fn clear_ended_jobs(&mut self) {
+    pub(crate) fn clear_ended_jobs(&mut self) {
         self.remove_left_cgroups();
         let proc = self.host.proc();
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
@@ -320,7 +320,7 @@ impl<K: KernFs> Agent<K> {
 
 /// True if a cgroup has no process. A removed one has none: systemd removes a scope with its last process. One that could not
 /// be read may have some.
-pub(super) fn is_empty(sample: &Result<TenantSample, KernError>) -> bool {
+pub(crate) fn is_empty(sample: &Result<TenantSample, KernError>) -> bool {
     match sample {
         Ok(sample) => sample.populated == Some(false),
         Err(error) => error.is_gone(),
@@ -328,7 +328,7 @@ pub(super) fn is_empty(sample: &Result<TenantSample, KernError>) -> bool {
 }
 
 /// The reply that a job has started.
-pub(super) fn started_reply(
+pub(crate) fn started_reply(
     job: JobId,
     tenant: &str,
     started: tenantd_varlink::jobs::Started,

@@ -9,7 +9,7 @@
 //! with the number of the outer job. A job that lingers holds nothing that others wait for, so submissions of
 //! its daemons are ordinary jobs.
 
-use super::start::Agent;
+use crate::agent::start::Agent;
 use crate::jobs::listing;
 use crate::jobs::watch::is_alive;
 use tenantd_admission::{JobId, Phase};
@@ -24,7 +24,7 @@ use tenantd_varlink::jobs::{Started, SubmitParameters, SubmitReply};
 const ANCESTORS_MAX: usize = 64;
 
 impl<K: KernFs> Agent<K> {
-    pub(super) fn submit_inside(
+    pub(crate) fn submit_inside(
         &mut self,
         submission: &Submission,
     ) -> Option<Result<SubmitReply, CallError>> {

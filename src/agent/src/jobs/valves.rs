@@ -2,26 +2,26 @@
 
 use tracing::debug;
 
-use super::start::Agent;
+use crate::agent::start::Agent;
 use tenantd_admission::{JobId, Phase};
 use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::valve::{Valve, ValveError};
 
 impl<K: KernFs> Agent<K> {
-    pub(super) fn make_valve(&self, job: JobId, uid: u32) -> Result<Option<Valve>, ValveError> {
+    pub(crate) fn make_valve(&self, job: JobId, uid: u32) -> Result<Option<Valve>, ValveError> {
         let dir = self.jobs.store.valve_dir(job);
         dir.map(|dir| Valve::create(&dir, uid, 0)).transpose()
     }
 
-    pub(super) fn find_valve(&self, job: JobId) -> Option<Valve> {
+    pub(crate) fn find_valve(&self, job: JobId) -> Option<Valve> {
         let valve = Valve::open(&self.jobs.store.valve_dir(job)?);
         let log =
             |error: &ValveError| debug!("job {job} has no job server: {}", with_causes(error));
         valve.inspect_err(log).ok()
     }
 
-    pub(super) fn set_valves(&mut self) {
+    pub(crate) fn set_valves(&mut self) {
         for view in self.jobs.admission.active() {
             let Phase::Running { dop, .. } = view.phase else { continue };
             let job = view.job;
@@ -37,7 +37,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Replaces tokens lost with clients that were killed.
-    pub(super) fn audit_valves(&mut self) {
+    pub(crate) fn audit_valves(&mut self) {
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
         for (job, record) in self.jobs.records.iter_mut() {
             let Some(home) = record.home.as_mut() else { continue };
@@ -51,7 +51,7 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-pub(super) fn remove_valve(valve: Option<Valve>) {
+pub(crate) fn remove_valve(valve: Option<Valve>) {
     if let Some(Err(error)) = valve.map(Valve::remove) {
         debug!("a job server is left: {}", with_causes(&error));
     }

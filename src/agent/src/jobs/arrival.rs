@@ -3,7 +3,7 @@
 
 use tracing::{debug, warn};
 
-use super::start::Agent;
+use crate::agent::start::Agent;
 use crate::backend::location::{Location, Sources};
 use crate::jobs::cgroup::JobCgroup;
 use crate::jobs::scope::{PATIENCE_SECONDS, Starting, job_of, unit_of};
@@ -21,7 +21,7 @@ impl<K: KernFs> Agent<K> {
     /// Returns the slice in which jobs of this user and tenant become scopes; `None` if they get cgroups of the
     /// agent's own. Fails while the agent has not started the slice. Systemd would start it for the scope and
     /// it would stay: only units that the agent starts are in the journal.
-    pub(super) fn slice_of_job(&self, node: usize, uid: u32) -> Result<Option<String>, String> {
+    pub(crate) fn slice_of_job(&self, node: usize, uid: u32) -> Result<Option<String>, String> {
         if self.host.layout.dialect != Dialect::Unified {
             return Ok(None);
         }
@@ -48,7 +48,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Queues a scope for a job, to be started once all its settings are known.
-    pub(super) fn begin_scope(&mut self, job: JobId, slice: String) -> JobCgroup {
+    pub(crate) fn begin_scope(&mut self, job: JobId, slice: String) -> JobCgroup {
         let starting = Starting { slice, ..Starting::default() };
         self.jobs.scopes.starting.insert(job, starting);
         // Systemd's default TasksMax is meant for sessions; jobs are bounded by the limit of the tenant.
@@ -62,7 +62,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Writes a value of a job, or orders it from systemd. An error of systemd arrives later.
-    pub(super) fn set_of_job(
+    pub(crate) fn set_of_job(
         &mut self,
         job: JobId,
         knob: Knob,
@@ -78,7 +78,7 @@ impl<K: KernFs> Agent<K> {
         home.cgroup.set(kernel, layout, knob, value).map_err(|error| error.to_string())
     }
 
-    pub(super) fn ask_for_scope(&mut self, job: JobId, now: f64) -> bool {
+    pub(crate) fn ask_for_scope(&mut self, job: JobId, now: f64) -> bool {
         let Some(starting) = self.jobs.scopes.starting.get_mut(&job) else { return false };
         starting.asked = Some(now);
         let Some(record) = self.jobs.records.get(&job) else { return false };
@@ -101,7 +101,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Processes the answers of systemd, and the jobs that arrived in their scopes.
-    pub(super) fn settle_scopes(&mut self, now: f64) {
+    pub(crate) fn settle_scopes(&mut self, now: f64) {
         for Answer { order, outcome } in self.jobs.scopes.answers() {
             let (Some(job), Err(error)) = (job_of(order.unit()), outcome) else { continue };
             match order {
@@ -198,7 +198,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Makes a cgroup of the agent's own for a job of a slice. Also returns the values that are not in force.
-    pub(super) fn make_instead(
+    pub(crate) fn make_instead(
         &mut self,
         job: JobId,
         why: &str,

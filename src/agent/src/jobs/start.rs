@@ -4,15 +4,15 @@ use std::path::Path;
 
 use tracing::debug;
 
-use super::job_valves::remove_valve;
-use super::jobs::{is_empty, started_reply};
-use super::start::Agent;
+use super::tend::{is_empty, started_reply};
+use super::valves::remove_valve;
+use crate::agent::start::Agent;
 use crate::jobs::cgroup::{JobCgroup, may_confine};
 use crate::jobs::listing;
 use crate::jobs::place::{self, Wide};
-use crate::jobs::record::Placed;
 use crate::jobs::records::{Home, JobProcess, Record};
 use crate::jobs::reply::JobAnswer;
+use crate::jobs::room::Placed;
 use crate::jobs::store::KeptJob;
 use crate::jobs::watch::is_alive;
 use tenantd_admission::{JobId, Phase};
@@ -28,7 +28,7 @@ use tenantd_host::valve::Valve;
 use tenantd_varlink::error::CallError;
 
 impl<K: KernFs> Agent<K> {
-    pub(super) fn start_jobs(&mut self, now: f64) {
+    pub(crate) fn start_jobs(&mut self, now: f64) {
         loop {
             let dispatch = self.jobs.dispatch(now);
             if dispatch.starts.is_empty() && dispatch.widths.is_empty() {
@@ -64,7 +64,7 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    pub(super) fn give_up_job(&mut self, job: JobId, why: &str, now: f64) {
+    pub(crate) fn give_up_job(&mut self, job: JobId, why: &str, now: f64) {
         debug!("job {job} does not start: {why}");
         let reason = format!("it cannot start: {why}");
         self.jobs.answer(job, JobAnswer::Submitted(Err(CallError::Failed { reason })));
@@ -97,7 +97,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Makes a cgroup of the agent's own for a job. Also returns the values that are not in force.
-    pub(super) fn make_own(&mut self, job: JobId) -> Result<(JobCgroup, Vec<String>), String> {
+    pub(crate) fn make_own(&mut self, job: JobId) -> Result<(JobCgroup, Vec<String>), String> {
         let (node, _) = self.node_of_job(job)?;
         let mut ineffective = Vec::new();
         let above = self.nest(node, &mut ineffective)?;
@@ -107,7 +107,7 @@ impl<K: KernFs> Agent<K> {
         Ok((cgroup, ineffective))
     }
 
-    pub(super) fn settle_in(
+    pub(crate) fn settle_in(
         &mut self,
         job: JobId,
         cgroup: JobCgroup,
@@ -166,7 +166,7 @@ impl<K: KernFs> Agent<K> {
         tree.path_to(&tree.root.join(below))
     }
 
-    pub(super) fn place_jobs(&mut self) {
+    pub(crate) fn place_jobs(&mut self) {
         let Some(topology) = self.control.topology().cloned() else { return };
         let dialect = self.host.layout.dialect;
         // Jobs of pinned tenants use the CPUs of their tenant only.
@@ -226,7 +226,7 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    pub(super) fn weigh_jobs(&mut self) {
+    pub(crate) fn weigh_jobs(&mut self) {
         for (job, weight) in place::changed_weights(&self.jobs, self.base.written.admission.running)
         {
             // A job without the controller has no weight; the write is not tried again.
@@ -240,7 +240,7 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    pub(super) fn enter(&mut self, job: JobId) -> Result<(), String> {
+    pub(crate) fn enter(&mut self, job: JobId) -> Result<(), String> {
         let proc = self.host.proc();
         let pid = self.jobs.records.get(&job).ok_or("it is gone")?.process.pid;
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
@@ -284,7 +284,7 @@ impl<K: KernFs> Agent<K> {
         Err(failed.map_or(gone, |error| error.to_string()))
     }
 
-    pub(super) fn tell_started(&mut self, job: JobId) {
+    pub(crate) fn tell_started(&mut self, job: JobId) {
         let Some(view) = self.jobs.admission.job(job) else { return };
         let Phase::Running { dop, since } = view.phase else { return };
         let tenant = view.request.tenant.clone();
@@ -301,7 +301,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Adopts a job of an earlier agent if its first process runs, or its cgroup exists and is not empty.
-    pub(super) fn adopt_job(&mut self, kept: KeptJob, now: f64) {
+    pub(crate) fn adopt_job(&mut self, kept: KeptJob, now: f64) {
         let proc = self.host.proc();
         let job = kept.job();
         let valve = self.find_valve(job);

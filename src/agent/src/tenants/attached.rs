@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use tracing::warn;
 
-use super::start::Agent;
+use crate::agent::start::Agent;
 use crate::backend::location::Location;
 use crate::backend::on_host;
 use crate::recovery::attachments::{AttachedCgroup, AttachedProcess};
@@ -24,7 +24,7 @@ use tenantd_policy::model::Mode;
 
 impl<K: KernFs> Agent<K> {
     /// Attaches the work of an earlier agent, or of this one in another mode.
-    pub(super) fn take_up_attached(&mut self) {
+    pub(crate) fn take_up_attached(&mut self) {
         if self.keeper.attachments.is_empty() {
             return;
         }
@@ -36,7 +36,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Drops cgroups that have ended, and moves the processes of an earlier agent's list into their cgroups.
-    pub(super) fn keep_attached(&mut self, findings: &mut Vec<Finding>) {
+    pub(crate) fn keep_attached(&mut self, findings: &mut Vec<Finding>) {
         if self.keeper.attachments.is_empty() {
             return;
         }
@@ -124,7 +124,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Detaches the work of tenants that are not in `tree` and that no template can find; restores its cgroups.
-    pub(super) fn detach_unknown(&mut self, tree: &Tree) {
+    pub(crate) fn detach_unknown(&mut self, tree: &Tree) {
         let is_there = |tenant: &str| {
             let is_it = |node: &TreeNode| node.is_leaf && node.path == tenant;
             let is_known = tree.nodes().iter().any(is_it) || self.base.written.may_find(tenant);
@@ -142,7 +142,7 @@ impl<K: KernFs> Agent<K> {
 
     /// Adds attached work to the locations of `nodes`. A tenant that has members because of attached work keeps
     /// them.
-    pub(super) fn with_attached(
+    pub(crate) fn with_attached(
         &self,
         nodes: &[TreeNode],
         locations: Vec<Location>,
@@ -165,14 +165,14 @@ impl<K: KernFs> Agent<K> {
         nodes.iter().zip(locations).map(with).collect()
     }
 
-    pub(super) fn settle_attached(&mut self, findings: &mut Vec<Finding>) {
+    pub(crate) fn settle_attached(&mut self, findings: &mut Vec<Finding>) {
         let tree = self.control.tree();
         let (nodes, locations) = (tree.shared_nodes(), self.backends.locations(tree));
         let locations = self.with_attached(&nodes, locations);
         self.settle_at(&nodes, &locations, findings);
     }
 
-    pub(super) fn settle_own(&mut self, node: usize) -> Result<(), String> {
+    pub(crate) fn settle_own(&mut self, node: usize) -> Result<(), String> {
         let tree = self.control.tree();
         let (nodes, locations) = (tree.shared_nodes(), self.backends.locations(tree));
         let mut locations = self.with_attached(&nodes, locations);
@@ -206,12 +206,12 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Directory of a cgroup in the cpu hierarchy; `path` is below the mount.
-    pub(super) fn cpu_dir(&self, path: &str) -> PathBuf {
+    pub(crate) fn cpu_dir(&self, path: &str) -> PathBuf {
         let layout = &self.host.layout;
         layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].dir_of(path)
     }
 
-    pub(super) fn inode(&mut self, dir: &Path) -> Result<u64, KernError> {
+    pub(crate) fn inode(&mut self, dir: &Path) -> Result<u64, KernError> {
         let kernel = &mut self.host.kernel;
         let dir = kernel.open_dir(dir)?;
         let inode = kernel.inode(dir);

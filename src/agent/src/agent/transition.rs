@@ -19,7 +19,6 @@
 
 use std::sync::Arc;
 
-use super::base::{Base, Layer, kept};
 use super::mode::ChangeError;
 use super::names::Names;
 use super::start::Agent;
@@ -29,6 +28,7 @@ use crate::backend::location::Location;
 use crate::backend::release::{Release, has_exclusive};
 use crate::recovery::deadline::Deadline;
 use crate::recovery::residents;
+use crate::tenants::base::{Base, Layer, kept};
 use tenantd_control::state::step::Settings;
 use tenantd_control::tree::{Tree, TreeNode};
 use tenantd_host::claiming::ClaimRule;
@@ -60,7 +60,7 @@ impl<K: KernFs> Agent<K> {
 
     /// Applies `policy` with the numbers of its names; returns the values that could not be restored. On an
     /// error the old policy stays in force.
-    pub(super) fn take_policy(
+    pub(crate) fn take_policy(
         &mut self,
         policy: Policy,
         numbers: Numbers,
@@ -127,7 +127,7 @@ impl<K: KernFs> Agent<K> {
 
     /// Restores the units and cgroups of members that have ended. Returns the values that could not be
     /// restored.
-    pub(super) fn let_go_of_ended(&mut self, tree: &Tree, kept: &[Option<usize>]) -> Vec<String> {
+    pub(crate) fn let_go_of_ended(&mut self, tree: &Tree, kept: &[Option<usize>]) -> Vec<String> {
         let Agent { host, backends, control, keeper, .. } = self;
         let notifier = Arc::clone(&host.notifier);
         let deadline = Deadline::between_ticks(&notifier);
@@ -139,7 +139,7 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Restores the values that the new policy removes. Returns those that could not be restored.
-    pub(super) fn release(
+    pub(crate) fn release(
         &mut self,
         tree: &Tree,
         kept: &[Option<usize>],
@@ -160,7 +160,7 @@ impl<K: KernFs> Agent<K> {
         failures
     }
 
-    pub(super) fn bring_home(&mut self) -> Result<(), EnforceError> {
+    pub(crate) fn bring_home(&mut self) -> Result<(), EnforceError> {
         if self.backends.has_root() && !self.keeper.displaced().is_empty() {
             let (proc, nodes) = (self.host.proc(), self.control.tree().nodes());
             let mut enforcer = self.host.enforcer();
@@ -171,7 +171,7 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    pub(super) fn forget_gone(&mut self, tree: &Tree, kept: &[Option<usize>]) {
+    pub(crate) fn forget_gone(&mut self, tree: &Tree, kept: &[Option<usize>]) {
         for (node, new) in self.control.tree().nodes().iter().zip(kept) {
             if new.is_none_or(|new| tree.nodes()[new].path != node.path) {
                 self.keeper.forget(&node.path);

@@ -1,9 +1,9 @@
 //! Submission of jobs: tenant, process and request.
 
-use super::start::Agent;
-use crate::jobs::record::Submitted;
+use crate::agent::start::Agent;
 use crate::jobs::records::{JobProcess, Record};
 use crate::jobs::reply::{self, JobAnswer, refusal};
+use crate::jobs::room::Submitted;
 use crate::jobs::watch::is_alive;
 use tenantd_admission::{JobId, Outlook, Reason, Request, is_in_group};
 use tenantd_dop::target::Width;

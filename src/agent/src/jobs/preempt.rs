@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use tracing::{info, warn};
 
-use super::start::Agent;
+use crate::agent::start::Agent;
 use crate::jobs::cgroup::JobCgroup;
 use tenantd_admission::{Claim, JobId, Phase, Running};
 use tenantd_control::report::reason::ReasonKind;
@@ -23,7 +23,7 @@ use tenantd_policy::model::Mode;
 impl<K: KernFs> Agent<K> {
     /// Narrows, freezes and thaws jobs. With a tick it uses the unmet demand of tenants; between ticks it only
     /// thaws jobs that reached the freeze bound.
-    pub(super) fn preempt_jobs(&mut self, is_tick: bool, now: f64) {
+    pub(crate) fn preempt_jobs(&mut self, is_tick: bool, now: f64) {
         if self.mode() != Mode::Enforce {
             return self.thaw_all_jobs();
         }
@@ -101,13 +101,13 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    pub(super) fn thaw_all_jobs(&mut self) {
+    pub(crate) fn thaw_all_jobs(&mut self) {
         let frozen = self.jobs.preemption.end();
         frozen.into_iter().for_each(|job| self.thaw_job(job));
         self.jobs.admission.withhold(&BTreeMap::new());
     }
 
-    pub(super) fn forget_frozen(&mut self, job: JobId, cgroup: &JobCgroup) {
+    pub(crate) fn forget_frozen(&mut self, job: JobId, cgroup: &JobCgroup) {
         if !self.jobs.preemption.ended(job) {
             return;
         }
