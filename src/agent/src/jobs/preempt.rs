@@ -9,41 +9,47 @@ use std::collections::BTreeMap;
 
 use tracing::{info, warn};
 
-use crate::agent::start::Agent;
-use crate::jobs::cgroup::JobCgroup;
-use tenantd_admission::{Claim, JobId, Phase, Running};
+use super::cgroup::JobCgroup;
+use super::room::JobRoom;
+use crate::backend::access::HostAccess;
+use crate::tenants::state::Tenants;
+use tenantd_admission::{Admission, Claim, JobId, Phase, Running};
 use tenantd_control::report::reason::ReasonKind;
 use tenantd_control::state::NodeState;
 use tenantd_control::tree::TreeNode;
 use tenantd_core::resource::CPU;
-use tenantd_host::enforce::{Enforcer, with_causes};
+use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::Mode;
 
-impl<K: KernFs> Agent<K> {
+impl JobRoom {
     /// Narrows, freezes and thaws jobs. With a tick it uses the unmet demand of tenants; between ticks it only
     /// thaws jobs that reached the freeze bound.
-    pub(crate) fn preempt_jobs(&mut self, is_tick: bool, now: f64) {
-        if self.mode() != Mode::Enforce {
-            return self.thaw_all_jobs();
+    pub(super) fn preempt<K: KernFs>(&mut self, tenants: &mut Tenants<K>, is_tick: bool, now: f64) {
+        if tenants.mode() != Mode::Enforce {
+            return self.thaw_all(&mut tenants.host);
         }
-        let bound = self.base.written.admission.freeze.map(|bound| bound.as_secs_f64());
+        let bound = tenants.base.written.admission.freeze.map(|bound| bound.as_secs_f64());
         if !is_tick {
-            let over = self.jobs.preemption.overdue(bound, now);
-            return over.into_iter().for_each(|job| self.thaw_job(job));
+            let over = self.preemption.overdue(bound, now);
+            return over.into_iter().for_each(|job| self.thaw(&mut tenants.host, job));
         }
-        let claims = claims(self.nodes(), self.control.states());
-        let running = self.running_jobs();
-        let orders = self.jobs.preemption.step(&claims, &running, bound, now);
-        orders.thaw.into_iter().for_each(|job| self.thaw_job(job));
+        let claims = claims(tenants.nodes(), tenants.control.states());
+        let running = running(&self.admission);
+        let orders = self.preemption.step(&claims, &running, bound, now);
+        orders.thaw.into_iter().for_each(|job| self.thaw(&mut tenants.host, job));
         for job in orders.freeze {
-            if let Err(why) = self.freeze_job(job) {
+            if let Err(why) = self.freeze(&mut tenants.host, job) {
                 warn!("job {job} is not frozen: {why}");
-                self.jobs.preemption.failed(job, bound.unwrap_or(0.0), now);
+                self.preemption.failed(job, bound.unwrap_or(0.0), now);
             }
         }
-        let withheld = self.slots_of(&orders.withheld);
-        if self.jobs.admission.withhold(&withheld) {
+        let withheld = slots_of(
+            &orders.withheld,
+            self.admission.slots(),
+            tenants.reporter.trace().capacity[CPU],
+        );
+        if self.admission.withhold(&withheld) {
             for (tenant, slots) in &withheld {
                 info!(
                     tenant,
@@ -54,70 +60,72 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    fn running_jobs(&self) -> Vec<Running> {
-        let running = self.jobs.admission.jobs().filter_map(|view| match view.phase {
-            Phase::Running { since, dop } => {
-                Some(Running { job: view.job, tenant: view.request.tenant.clone(), since, dop })
-            }
-            _ => None,
-        });
-        running.collect()
-    }
-
-    /// Converts CPUs to slots; a machine may have more slots than CPUs.
-    fn slots_of(&self, cores: &BTreeMap<String, f64>) -> BTreeMap<String, u32> {
-        let divided = self.reporter.trace().capacity[CPU].max(f64::MIN_POSITIVE);
-        let per_core = (f64::from(self.jobs.admission.slots()) / divided).max(1.0);
-        // Float-to-integer casts saturate. A thousandth of a slot is noise.
-        let slots = |cores: &f64| (cores * per_core - 1e-3).ceil() as u32;
-        cores.iter().map(|(tenant, cores)| (tenant.clone(), slots(cores))).collect()
-    }
-
-    fn freeze_job(&mut self, job: JobId) -> Result<(), String> {
-        let home = self.jobs.records.get(&job).and_then(|record| record.home.as_ref());
+    fn freeze<K: KernFs>(&mut self, host: &mut HostAccess<K>, job: JobId) -> Result<(), String> {
+        let home = self.records.get(&job).and_then(|record| record.home.as_ref());
         let cgroup = &home.ok_or("it has no cgroup")?.cgroup;
-        let dir = cgroup.freeze_dir(&self.host.layout);
+        let dir = cgroup.freeze_dir(&host.layout);
         let dir = dir.ok_or("this host has no tree of the unified hierarchy")?;
-        let mut enforcer = self.host.enforcer();
-        match enforcer.freeze(dir).map_err(|error| with_causes(&error))? {
-            true => {
-                info!(action = "job", "job {job} is frozen: a guarantee is due to another tenant")
-            }
-            false => return Err("another program has frozen it already".to_string()),
+        let mut enforcer = host.enforcer();
+        if !enforcer.freeze(dir).map_err(|error| with_causes(&error))? {
+            return Err("another program has frozen it already".to_string());
         }
-        self.jobs.has_changed = true;
+        info!(action = "job", "job {job} is frozen: a guarantee is due to another tenant");
+        self.has_changed = true;
         Ok(())
     }
 
-    fn thaw_job(&mut self, job: JobId) {
-        self.jobs.has_changed = true;
-        let home = self.jobs.records.get(&job).and_then(|record| record.home.as_ref());
-        let Some(dir) = home.and_then(|home| home.cgroup.freeze_dir(&self.host.layout)) else {
+    fn thaw<K: KernFs>(&mut self, host: &mut HostAccess<K>, job: JobId) {
+        self.has_changed = true;
+        let home = self.records.get(&job).and_then(|record| record.home.as_ref());
+        let Some(dir) = home.and_then(|home| home.cgroup.freeze_dir(&host.layout)) else {
             return;
         };
-        match self.host.enforcer().thaw(dir) {
+        match host.enforcer().thaw(dir) {
             Ok(()) => info!(action = "job", "job {job} is thawed"),
             Err(error) => warn!("job {job} is not thawed: {}", with_causes(&error)),
         }
     }
 
-    pub(crate) fn thaw_all_jobs(&mut self) {
-        let frozen = self.jobs.preemption.end();
-        frozen.into_iter().for_each(|job| self.thaw_job(job));
-        self.jobs.admission.withhold(&BTreeMap::new());
+    pub(crate) fn thaw_all<K: KernFs>(&mut self, host: &mut HostAccess<K>) {
+        let frozen = self.preemption.end();
+        frozen.into_iter().for_each(|job| self.thaw(host, job));
+        self.admission.withhold(&BTreeMap::new());
     }
 
-    pub(crate) fn forget_frozen(&mut self, job: JobId, cgroup: &JobCgroup) {
-        if !self.jobs.preemption.ended(job) {
+    pub(super) fn forget_frozen<K: KernFs>(
+        &mut self,
+        host: &mut HostAccess<K>,
+        job: JobId,
+        cgroup: &JobCgroup,
+    ) {
+        if !self.preemption.ended(job) {
             return;
         }
-        let Some(dir) = cgroup.freeze_dir(&self.host.layout) else { return };
-        let path = self.host.kernel.dir_path(dir);
-        let mut enforcer: Enforcer<'_, K> = self.host.enforcer();
+        let Some(dir) = cgroup.freeze_dir(&host.layout) else { return };
+        let path = host.kernel.dir_path(dir);
+        let mut enforcer = host.enforcer();
         if let Err(error) = enforcer.forget_frozen(&path) {
             warn!("{}", with_causes(&error));
         }
     }
+}
+
+fn running(admission: &Admission) -> Vec<Running> {
+    let running = admission.jobs().filter_map(|view| match view.phase {
+        Phase::Running { since, dop } => {
+            Some(Running { job: view.job, tenant: view.request.tenant.clone(), since, dop })
+        }
+        _ => None,
+    });
+    running.collect()
+}
+
+/// Converts CPUs to slots; a machine may have more `slots` than its `divided` CPUs.
+fn slots_of(cores: &BTreeMap<String, f64>, slots: u32, divided: f64) -> BTreeMap<String, u32> {
+    let per_core = (f64::from(slots) / divided.max(f64::MIN_POSITIVE)).max(1.0);
+    // Float-to-integer casts saturate. A thousandth of a slot is noise.
+    let slots = |cores: &f64| (cores * per_core - 1e-3).ceil() as u32;
+    cores.iter().map(|(tenant, cores)| (tenant.clone(), slots(cores))).collect()
 }
 
 /// CPUs of one tenant, or the sum over a group.
@@ -165,9 +173,7 @@ fn cores_of(state: &NodeState) -> Cores {
         [InsideTenant, KernelLimit, PolicyLimit].contains(&kind)
     };
     let mut reasons = shortfall.reasons.iter().filter(|reason| reason.resource() == CPU);
-    let missing = match reasons.any(|reason| is_its_own(reason.kind())) {
-        true => 0.0,
-        false => shortfall.missing[CPU],
-    };
+    let is_held_back = reasons.any(|reason| is_its_own(reason.kind()));
+    let missing = if is_held_back { 0.0 } else { shortfall.missing[CPU] };
     Cores { wanted, used, missing }
 }
