@@ -10,6 +10,7 @@ use tracing::info;
 
 use super::state::Agent;
 use crate::backend::backends::{Backends, Events};
+use crate::backend::backlog::Work;
 use crate::report::reporter::TickReport;
 use crate::tenants::state::Tenants;
 use tenantd_control::measure::sample::HostSample;
@@ -62,12 +63,7 @@ impl<K: KernFs> Agent<K> {
 
     /// True if the last tick left work over.
     pub fn has_more_work(&self) -> bool {
-        self.tenants.control.tick() > 0
-            && (self.tenants.backends.has_more_to_write()
-                || self.tenants.backends.has_more_to_attach()
-                || self.tenants.backends.has_more_to_join()
-                || self.tenants.keeper.is_behind()
-                || self.tenants.backends.nr_owed_searches() > 0)
+        self.tenants.control.tick() > 0 && self.tenants.backends.next_work().is_some()
     }
 
     /// Does a step of the remaining work: writes values, attaches tenants, moves processes into cpusets, or
@@ -77,32 +73,38 @@ impl<K: KernFs> Agent<K> {
         let mut findings = Vec::new();
         let Tenants { host, backends, control, keeper, reporter, .. } = &mut self.tenants;
         let (tree, states) = (control.tree(), control.states());
-        if backends.has_more_to_write() {
-            let events = backends.write_more(host, tree, STEP);
-            reporter.note_late(tree, events.outcomes.iter().map(|(action, _)| action));
-            self.tenants.take_in(events, &mut findings);
-        } else if backends.has_more_to_attach() {
-            let attached = backends.attach_more(host, tree, is_enforcing, STEP);
-            // An opened cgroup may be a member; the width belongs to its tenant. The next tick retries and
-            // reports failures.
-            let owners = attached.iter().filter_map(|number| tree.owner_of(*number));
-            keeper.tell_widths(tree, states, owners, STEP);
-            let mut events = Events::default();
-            let observe = |number| {
-                Some((number, backends.observe(host, tree, number, (&[], false), &mut events)?))
-            };
-            let observed: Vec<_> = attached.into_iter().filter_map(observe).collect();
-            for (number, observed) in observed {
-                self.tenants.control.observe_first(number, observed);
+        match backends.next_work() {
+            Some(Work::Write) => {
+                let events = backends.write_more(host, tree, STEP);
+                reporter.note_late(tree, events.outcomes.iter().map(|(action, _)| action));
+                self.tenants.take_in(events, &mut findings);
             }
-            self.tenants.take_in(events, &mut findings);
-        } else if backends.has_more_to_join() {
-            findings = backends.join_cpusets(host, tree, None, is_pinned(states), STEP);
-        } else if keeper.is_behind() {
-            let attached = with_width(tree, backends);
-            keeper.tell_widths(tree, states, attached, STEP);
-        } else {
-            backends.claim(host, tree, is_enforcing, STEP);
+            Some(Work::Attach) => {
+                let attached = backends.attach_more(host, tree, is_enforcing, STEP);
+                // An opened cgroup may be a member; the width belongs to its tenant. The next tick retries and
+                // reports failures.
+                let owners = attached.iter().filter_map(|number| tree.owner_of(*number));
+                let (_, has_untold) = keeper.tell_widths(tree, states, owners, STEP);
+                backends.note_untold(has_untold);
+                let mut events = Events::default();
+                let observe = |number| {
+                    Some((number, backends.observe(host, tree, number, (&[], false), &mut events)?))
+                };
+                let observed: Vec<_> = attached.into_iter().filter_map(observe).collect();
+                for (number, observed) in observed {
+                    self.tenants.control.observe_first(number, observed);
+                }
+                self.tenants.take_in(events, &mut findings);
+            }
+            Some(Work::Join) => {
+                findings = backends.join_cpusets(host, tree, None, is_pinned(states), STEP);
+            }
+            Some(Work::Tell) => {
+                let attached = with_width(tree, backends);
+                let (_, has_untold) = keeper.tell_widths(tree, states, attached, STEP);
+                backends.note_untold(has_untold);
+            }
+            Some(Work::Search) | None => backends.claim(host, tree, is_enforcing, STEP),
         }
         self.tenants.reporter.note_late_findings(findings);
     }
@@ -324,7 +326,9 @@ impl<K: KernFs> Agent<K> {
         let (tree, states) = (control.tree(), control.states());
         findings.extend(backends.join_cpusets(host, tree, Some(tick), is_pinned(states), nr_max));
         let attached = with_width(tree, backends);
-        findings.extend(keeper.tell_widths(tree, states, attached, nr_max));
+        let (untold, has_untold) = keeper.tell_widths(tree, states, attached, nr_max);
+        findings.extend(untold);
+        backends.note_untold(has_untold);
         findings.extend(keeper.keep_placement(tree.nodes(), states));
         let due: Vec<Action> =
             actions.iter().filter(|action| control.is_due(action)).cloned().collect();
