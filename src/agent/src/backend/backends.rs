@@ -187,9 +187,10 @@ impl Backends {
         dir.clone_from(above);
         if let Some(below) = below.map(|below| below.trim_start_matches('/')) {
             // Names of the agent's own cgroups are plain; those of others may be escaped.
-            match above == &trees.mount && below.contains('\\') {
-                true => dir.push(path_of(below)),
-                false => dir.push(below),
+            if above == &trees.mount && below.contains('\\') {
+                dir.push(path_of(below))
+            } else {
+                dir.push(below)
             }
         }
         below.is_some()

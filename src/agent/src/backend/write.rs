@@ -32,9 +32,10 @@ impl Backends {
     ) {
         let Backends { places, claim_rules, search, unmoved, .. } = self;
         let (nodes, rules) = (tree.nodes(), &*claim_rules);
-        match is_enforcing {
-            true => direct::claim(host, places, nodes, rules, nr_max, search),
-            false => direct::look_for(host, nodes, rules, search, unmoved),
+        if is_enforcing {
+            direct::claim(host, places, nodes, rules, nr_max, search)
+        } else {
+            direct::look_for(host, nodes, rules, search, unmoved)
         }
     }
 
