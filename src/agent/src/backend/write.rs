@@ -33,9 +33,10 @@ impl Backends {
     ) {
         let Backends { places, claim_rules, search, unmoved, .. } = self;
         let (nodes, rules) = (tree.nodes(), &*claim_rules);
-        match is_enforcing {
-            true => direct::claim(host, places, nodes, rules, nr_max, search),
-            false => direct::look_for(host, nodes, rules, search, unmoved),
+        if is_enforcing {
+            direct::claim(host, places, nodes, rules, nr_max, search)
+        } else {
+            direct::look_for(host, nodes, rules, search, unmoved)
         }
     }
 
@@ -50,7 +51,7 @@ impl Backends {
         is_pinned: impl Fn(usize) -> bool,
         nr_max: usize,
     ) -> Vec<Finding> {
-        self.has_unjoined = false;
+        self.backlog.has_unjoined = false;
         if !cpusets::needs_joining(host) {
             return Vec::new();
         }
@@ -69,7 +70,7 @@ impl Backends {
                 continue;
             }
             if nr_done >= nr_max {
-                self.has_unjoined |= !place.is_joined && place.cgroup.is_some();
+                self.backlog.has_unjoined |= !place.is_joined && place.cgroup.is_some();
                 continue;
             }
             let is_first = !place.is_joined;
@@ -83,10 +84,6 @@ impl Backends {
             }
         }
         findings
-    }
-
-    pub(crate) fn has_more_to_join(&self) -> bool {
-        self.has_unjoined
     }
 
     /// Orders the values of `actions` on units from systemd. Writes the others and all memory bounds, at most
@@ -110,10 +107,6 @@ impl Backends {
         let mut events = self.write_more(host, tree, nr_max);
         events.outcomes.splice(..0, outcomes);
         events
-    }
-
-    pub(crate) fn has_more_to_write(&self) -> bool {
-        !self.backlog.is_empty()
     }
 
     /// Decided values of the last tick that are not written yet, by node number.

@@ -144,9 +144,10 @@ impl JobCgroup {
             Some(path) => Cgroup::open_from_mount(kernel, layout, path)?,
             None => Cgroup::open(kernel, layout, &self.below)?,
         };
-        let outcome = match cgroup.generation() == inode {
-            true => work(kernel, &cgroup),
-            false => Err(gone(&self.below)),
+        let outcome = if cgroup.generation() == inode {
+            work(kernel, &cgroup)
+        } else {
+            Err(gone(&self.below))
         };
         cgroup.close(kernel);
         outcome

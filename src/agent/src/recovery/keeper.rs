@@ -29,7 +29,6 @@ pub(crate) struct Keeper {
     pub(crate) attachments: Attachments,
     placements: Option<PlacementStore>,
     dop_files: Option<DopFiles>,
-    is_behind: bool,
     /// True if systemd has loaded units with drop-ins that were removed.
     pub(crate) has_stale_units: bool,
 }
@@ -57,7 +56,7 @@ impl Keeper {
 
     /// Stops writing: no tenant is managed any more.
     pub(crate) fn end(&mut self) {
-        (self.placements, self.is_behind) = (None, false);
+        self.placements = None;
         if let Some(Err(error)) = self.dop_files.take().map(|mut files| files.remove()) {
             warn!("cannot remove the published DOP files: {error}");
         }
@@ -107,16 +106,15 @@ impl Keeper {
     }
 
     /// Writes the degree of parallelism of the nodes with these `numbers`, at most `nr_max` of those that
-    /// changed.
+    /// changed. Also returns true if some are left.
     pub(crate) fn tell_widths(
         &mut self,
         tree: &Tree,
         states: &[NodeState],
         numbers: impl IntoIterator<Item = NodeNumber>,
         nr_max: usize,
-    ) -> Vec<Finding> {
-        let Some(files) = &mut self.dop_files else { return Vec::new() };
-        self.is_behind = false;
+    ) -> (Vec<Finding>, bool) {
+        let Some(files) = &mut self.dop_files else { return (Vec::new(), false) };
         let (mut findings, mut nr_told) = (Vec::new(), 0);
         for number in numbers {
             let path = tree.name(number.get());
@@ -125,8 +123,7 @@ impl Keeper {
                 continue;
             }
             if nr_told == nr_max {
-                self.is_behind = true;
-                break;
+                return (findings, true);
             }
             match files.tell(path, dop) {
                 Ok(()) => nr_told += 1,
@@ -136,11 +133,7 @@ impl Keeper {
                 }
             }
         }
-        findings
-    }
-
-    pub(crate) fn is_behind(&self) -> bool {
-        self.is_behind
+        (findings, false)
     }
 
     pub(crate) fn keep_placement(

@@ -15,7 +15,7 @@ use tenantd_control::words::knob::Knob;
 use tenantd_dop::CpuSet;
 
 #[derive(Debug)]
-pub(super) struct Recorded {
+pub(crate) struct Recorded {
     control: ControlLoop,
     witness: Option<Box<dyn Witness>>,
 }
@@ -29,15 +29,15 @@ impl Deref for Recorded {
 }
 
 impl Recorded {
-    pub(super) fn new(control: ControlLoop) -> Recorded {
+    pub(crate) fn new(control: ControlLoop) -> Recorded {
         Recorded { control, witness: None }
     }
 
-    pub(super) fn record(&mut self, witness: Option<Box<dyn Witness>>) {
+    pub(crate) fn record(&mut self, witness: Option<Box<dyn Witness>>) {
         self.witness = witness;
     }
 
-    pub(super) fn witness(&mut self) -> Option<&mut (dyn Witness + 'static)> {
+    pub(crate) fn witness(&mut self) -> Option<&mut (dyn Witness + 'static)> {
         self.witness.as_deref_mut()
     }
 
@@ -48,58 +48,58 @@ impl Recorded {
         event.happen(&mut self.control)
     }
 
-    pub(super) fn begin_tick(&mut self) -> u64 {
+    pub(crate) fn begin_tick(&mut self) -> u64 {
         self.happen(Event::Begin);
         self.control.tick()
     }
 
-    pub(super) fn step(&mut self, input: Input) -> Decision {
+    pub(crate) fn step(&mut self, input: Input) -> Decision {
         self.happen(Event::Step(Box::new(input))).unwrap_or_default()
     }
 
-    pub(super) fn settle(&mut self, outcome: Outcome) {
+    pub(crate) fn settle(&mut self, outcome: Outcome) {
         self.happen(Event::Settle(Box::new(outcome)));
     }
 
-    pub(super) fn observe_first(&mut self, number: usize, observed: Vec<Observation>) {
+    pub(crate) fn observe_first(&mut self, number: usize, observed: Vec<Observation>) {
         self.happen(Event::ObserveFirst(number, observed));
     }
 
-    pub(super) fn reclaim(&mut self, number: usize, knob: Knob) {
+    pub(crate) fn reclaim(&mut self, number: usize, knob: Knob) {
         self.happen(Event::Reclaim(number, knob));
     }
 
-    pub(super) fn lose(&mut self, number: usize, keeps_left: bool) {
+    pub(crate) fn lose(&mut self, number: usize, keeps_left: bool) {
         self.happen(Event::Lose(number, keeps_left));
     }
 
-    pub(super) fn forget(&mut self, number: usize, knob: Knob) {
+    pub(crate) fn forget(&mut self, number: usize, knob: Knob) {
         self.happen(Event::Forget(number, knob));
     }
 
-    pub(super) fn forget_observed(&mut self) {
+    pub(crate) fn forget_observed(&mut self) {
         self.happen(Event::ForgetObserved);
     }
 
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.happen(Event::Reset);
     }
 
-    pub(super) fn try_yielded(&mut self) {
+    pub(crate) fn try_yielded(&mut self) {
         self.happen(Event::TryYielded);
     }
 
-    pub(super) fn place_on(&mut self, mut place: impl FnMut(&TreeNode) -> Option<CpuSet>) {
+    pub(crate) fn place_on(&mut self, mut place: impl FnMut(&TreeNode) -> Option<CpuSet>) {
         let nodes = self.control.tree().nodes().iter().enumerate();
         let places = nodes.filter_map(|(number, node)| Some((number, place(node)?))).collect();
         self.happen(Event::PlaceOn(places));
     }
 
-    pub(super) fn set(&mut self, settings: Settings) {
+    pub(crate) fn set(&mut self, settings: Settings) {
         self.happen(Event::Set(settings));
     }
 
-    pub(super) fn take_tree(
+    pub(crate) fn take_tree(
         &mut self,
         tree: Tree,
         kept: &[Option<usize>],

@@ -21,7 +21,7 @@ use tenantd_varlink::bridge::Ticket;
 use tenantd_varlink::jobs::SubmitReply;
 
 #[derive(Debug)]
-pub(crate) struct Jobs {
+pub(crate) struct JobRoom {
     pub(crate) admission: Admission,
     pub(crate) records: Records,
     pub(crate) store: Store,
@@ -43,7 +43,7 @@ pub(crate) struct Jobs {
     pub(crate) lingering_charged: f64,
     pub(crate) preemption: Preemption,
     pub(crate) scopes: Scopes,
-    /// Jobs started, by tenant; only tenants of the policy that ever had a job.
+    /// JobRoom started, by tenant; only tenants of the policy that ever had a job.
     pub(crate) tallies: BTreeMap<String, Tally>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Submitted {
     pub(crate) no_wait: bool,
 }
 
-/// Jobs that are placed together, on these CPUs, each with its width.
+/// JobRoom that are placed together, on these CPUs, each with its width.
 pub(crate) type Placed = (CpuSet, Vec<(JobId, u32)>);
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,9 +63,9 @@ pub(crate) struct Tally {
     pub(crate) waited_seconds: f64,
 }
 
-impl Jobs {
-    pub(crate) fn new(store: Store) -> Jobs {
-        Jobs {
+impl JobRoom {
+    pub(crate) fn new(store: Store) -> JobRoom {
+        JobRoom {
             admission: Admission::new(Rules::default(), Capacity::default()),
             records: Records::default(),
             store,

@@ -10,21 +10,22 @@ use std::path::{Path, PathBuf};
 
 use tracing::warn;
 
-use super::start::Agent;
+use super::state::Tenants;
+use crate::backend::access::HostAccess;
 use crate::backend::location::Location;
 use crate::backend::on_host;
 use crate::recovery::attachments::{AttachedCgroup, AttachedProcess};
 use tenantd_control::tree::{Tree, TreeNode};
 use tenantd_control::words::finding::{Code, Finding};
-use tenantd_host::cgroup::Facet;
+use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::{KernError, KernFs};
 use tenantd_host::process::{self, Candidate};
 use tenantd_policy::model::Mode;
 
-impl<K: KernFs> Agent<K> {
+impl<K: KernFs> Tenants<K> {
     /// Attaches the work of an earlier agent, or of this one in another mode.
-    pub(super) fn take_up_attached(&mut self) {
+    pub(crate) fn take_up_attached(&mut self) {
         if self.keeper.attachments.is_empty() {
             return;
         }
@@ -36,15 +37,15 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Drops cgroups that have ended, and moves the processes of an earlier agent's list into their cgroups.
-    pub(super) fn keep_attached(&mut self, findings: &mut Vec<Finding>) {
+    pub(crate) fn keep_attached(&mut self, findings: &mut Vec<Finding>) {
         if self.keeper.attachments.is_empty() {
             return;
         }
         let missing: Vec<AttachedCgroup> = self.missing_cgroups();
         let mut ended = Vec::new();
         for cgroup in missing {
-            let dir = self.cpu_dir(&cgroup.path);
-            match self.inode(&dir) {
+            let dir = cpu_dir(&self.host.layout, &cgroup.path);
+            match inode(&mut self.host.kernel, &dir) {
                 Ok(inode) if inode == cgroup.inode => {}
                 Err(error) if !error.is_gone() => {}
                 _ => ended.push(cgroup),
@@ -114,17 +115,17 @@ impl<K: KernFs> Agent<K> {
         process: &AttachedProcess,
         found: &Candidate,
     ) -> Result<(), String> {
-        let outcome = match found.claim.start_ticks == process.start_ticks {
-            true => self.own_cgroup(node).map_err(|error| error.to_string()),
-            false => Err("it has ended".to_string()),
+        let outcome = if found.claim.start_ticks == process.start_ticks {
+            self.own_cgroup(node).and_then(|own| self.join(own, found, process.by))
+        } else {
+            Err("it has ended".to_string())
         };
-        let outcome = outcome.and_then(|own| self.join(own, found, process.by));
         self.host.kernel.close_dir(found.held);
         outcome
     }
 
     /// Detaches the work of tenants that are not in `tree` and that no template can find; restores its cgroups.
-    pub(super) fn detach_unknown(&mut self, tree: &Tree) {
+    fn detach_unknown(&mut self, tree: &Tree) {
         let is_there = |tenant: &str| {
             let is_it = |node: &TreeNode| node.is_leaf && node.path == tenant;
             let is_known = tree.nodes().iter().any(is_it) || self.base.written.may_find(tenant);
@@ -142,7 +143,7 @@ impl<K: KernFs> Agent<K> {
 
     /// Adds attached work to the locations of `nodes`. A tenant that has members because of attached work keeps
     /// them.
-    pub(super) fn with_attached(
+    pub(crate) fn with_attached(
         &self,
         nodes: &[TreeNode],
         locations: Vec<Location>,
@@ -157,22 +158,23 @@ impl<K: KernFs> Agent<K> {
             let cgroups: Vec<String> = cgroups.map(|it| it.at.clone()).collect();
             let has_processes = attachments.processes().iter().any(|it| it.tenant == node.path);
             let needs_own = has_processes && !location.is_made();
-            match node.is_leaf && (!cgroups.is_empty() || needs_own || has_members(node)) {
-                true => location.with_attached(&node.path, cgroups, has_processes),
-                false => location,
+            if node.is_leaf && (!cgroups.is_empty() || needs_own || has_members(node)) {
+                location.with_attached(&node.path, cgroups, has_processes)
+            } else {
+                location
             }
         };
         nodes.iter().zip(locations).map(with).collect()
     }
 
-    pub(super) fn settle_attached(&mut self, findings: &mut Vec<Finding>) {
+    pub(crate) fn settle_attached(&mut self, findings: &mut Vec<Finding>) {
         let tree = self.control.tree();
         let (nodes, locations) = (tree.shared_nodes(), self.backends.locations(tree));
         let locations = self.with_attached(&nodes, locations);
         self.settle_at(&nodes, &locations, findings);
     }
 
-    pub(super) fn settle_own(&mut self, node: usize) -> Result<(), String> {
+    fn settle_own(&mut self, node: usize) -> Result<(), String> {
         let tree = self.control.tree();
         let (nodes, locations) = (tree.shared_nodes(), self.backends.locations(tree));
         let mut locations = self.with_attached(&nodes, locations);
@@ -202,20 +204,78 @@ impl<K: KernFs> Agent<K> {
         let (kernel, layout) = (&self.host.kernel, &self.host.layout);
         self.host.governs_above =
             on_host::governed_above(kernel, layout, &self.base.written, locations);
-        self.settle_members(locations, is_enforcing, findings);
+        self.settle_members(locations, findings);
     }
 
-    /// Directory of a cgroup in the cpu hierarchy; `path` is below the mount.
-    pub(super) fn cpu_dir(&self, path: &str) -> PathBuf {
-        let layout = &self.host.layout;
-        layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].dir_of(path)
+    /// Returns the number of the cgroup that the agent makes for the processes of a tenant, and opens it.
+    pub(crate) fn own_cgroup(&mut self, node: usize) -> Result<usize, String> {
+        if self.backends.own(self.control.tree(), node).is_none() {
+            self.settle_own(node)?;
+        }
+        let Some(own) = self.backends.own(self.control.tree(), node) else {
+            return Err(format!("{} has no cgroup of tenantd's", self.nodes()[node].path));
+        };
+        let opened = self.backends.open_own(&mut self.host, self.control.tree(), own);
+        opened.map(|()| own).map_err(|finding| finding.to_string())
     }
 
-    pub(super) fn inode(&mut self, dir: &Path) -> Result<u64, KernError> {
-        let kernel = &mut self.host.kernel;
-        let dir = kernel.open_dir(dir)?;
-        let inode = kernel.inode(dir);
-        kernel.close_dir(dir);
-        inode
+    pub(crate) fn join(
+        &mut self,
+        own: usize,
+        candidate: &Candidate,
+        user: Option<u32>,
+    ) -> Result<(), String> {
+        let claim = &candidate.claim;
+        check(&mut self.host, candidate, user)?;
+        self.backends.join(&mut self.host, own, claim).map_err(|error| with_causes(&error))?;
+        let Err(why) = check(&mut self.host, candidate, user) else { return Ok(()) };
+        // The pid may have been reused: the process that was moved may be another one.
+        for from in &claim.from {
+            if let Ok(dir) = self.host.kernel.open_dir(from) {
+                let _ = self.host.kernel.move_process(dir, claim.pid);
+                self.host.kernel.close_dir(dir);
+            }
+        }
+        Err(why)
     }
+}
+
+/// Fails if the process has ended or is not the user's. A pid is not reused while its process lives, so earlier
+/// reads by pid were of this process.
+fn check<K: KernFs>(
+    host: &mut HostAccess<K>,
+    candidate: &Candidate,
+    user: Option<u32>,
+) -> Result<(), String> {
+    let owned = user.map_or(Ok(()), |user| check_owner(host, candidate.claim.pid, user));
+    match process::is_alive(&mut host.kernel, candidate.held) {
+        Ok(true) => owned,
+        Ok(false) => Err("it has ended".to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+pub(crate) fn check_owner<K: KernFs>(
+    host: &mut HostAccess<K>,
+    pid: u32,
+    user: u32,
+) -> Result<(), String> {
+    let proc = host.proc();
+    match process::is_of(&mut host.kernel, proc, pid, user) {
+        Ok(Some(true)) => Ok(()),
+        Ok(_) => Err(format!("process {pid} is not yours")),
+        Err(error) => Err(format!("the owner of process {pid} is not known: {error}")),
+    }
+}
+
+/// Directory of a cgroup in the cpu hierarchy; `path` is below the mount.
+pub(crate) fn cpu_dir(layout: &Layout, path: &str) -> PathBuf {
+    layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].dir_of(path)
+}
+
+pub(crate) fn inode(kernel: &mut impl KernFs, dir: &Path) -> Result<u64, KernError> {
+    let dir = kernel.open_dir(dir)?;
+    let inode = kernel.inode(dir);
+    kernel.close_dir(dir);
+    inode
 }

@@ -19,15 +19,15 @@ use tenantd_policy::model::{CpusPolicy, Policy, Tenant};
 const UIDS_MAX: usize = 5;
 
 #[derive(Debug)]
-pub(super) struct Base {
-    pub(super) numbers: Numbers,
+pub(crate) struct Base {
+    pub(crate) numbers: Numbers,
     claim_rules: Vec<ClaimRule>,
-    pub(super) has_templates: bool,
+    pub(crate) has_templates: bool,
     /// True if any template pins its tenants to CPUs.
     pins: bool,
-    pub(super) written: Arc<Policy>,
+    pub(crate) written: Arc<Policy>,
     /// The policy after its templates are expanded; unused without templates.
-    pub(super) expanded: Policy,
+    pub(crate) expanded: Policy,
     /// First leaf of the policy in force that names each user. Rebuilt when the policy or the set of users
     /// changes.
     of_users: HashMap<u32, String>,
@@ -35,20 +35,20 @@ pub(super) struct Base {
     left_out: BTreeMap<String, usize>,
     /// UIDs with slices that are system accounts, by group.
     outside: BTreeMap<String, Vec<u32>>,
-    pub(super) failure: Option<Finding>,
+    pub(crate) failure: Option<Finding>,
 }
 
 #[derive(Debug)]
-pub(super) struct Layer {
-    pub(super) locations: Vec<Location>,
-    pub(super) claim_rules: Vec<ClaimRule>,
-    pub(super) governs_above: GovernedAbove,
-    pub(super) tree: Tree,
-    pub(super) pins: bool,
+pub(crate) struct Layer {
+    pub(crate) locations: Vec<Location>,
+    pub(crate) claim_rules: Vec<ClaimRule>,
+    pub(crate) governs_above: GovernedAbove,
+    pub(crate) tree: Tree,
+    pub(crate) pins: bool,
 }
 
 impl Base {
-    pub(super) fn new(
+    pub(crate) fn new(
         policy: Policy,
         numbers: Numbers,
         claim_rules: Vec<ClaimRule>,
@@ -71,11 +71,11 @@ impl Base {
         (base, expanded)
     }
 
-    pub(super) fn in_force(&self) -> &Policy {
+    pub(crate) fn in_force(&self) -> &Policy {
         if self.has_templates { &self.expanded } else { &self.written }
     }
 
-    pub(super) fn note(&mut self, expanded: &Expanded) {
+    pub(crate) fn note(&mut self, expanded: &Expanded) {
         if self.has_templates {
             self.expanded.clone_from(&expanded.policy);
         }
@@ -96,11 +96,11 @@ impl Base {
         self.of_users = of_users;
     }
 
-    pub(super) fn tenant_of_user(&self, uid: u32) -> Option<&str> {
+    pub(crate) fn tenant_of_user(&self, uid: u32) -> Option<&str> {
         self.of_users.get(&uid).map(String::as_str)
     }
 
-    pub(super) fn layer<K: KernFs>(
+    pub(crate) fn layer<K: KernFs>(
         &self,
         expanded: &Expanded,
         (kernel, layout): (&K, &Layout),
@@ -119,7 +119,7 @@ impl Base {
         Layer { locations, claim_rules, governs_above, tree, pins }
     }
 
-    pub(super) fn findings(&self) -> impl Iterator<Item = Finding> + '_ {
+    pub(crate) fn findings(&self) -> impl Iterator<Item = Finding> + '_ {
         let left_out = self.left_out.iter().map(|(group, nr)| {
             let what = format!(
                 "{nr} that `each` found are no tenants: their names would be too long, or there are too many"
@@ -151,7 +151,7 @@ fn any_template(tenants: &[Tenant], holds: &impl Fn(&Tenant) -> bool) -> bool {
 
 /// Maps each old node number to the new number of the same node, if it stays. A user tenant is also matched by
 /// its unit, because its name changes when its account becomes known.
-pub(super) fn kept(
+pub(crate) fn kept(
     (old, old_locations): (&Tree, &[Location]),
     (new, new_locations): (&Tree, &[Location]),
 ) -> Vec<Option<usize>> {
