@@ -58,6 +58,8 @@ pub(super) fn tenant_statuses(
     let mut statuses = Vec::with_capacity(nodes.len());
     statuses.extend(leaves.map(|(number, (node, state))| TenantStatus {
         would_get: PerResource::from_fn(|r| would_get[r][number]),
+        credit_seconds: credit(control, state).map(|(seconds, _)| seconds),
+        credit_factor: credit(control, state).map(|(_, factor)| factor),
         ..tenant_status(node, state)
     }));
     statuses
@@ -105,6 +107,8 @@ fn group_status(
         usage_pids: state.pids.last.map(|pids| pids.nr_current),
         nr_refused_forks: state.pids.refused.total(),
         cpu_weight: cpu_weight(state),
+        credit_seconds: credit(control, state).map(|(seconds, _)| seconds),
+        credit_factor: credit(control, state).map(|(_, factor)| factor),
     }
 }
 
@@ -218,4 +222,10 @@ fn cpu_weight(state: &NodeState) -> Option<f64> {
         Some(Value::Weight(weight)) => Some(*weight),
         _ => None,
     }
+}
+
+/// Its credit in seconds of its fair share, and the factor of its weight; absent if the policy has no credits.
+fn credit(control: &ControlLoop, state: &NodeState) -> Option<(f64, f64)> {
+    control.settings().credits?;
+    Some((state.credit.entry.bank_seconds, state.credit.account.factor))
 }

@@ -274,6 +274,11 @@ pub struct TenantStatus {
     pub cpus: Option<String>,
     /// CPU weight in its file, in the unit of `cpu.weight`.
     pub cpu_weight: Option<f64>,
+    /// Credit for CPU time that it left to its siblings, in seconds of its own fair share; negative after an overdraft.
+    /// Absent if the policy has no credits.
+    pub credit_seconds: Option<f64>,
+    /// Factor of its CPU weight by its credit; absent likewise.
+    pub credit_factor: Option<f64>,
     /// Its jobs; absent before its first was submitted.
     pub jobs: Option<TenantJobs>,
 }
@@ -375,6 +380,11 @@ pub struct GroupStatus {
     pub nr_refused_forks: Option<u64>,
     /// CPU weight in its file, in the unit of `cpu.weight`.
     pub cpu_weight: Option<f64>,
+    /// Credit for CPU time that it left to its siblings, in seconds of its own fair share; negative after an overdraft.
+    /// Absent if the policy has no credits.
+    pub credit_seconds: Option<f64>,
+    /// Factor of its CPU weight by its credit; absent likewise.
+    pub credit_factor: Option<f64>,
 }
 
 /// One action, as text.

@@ -15,6 +15,7 @@
 //! **Properties** (`tests/control/control_loop.rs`): two loops over the same inputs decide the same;
 //! allocations never exceed the capacity; a loop whose values are all in place writes nothing.
 
+mod crediting;
 mod memory;
 mod probing;
 mod recorded;
@@ -216,6 +217,7 @@ impl ControlLoop {
         self.estimate(host, elapsed);
         self.listen(host, since);
         let mut findings = self.allocate(capacity.divided, &above, host);
+        self.credit(capacity.divided[CPU], elapsed);
         self.trim(elapsed);
         for state in &mut self.states {
             state.steady.note(state.target.cpu_weight, elapsed.unwrap_or_default());

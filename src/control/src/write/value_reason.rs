@@ -40,9 +40,9 @@ pub fn reason_above(knob: Knob, target: &Target) -> String {
     match knob {
         Knob::CpuWeight => {
             let cores = target.allocation[CPU];
-            let trim = trimmed(target);
+            let (credit, trim) = (raised(target), trimmed(target));
             format!(
-                "what the tenants and the other work below it should have, {cores:.2} CPUs{trim}"
+                "what the tenants and the other work below it should have, {cores:.2} CPUs{credit}{trim}"
             )
         }
         _ => "what is protected below it, in addition to what it had".to_string(),
@@ -65,7 +65,18 @@ fn limit_reason(node: &TreeNode, target: &Target, resource: Option<Resource>) ->
 }
 
 fn weight_reason(target: &Target) -> String {
-    open_weight_reason(target) + &trimmed(target)
+    open_weight_reason(target) + &raised(target) + &trimmed(target)
+}
+
+/// Effect of credit on a weight; empty without one.
+fn raised(target: &Target) -> String {
+    let Some(plain) = target.plain_cpu_weight else { return String::new() };
+    let weight = target.open_cpu_weight.unwrap_or(target.cpu_weight);
+    let ratio = weight / plain.max(f64::MIN_POSITIVE);
+    match ratio > 1.0 {
+        true => format!("; raised from {plain:.1} to {ratio:.1} times as much by its credit"),
+        false => format!("; lowered from {plain:.1} beside siblings with credit"),
+    }
 }
 
 /// Trim of a weight and its reason; empty if it is not trimmed.

@@ -9,7 +9,6 @@ use crate::state::NodeState;
 use crate::tree::{CgroupParent, Tree};
 use crate::words::knob::WEIGHTS;
 use crate::words::knob::{Knob, Value, WEIGHT_DEAD_BAND_RATIO, WEIGHT_EXACT_WITHIN};
-use tenantd_core::resource::CPU;
 
 /// Largest ratio between trimmed siblings' weights, unless their open-loop weights are further apart.
 const APART_MAX: f64 = 100.0;
@@ -105,7 +104,7 @@ fn whole_unless_there(trim: &Trim, held: Option<f64>, weight: f64) -> (f64, bool
 fn forget_moved(members: &[usize], states: &mut [NodeState]) {
     let has_moved = |number: &usize| {
         let state = &states[*number];
-        state.trim.as_ref().is_some_and(|trim| trim.has_moved(state.target.allocation[CPU]))
+        state.trim.as_ref().is_some_and(|trim| trim.has_moved(state.target.due_cores()))
     };
     if members.iter().any(has_moved) {
         for number in members {
@@ -183,7 +182,7 @@ fn note(members: &[usize], facts: &[Facts], states: &mut [NodeState], elapsed: D
     let is_throttled = members.iter().any(|number| facts[*number].is_throttled);
     for &number in members {
         let (state, facts) = (&mut states[number], &facts[number]);
-        let entitled = state.target.allocation[CPU];
+        let entitled = state.target.due_cores();
         let is_left = !state.is_governed || state.leaves(Knob::CpuWeight);
         let (wanted, now) = (state.target.cpu_weight, held(state));
         let Some(trim) = &mut state.trim else { continue };
