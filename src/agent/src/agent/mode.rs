@@ -110,8 +110,9 @@ impl<K: KernFs> Agent<K> {
         if !self.host.journal.is_on_disk() && state_dir.is_some() {
             let HostAccess { kernel, machine, notifier, .. } = &mut self.host;
             let deadline = Deadline::between_ticks(notifier);
-            (self.host.journal, self.keeper) =
-                leftover::take_up(kernel, machine, state_dir, true, deadline)?;
+            let (journal, keeper) = leftover::take_up(kernel, machine, state_dir, true, deadline)?;
+            self.host.journal = journal;
+            self.keeper = keeper.with_credits_of(&mut self.keeper);
         }
         if !self.host.journal.entries().is_empty() {
             // As at a start: tries again the values that could not be restored at the switch to observe.

@@ -52,7 +52,10 @@ impl<K: KernFs> Agent<K> {
             return Err(ChangeError::NeedsRestart("host.hierarchy"));
         }
         let numbers = claims::numbers(&policy, &self.options.accounts);
+        self.take_up_credits();
         let failures = self.take_policy(policy, numbers, claim_rules)?;
+        // A path that the old policy did not have starts without credit.
+        self.keeper.drop_credits();
         self.names = Names::of(&self.base.written);
         self.reporter.count_reload();
         Ok(failures)

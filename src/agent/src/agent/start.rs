@@ -21,6 +21,7 @@ use crate::backend::members;
 use crate::backend::root;
 use crate::jobs::record::Jobs;
 use crate::jobs::store::Store;
+use crate::recovery::credit_store::CreditStore;
 use crate::recovery::deadline::Deadline;
 use crate::recovery::leftover::{self, Keeper};
 use crate::recovery::restored::Restored;
@@ -58,6 +59,8 @@ pub struct Options {
     pub root: Option<PathBuf>,
     /// Directory of the journal; `None` keeps it in memory, for a kernel that ends with the program.
     pub state_dir: Option<PathBuf>,
+    /// State directory of another agent, whose stored credit counts instead of that in `state_dir`: for a plan.
+    pub credits_of: Option<PathBuf>,
     /// The accounts of the host.
     pub accounts: Accounts,
     /// Reads the UIDs of people, at the start and with each policy; without it the defaults of any host apply.
@@ -134,6 +137,9 @@ impl<K: KernFs> Agent<K> {
         if is_enforcing {
             keeper.begin(state_dir, pins);
         }
+        let half_life = settings.credits.unwrap_or_default().half_life;
+        let earlier = options.credits_of.as_deref();
+        keeper.begin_credits(CreditStore::open(state_dir, earlier, half_life));
         let mut reporter = Reporter::new(&host);
         reporter.find_obstacles(&mut host, &backends, is_enforcing);
         let control = Recorded::new(ControlLoop::new(settings, tree));
@@ -274,7 +280,11 @@ impl<K: KernFs> Agent<K> {
         self.thaw_all_jobs();
         self.clear_ended_jobs();
         self.backends.close_all(&mut self.host.kernel);
-        self.keeper.end();
+        let Agent { control, keeper, .. } = &mut self;
+        if let Some(finding) = keeper.keep_credits(None, control.tree().nodes(), control.states()) {
+            warn!("{finding}");
+        }
+        keeper.end();
         if self.mode() == Mode::Enforce && self.base.written.control.on_exit == OnExit::Keep {
             match self.host.journal.record(Entry::Kept) {
                 Ok(()) => {

@@ -130,6 +130,7 @@ impl<K: KernFs> Agent<K> {
                 return self.reporter.status();
             }
         };
+        self.take_up_credits();
         let sampled_at = now + self.since(begin);
         let input = self.sample(sampled_at, host_sample, &mut findings);
         let mut decision = self.control.step(input);
@@ -139,6 +140,9 @@ impl<K: KernFs> Agent<K> {
         if self.mode() == Mode::Enforce {
             self.apply(tick, &decision.actions, nr_max, &mut findings);
         }
+        let Agent { control, keeper, .. } = self;
+        let (nodes, states) = (control.tree().nodes(), control.states());
+        findings.extend(keeper.keep_credits(Some(now), nodes, states));
         let actions =
             self.reporter.spell_actions(&self.host, &self.backends, &self.control, &decision);
         findings.extend(self.control.findings(|knob| self.host.file(knob)));
@@ -326,6 +330,12 @@ impl<K: KernFs> Agent<K> {
                 self.control.place_on(|node| placed.remove(node.path.as_str()));
             }
         }
+    }
+
+    /// Gives nodes that are new the credit that they had under an earlier agent.
+    pub(super) fn take_up_credits(&mut self) {
+        let credits = self.keeper.take_credits(self.control.tree().nodes());
+        self.control.take_credits(credits);
     }
 
     fn leave_to_others(&mut self, decision: &Decision, findings: &mut Vec<Finding>) {

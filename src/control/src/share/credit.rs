@@ -70,6 +70,8 @@ mod boost;
 mod level;
 mod settle;
 
+pub use settle::BUSY_RATIO;
+
 use std::time::Duration;
 
 use super::burst;
@@ -199,6 +201,8 @@ pub struct Entry {
     pub extra_cores: f64,
     /// Level of its siblings without credit during a burst, as a part of the level of their fair shares.
     pub others_level: f64,
+    /// Factor that its bank gives. Unlike the factor of its account it is also known where the policy has no credits.
+    pub offered_factor: f64,
 }
 
 /// Credit of a node as the control loop keeps it.
@@ -210,6 +214,16 @@ pub struct Credit {
     pub entry: Entry,
     /// True if its counters were not read in the last tick.
     pub is_missed: bool,
+}
+
+impl Credit {
+    /// Fades by the time that passed without a tick.
+    pub fn fade(&mut self, elapsed: Duration, half_life: Duration) {
+        self.account.fade(elapsed, half_life);
+        if self.entry.bank_seconds > 0.0 {
+            self.entry.bank_seconds *= kept_part(elapsed.as_secs_f64(), half_life);
+        }
+    }
 }
 
 /// Use and waiting of one node in a tick, with sums for groups.
@@ -335,5 +349,5 @@ pub fn raised(plain: f64, factor: f64, least: f64) -> f64 {
 // --- recorded ---
 
 coded!(struct Account { bank, peak_cores, step, factor });
-coded!(struct Entry { fair_cores, earned, charged, bank_seconds, extra_cores, others_level });
+coded!(struct Entry { fair_cores, earned, charged, bank_seconds, extra_cores, others_level, offered_factor });
 coded!(struct Credit { account, entry, is_missed });

@@ -59,6 +59,7 @@ pub(crate) fn boost(
         let is_near =
             held <= factor * (1.0 + ROUNDING) && factor < RISE_RATIO * held * (1.0 - ROUNDING);
         account.factor = if is_near { held } else { factor };
+        entry.offered_factor = account.factor;
     }
 }
 

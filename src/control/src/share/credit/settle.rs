@@ -4,7 +4,7 @@ use super::{Account, Entry, Node, Tick, kept_part};
 use tenantd_policy::model::CreditsPolicy;
 
 /// Part of the CPUs that must be in use for credit to be earned.
-pub(crate) const BUSY_RATIO: f64 = 0.9;
+pub const BUSY_RATIO: f64 = 0.9;
 
 /// Use of a node beside its fair share, in CPUs.
 #[derive(Clone, Copy, Debug)]

@@ -10,6 +10,7 @@
 //! **Due CPUs.** While a raised node wants more than its allocation, it and its siblings are due what the raised weights
 //! give them. Shares, starvation and the trim are measured against that.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::ControlLoop;
@@ -41,6 +42,20 @@ impl ControlLoop {
         }
         divide_due(&self.tree, &mut self.states);
         raise(&self.tree, &mut self.states);
+    }
+
+    /// Credit of each node, by number.
+    pub(super) fn credits(&self) -> Vec<Credit> {
+        self.states[..self.tree.nodes().len()].iter().map(|state| state.credit).collect()
+    }
+
+    /// Gives the nodes of the new `tree` the `credits` of the old nodes with the same paths, wherever their cgroups are.
+    pub(super) fn keep_credits(&self, tree: &Tree, credits: Vec<Credit>, states: &mut [NodeState]) {
+        let paths = self.tree.nodes().iter().map(|node| node.path.as_str());
+        let mut credits: HashMap<&str, Credit> = paths.zip(credits).collect();
+        for (node, state) in tree.nodes().iter().zip(states) {
+            state.credit = credits.remove(node.path.as_str()).unwrap_or_default();
+        }
     }
 
     fn settle_credit(&mut self, cores: f64, elapsed: Duration) {
