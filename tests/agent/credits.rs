@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
-use tenantd_control::report::status::Status;
+use tenantd::agent::{Agent, Options};
+use tenantd::backend::claims;
+use tenantd_control::report::status::{ActionStatus, Status};
 use tenantd_control::why::explain;
+use tenantd_core::resource::CPU;
 use tenantd_policy::model::Mode;
 use tenantd_sim::{Call, Load, SimHost, Trace, Workload};
 
 use super::reload::reload;
-use super::world::{World, assert_near, assert_same, legacy, snapshot};
+use super::world::{World, assert_near, assert_same, legacy, snapshot, tenant};
 use crate::history::twin::Twin;
+use crate::util;
 
 const OFF: &str = "tenants: { b: { weight: 200 }, c: {}, d: {} }";
 const ON: &str = "control: { credits: {} }\ntenants: { b: { weight: 200 }, c: {}, d: {} }";
@@ -252,4 +256,171 @@ fn a_replay_settles_the_same_to_the_bit() {
     world.agent.as_mut().unwrap().set_mode(Mode::Observe).unwrap();
     world.ticks(5);
     assert!(Twin::nr_decisions() > before);
+}
+
+fn credits_file(world: &World) -> std::path::PathBuf {
+    world.state_dir().join("credits.json")
+}
+
+/// Starts the next agent; its first status.
+fn restart(world: &mut World, yaml: &str) -> Status {
+    world.policy = util::policy(&format!("version: 1\nmode: enforce\n{yaml}"));
+    world.start().unwrap();
+    world.tick()
+}
+
+#[test]
+fn a_restart_keeps_banks_and_raised_weights() {
+    for host in [SimHost::default(), legacy()] {
+        let mut world = bursty(host, ON);
+        let before = credit(&world.ticks(60), "b");
+        assert!(before.0 > 10.0 && before.1 > 5.0, "{before:?}");
+        world.stop();
+        let (seconds, factor) = credit(&restart(&mut world, ON), "b");
+        assert!((seconds - before.0).abs() < 0.01 * before.0, "{seconds} of {before:?}");
+        assert_eq!(factor, before.1);
+        let status = world.ticks(3);
+        let (seconds, _) = credit(&status, "b");
+        assert!((seconds - before.0).abs() < 0.1 * before.0, "{seconds} of {before:?}");
+        assert!(is_without(&status, "c"), "{:?}", credit(&status, "c"));
+        let burst = (0..8).map(|_| world.cores(&["b"], 1)[0]).fold(0.0, f64::max);
+        assert!(burst > 1.8, "{burst}");
+    }
+}
+
+#[test]
+fn a_killed_agent_loses_a_minute_at_most() {
+    let mut world = bursty(SimHost::default(), ON);
+    let written = credit(&world.ticks(60), "b").0;
+    world.ticks(30);
+    world.kill();
+    let (seconds, _) = credit(&restart(&mut world, ON), "b");
+    assert!((seconds - written).abs() < 0.05 * written, "{seconds} of {written}");
+}
+
+#[test]
+fn banks_fade_while_no_agent_runs() {
+    let mut world = bursty(SimHost::default(), ON);
+    let before = credit(&world.ticks(60), "b").0;
+    world.stop();
+    let text = std::fs::read_to_string(credits_file(&world)).unwrap();
+    let mut record: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let then = record["unix_seconds"].as_f64().unwrap() - 600.0;
+    record["unix_seconds"] = then.into();
+    std::fs::write(credits_file(&world), record.to_string()).unwrap();
+    let (seconds, _) = credit(&restart(&mut world, ON), "b");
+    assert!((seconds - before / 2.0).abs() < 0.01 * before, "{seconds} of {before}");
+}
+
+#[test]
+fn a_bank_ends_with_its_path_also_over_a_restart() {
+    let without = "control: { credits: {} }\ntenants: { c: {}, d: {} }";
+    let renamed = ON.replace("b:", "renamed:");
+    for (yaml, name) in [(without, "b"), (renamed.as_str(), "renamed")] {
+        let mut world = bursty(SimHost::default(), ON);
+        world.ticks(60);
+        world.stop();
+        let status = restart(&mut world, yaml);
+        if name == "renamed" {
+            assert_eq!(credit(&status, name).0, 0.0);
+        }
+        assert_eq!(reload(&mut world, ON).unwrap(), [""; 0]);
+        let again = credit(&world.tick(), "b").0;
+        assert!(again < 2.0, "{again}");
+    }
+}
+
+/// The bank belongs to the path, wherever the cgroup of the tenant is.
+#[test]
+fn a_bank_stays_where_the_cgroup_changes() {
+    let mut world = bursty(SimHost::default(), ON);
+    let before = credit(&world.ticks(60), "b").0;
+    let elsewhere = "control: { credits: {} }\n\
+                     tenants: { b: { weight: 200, match: { cgroup: other } }, c: {}, d: {} }";
+    world.host.with(|kernel| kernel.make_cgroup("/other")).unwrap();
+    assert_eq!(reload(&mut world, elsewhere).unwrap(), [""; 0]);
+    let after = credit(&world.ticks(2), "b").0;
+    assert!(after > 0.9 * before, "{after} of {before}");
+}
+
+/// A status from the middle of a burst of `b`.
+fn in_a_burst(world: &mut World) -> Status {
+    let is_burst = |status: &Status| tenant(status, "b").usage[CPU].is_some_and(|it| it > 1.2);
+    (0..8).map(|_| world.tick()).find(is_burst).expect("a burst")
+}
+
+fn explained(world: &World, status: &Status, name: &str) -> explain::CreditStep {
+    let trace = world.agent.as_ref().unwrap().trace();
+    explain::explain(trace, status, name).unwrap().credit.unwrap()
+}
+
+#[test]
+fn a_payer_is_told_by_whom_and_until_when() {
+    let mut world = bursty(SimHost::default(), ON);
+    world.ticks(60);
+    let status = in_a_burst(&mut world);
+    let (spender, payer) = (explained(&world, &status, "b"), explained(&world, &status, "c"));
+    assert!(spender.is_on && spender.factor > 5.0 && spender.bank_seconds > 5.0, "{spender:?}");
+    assert!(spender.reason.contains("in the bank (of 60 s)"), "{}", spender.reason);
+    let burst = spender.burst_seconds.unwrap();
+    assert_eq!((payer.spenders, payer.pays_seconds), (vec!["b".to_string()], Some(burst)));
+    let due = payer.due_cores.unwrap();
+    assert!(due < 0.1, "{due}");
+    let until = format!("for at most {burst:.0} s more");
+    assert!(payer.reason.starts_with("b spends credit: it gets 0.0"), "{}", payer.reason);
+    assert!(payer.reason.ends_with(&until), "{}", payer.reason);
+}
+
+#[test]
+fn a_weight_that_is_not_raised_has_a_reason() {
+    let mut world = bursty(SimHost::default(), ON);
+    let status = world.ticks(63);
+    let reason = explained(&world, &status, "c").reason;
+    assert!(reason.ends_with("it uses its share itself"), "{reason}");
+    for (b, why) in [
+        ("{ weight: 200, credits: false }", "`credits: false` excludes it"),
+        ("{ weight: 200, cpus: dop }", "it has CPUs of its own"),
+    ] {
+        let yaml = format!("control: {{ credits: {{}} }}\ntenants: {{ b: {b}, c: {{}}, d: {{}} }}");
+        let mut world = bursty(SimHost::default(), &yaml);
+        let status = world.ticks(20);
+        let reason = explained(&world, &status, "b").reason;
+        assert!(reason.ends_with(why), "{reason}");
+    }
+    let mut world = World::on(SimHost { cpus: 2, ..SimHost::default() }, ON);
+    world.start().unwrap();
+    world.tick();
+    world.spawn("/c", Load::busy(1));
+    let status = world.ticks(10);
+    let reason = explained(&world, &status, "b").reason;
+    assert!(reason.contains("at least 90 % of the CPUs"), "{reason}");
+}
+
+/// While it is off, the effects of credits are shown: for those that would have some, and for those that would pay.
+#[test]
+fn a_plan_shows_credits_before_they_are_on() {
+    let mut world = bursty(SimHost::default(), OFF);
+    let status = world.ticks(70);
+    let preview = |name: &str| tenant(&status, name).credit_preview;
+    let (b, c) = (preview("b").unwrap(), preview("c").unwrap());
+    assert!(b.seconds > 10.0 && b.factor > 5.0 && b.kept_cores == b.fair_share_cores, "{b:?}");
+    assert!(c.factor == 1.0 && c.kept_cores < 0.2 * c.fair_share_cores, "{c:?}");
+    assert_eq!(tenant(&status, "b").credit_seconds, None);
+    let reason = explained(&world, &status, "b").reason;
+    assert!(reason.starts_with("control.credits is off. With it: "), "{reason}");
+    // Another agent plans with the stored credit.
+    let policy = util::policy(&format!("version: 1\nmode: enforce\n{ON}"));
+    let options =
+        Options { observe: true, credits_of: Some(world.state_dir()), ..Options::default() };
+    let rules = claims::rules(&policy);
+    let mut planner = Agent::start(world.host.clone(), policy, rules, &options).unwrap();
+    planner.tick(Duration::ZERO);
+    world.tick();
+    let planned = planner.tick(Duration::from_secs(1)).clone();
+    let (seconds, factor) = credit(&planned, "b");
+    assert!(seconds > 10.0 && factor > 5.0, "{seconds} {factor}");
+    let is_raised = |it: &ActionStatus| it.tenant == "b" && it.path.ends_with("cpu.weight");
+    let action = planned.actions.iter().find(|it| is_raised(it)).unwrap();
+    assert!(action.reason.contains("times as much by its credit"), "{}", action.reason);
+    assert!(planned.tenants.iter().all(|it| it.credit_preview.is_none()));
 }
