@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::nested::Withheld;
-use super::preempt::Owed;
-use super::types::{Capacity, Terms};
+use super::types::{Capacity, Owed, Terms};
 use tenantd_queue::TenantId;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

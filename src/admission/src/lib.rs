@@ -87,11 +87,11 @@ mod width;
 pub use explain::Outlook;
 pub use nested::is_in_group;
 pub use preempt::{
-    Claim, FREEZE_AFTER_SECONDS, HOLD_SECONDS, Orders, Owed, PATIENCE_SECONDS, Preemption, Running,
+    Claim, FREEZE_AFTER_SECONDS, HOLD_SECONDS, Orders, PATIENCE_SECONDS, Preemption, Running,
 };
 pub use reason::{Reason, Refusal};
 pub use share::weights;
 pub use state::Admission;
 pub use types::{
-    Capacity, Dispatch, JobId, JobView, Measured, Phase, Request, Rules, Start, Terms,
+    Capacity, Dispatch, JobId, JobView, Measured, Owed, Phase, Request, Rules, Start, Terms,
 };

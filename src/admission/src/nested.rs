@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::preempt::Owed;
+use super::types::Owed;
 use tenantd_queue::TenantId;
 
 /// Claims by their paths, each group before its members.

@@ -35,7 +35,7 @@
 use std::collections::BTreeMap;
 
 use super::nested::{Forest, is_in_group};
-use super::types::JobId;
+use super::types::{JobId, Owed};
 
 /// Time in seconds for which a tenant lacks its guarantee before jobs of others are narrowed.
 pub const PATIENCE_SECONDS: f64 = 2.0;
@@ -68,15 +68,6 @@ pub struct Running {
     pub dop: u32,
     /// CPUs that it uses.
     pub used_cores: f64,
-}
-
-/// A claim whose slots the jobs of others leave free.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Owed {
-    /// Guaranteed CPUs that the tenant wants.
-    pub due_cores: f64,
-    /// CPUs of these that jobs of others use.
-    pub lacking_cores: f64,
 }
 
 /// Concessions of a tick.

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use super::preempt::Owed;
-use super::types::JobId;
+use super::types::{JobId, Owed};
 use tenantd_core::units::Bytes;
 
 /// Obstacle to a job's start, with figures.

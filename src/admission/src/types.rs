@@ -184,3 +184,12 @@ pub struct JobView<'a> {
     /// CPU use before the last charge; 0 before the second one.
     pub used_cores: f64,
 }
+
+/// A claim whose slots the jobs of others leave free.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Owed {
+    /// Guaranteed CPUs that the tenant wants.
+    pub due_cores: f64,
+    /// CPUs of these that jobs of others use.
+    pub lacking_cores: f64,
+}

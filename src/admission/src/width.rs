@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::nested::Withheld;
-use super::preempt::Owed;
 use super::state::{Admission, Job};
-use super::types::JobId;
+use super::types::{JobId, Owed};
 use tenantd_fair::integer::{self, Claim};
 use tenantd_queue::TenantId;
 

@@ -9,6 +9,15 @@ use tenantd_core::units::Bytes;
 /// Columns of a line.
 pub const WIDTH: usize = 80;
 
+/// Credit in seconds, and the factor of a raised weight: `44s×19`.
+pub fn credit(credit: Option<(f64, f64)>) -> String {
+    match credit {
+        None => "-".to_string(),
+        Some((seconds, factor)) if factor > 1.0 => format!("{seconds:.0}s×{factor:.0}"),
+        Some((seconds, _)) => format!("{seconds:.0}s"),
+    }
+}
+
 /// An amount of memory.
 pub fn memory(bytes: f64) -> String {
     Bytes(bytes.max(0.0) as u64).rounded()

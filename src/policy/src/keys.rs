@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::amount::Amount;
 use super::bounds::{AmountOf, Processes, UpTo};
+use super::credits::{CAP, HALF_LIFE, Optional, Percent};
 use super::forms::{
     Bound, Count, Counts, DisciplineWord, DopForm, Interval, Keys, KeysOr, Number, OneOrEach,
     Structure, Template, VersionNumber, WeightNumber, Word,
@@ -19,6 +20,7 @@ use super::names::{CgroupPaths, CpusForm, Names, Root};
 use super::retention::{Age, Size};
 use super::types::*;
 use super::values::{GROUPS, MATCHED_USERS, UNITS, USERS};
+use tenantd_core::codec::coded;
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 use tenantd_core::units::Weight;
 use tenantd_queue::discipline::Name;
@@ -96,8 +98,25 @@ section! {
         /// In mode enforce: whether weights are corrected, by up to a factor of 2.5, where the kernel divides CPU time among
         /// busy siblings otherwise than their weights say.
         "trim" => trim: bool, Word;
+        /// CPU time that a tenant leaves to busy siblings is returned to it later as weight, so that short bursts run as if
+        /// alone. `{}`: on with the defaults. Left out: off.
+        "credits" => credits: Option<CreditsPolicy>,
+            Optional { keys: CREDITS, lengths: |it: &CreditsPolicy| [it.half_life, it.cap] };
         /// Whether to reload the policy when its files change.
         "watch_policy" => watch_policy: bool, Word;
+    }
+}
+
+section! {
+    /// `credits:` CPU time that a tenant leaves to its siblings, and gets back.
+    #[derive(Copy)]
+    pub struct CreditsPolicy, CREDITS {
+        /// Time in which unused credit falls to half, from 10s to 30d.
+        "half_life" => half_life: Duration = Duration::from_secs(600), HALF_LIFE;
+        /// Largest credit, in time of the tenant's own fair share, from 1s to 1h; at most the half-life.
+        "cap" => cap: Duration = Duration::from_secs(60), CAP;
+        /// Part of its fair share that each sibling keeps during a burst, from 1% to 90%.
+        "keep" => keep: f64 = 0.1, Percent { least: 1.0, most: 90.0 };
     }
 }
 
@@ -174,6 +193,8 @@ section! {
         /// Who writes its cgroup. direct: tenantd, below its root. systemd: systemd, through a unit or a
         /// slice created for it. auto: systemd if a unit is matched, else direct.
         "owner" => owner: OwnerChoice, Word;
+        /// Whether it takes part in `control.credits`. false: it earns no credit and spends none; so do the tenants in it.
+        "credits" => credits: bool = true, Word;
         /// Bounds of its degree of parallelism (DOP).
         "dop" => dop: DopPolicy, DopForm(DOP), [Leaf];
         /// The CPUs it runs on. shared: all. dop: as many as its DOP. exclusive: as many as its DOP, shared
@@ -262,3 +283,7 @@ table! {
         "max" => max: Option<u32>, Count { most: 8192, auto: false };
     }
 }
+
+// --- recorded ---
+
+coded!(struct CreditsPolicy { half_life, cap, keep });

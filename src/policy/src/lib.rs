@@ -29,6 +29,7 @@ pub mod amount;
 pub mod bounds;
 mod check;
 mod claims;
+mod credits;
 pub mod expand;
 mod facts;
 pub mod forms;

@@ -6,8 +6,8 @@
 
 pub use super::amount::Amount;
 pub use super::keys::{
-    Accounts, AdmissionPolicy, ControlPolicy, HistoryPolicy, HostPolicy, JobsPolicy, Matches,
-    MemoryPolicy, Policy, Tenant,
+    Accounts, AdmissionPolicy, ControlPolicy, CreditsPolicy, HistoryPolicy, HostPolicy, JobsPolicy,
+    Matches, MemoryPolicy, Policy, Tenant,
 };
 pub use super::types::*;
 

@@ -88,8 +88,10 @@ pub(super) fn enforce<K: KernFs>(
     if !tenants.host.journal.is_on_disk() && state_dir.is_some() {
         let HostAccess { kernel, machine, notifier, .. } = &mut tenants.host;
         let deadline = Deadline::between_ticks(notifier);
-        (tenants.host.journal, tenants.keeper) =
+        let (journal, keeper) =
             leftover::take_up(kernel, machine, state_dir.as_deref(), true, deadline)?;
+        tenants.host.journal = journal;
+        tenants.keeper = keeper.with_credits_of(&mut tenants.keeper);
     }
     if !tenants.host.journal.entries().is_empty() {
         // As at a start: tries again the values that could not be restored at the switch to observe.

@@ -14,6 +14,7 @@ use crate::backend::claims;
 use crate::backend::members;
 use crate::jobs::room::JobRoom;
 use crate::jobs::store::Store;
+use crate::recovery::credit_store::CreditStore;
 use crate::recovery::deadline::Deadline;
 use crate::recovery::leftover;
 use crate::recovery::restored::Restored;
@@ -99,6 +100,9 @@ impl<K: KernFs> Agent<K> {
             }
             tenants.keeper.begin(state_dir, pins);
         }
+        let half_life = tenants.control.settings().credits.unwrap_or_default().half_life;
+        let earlier = tenants.options.credits_of.as_deref();
+        tenants.keeper.begin_credits(CreditStore::open(state_dir, earlier, half_life));
         tenants.find_obstacles();
         let jobs = JobRoom::new(job_store(state_dir, &mut tenants.host));
         let wants = tenants.wants(&tenants.base.written);
@@ -120,8 +124,11 @@ impl<K: KernFs> Agent<K> {
         self.jobs.thaw_all(&mut self.tenants.host);
         self.jobs.clear_ended(&mut self.tenants.host);
         let is_enforcing = self.mode() == Mode::Enforce;
-        let Tenants { mut host, base, mut backends, mut keeper, .. } = self.tenants;
+        let Tenants { mut host, base, mut backends, mut keeper, control, .. } = self.tenants;
         backends.close_all(&mut host.kernel);
+        if let Some(finding) = keeper.keep_credits(None, control.tree().nodes(), control.states()) {
+            warn!("{finding}");
+        }
         keeper.end();
         if is_enforcing && base.written.control.on_exit == OnExit::Keep {
             match host.journal.record(Entry::Kept) {

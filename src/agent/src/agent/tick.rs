@@ -132,6 +132,7 @@ impl<K: KernFs> Agent<K> {
                 return self.tenants.reporter.status();
             }
         };
+        self.tenants.take_up_credits();
         let sampled_at = now + self.since(begin);
         let input = self.sample(sampled_at, host_sample, &mut findings);
         let mut decision = self.tenants.control.step(input);
@@ -145,6 +146,9 @@ impl<K: KernFs> Agent<K> {
         if self.mode() == Mode::Enforce {
             self.apply(tick, &decision.actions, nr_max, &mut findings);
         }
+        let Tenants { control, keeper, .. } = &mut self.tenants;
+        let (nodes, states) = (control.tree().nodes(), control.states());
+        findings.extend(keeper.keep_credits(Some(now), nodes, states));
         let actions = self.tenants.reporter.spell_actions(
             &self.tenants.host,
             &self.tenants.backends,

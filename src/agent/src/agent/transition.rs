@@ -64,7 +64,10 @@ impl<K: KernFs> Agent<K> {
             return Err(ChangeError::NeedsRestart("host.hierarchy"));
         }
         let numbers = claims::numbers(&policy, &options.accounts);
+        self.tenants.take_up_credits();
         let failures = self.take_policy(policy, numbers, claim_rules)?;
+        // A path that the old policy did not have starts without credit.
+        self.tenants.keeper.drop_credits();
         self.names = Names::of(&self.tenants.base.written);
         self.tenants.reporter.count_reload();
         Ok(failures)

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use tracing::warn;
 
 use super::attachments::Attachments;
+use super::credit_store::CreditStore;
 use super::dop_files::{DopFiles, dop_dir};
 use super::placement_store::PlacementStore;
 use super::residents::{self, Resident, ResidentStore};
+use tenantd_control::share::credit::Credit;
 use tenantd_control::state::NodeState;
 use tenantd_control::tree::{NodeNumber, Tree, TreeNode};
 use tenantd_control::words::finding::{Code, Finding};
@@ -28,6 +31,7 @@ pub(crate) struct Keeper {
     /// CPUs and widths handed to tenants.
     pub(crate) attachments: Attachments,
     placements: Option<PlacementStore>,
+    credits: Option<CreditStore>,
     dop_files: Option<DopFiles>,
     /// True if systemd has loaded units with drop-ins that were removed.
     pub(crate) has_stale_units: bool,
@@ -148,6 +152,47 @@ impl Keeper {
         });
         let error = store.keep(placed).err()?;
         let what = format!("cannot keep the placement for the next start: {error}");
+        Some(Finding::of_host(Code::NotKept, what))
+    }
+
+    /// Begins to keep credit, in either mode.
+    pub(crate) fn begin_credits(&mut self, credits: CreditStore) {
+        self.credits = Some(credits);
+    }
+
+    /// Takes over the store of credit from the keeper before it.
+    pub(crate) fn with_credits_of(self, former: &mut Keeper) -> Keeper {
+        Keeper { credits: former.credits.take(), ..self }
+    }
+
+    /// Credit of an earlier agent for nodes that have not taken theirs yet.
+    pub(crate) fn take_credits(&mut self, nodes: &[TreeNode]) -> Vec<(usize, Credit)> {
+        let paths = nodes.iter().map(|node| node.path.as_str());
+        self.credits.as_mut().map(|credits| credits.take(paths)).unwrap_or_default()
+    }
+
+    /// Drops the credit of an earlier agent that no node of its policy has taken.
+    pub(crate) fn drop_credits(&mut self) {
+        if let Some(credits) = &mut self.credits {
+            credits.drop_waiting();
+        }
+    }
+
+    /// Stores credit for the next agent: once a minute in ticks, and at once without `now`, at a stop.
+    pub(crate) fn keep_credits(
+        &mut self,
+        now: Option<Duration>,
+        nodes: &[TreeNode],
+        states: &[NodeState],
+    ) -> Option<Finding> {
+        let store = self.credits.as_mut()?;
+        let all = nodes.iter().zip(states).map(|(node, it)| (node.path.as_str(), &it.credit));
+        let stored = match now {
+            Some(now) => store.keep(now, all),
+            None => store.store(all),
+        };
+        let error = stored.err()?;
+        let what = format!("cannot keep the credit of tenants for the next start: {error}");
         Some(Finding::of_host(Code::NotKept, what))
     }
 

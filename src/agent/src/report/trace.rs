@@ -58,6 +58,7 @@ impl<K> Scene<'_, K> {
                 },
                 demand: state.demand,
                 target: state.target.clone(),
+                credit: state.credit,
                 values: first..trace.values.len(),
                 width: state.width.status(),
             });

@@ -5,6 +5,7 @@
 
 use std::ops::Deref;
 
+use tenantd_control::share::credit::Credit;
 use tenantd_control::state::Outcome;
 use tenantd_control::state::drift::Observation;
 use tenantd_control::state::step::{Decision, Input, Settings};
@@ -93,6 +94,12 @@ impl Recorded {
         let nodes = self.control.tree().nodes().iter().enumerate();
         let places = nodes.filter_map(|(number, node)| Some((number, place(node)?))).collect();
         self.happen(Event::PlaceOn(places));
+    }
+
+    pub(crate) fn take_credits(&mut self, credits: Vec<(usize, Credit)>) {
+        if !credits.is_empty() {
+            self.happen(Event::TakeCredits(credits));
+        }
     }
 
     pub(crate) fn set(&mut self, settings: Settings) {

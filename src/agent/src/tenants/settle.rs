@@ -34,6 +34,12 @@ impl<K: KernFs> Tenants<K> {
         Ok(())
     }
 
+    /// Gives nodes that are new the credit that they had under an earlier agent.
+    pub(crate) fn take_up_credits(&mut self) {
+        let credits = self.keeper.take_credits(self.control.tree().nodes());
+        self.control.take_credits(credits);
+    }
+
     /// Exchanges the tree if members came or went.
     pub(crate) fn grow(&mut self, findings: &mut Vec<Finding>) {
         if self.backends.has_grown() {

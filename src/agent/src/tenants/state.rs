@@ -27,6 +27,8 @@ pub struct Options {
     pub root: Option<PathBuf>,
     /// Directory of the journal; `None` keeps it in memory, for a kernel that ends with the program.
     pub state_dir: Option<PathBuf>,
+    /// State directory of another agent, whose stored credit counts instead of that in `state_dir`: for a plan.
+    pub credits_of: Option<PathBuf>,
     /// The accounts of the host.
     pub accounts: Accounts,
     /// Reads the UIDs of people, at the start and with each policy; without it the defaults of any host apply.

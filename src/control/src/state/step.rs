@@ -14,7 +14,7 @@ use crate::words::knob::{Action, Knob, Value, Wanted};
 use tenantd_core::codec::coded;
 use tenantd_core::resource::PerResource;
 use tenantd_dop::Topology;
-use tenantd_policy::model::{Allocation, Amount, OnDrift, Policy};
+use tenantd_policy::model::{Allocation, Amount, CreditsPolicy, OnDrift, Policy};
 
 /// Settings of the policy and the mode that decide.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +29,8 @@ pub struct Settings {
     pub oversubscription: f64,
     /// True if weights are trimmed by feedback.
     pub trims: bool,
+    /// Terms of the credits; `None` if no weight is raised.
+    pub credits: Option<CreditsPolicy>,
     /// True if working sets are probed.
     pub probes: bool,
     /// Winner after a foreign write.
@@ -48,6 +50,7 @@ impl Settings {
             allocation: policy.control.allocation,
             oversubscription: policy.control.oversubscription,
             trims: policy.control.trim,
+            credits: policy.control.credits,
             probes: policy.memory.probe,
             on_drift: policy.control.on_drift,
             pins,
@@ -144,7 +147,7 @@ pub struct Decision {
 // --- recorded ---
 
 coded!(struct Settings {
-    interval, reserve, allocation, oversubscription, trims, probes, on_drift, pins, is_enforcing,
+    interval, reserve, allocation, oversubscription, trims, credits, probes, on_drift, pins, is_enforcing,
 });
 coded!(struct Input { now, host, nodes, topology, above });
 coded!(struct NodeInput {

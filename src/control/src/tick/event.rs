@@ -17,6 +17,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use super::control_loop::ControlLoop;
+use crate::share::credit::Credit;
 use crate::state::Outcome;
 use crate::state::drift::Observation;
 use crate::state::step::{Decision, Input, NodeInput, Settings};
@@ -50,6 +51,8 @@ pub enum Event {
     TryYielded,
     /// Placement of tenants by an earlier agent.
     PlaceOn(Vec<(usize, CpuSet)>),
+    /// Credit of nodes under an earlier agent.
+    TakeCredits(Vec<(usize, Credit)>),
     /// New settings.
     Set(Settings),
     /// New nodes.
@@ -141,10 +144,11 @@ enum Kind {
     Set,
     TakeTree,
     TryYielded,
+    TakeCredits,
 }
 
 impl Kind {
-    const ALL: [Kind; 13] = [
+    const ALL: [Kind; 14] = [
         Kind::Begin,
         Kind::Step,
         Kind::Settle,
@@ -158,6 +162,7 @@ impl Kind {
         Kind::Set,
         Kind::TakeTree,
         Kind::TryYielded,
+        Kind::TakeCredits,
     ];
 }
 
@@ -178,6 +183,7 @@ impl Event {
             Event::Reset => control.reset(),
             Event::TryYielded => control.try_yielded(),
             Event::PlaceOn(places) => control.place_on(places),
+            Event::TakeCredits(credits) => control.take_credits(credits),
             Event::Set(settings) => control.set(settings),
             Event::TakeTree(change) => {
                 let TreeChange { tree, kept, unpinned } = *change;
@@ -203,6 +209,7 @@ impl Event {
             | Event::Lose(number, _)
             | Event::Forget(number, _) => is_node(number),
             Event::PlaceOn(places) => places.iter().all(|(number, _)| is_node(number)),
+            Event::TakeCredits(credits) => credits.iter().all(|(number, _)| is_node(number)),
             Event::TakeTree(change) => {
                 let is_new = |new: &Option<usize>| new.is_none_or(|new| new < change.tree.len());
                 change.kept.len() == nr_nodes && change.kept.iter().all(is_new)
@@ -241,6 +248,10 @@ impl Event {
                 out.byte(Kind::PlaceOn as u8);
                 places.put(&mut Vec::new(), out);
             }
+            Event::TakeCredits(credits) => {
+                out.byte(Kind::TakeCredits as u8);
+                credits.put(&mut Vec::new(), out);
+            }
             Event::Set(settings) => {
                 out.byte(Kind::Set as u8);
                 settings.put(&mut memory.settings, out);
@@ -276,6 +287,7 @@ impl Event {
             Kind::Reset => Event::Reset,
             Kind::TryYielded => Event::TryYielded,
             Kind::PlaceOn => Event::PlaceOn(Vec::take(&mut Vec::new(), from)?),
+            Kind::TakeCredits => Event::TakeCredits(Vec::take(&mut Vec::new(), from)?),
             Kind::Set => Event::Set(Settings::take(&mut memory.settings, from)?),
             Kind::TakeTree => {
                 let tree = Tree::take(&mut memory.tree, from)?;

@@ -49,6 +49,8 @@ pub struct TreeNode {
     pub dop: DopPolicy,
     /// CPUs it runs on.
     pub cpus: CpusPolicy,
+    /// True if it takes part in credits: no policy of it or of a group above it excludes it.
+    pub has_credit: bool,
 }
 
 /// Bounds of a node as written in the policy.
@@ -503,6 +505,7 @@ fn add(tenant: &Tenant, parent: Option<usize>, nodes: &mut Vec<TreeNode>) {
         written: Written { guarantee: tenant.guarantee, limit: tenant.limit },
         dop: tenant.dop,
         cpus: tenant.cpus.clone(),
+        has_credit: tenant.credits && parent.is_none_or(|parent| nodes[parent].has_credit),
     });
     for child in &tenant.tenants {
         add(child, Some(index), nodes);
@@ -517,7 +520,7 @@ fn absolute(amounts: &PerResource<Option<Amount>>) -> PerResource<Option<f64>> {
 
 coded!(struct Written { guarantee, limit });
 coded!(struct TreeNode {
-    path, parent, depth, is_leaf, is_found, weight, guarantee, limit, written, dop, cpus,
+    path, parent, depth, is_leaf, is_found, weight, guarantee, limit, written, dop, cpus, has_credit,
 });
 coded!(struct Member { tenant, at, name, is_attached, parent });
 coded!(struct Ancestor { name, cgroup, parent, is_unit, is_shared, has_protection });

@@ -96,7 +96,7 @@ pub enum Unit {
 /// Dead band: the distance from the desired value at which the observed one may stay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DeadBand {
-    /// That of weights, by the age of the desired one ([`WeightBand`]).
+    /// Dead band of weights, by the age of the desired one ([`WeightBand`]).
     Weight,
     /// The part `ratio` of the desired value, at least `bytes`. It spans neither zero nor "no limit", which
     /// differ in kind from all other values.

@@ -40,8 +40,10 @@ pub fn reason_above(knob: Knob, target: &Target) -> String {
     if knob.is_protection() {
         return "what is protected below it, in addition to what it had".to_string();
     }
-    let (cores, trim) = (target.allocation[CPU], trimmed(target));
-    format!("what the tenants and the other work below it should have, {cores:.2} CPUs{trim}")
+    let (cores, credit, trim) = (target.allocation[CPU], raised(target), trimmed(target));
+    format!(
+        "what the tenants and the other work below it should have, {cores:.2} CPUs{credit}{trim}"
+    )
 }
 
 fn limit_reason(node: &TreeNode, target: &Target, knob: Knob) -> String {
@@ -56,7 +58,19 @@ fn limit_reason(node: &TreeNode, target: &Target, knob: Knob) -> String {
 }
 
 fn weight_reason(target: &Target) -> String {
-    open_weight_reason(target) + &trimmed(target)
+    open_weight_reason(target) + &raised(target) + &trimmed(target)
+}
+
+/// Effect of credit on a weight; empty without one.
+fn raised(target: &Target) -> String {
+    let Some(plain) = target.plain_cpu_weight else { return String::new() };
+    let weight = target.open_cpu_weight.unwrap_or(target.cpu_weight);
+    let ratio = weight / plain.max(f64::MIN_POSITIVE);
+    if ratio > 1.0 {
+        format!("; raised from {plain:.1} to {ratio:.1} times as much by its credit")
+    } else {
+        format!("; lowered from {plain:.1} beside siblings with credit")
+    }
 }
 
 /// Trim of a weight and its reason; empty if it is not trimmed.

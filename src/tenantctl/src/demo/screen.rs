@@ -295,10 +295,10 @@ fn verdict(
 fn shares(later: &Phase) -> String {
     let share = |figure: &Figure| {
         let (used, due) = (figure.measured_share * 100.0, figure.entitled_share * 100.0);
-        format!("{} {used:.0} % of {due:.0} %", figure.tenant)
+        format!("{} {used:.0} of {due:.0} %", figure.tenant)
     };
     let shares: Vec<String> = later.tenants.iter().map(share).collect();
-    format!("In the second half: {} promised.", shares.join(", "))
+    format!("Second half, used of promised: {}.", shares.join(", "))
 }
 
 /// Final table of the demo: the first half, which also ran without an agent.

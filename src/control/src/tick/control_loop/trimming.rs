@@ -9,7 +9,6 @@ use crate::state::NodeState;
 use crate::tree::{CgroupParent, Tree};
 use crate::words::knob::WEIGHTS;
 use crate::words::knob::{Knob, Value, WEIGHT_DEAD_BAND_RATIO, WEIGHT_EXACT_WITHIN};
-use tenantd_core::resource::CPU;
 
 /// Largest ratio between trimmed siblings' weights, unless their open-loop weights are further apart.
 const APART_MAX: f64 = 100.0;
@@ -88,14 +87,14 @@ fn note(members: &[usize], facts: &[Facts], states: &mut [NodeState], elapsed: D
     let is_void = |number: &usize| {
         let NodeState { trim, target, .. } = &states[*number];
         trim.as_deref().is_some_and(|trim| {
-            trim.has_moved(target.allocation[CPU]) || trim.factor.is_some() && target.satisfied
+            trim.has_moved(target.due_cores()) || trim.factor.is_some() && target.satisfied
         })
     };
     let is_void = members.iter().any(is_void);
     let is_throttled = members.iter().any(|number| facts[*number].is_throttled);
     for &number in members {
         let (state, facts) = (&mut states[number], &facts[number]);
-        let entitled_cores = state.target.allocation[CPU];
+        let entitled_cores = state.target.due_cores();
         let is_left = !state.is_governed || state.leaves(Knob::CpuWeight);
         let takes_part = facts.is_backlogged && !is_throttled && !facts.has_cpus && !is_left;
         let held = held(state).filter(|_| takes_part && !is_void && entitled_cores > 0.0);

@@ -7,6 +7,7 @@
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
+use super::credits;
 use super::metric::{
     FOUND_SERIES_MAX, Metric, Read, Source, count, counter, each, each_group, each_tenant, fault,
     flag, group, host, info, metric, tenant,
@@ -30,13 +31,15 @@ pub static METRICS: LazyLock<Vec<Metric>> = LazyLock::new(|| {
     let tenants = [
         amounts_of_tenants(),
         of_tenants(),
+        credits::of_tenants(),
         waits_of_tenants(),
         faults_of_tenants(),
         pids_of_tenants(),
         jobs_of_tenants(),
     ];
     let tenants = tenants.concat();
-    [of_host(), of_jobs(), tenants, of_groups(), of_fairness(), of_agent()].concat()
+    let groups = [of_groups(), credits::of_groups()].concat();
+    [of_host(), of_jobs(), tenants, groups, of_fairness(), of_agent()].concat()
 });
 
 fn of_host() -> Vec<Metric> {
