@@ -298,7 +298,7 @@ fn shares(later: &Phase) -> String {
         format!("{} {used:.0} of {due:.0} %", figure.tenant)
     };
     let shares: Vec<String> = later.tenants.iter().map(share).collect();
-    format!("Second half, used of promised: {}.", shares.join(", "))
+    format!("Second half: {} promised.", shares.join(", "))
 }
 
 /// Final table of the demo: the first half, which also ran without an agent.
