@@ -137,21 +137,18 @@ impl<K: KernFs> Agent<K> {
         if is_enforcing {
             keeper.begin(state_dir, pins);
         }
-        let half_life = settings.credits.unwrap_or_default().half_life;
-        let earlier = options.credits_of.as_deref();
-        keeper.begin_credits(CreditStore::open(state_dir, earlier, half_life));
         let mut reporter = Reporter::new(&host);
         reporter.find_obstacles(&mut host, &backends, is_enforcing);
         let control = Recorded::new(ControlLoop::new(settings, tree));
         let mut agent = Agent {
             jobs: Jobs::new(job_store(state_dir, &mut host)),
             host,
+            keeper: keeper.with_credits(credit_store(options, &base.written)),
             names: Names::of(&base.written),
             base,
             options: options.clone(),
             control,
             backends,
-            keeper,
             reporter,
         };
         agent.want_found();
@@ -326,6 +323,11 @@ impl<K: KernFs> Agent<K> {
             backends.apply(host, tree, tick, actions, nr_all);
         }
     }
+}
+
+fn credit_store(options: &Options, policy: &Policy) -> CreditStore {
+    let half_life = policy.control.credits.unwrap_or_default().half_life;
+    CreditStore::open(options.state_dir.as_deref(), options.credits_of.as_deref(), half_life)
 }
 
 fn job_store<K: KernFs>(state_dir: Option<&Path>, host: &mut HostAccess<K>) -> Store {
