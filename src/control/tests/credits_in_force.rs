@@ -27,6 +27,52 @@ fn bursty(time: f64) -> f64 {
     if (time + 0.37) % 4.0 < 1.0 { 2.0 } else { 0.0 }
 }
 
+/// A load that is on and off by turns.
+struct Strategy {
+    /// Lengths of the turns, which repeat, the first of them on.
+    turns: Vec<f64>,
+    threads: f64,
+}
+
+impl Strategy {
+    fn at(&self, time: f64) -> f64 {
+        let mut left = time % self.turns.iter().sum::<f64>();
+        for (index, turn) in self.turns.iter().enumerate() {
+            if left < *turn {
+                return if index % 2 == 0 { self.threads } else { 0.0 };
+            }
+            left -= turn;
+        }
+        0.0
+    }
+
+    /// A regular, a random or a whole-second one, of turns from 0.1 s to 40 s.
+    fn random(random: &mut Random) -> Strategy {
+        let (kind, nr_turns) = (random.below(3), [2, 12, 2][random.below(3)]);
+        let turn = |random: &mut Random| {
+            let seconds = 0.1 * 400_f64.powf(random.part());
+            if kind == 2 { seconds.ceil() } else { seconds }
+        };
+        let turns = (0..nr_turns).map(|_| turn(random)).collect();
+        Strategy { turns, threads: 0.5 + 3.5 * random.part() }
+    }
+}
+
+/// A linear congruential generator (Knuth's MMIX).
+struct Random(u64);
+
+impl Random {
+    fn part(&mut self) -> f64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn below(&mut self, most: usize) -> usize {
+        (self.part() * most as f64) as usize
+    }
+}
+
 fn heavy(_: f64) -> f64 {
     4.0
 }
@@ -39,6 +85,8 @@ fn asleep(_: f64) -> f64 {
 struct World {
     control: ControlLoop,
     loads: Vec<Load>,
+    /// Loads instead of those, by number.
+    strategies: Vec<(usize, Strategy)>,
     /// Of work that belongs to no tenant, with a weight of 100 at the top.
     foreign: Load,
     weights: Vec<f64>,
@@ -68,6 +116,7 @@ impl World {
         World {
             control: ControlLoop::new(Settings::of(policy, false, true), tree),
             loads: loads.to_vec(),
+            strategies: Vec::new(),
             foreign: asleep,
             weights: vec![100.0; nr],
             used_usec: vec![0; nr],
@@ -88,11 +137,18 @@ impl World {
         self.control.states()[self.number(name)].credit
     }
 
-    /// CPUs that each number uses at a time, and whether it waits.
+    fn load(&self, number: usize, time: f64) -> f64 {
+        match self.strategies.iter().find(|(of, _)| *of == number) {
+            Some((_, strategy)) => strategy.at(time),
+            None => (self.loads[number])(time),
+        }
+    }
+
+    /// CPUs that each number uses at a time.
     fn divided(&self, time: f64) -> Vec<f64> {
         let tree = self.control.tree();
         let wants =
-            |number: usize| if tree.has_work(number) { (self.loads[number])(time) } else { 0.0 };
+            |number: usize| if tree.has_work(number) { self.load(number, time) } else { 0.0 };
         let mut wanted: Vec<f64> = (0..tree.len()).map(wants).collect();
         for number in tree.from_above().rev() {
             if let CgroupParent::Governed(parent) = tree.parents()[number] {
@@ -139,7 +195,7 @@ impl World {
                 self.used_usec[number] += (now[number] * usec) as u64;
                 if self.control.tree().has_work(number) {
                     self.busy_usec += (now[number] * usec) as u64;
-                    let waits = (self.loads[number])(time) > now[number] + 1e-3;
+                    let waits = self.load(number, time) > now[number] + 1e-3;
                     self.waited_usec[number] += if waits { usec as u64 } else { 0 };
                 }
             }
@@ -350,4 +406,60 @@ fn siblings_of_others_keep_their_place() {
     assert!(world.weights[3] > 2.0 * world.weights[1], "{:?}", world.weights);
     let written = govern::weighed_ancestors(world.control.tree());
     assert_eq!(written, [3]);
+}
+
+const EQUAL: &str = "control: { credits: {} }\ntenants: { a: {}, b: {}, c: {} }";
+
+/// CPU seconds of each tenant of `EQUAL` in so many seconds, where those in `strategies` do not always want everything.
+fn work(strategies: Vec<(usize, Strategy)>, loads: [Load; 3], seconds: usize) -> Vec<f64> {
+    let mut world = World::new(EQUAL, &loads);
+    world.strategies = strategies;
+    let each: Vec<Vec<f64>> = (0..seconds).map(|_| world.tick().0).collect();
+    (0..3).map(|number| each.iter().map(|used| used[number]).sum()).collect()
+}
+
+/// Who wants all it can get by turns comes to its weight and not beyond; the others keep theirs.
+#[test]
+fn ten_minutes_of_on_and_off_give_the_weight_and_no_more() {
+    for turn in [2.0, 10.0] {
+        let strategy = Strategy { turns: vec![turn, turn], threads: 4.0 };
+        let work = work(vec![(0, strategy)], [heavy; 3], 600);
+        let whole = 2.0 * 600.0;
+        let shares: Vec<f64> = work.iter().map(|seconds| seconds / whole).collect();
+        assert!((0.25..=1.0 / 3.0 + 0.02).contains(&shares[0]), "{turn} s: {shares:?}");
+        assert!(shares[1..].iter().all(|it| *it >= 1.0 / 3.0 - 0.02), "{turn} s: {shares:?}");
+    }
+}
+
+/// The most that one of so many random strategies, and a pair of so many, gets beside constant hunger.
+fn best_of(nr_strategies: usize, nr_pairs: usize) -> [f64; 2] {
+    let mut random = Random(7);
+    let (mut one, mut two) = (0.0_f64, 0.0_f64);
+    for loads in [[heavy as Load, heavy, heavy], [heavy, bursty, heavy]] {
+        let honest = work(Vec::new(), loads, 300)[0];
+        for _ in 0..nr_strategies / 2 {
+            let strategy = Strategy::random(&mut random);
+            one = one.max(work(vec![(0, strategy)], loads, 300)[0] / honest);
+        }
+    }
+    let pair = |strategies| work(strategies, [heavy; 3], 300)[..2].iter().sum::<f64>();
+    let honest = pair(Vec::new());
+    for _ in 0..nr_pairs {
+        let strategies = [0, 1].map(|number| (number, Strategy::random(&mut random))).into();
+        two = two.max(pair(strategies) / honest);
+    }
+    [one, two]
+}
+
+#[test]
+fn no_pattern_of_use_gains() {
+    let best = best_of(16, 8);
+    assert!(best.iter().all(|it| *it <= 1.02), "{best:?}");
+}
+
+#[test]
+#[ignore = "takes half a minute: 200 strategies and 100 pairs"]
+fn none_of_many_patterns_of_use_gains() {
+    let best = best_of(200, 100);
+    assert!(best.iter().all(|it| *it <= 1.02), "{best:?}");
 }

@@ -83,6 +83,7 @@ impl<K: KernFs> Agent<K> {
             notifier: Arc::new(notifier),
         };
         let nodes = tree.shared_nodes();
+        let keeper = keeper.with_credits(credit_store(options, &base.written));
         let mut tenants = Tenants {
             backends: Backends::new(&host.kernel, &tree, &locations, claim_rules),
             reporter: Reporter::new(&host),
@@ -100,9 +101,6 @@ impl<K: KernFs> Agent<K> {
             }
             tenants.keeper.begin(state_dir, pins);
         }
-        let half_life = tenants.control.settings().credits.unwrap_or_default().half_life;
-        let earlier = tenants.options.credits_of.as_deref();
-        tenants.keeper.begin_credits(CreditStore::open(state_dir, earlier, half_life));
         tenants.find_obstacles();
         let jobs = JobRoom::new(job_store(state_dir, &mut tenants.host));
         let wants = tenants.wants(&tenants.base.written);
@@ -185,6 +183,11 @@ fn lift_bounds<K: KernFs>(tenants: &mut Tenants<K>) {
         // A refused value is in the journal, and is restored from there.
         backends.apply(host, tree, tick, actions, nr_all);
     }
+}
+
+fn credit_store(options: &Options, policy: &Policy) -> CreditStore {
+    let half_life = policy.control.credits.unwrap_or_default().half_life;
+    CreditStore::open(options.state_dir.as_deref(), options.credits_of.as_deref(), half_life)
 }
 
 fn job_store<K: KernFs>(state_dir: Option<&Path>, host: &mut HostAccess<K>) -> Store {

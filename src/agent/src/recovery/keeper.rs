@@ -155,9 +155,9 @@ impl Keeper {
         Some(Finding::of_host(Code::NotKept, what))
     }
 
-    /// Begins to keep credit, in either mode.
-    pub(crate) fn begin_credits(&mut self, credits: CreditStore) {
-        self.credits = Some(credits);
+    /// Keeps credit from now on, in either mode.
+    pub(crate) fn with_credits(self, credits: CreditStore) -> Keeper {
+        Keeper { credits: Some(credits), ..self }
     }
 
     /// Takes over the store of credit from the keeper before it.

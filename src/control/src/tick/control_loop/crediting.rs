@@ -227,13 +227,13 @@ fn factors(tree: &Tree, states: &[NodeState]) -> Vec<f64> {
     let own = |node: usize| states[node].credit.account.factor;
     let mut factors = vec![1.0; tree.len()];
     let is_apart = tree.is_apart();
-    for number in 0..tree.first_ancestor() {
+    for (number, factor) in factors.iter_mut().enumerate().take(tree.first_ancestor()) {
         let Some(node) = tree.node_number(number) else { continue };
         let groups =
             std::iter::successors(tree.nodes()[node].parent, |above| tree.nodes()[*above].parent);
         // The factor of a group applies to its cgroup, or to what is outside of it.
         let outside = groups.filter(|group| is_apart && !is_inside(tree, number, *group));
-        factors[number] = own(node) * outside.map(own).product::<f64>();
+        *factor = own(node) * outside.map(own).product::<f64>();
     }
     let mut sums = vec![[0.0; 2]; tree.len()];
     for number in tree.from_above().rev() {

@@ -38,8 +38,7 @@ pub static METRICS: LazyLock<Vec<Metric>> = LazyLock::new(|| {
         jobs_of_tenants(),
     ];
     let tenants = tenants.concat();
-    let groups = [of_groups(), credits::of_groups()].concat();
-    [of_host(), of_jobs(), tenants, groups, of_fairness(), of_agent()].concat()
+    [of_host(), of_jobs(), tenants, of_groups(), of_fairness(), of_agent()].concat()
 });
 
 fn of_host() -> Vec<Metric> {
@@ -340,7 +339,7 @@ fn of_groups() -> Vec<Metric> {
             |g| g.nr_refused_forks.and_then(count),
         )),
     ];
-    [amounts.concat(), others].concat()
+    [amounts.concat(), others, credits::of_groups()].concat()
 }
 
 fn of_fairness() -> Vec<Metric> {
