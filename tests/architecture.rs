@@ -121,14 +121,9 @@ const FUNCTION_CODE_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 140;
 
 /// Files of `src` that exceed [`FILE_CODE_LINES_MAX`]. This list may only shrink.
-const LONG_FILES: [&str; 4] = [
-    "src/lab/src/dop/read.rs",
-    "src/lab/src/solve/read.rs",
-    "src/policy/src/forms.rs",
-    "src/varlink/src/server.rs",
-];
+const LONG_FILES: [&str; 2] = ["src/policy/src/forms.rs", "src/varlink/src/server.rs"];
 /// Functions of `src` that exceed [`FUNCTION_CODE_LINES_MAX`]. This list may only shrink.
-const LONG_FUNCTIONS: [&str; 1] = ["src/lab/src/dop/read.rs together"];
+const LONG_FUNCTIONS: [&str; 0] = [];
 /// Pairs of files below `src` that import each other, one pair a line. This list may only shrink.
 const CIRCLES: &str = include_str!("architecture/circles.txt");
 

@@ -31,6 +31,7 @@ mod check;
 mod claims;
 pub mod expand;
 mod facts;
+pub mod file;
 pub mod forms;
 pub mod hint;
 mod installed;

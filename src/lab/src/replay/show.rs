@@ -53,10 +53,8 @@ pub(super) fn headline(comparison: &Comparison, clock: &Clock) -> String {
 /// One tenant: CPUs used and demanded, then both sides of its entitlement.
 pub(super) fn row(name: &str, tenant: &Both) -> Vec<String> {
     let [was, would] = &tenant.sides;
-    let pair = |was: String, would: String| match was == would {
-        true => was,
-        false => format!("{was} -> {would}"),
-    };
+    let pair =
+        |was: String, would: String| if was == would { was } else { format!("{was} -> {would}") };
     let short = |time: Duration| if time.is_zero() { "-".into() } else { time::length(time) };
     let cores = |cores: f64| format!("{:.2}", tenant.mean(cores));
     let memory = |bytes: f64| text::memory(tenant.mean(bytes));
