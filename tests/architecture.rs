@@ -120,25 +120,19 @@ const FUNCTION_CODE_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 140;
 
 /// Functions of `src` that exceed [`FUNCTION_CODE_LINES_MAX`]. This list may only shrink.
-const LONG_FUNCTIONS: [&str; 1] = ["src/lab/src/dop/read.rs together"];
+const LONG_FUNCTIONS: [&str; 0] = [];
 /// Methods of a type over all files, without those of traits.
 const METHODS_MAX: usize = 60;
 /// Arguments of a function; those packed into a tuple count each.
 const ARGUMENTS_MAX: usize = 7;
 /// Types that exceed [`METHODS_MAX`], by crate, file and name. This list may only shrink.
-const MANY_METHODS: [&str; 3] = [
-    "admission/state.rs Admission",
-    "agent/backend/backends.rs Backends",
-    "sim/kernel.rs SimKernel",
-];
+const MANY_METHODS: [&str; 2] =
+    ["admission/state.rs Admission", "agent/backend/backends.rs Backends"];
 /// Types with files that call each other through `self` in a circle. This list may only shrink.
-const CIRCLES_THROUGH_SELF: [&str; 6] = [
+const CIRCLES_THROUGH_SELF: [&str; 3] = [
     "admission/state.rs Admission",
     "agent/backend/systemd.rs Systemd",
     "control/tick/control_loop.rs ControlLoop",
-    "lab/simulate/queue/read.rs Scenarios",
-    "sim/kernel.rs SimKernel",
-    "sim/systemd.rs SimSystemd",
 ];
 /// Functions that exceed [`ARGUMENTS_MAX`]. This list may only shrink.
 const MANY_ARGUMENTS: [&str; 1] = ["agent/backend/discovery.rs take_in"];

@@ -178,13 +178,12 @@ impl Terms {
             Some(sample) => (low, whole_cpus(sample.useful_cpus).clamp(low, high)),
         };
         let weight = claimant.allocation_cpus.max(EPSILON);
-        match ceiling == 1 && !claimant.exclusive {
-            true => {
-                let useful = claimant.sample.map_or(1.0, |sample| sample.useful_cpus);
-                let lent = useful.min(claimant.allocation_cpus).clamp(0.0, 1.0);
-                Terms { weight, floor: 0, ceiling: 0, lent, allowed }
-            }
-            false => Terms { weight, floor, ceiling, lent: 0.0, allowed },
+        if ceiling == 1 && !claimant.exclusive {
+            let useful = claimant.sample.map_or(1.0, |sample| sample.useful_cpus);
+            let lent = useful.min(claimant.allocation_cpus).clamp(0.0, 1.0);
+            Terms { weight, floor: 0, ceiling: 0, lent, allowed }
+        } else {
+            Terms { weight, floor, ceiling, lent: 0.0, allowed }
         }
     }
 }
@@ -227,8 +226,9 @@ fn supply(slots: u32, claimants: &[Claimant], present: &[u32]) -> Supply {
             _ => f64::from(present),
         };
     }
-    match (taken - lent.min(SHARED_SLOT) - EPSILON).ceil() > f64::from(slots) {
-        true => Supply::Short,
-        false => Supply::Enough,
+    if (taken - lent.min(SHARED_SLOT) - EPSILON).ceil() > f64::from(slots) {
+        Supply::Short
+    } else {
+        Supply::Enough
     }
 }

@@ -69,9 +69,12 @@ pub fn percent(ratio: Option<f64>) -> String {
 
 /// A number of any size, in at most four significant digits or so.
 pub fn short(number: f64) -> String {
-    let trimmed = |digits: &str| match digits.contains('.') {
-        true => digits.trim_end_matches('0').trim_end_matches('.').to_string(),
-        false => digits.to_string(),
+    let trimmed = |digits: &str| {
+        if digits.contains('.') {
+            digits.trim_end_matches('0').trim_end_matches('.').to_string()
+        } else {
+            digits.to_string()
+        }
     };
     match number.abs() {
         size if size >= 1e6 || (size > 0.0 && size < 1e-3) => {

@@ -32,6 +32,7 @@ mod claims;
 mod credits;
 pub mod expand;
 mod facts;
+pub mod file;
 pub mod forms;
 pub mod hint;
 mod installed;
