@@ -204,7 +204,7 @@ fn wide_answers_fit_a_terminal() {
          {{ name: last, cpu: 2, memory: 1, disk: 1, network: 2 }}]\ntenants:\n{tenants}"
     );
     let answer = shown(&text, &["--steps"]);
-    assert!(answer.contains("nodes)") && answer.contains("\n       a-tenant-"), "{answer}");
+    assert!(answer.contains("\n       a-tenant-"), "{answer}");
     let alike = "algorithm: fifo\nnodes: [{ count: 100, cpu: 8 }, { name: big, cpu: 9 }]\n\
                  tenants: { a: { task: { cpu: 8 } } }\n";
     assert!(

@@ -334,7 +334,8 @@ fn keys_line(view: &View, width: usize) -> Line<'static> {
     Line::styled(text, Style::new().add_modifier(Modifier::DIM))
 }
 
-const HELP: [&str; 23] = [
+/// At most 21 lines: more would hide the news below them on 24 rows.
+const HELP: [&str; 21] = [
     "q, Ctrl-C   quit",
     "?           open and close this help",
     "space       pause and continue",
@@ -352,10 +353,8 @@ const HELP: [&str; 23] = [
     "CPUs  used/due, in CPUs",
     "dop   degree of parallelism, in CPUs",
     "wait  part of the time a task waits for a CPU",
-    "credit time of its own share left to others, and",
-    "      the factor of its weight by that",
-    "map   the tenant of each CPU: + several,",
-    "      · not pinned to one tenant",
+    "credit CPU time left to others, factor of weight",
+    "map   tenant of each CPU: + several, · any",
     "",
     "More about a value: tenantctl explain TENANT",
 ];
