@@ -1,4 +1,4 @@
-//! Weight feedback: applies [`crate::trim`] to the siblings in the tree of cgroups.
+//! Weight feedback: applies [`crate::share::trim`] to the siblings in the tree of cgroups.
 
 use std::time::Duration;
 
