@@ -21,7 +21,7 @@ impl Admission {
     pub fn dispatch(&mut self, measured: Measured, now: f64) -> Dispatch {
         self.measured = measured;
         let mut started = Vec::new();
-        if self.nr_waiting() > 0 && self.next_worker().is_some() {
+        if self.nr_waiting() > 0 {
             self.start_all(now, &mut started);
         }
         self.divide(&started)
@@ -29,12 +29,13 @@ impl Admission {
 
     fn start_all(&mut self, now: f64, started: &mut Vec<JobId>) {
         let mut free = self.free_now();
+        if free.busy >= self.workers() {
+            return;
+        }
         let mut passed: Vec<Passed> = Vec::new();
         let mut held: Vec<TenantId> = Vec::new();
-        while let Some(worker) = self.next_worker() {
-            if free.slots == 0 {
-                break;
-            }
+        while free.busy < self.workers() && free.slots > 0 {
+            let worker = self.next_worker();
             let Some(id) = self.choose(worker, &free, &mut passed, &mut held, now) else { break };
             if !self.start(id, worker, now) {
                 break;

@@ -51,7 +51,7 @@ impl Admission {
     fn reason(&self, id: JobId, free: &Free) -> Reason {
         let job = &self.jobs[&id];
         let lack = self.lack(&job.need, free);
-        let is_full = self.next_worker().is_none();
+        let is_full = free.busy >= self.workers();
         if let Some(max) = self.rules.max_running.filter(|_| is_full && lack.is_none()) {
             return Reason::Running { max };
         }

@@ -59,6 +59,8 @@ impl Lack {
 #[derive(Clone, Debug)]
 pub(super) struct Free {
     pub(super) slots: u64,
+    /// Jobs that hold slots and a worker; idle ones lend theirs.
+    pub(super) busy: u32,
     /// Largest width of a job.
     pub(super) widest: u64,
     /// `None` if the memory is unknown: then no job lacks it.
@@ -88,6 +90,7 @@ impl Free {
     ) -> Free {
         Free {
             slots: u64::from(slots),
+            busy: 0,
             widest: u64::from(widest),
             memory_bytes: capacity.memory_bytes.map(|bytes| bytes.saturating_sub(outside_bytes)),
             units: capacity.units.iter().map(|(_, count)| *count).collect(),
@@ -102,7 +105,7 @@ impl Free {
 
     pub(super) fn slots_for(&self, tenant: TenantId) -> u64 {
         // One job may always run: nothing is gained by an idle machine.
-        if self.held.values().all(|held| held.slots == 0) {
+        if self.busy == 0 {
             return self.slots.min(self.widest);
         }
         // The free slots already exclude those held by the claims' own jobs.
@@ -113,6 +116,7 @@ impl Free {
     /// Takes what a job holds: its floor of `slots`, none while it lends them.
     pub(super) fn take(&mut self, need: &Need, slots: u64, reserved_bytes: u64) {
         self.slots = self.slots.saturating_sub(slots);
+        self.busy += u32::from(slots > 0);
         self.memory_bytes = self.memory_bytes.map(|bytes| bytes.saturating_sub(reserved_bytes));
         for (free, taken) in self.units.iter_mut().zip(&need.units) {
             *free = free.saturating_sub(*taken);

@@ -41,18 +41,12 @@ impl Admission {
         workers(&self.rules, &self.capacity)
     }
 
-    /// Worker for the next job; `None` if as many jobs run as may. Idle jobs lend theirs.
-    pub(super) fn next_worker(&self) -> Option<u32> {
-        let busy = self.runs().filter(|(id, _)| !self.jobs[id].is_idle).count();
-        if busy >= self.workers() as usize {
-            return None;
-        }
-        Some(self.free_workers.first().copied().unwrap_or_else(|| self.worker_beyond()))
-    }
-
-    pub(super) fn worker_beyond(&self) -> u32 {
-        let beyond = self.runs().map(|(_, run)| run.worker + 1).max().unwrap_or(0);
-        beyond.max(self.workers())
+    /// Worker for the next job: a free one, or one beyond while idle jobs lend theirs.
+    pub(super) fn next_worker(&self) -> u32 {
+        self.free_workers.first().copied().unwrap_or_else(|| {
+            let beyond = self.runs().map(|(_, run)| run.worker + 1).max().unwrap_or(0);
+            beyond.max(self.workers())
+        })
     }
 
     /// Number of divided slots: at least one per worker.

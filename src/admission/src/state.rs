@@ -449,7 +449,8 @@ impl Admission {
         self.queue.promote(TenantId(number), id.0, now);
         let Some(picked) = self.queue.take(TenantId(number), now) else { return };
         // There may be fewer workers than jobs: it runs nevertheless.
-        let worker = self.free_workers.pop_first().unwrap_or_else(|| self.worker_beyond());
+        let worker = self.next_worker();
+        self.free_workers.remove(&worker);
         self.active.insert(id);
         self.nr_changes += 1;
         if let Some(job) = self.jobs.get_mut(&id) {
