@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -136,9 +136,7 @@ impl CreditStore {
         all.extend(credits.filter_map(|(path, it)| Some((path.to_string(), Kept::of(it)?))));
         let (machine_id, unix_seconds) = (machine_id(), unix_seconds());
         let record = Record { machine_id, unix_seconds, credits: all };
-        let fresh = path.with_extension("new");
-        private::create(&fresh)?.write_all(&serde_json::to_vec(&record)?)?;
-        fs::rename(&fresh, path)
+        private::replace(path, &serde_json::to_vec(&record)?)
     }
 }
 
