@@ -282,6 +282,20 @@ fn the_same_seed_gives_the_same_answer() {
     assert_ne!(simulated(text), simulated(&text.replace("seed: 7", "seed: 8")));
 }
 
+/// With every line below it commented out, `arrive` is as if left out.
+#[test]
+fn an_empty_arrive_is_backlogged() {
+    let text = |arrive: &str| {
+        format!(
+            "discipline: wfq\nworkers: 1\nhorizon: 20\ngenerators: [{{ name: a, cost: 1{arrive} }}]\n"
+        )
+    };
+    let backlogged = simulated(&text(""));
+    assert_eq!(simulated(&text(", arrive: {}")), backlogged);
+    assert_eq!(simulated(&text(", arrive: null")), backlogged);
+    assert_ne!(simulated(&text(", arrive: { every: 4 }")), backlogged);
+}
+
 /// The same requests under another discipline: what differs is the order.
 #[test]
 fn work_does_not_depend_on_the_discipline() {

@@ -115,7 +115,8 @@ pub(super) struct Member {
     pub(super) count: Option<Count>,
     /// A number, or [`CostKeys`].
     pub(super) cost: Option<IgnoredAny>,
-    pub(super) arrive: Option<Arrive>,
+    /// [`Arrive`]; an empty map is backlogged.
+    pub(super) arrive: Option<IgnoredAny>,
     pub(super) phase: Option<(NotNegative, NotNegative)>,
 }
 

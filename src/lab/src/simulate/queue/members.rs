@@ -97,7 +97,7 @@ impl Reading {
             let Some(name) = &group.name else { return Err(Refusal::missing(item, "name")) };
             let Some(cost) = item.get("cost") else { return Err(Refusal::missing(item, "cost")) };
             let mut tenant = self.member(name, &group, item)?;
-            let (pace, stagger) = group.pace(span("arrive"), horizon)?;
+            let (pace, stagger) = pace(item, horizon)?;
             let (from, until) = group.phase(span("phase"))?;
             tenant.terms.endless = pace == Pace::Backlogged;
             let count = group.count.map_or(1, |count| count.0);
@@ -129,21 +129,23 @@ impl Member {
         }
         Ok((from.0, until.0))
     }
+}
 
-    /// The pace, and the delay in seconds from tenant to tenant of the group.
-    fn pace(&self, span: Range<usize>, horizon: f64) -> Result<(Pace, f64), Refusal> {
-        Ok(match self.arrive.unwrap_or_default() {
-            Arrive::Every(every) if horizon / every.0 > 1e7 => {
-                let refusal = Refusal::new(TOO_LONG, span, "`every` is too short");
-                return Err(refusal.help("at most ten million times before the horizon"));
-            }
-            Arrive::Backlogged => (Pace::Backlogged, 0.0),
-            Arrive::Poisson(rate) => (Pace::Poisson(rate.0), 0.0),
-            Arrive::Load(load) => (Pace::Load(load.0), 0.0),
-            Arrive::Every(every) => (Pace::Every(every.0), 0.0),
-            Arrive::Once(stagger) => (Pace::Once, stagger.0),
-        })
-    }
+/// The pace of generated work, and the delay in seconds from tenant to tenant of the group.
+fn pace(group: &Node, horizon: f64) -> Result<(Pace, f64), Refusal> {
+    let arrive = group.get("arrive").filter(|entry| !entry.value.is_empty());
+    let span = arrive.map_or(group.span(), |entry| entry.value.span());
+    Ok(match arrive.map_or(Ok(Arrive::default()), Entry::read)? {
+        Arrive::Every(every) if horizon / every.0 > 1e7 => {
+            let refusal = Refusal::new(TOO_LONG, span, "`every` is too short");
+            return Err(refusal.help("at most ten million times before the horizon"));
+        }
+        Arrive::Backlogged => (Pace::Backlogged, 0.0),
+        Arrive::Poisson(rate) => (Pace::Poisson(rate.0), 0.0),
+        Arrive::Load(load) => (Pace::Load(load.0), 0.0),
+        Arrive::Every(every) => (Pace::Every(every.0), 0.0),
+        Arrive::Once(stagger) => (Pace::Once, stagger.0),
+    })
 }
 
 /// Reads a number, `{ normal: 1, stddev: 0.1 }`, `{ lognormal: 2000, sigma: 2.2, min: 250, max: 5e6, own: 0.1 }`
