@@ -17,6 +17,7 @@ mod faults;
 mod guarantee;
 mod history;
 mod hosts;
+mod identity;
 mod in_place;
 mod job_scopes;
 mod kills;

@@ -24,8 +24,10 @@ use crate::backend::location::Location;
 use crate::backend::on_host::Ground;
 use crate::recovery::attachments::{AttachedCgroup, AttachedProcess};
 use crate::recovery::restore::{self, Extent};
+use tenantd_control::tree::Node;
 use tenantd_control::words::finding::Finding;
 use tenantd_core::kernel_text::{bytes_of, path_of, text_of_path};
+use tenantd_core::node::NodeId;
 use tenantd_host::cgroup::Facet;
 use tenantd_host::enforce::with_causes;
 use tenantd_host::journal::Entry;
@@ -88,15 +90,17 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    fn tenant_for(&mut self, tenant: &str, caller: Caller) -> Result<usize, AttachError> {
-        let node = self.nodes().iter().position(|node| node.path == tenant);
-        let Some(node) = node else { return Err(AttachError::NoSuchTenant(tenant.to_string())) };
+    fn tenant_for(&mut self, tenant: &str, caller: Caller) -> Result<NodeId, AttachError> {
+        let node = self.control.tree().named(tenant).map(|node| (node.id(), node.at()));
+        let Some((node, at)) = node else {
+            return Err(AttachError::NoSuchTenant(tenant.to_string()));
+        };
         let proc = self.host.proc();
         let kernel = &mut self.host.kernel;
         if caller.pid > 0 && process::start_ticks(kernel, proc, caller.pid)?.is_none() {
             return refused("the process that asked has ended");
         }
-        if !self.nodes()[node].is_leaf {
+        if !self.nodes()[at].is_leaf {
             return refused(format!("{tenant} is a group: name one of the tenants in it"));
         }
         if self.mode() != Mode::Enforce {
@@ -104,7 +108,7 @@ impl<K: KernFs> Agent<K> {
                 "tenantd only observes: `tenantctl mode enforce` lets it enforce, and attach",
             );
         }
-        match &self.backends.locations(self.control.tree())[node] {
+        match &self.backends.locations(self.control.tree())[at] {
             Location::Unknown(why) => refused(format!("{tenant} has no cgroup: {why}")),
             _ => Ok(node),
         }
@@ -112,11 +116,11 @@ impl<K: KernFs> Agent<K> {
 
     fn attach_cgroup(
         &mut self,
-        node: usize,
+        node: NodeId,
         path: &str,
         caller: Caller,
     ) -> Result<Moved, AttachError> {
-        let tenant = self.nodes()[node].path.to_string();
+        let tenant = self.name_of(node);
         let path = self.path_from_mount(path)?;
         let dir = self.cpu_dir(&path);
         let inode = match self.inode(&dir) {
@@ -160,14 +164,14 @@ impl<K: KernFs> Agent<K> {
 
     fn attach_processes(
         &mut self,
-        node: usize,
+        node: NodeId,
         pids: &[u32],
         leaves_unit: bool,
         caller: Caller,
     ) -> Result<Moved, AttachError> {
         if let Some(user) = caller.user {
-            let tenant = &self.nodes()[node].path;
-            let room = self.keeper.attachments.check_room(tenant, user, (0, pids.len()));
+            let tenant = self.name_of(node);
+            let room = self.keeper.attachments.check_room(&tenant, user, (0, pids.len()));
             room.map_err(AttachError::Refused)?;
         }
         let mut candidates = Vec::new();
@@ -182,11 +186,11 @@ impl<K: KernFs> Agent<K> {
 
     fn move_all(
         &mut self,
-        node: usize,
+        node: NodeId,
         candidates: &[Candidate],
         caller: Caller,
     ) -> Result<Moved, AttachError> {
-        let tenant = self.nodes()[node].path.to_string();
+        let tenant = self.name_of(node);
         let own = self.own_cgroup(node)?;
         let mut moved = Moved { cgroup: self.shown(own), ..Moved::default() };
         let mut attached = Vec::new();
@@ -223,7 +227,7 @@ impl<K: KernFs> Agent<K> {
 
     fn candidate(
         &mut self,
-        node: usize,
+        node: NodeId,
         pid: u32,
         leaves_unit: bool,
         caller: Caller,
@@ -233,7 +237,7 @@ impl<K: KernFs> Agent<K> {
         if pid <= 1 || process::own_pid(kernel, proc).is_ok_and(|own| own == pid) {
             return refused(format!("process {pid} cannot be moved"));
         }
-        let Some(found) = process::candidate(kernel, proc, layout, pid, node)? else {
+        let Some(found) = process::candidate(kernel, proc, layout, pid)? else {
             return refused(format!("process {pid} has ended, or is one of the kernel's"));
         };
         let vetted = self.vet(node, &found, leaves_unit, caller);
@@ -246,12 +250,12 @@ impl<K: KernFs> Agent<K> {
     /// True if the process must move; false if it already belongs to the tenant.
     fn vet(
         &mut self,
-        node: usize,
+        node: NodeId,
         found: &Candidate,
         leaves_unit: bool,
         caller: Caller,
     ) -> Result<bool, AttachError> {
-        let (tenant, pid) = (self.nodes()[node].path.clone(), found.claim.pid);
+        let (tenant, pid) = (self.name_of(node), found.claim.pid);
         if let Some(user) = caller.user {
             self.check_owner(pid, user).map_err(AttachError::NotPermitted)?;
         }
@@ -285,7 +289,7 @@ impl<K: KernFs> Agent<K> {
 
     pub(super) fn join(
         &mut self,
-        own: usize,
+        own: NodeId,
         candidate: &Candidate,
         user: Option<u32>,
     ) -> Result<(), String> {
@@ -314,16 +318,20 @@ impl<K: KernFs> Agent<K> {
         }
     }
 
-    pub(super) fn own_cgroup(&mut self, node: usize) -> Result<usize, AttachError> {
-        let tenant = self.nodes()[node].path.to_string();
-        if self.backends.own(self.control.tree(), node).is_none() {
+    pub(super) fn own_cgroup(&mut self, node: NodeId) -> Result<NodeId, AttachError> {
+        let tenant = self.name_of(node);
+        let own = |agent: &Agent<K>| {
+            let node = agent.control.tree().find(node)?;
+            agent.backends.own(node).map(Node::id)
+        };
+        if own(self).is_none() {
             self.settle_own(node).map_err(AttachError::Refused)?;
         }
-        let Some(own) = self.backends.own(self.control.tree(), node) else {
+        let Some(own) = own(self).and_then(|own| self.control.tree().find(own)) else {
             return refused(format!("{tenant} has no cgroup of tenantd's"));
         };
-        match self.backends.open_own(&mut self.host, self.control.tree(), own) {
-            Ok(()) => Ok(own),
+        match self.backends.open_own(&mut self.host, own) {
+            Ok(()) => Ok(own.id()),
             Err(finding) => refused(finding.to_string()),
         }
     }
@@ -409,29 +417,34 @@ impl<K: KernFs> Agent<K> {
 
     /// Returns the tenant whose cgroup contains `path`; with `both_ways` also a tenant with a cgroup below
     /// `path`. The cgroup of the rest belongs to no tenant here: any tenant may get parts of it.
-    fn owner_of(&self, path: &str, both_ways: bool, to: usize) -> Option<String> {
+    fn owner_of(&self, path: &str, both_ways: bool, to: NodeId) -> Option<String> {
         let (tree, dir) = (self.control.tree(), self.cpu_dir(path));
-        let is_left = |number: usize| {
-            tree.node_number(number) != Some(to) && self.backends.is_rest(tree, number)
-        };
-        let is_owner = |number: &usize| {
-            let home = self.backends.dir_of(&self.host, tree, *number, Facet::Cpu);
+        let is_left =
+            |node: Node<'_>| node.tenant().map(Node::id) != Some(to) && self.backends.is_rest(node);
+        let is_owner = |node: &Node<'_>| {
+            let home = self.backends.dir_of(&self.host, *node, Facet::Cpu);
             home.is_some_and(|home| dir.starts_with(&home) || both_ways && home.starts_with(&dir))
         };
-        let mut owners = (0..tree.first_ancestor()).filter(|it| tree.has_work(*it) && is_owner(it));
-        let owner = owners.find(|number| !is_left(*number));
+        let mut owners = tree.tenants_and_members().filter(|it| it.has_work() && is_owner(it));
+        let owner = owners.find(|node| !is_left(*node));
         let rules = self.backends.claim_rules().iter().filter(|_| both_ways);
         let mut claimed =
             rules.filter(|rule| rule.cgroups.iter().any(|it| pattern::claims(it, path)));
-        let owner = owner.and_then(|number| tree.node_number(number));
+        let owner = owner.and_then(Node::tenant);
         owner
-            .or_else(|| claimed.next().map(|rule| rule.node))
-            .map(|it| tree.nodes()[it].path.to_string())
+            .or_else(|| claimed.next().map(|rule| tree.at(rule.node)))
+            .map(|it| it.name().to_string())
     }
 
-    fn shown(&self, number: usize) -> String {
+    fn name_of(&self, node: NodeId) -> String {
+        self.control.tree().find(node).map_or_else(String::new, |node| node.name().to_string())
+    }
+
+    fn shown(&self, own: NodeId) -> String {
         let (tree, layout) = (self.control.tree(), &self.host.layout);
-        let dir = self.backends.dir_of(&self.host, tree, number, Facet::Cpu).unwrap_or_default();
+        let own = tree.find(own);
+        let dir = own.and_then(|own| self.backends.dir_of(&self.host, own, Facet::Cpu));
+        let dir = dir.unwrap_or_default();
         layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].path_to(&dir)
     }
 }

@@ -10,7 +10,7 @@
 //! process ends; a thousand users that log in and out at random leave nothing in the tree, the journal, the
 //! states and the findings.
 
-use super::base::{Layer, kept};
+use super::base::{Layer, identified};
 use super::mode::ChangeError;
 use super::start::Agent;
 use crate::backend::ancestry;
@@ -63,21 +63,22 @@ impl<K: KernFs> Agent<K> {
             ancestry::tree((&host.layout, above), nodes, placed, cgroup_of, Some(old))
         });
         let old_locations = self.backends.locations(old);
-        let kept = kept((old, &old_locations), (&layer.tree, &layer.locations));
+        let Layer { locations, claim_rules, governs_above, tree, pins } = layer;
+        let tree = identified((old, &old_locations), (tree, &locations));
+        let has_ended = old.all().any(|node| tree.find(node.id()).is_none());
         let mut failures = Vec::new();
         if self.mode() == Mode::Enforce {
-            self.make_ready(layer.tree.nodes(), &layer.locations, layer.pins)?;
-            if kept.iter().any(Option::is_none) {
-                failures = self.release(&layer.tree, &kept, &layer.claim_rules);
+            self.make_ready(tree.nodes(), &locations, pins)?;
+            if has_ended {
+                failures = self.release(&tree, &claim_rules);
             }
         }
-        let Layer { locations, claim_rules, governs_above, tree, pins } = layer;
         (self.host.pins, self.host.governs_above) = (pins, governs_above);
-        self.forget_gone(&tree, &kept);
+        self.forget_gone(&tree);
         let kernel = &mut self.host.kernel;
-        self.backends.take_nodes(kernel, &tree, &locations, claim_rules, &kept);
-        self.reporter.renumber(&kept);
-        self.control.take_tree(tree, &kept, |_| false);
+        self.backends.take_nodes(kernel, &tree, &locations, claim_rules);
+        self.reporter.follow(&tree, &[]);
+        self.control.take_tree(tree, Vec::new(), |_| false);
         self.base.note(&expanded);
         if self.mode() == Mode::Enforce {
             failures.extend(self.bring_home().err().map(|error| with_causes(&error)));

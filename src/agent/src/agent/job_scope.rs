@@ -10,6 +10,7 @@ use crate::jobs::scope::{PATIENCE_SECONDS, Starting, job_of, unit_of};
 use crate::jobs::watch::is_alive;
 use tenantd_admission::JobId;
 use tenantd_control::words::knob::{Knob, Value};
+use tenantd_core::node::NodeId;
 use tenantd_host::cgroup::{Dialect, Facet};
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process;
@@ -21,17 +22,18 @@ impl<K: KernFs> Agent<K> {
     /// Returns the slice in which jobs of this user and tenant become scopes; `None` if they get cgroups of the
     /// agent's own. Fails while the agent has not started the slice. Systemd would start it for the scope and
     /// it would stay: only units that the agent starts are in the journal.
-    pub(super) fn slice_of_job(&self, node: usize, uid: u32) -> Result<Option<String>, String> {
+    pub(super) fn slice_of_job(&self, node: NodeId, uid: u32) -> Result<Option<String>, String> {
         if self.host.layout.dialect != Dialect::Unified {
             return Ok(None);
         }
         let tree = self.control.tree();
         let mut locations = self.backends.locations(tree);
+        let Some(node) = tree.find(node) else { return Ok(None) };
         let member = |unit: &str| {
-            let mut members = tree.members().filter(|(_, member)| member.tenant == node);
-            members.find(|(_, member)| member.at == unit).map(|(number, _)| number)
+            let mut members = tree.members().filter(|(_, member)| member.tenant == node.at());
+            members.find(|(_, member)| member.at == unit).map(|(member, _)| member)
         };
-        let (number, slice) = match locations.swap_remove(node) {
+        let (node, slice) = match locations.swap_remove(node.at()) {
             Location::Slice(slice) => (Some(node), slice),
             Location::Members(Sources { slice: Some(slice), .. }) => (member(&slice), slice),
             // Systemd itself stops the slice of a user (`StopWhenUnneeded`).
@@ -42,8 +44,7 @@ impl<K: KernFs> Agent<K> {
             }
             _ => return Ok(None),
         };
-        let dir =
-            number.and_then(|number| self.backends.dir_of(&self.host, tree, number, Facet::Cpu));
+        let dir = node.and_then(|node| self.backends.dir_of(&self.host, node, Facet::Cpu));
         dir.map(|_| Some(slice.clone())).ok_or_else(|| format!("{slice} is not there yet"))
     }
 
@@ -145,7 +146,7 @@ impl<K: KernFs> Agent<K> {
         let process = &record.process;
         let gone = format!("process {} has ended", process.pid);
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
-        let found = process::candidate(kernel, proc, layout, process.pid, 0);
+        let found = process::candidate(kernel, proc, layout, process.pid);
         let found = found.map_err(|error| error.to_string())?;
         let Some(found) = found else { return Err(gone) };
         kernel.close_dir(found.held);

@@ -16,7 +16,9 @@ use crate::jobs::reply::JobAnswer;
 use crate::jobs::store::KeptJob;
 use crate::jobs::watch::is_alive;
 use tenantd_admission::{JobId, Phase};
+use tenantd_control::tree::Node;
 use tenantd_control::words::knob::{Knob, Value};
+use tenantd_core::node::NodeId;
 use tenantd_core::resource::MEMORY;
 use tenantd_core::units::Limit;
 use tenantd_dop::CpuSet;
@@ -88,10 +90,10 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    fn node_of_job(&self, job: JobId) -> Result<(usize, u32), String> {
+    fn node_of_job(&self, job: JobId) -> Result<(NodeId, u32), String> {
         let view = self.jobs.admission.job(job).ok_or("it is not known")?;
         let tenant = &view.request.tenant;
-        let node = self.nodes().iter().position(|node| node.path == *tenant);
+        let node = self.control.tree().named(tenant).map(Node::id);
         let node = node.ok_or_else(|| format!("the policy has no tenant {tenant}"))?;
         Ok((node, view.request.user))
     }
@@ -141,10 +143,10 @@ impl<K: KernFs> Agent<K> {
 
     /// Returns the tenant's cgroup for jobs, relative to the root of each tree. Enables the controllers for
     /// jobs where possible.
-    fn nest(&mut self, node: usize, ineffective: &mut Vec<String>) -> Result<String, String> {
+    fn nest(&mut self, node: NodeId, ineffective: &mut Vec<String>) -> Result<String, String> {
         let own = self.own_cgroup(node).map_err(|error| error.to_string())?;
-        let tree = self.control.tree();
-        let dir = self.backends.dir_of(&self.host, tree, own, Facet::Cpu);
+        let own = self.control.tree().find(own);
+        let dir = own.and_then(|own| self.backends.dir_of(&self.host, own, Facet::Cpu));
         let dir = dir.ok_or("its tenant has no cgroup")?;
         let cpu = &self.host.layout.trees[self.host.layout.tree(Facet::Cpu).unwrap_or(0)];
         let below = dir.strip_prefix(&cpu.root).map_err(|_| "its tenant is not below the root")?;
@@ -244,7 +246,7 @@ impl<K: KernFs> Agent<K> {
         let proc = self.host.proc();
         let pid = self.jobs.records.get(&job).ok_or("it is gone")?.process.pid;
         let (kernel, layout) = (&mut self.host.kernel, &self.host.layout);
-        let found = process::candidate(kernel, proc, layout, pid, 0);
+        let found = process::candidate(kernel, proc, layout, pid);
         let Some(found) = found.map_err(|error| error.to_string())? else {
             return Err(format!("process {pid} has ended"));
         };

@@ -12,6 +12,7 @@ use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tick::event::{Event, TreeChange, Witness};
 use tenantd_control::tree::{Tree, TreeNode};
 use tenantd_control::words::knob::Knob;
+use tenantd_core::node::NodeId;
 use tenantd_dop::CpuSet;
 
 #[derive(Debug)]
@@ -61,20 +62,20 @@ impl Recorded {
         self.happen(Event::Settle(Box::new(outcome)));
     }
 
-    pub(super) fn observe_first(&mut self, number: usize, observed: Vec<Observation>) {
-        self.happen(Event::ObserveFirst(number, observed));
+    pub(super) fn observe_first(&mut self, node: NodeId, observed: Vec<Observation>) {
+        self.happen(Event::ObserveFirst(node, observed));
     }
 
-    pub(super) fn reclaim(&mut self, number: usize, knob: Knob) {
-        self.happen(Event::Reclaim(number, knob));
+    pub(super) fn reclaim(&mut self, node: NodeId, knob: Knob) {
+        self.happen(Event::Reclaim(node, knob));
     }
 
-    pub(super) fn lose(&mut self, number: usize, keeps_left: bool) {
-        self.happen(Event::Lose(number, keeps_left));
+    pub(super) fn lose(&mut self, node: NodeId, keeps_left: bool) {
+        self.happen(Event::Lose(node, keeps_left));
     }
 
-    pub(super) fn forget(&mut self, number: usize, knob: Knob) {
-        self.happen(Event::Forget(number, knob));
+    pub(super) fn forget(&mut self, node: NodeId, knob: Knob) {
+        self.happen(Event::Forget(node, knob));
     }
 
     pub(super) fn forget_observed(&mut self) {
@@ -90,8 +91,9 @@ impl Recorded {
     }
 
     pub(super) fn place_on(&mut self, mut place: impl FnMut(&TreeNode) -> Option<CpuSet>) {
-        let nodes = self.control.tree().nodes().iter().enumerate();
-        let places = nodes.filter_map(|(number, node)| Some((number, place(node)?))).collect();
+        let tree = self.control.tree();
+        let nodes = tree.policy_nodes().zip(tree.nodes());
+        let places = nodes.filter_map(|(node, policy)| Some((node.id(), place(policy)?))).collect();
         self.happen(Event::PlaceOn(places));
     }
 
@@ -102,12 +104,13 @@ impl Recorded {
     pub(super) fn take_tree(
         &mut self,
         tree: Tree,
-        kept: &[Option<usize>],
+        handed: Vec<(NodeId, NodeId)>,
         unpinned: impl Fn(&TreeNode) -> bool,
     ) {
-        let nodes = tree.nodes().iter().enumerate();
-        let unpinned = nodes.filter(|(_, node)| unpinned(node)).map(|(number, _)| number).collect();
-        let change = TreeChange { tree, kept: kept.to_vec(), unpinned };
+        let nodes = tree.policy_nodes().zip(tree.nodes());
+        let unpinned =
+            nodes.filter(|(_, node)| unpinned(node)).map(|(node, _)| node.id()).collect();
+        let change = TreeChange { tree, handed, unpinned };
         self.happen(Event::TakeTree(Box::new(change)));
     }
 }

@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use super::base::{Base, Layer, kept};
+use super::base::{Base, Layer, identified};
 use super::mode::ChangeError;
 use super::names::Names;
 use super::start::Agent;
@@ -79,7 +79,8 @@ impl<K: KernFs> Agent<K> {
             });
         let Layer { locations, claim_rules, governs_above, tree, pins } = layer;
         let old_locations = self.backends.locations(self.control.tree());
-        let kept = kept((self.control.tree(), &old_locations), (&tree, &locations));
+        let old = (self.control.tree(), &old_locations[..]);
+        let tree = identified(old, (tree, &locations));
         let mut failures = Vec::new();
         match (self.mode(), self.mode_of(&policy)) {
             (Mode::Observe, Mode::Enforce) => {
@@ -88,7 +89,7 @@ impl<K: KernFs> Agent<K> {
             (Mode::Enforce, Mode::Observe) => failures = self.put_all_back().failures,
             (Mode::Enforce, Mode::Enforce) => {
                 self.make_ready(tree.nodes(), &locations, pins)?;
-                failures = self.release(&tree, &kept, &claim_rules);
+                failures = self.release(&tree, &claim_rules);
             }
             (Mode::Observe, Mode::Observe) => self.host.pins = pins,
         }
@@ -101,7 +102,7 @@ impl<K: KernFs> Agent<K> {
         }
         let wants = self.wants(&policy);
         self.base = base;
-        self.install(tree, &locations, claim_rules, &kept);
+        self.install(tree, &locations, claim_rules);
         self.want(wants);
         if self.mode() == Mode::Enforce {
             failures.extend(self.bring_home().err().map(|error| with_causes(&error)));
@@ -127,11 +128,11 @@ impl<K: KernFs> Agent<K> {
 
     /// Restores the units and cgroups of members that have ended. Returns the values that could not be
     /// restored.
-    pub(super) fn let_go_of_ended(&mut self, tree: &Tree, kept: &[Option<usize>]) -> Vec<String> {
+    pub(super) fn let_go_of_ended(&mut self, tree: &Tree) -> Vec<String> {
         let Agent { host, backends, control, keeper, .. } = self;
         let notifier = Arc::clone(&host.notifier);
         let deadline = Deadline::between_ticks(&notifier);
-        let mut release = Release::new((host, backends, keeper), control, tree, kept);
+        let mut release = Release::new((host, backends, keeper), control, tree);
         let claim_rules = release.backends.claim_rules().to_vec();
         release.let_go_of_cgroups(&claim_rules);
         release.let_go_of_units(&[], deadline);
@@ -139,23 +140,18 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Restores the values that the new policy removes. Returns those that could not be restored.
-    pub(super) fn release(
-        &mut self,
-        tree: &Tree,
-        kept: &[Option<usize>],
-        claim_rules: &[ClaimRule],
-    ) -> Vec<String> {
+    pub(super) fn release(&mut self, tree: &Tree, claim_rules: &[ClaimRule]) -> Vec<String> {
         let Agent { host, backends, control, keeper, .. } = self;
         let notifier = Arc::clone(&host.notifier);
         let deadline = Deadline::between_ticks(&notifier);
-        let mut release = Release::new((host, backends, keeper), control, tree, kept);
+        let mut release = Release::new((host, backends, keeper), control, tree);
         let unnamed = release.unnamed();
         release.let_go_of_cgroups(claim_rules);
         release.put_back_unnamed(&unnamed);
         release.let_go_of_units(&unnamed, deadline);
         let failures = release.failures;
-        for (number, knob) in unnamed {
-            control.forget(number, knob);
+        for (node, knob) in unnamed {
+            control.forget(node, knob);
         }
         failures
     }
@@ -171,28 +167,22 @@ impl<K: KernFs> Agent<K> {
         Ok(())
     }
 
-    pub(super) fn forget_gone(&mut self, tree: &Tree, kept: &[Option<usize>]) {
-        for (node, new) in self.control.tree().nodes().iter().zip(kept) {
-            if new.is_none_or(|new| tree.nodes()[new].path != node.path) {
-                self.keeper.forget(&node.path);
+    pub(super) fn forget_gone(&mut self, tree: &Tree) {
+        for node in self.control.tree().policy_nodes() {
+            if tree.find(node.id()).is_none_or(|new| new.name() != node.name()) {
+                self.keeper.forget(node.name());
             }
         }
     }
 
-    fn install(
-        &mut self,
-        tree: Tree,
-        locations: &[Location],
-        claim_rules: Vec<ClaimRule>,
-        kept: &[Option<usize>],
-    ) {
-        self.forget_gone(&tree, kept);
+    fn install(&mut self, tree: Tree, locations: &[Location], claim_rules: Vec<ClaimRule>) {
+        self.forget_gone(&tree);
         let kernel = &mut self.host.kernel;
-        self.backends.take_tree(kernel, &tree, locations, claim_rules, kept);
-        self.reporter.renumber(kept);
+        self.backends.take_tree(kernel, &tree, locations, claim_rules);
+        self.reporter.follow(&tree, &[]);
         self.set(Settings::of(&self.base.written, self.host.pins, self.mode() == Mode::Enforce));
         let has_exclusive = has_exclusive(tree.nodes());
         let may_run_anywhere = |node: &TreeNode| node.cpus == CpusPolicy::Shared && !has_exclusive;
-        self.control.take_tree(tree, kept, may_run_anywhere);
+        self.control.take_tree(tree, Vec::new(), may_run_anywhere);
     }
 }

@@ -32,7 +32,7 @@ use tenantd_control::state::NodeState;
 use tenantd_control::state::step::Settings;
 use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tick::event::Witness;
-use tenantd_control::tree::TreeNode;
+use tenantd_control::tree::{Node, TreeNode};
 use tenantd_control::words::finding::Finding;
 use tenantd_control::words::knob::{Action, Knob, Value};
 use tenantd_core::resource::MEMORY;
@@ -304,12 +304,14 @@ impl<K: KernFs> Agent<K> {
     /// Removes all memory bounds, even if the other values stay: without an agent they would never be lifted.
     fn lift_bounds(&mut self) {
         let Agent { host, backends, control, .. } = self;
-        let of = |(node, state): (usize, &NodeState)| {
+        let of = |(node, state): (Node<'_>, &NodeState)| {
+            let node = node.id();
             let to = Value::Amount(MEMORY, state.squeeze.as_ref()?.held?);
             let (knob, reason) = (Knob::MemoryHigh, "the agent stops".to_string());
             Some(Action { node, knob, from: None, to, reason })
         };
-        let actions: Vec<Action> = control.states().iter().enumerate().filter_map(of).collect();
+        let actions: Vec<Action> =
+            control.tree().all().zip(control.states()).filter_map(of).collect();
         let (tree, tick, nr_all) = (control.tree(), control.tick(), actions.len());
         if nr_all > 0 {
             // A refused value is in the journal, and is restored from there.

@@ -10,7 +10,7 @@ use super::dop_files::{DopFiles, dop_dir};
 use super::placement_store::PlacementStore;
 use super::residents::{self, Resident, ResidentStore};
 use tenantd_control::state::NodeState;
-use tenantd_control::tree::{NodeNumber, Tree, TreeNode};
+use tenantd_control::tree::{Node, TreeNode};
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_dop::CpuSet;
 use tenantd_host::cgroup::Layout;
@@ -106,21 +106,20 @@ impl Keeper {
         self.placements.as_ref().map(|store| store.load(usable)).unwrap_or_default()
     }
 
-    /// Writes the degree of parallelism of the nodes with these `numbers`, at most `nr_max` of those that
+    /// Writes the degree of parallelism of these `nodes` of the policy, at most `nr_max` of those that
     /// changed.
-    pub(crate) fn tell_widths(
+    pub(crate) fn tell_widths<'t>(
         &mut self,
-        tree: &Tree,
         states: &[NodeState],
-        numbers: impl IntoIterator<Item = NodeNumber>,
+        nodes: impl IntoIterator<Item = Node<'t>>,
         nr_max: usize,
     ) -> Vec<Finding> {
         let Some(files) = &mut self.dop_files else { return Vec::new() };
         self.is_behind = false;
         let (mut findings, mut nr_told) = (Vec::new(), 0);
-        for number in numbers {
-            let path = tree.name(number.get());
-            let Some(dop) = states[number.get()].width.dop() else { continue };
+        for node in nodes {
+            let path = node.name();
+            let Some(dop) = states[node.at()].width.dop() else { continue };
             if files.holds(path, dop) {
                 continue;
             }

@@ -15,7 +15,7 @@ use tenantd_control::share::would_get::would_get;
 use tenantd_control::state::NodeState;
 use tenantd_control::state::capacity::Capacity;
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_control::tree::{Node, Tree, TreeNode};
 use tenantd_control::words::knob::{Action, Knob, Value};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_fair::measure;
@@ -68,18 +68,19 @@ pub(super) fn group_statuses(
     would_get: &PerResource<Vec<f64>>,
 ) -> Vec<GroupStatus> {
     let nodes = control.tree().nodes();
-    let groups = (0..nodes.len()).filter(|number| !nodes[*number].is_leaf);
-    groups.map(|number| group_status(control, number, would_get)).collect()
+    let groups = control.tree().policy_nodes().filter(|node| !nodes[node.at()].is_leaf);
+    groups.map(|group| group_status(control, group, would_get)).collect()
 }
 
 fn group_status(
     control: &ControlLoop,
-    number: usize,
+    group: Node<'_>,
     would_get: &PerResource<Vec<f64>>,
 ) -> GroupStatus {
     let (nodes, states) = (control.tree().nodes(), control.states());
-    let (node, state) = (&nodes[number], &states[number]);
-    let below = nodes.iter().zip(states).skip(number + 1);
+    let at = group.at();
+    let (node, state) = (&nodes[at], &states[at]);
+    let below = nodes.iter().zip(states).skip(at + 1);
     let below = below.take_while(|(below, _)| below.depth > node.depth);
     let leaves: Vec<&NodeState> =
         below.filter(|(below, _)| below.is_leaf).map(|(_, state)| state).collect();
@@ -92,13 +93,13 @@ fn group_status(
         name: node.path.clone(),
         weight: node.weight[CPU],
         nr_tenants: leaves.len() as u64,
-        nr_found: nodes.iter().filter(|it| it.is_found && it.parent == Some(number)).count() as u64,
+        nr_found: nodes.iter().filter(|it| it.is_found && it.parent == Some(at)).count() as u64,
         guarantee: node.guarantee,
         limit: node.limit,
         usage: PerResource::from_fn(used),
         demand: PerResource::from_fn(wanted),
         allocation: state.target.allocation,
-        would_get: PerResource::from_fn(|r| would_get[r][number]),
+        would_get: PerResource::from_fn(|r| would_get[r][at]),
         fair_share_cores: state.target.burst[CPU],
         satisfied: state.target.satisfied,
         limit_pids: node.written.limit.pids.map(u64::from),
@@ -126,16 +127,16 @@ pub(super) fn action_statuses<'a>(
     actions: impl Iterator<Item = &'a Action>,
 ) -> Vec<ActionStatus> {
     let show = |action: &Action| {
-        let name = tree.name(action.node);
-        ActionStatus {
+        let name = tree.find(action.node)?.name();
+        Some(ActionStatus {
             tenant: name.to_string(),
             path: (spelling.path)(action.knob, name),
             from: action.from.as_ref().map(|value| (spelling.text)(action.knob, value)),
             to: (spelling.text)(action.knob, &action.to),
             reason: action.reason.clone(),
-        }
+        })
     };
-    actions.map(show).collect()
+    actions.filter_map(show).collect()
 }
 
 fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {

@@ -3,13 +3,18 @@
 //! The nodes of the policy come first. *Members* follow: the cgroups of a tenant that has several, or whose
 //! cgroups come and go. A tenant with members has no cgroup of its own; any other has one at most. *Ancestors*
 //! are last: cgroups above tenants that belong to no tenant, such as systemd slices. An ancestor's entitlement
-//! follows from the nodes below it. One index, the *number*, counts through all three.
+//! follows from the nodes below it. One index, the *position*, counts through all three. It is valid in one
+//! tree; the identity of a node ([`NodeId`]) is valid in all trees of a run. A [`Node`] is a node of one tree.
 //!
 //! **Two trees.** The policy nests tenants in groups; the kernel divides among cgroups in one parent. Both are
-//! the same for cgroups made by the agent. Systemd places units elsewhere, so each number also has the parent
+//! the same for cgroups made by the agent. Systemd places units elsewhere, so each node also has the parent
 //! of its cgroup ([`CgroupParent`]). All cgroups that the agent writes are *governed*.
 
 pub mod bounds;
+mod ids;
+mod node;
+
+pub use node::Node;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +22,9 @@ use std::sync::Arc;
 use smol_str::{SmolStr, format_smolstr};
 
 use crate::words::finding::{Code, Finding};
+use ids::Ids;
 use tenantd_core::codec::coded;
+use tenantd_core::node::NodeId;
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_policy::key::Setting;
 use tenantd_policy::model::{Amount, CpusPolicy, DopPolicy, Limits, Policy, Tenant};
@@ -89,22 +96,10 @@ impl TreeNode {
     }
 }
 
-/// Number of a node of the policy. A plain number may also be a member's or an ancestor's, which have no
-/// [`TreeNode`]; only a [`Tree`] converts it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NodeNumber(usize);
-
-impl NodeNumber {
-    /// The number among nodes, members and ancestors.
-    pub fn get(self) -> usize {
-        self.0
-    }
-}
-
 /// One cgroup of a tenant with several or varying cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Number of its tenant.
+    /// Position of its tenant.
     pub tenant: usize,
     /// Its unit, or its cgroup: from the mount, or with `./` from the root that the agent made.
     pub at: String,
@@ -142,7 +137,7 @@ pub enum CgroupParent {
     Members,
     /// A cgroup that is not governed: the top of the hierarchy, or the agent's root.
     Top,
-    /// The cgroup of the node with this number.
+    /// The cgroup of the node at this position.
     Governed(usize),
 }
 
@@ -152,9 +147,10 @@ pub struct Tree {
     nodes: Arc<[TreeNode]>,
     members: Arc<[Member]>,
     ancestors: Arc<[Ancestor]>,
-    /// By number.
+    /// By position.
     parents: Arc<[CgroupParent]>,
     depths: Arc<[usize]>,
+    ids: Ids,
     /// Machine for which percentages were resolved.
     machine: Option<PerResource<f64>>,
     /// Nodes whose guarantees do not fit into limits on that machine.
@@ -186,7 +182,51 @@ impl Tree {
             parents.into_iter().chain(of_members).chain(of_ancestors).collect();
         let depths = depths(nodes.len() + members.len(), &parents).into();
         let (members, ancestors) = (members.into(), ancestors.into());
-        Tree { nodes, members, ancestors, parents, depths, machine: None, cut: Vec::new() }
+        let ids = Ids::first(parents.len());
+        Tree { nodes, members, ancestors, parents, depths, ids, machine: None, cut: Vec::new() }
+    }
+
+    /// Gives the nodes that stay their identities in the tree `before`, and the others new ones. `kept` has the
+    /// position here of each node there, if it stays.
+    #[must_use]
+    pub fn after(mut self, before: &Tree, kept: &[Option<usize>]) -> Tree {
+        self.ids = self.ids.after(&before.ids, kept);
+        self
+    }
+
+    /// Position of a node; `None` if it is not in this tree.
+    pub fn position(&self, id: NodeId) -> Option<usize> {
+        self.ids.position(id).filter(|at| *at < self.len())
+    }
+
+    /// Node with this identity; `None` if it is not in this tree.
+    pub fn find(&self, id: NodeId) -> Option<Node<'_>> {
+        self.position(id).map(|at| self.at(at))
+    }
+
+    /// Node at this position.
+    pub fn at(&self, position: usize) -> Node<'_> {
+        Node::new(self, position)
+    }
+
+    /// Node of the policy with this path.
+    pub fn named(&self, path: &str) -> Option<Node<'_>> {
+        self.policy_nodes().find(|node| node.name() == path)
+    }
+
+    /// All nodes in the order of their positions.
+    pub fn all(&self) -> impl DoubleEndedIterator<Item = Node<'_>> {
+        (0..self.len()).map(|at| self.at(at))
+    }
+
+    /// Nodes of the policy, in pre-order.
+    pub fn policy_nodes(&self) -> impl DoubleEndedIterator<Item = Node<'_>> {
+        (0..self.nodes.len()).map(|at| self.at(at))
+    }
+
+    /// Nodes of the policy and members.
+    pub fn tenants_and_members(&self) -> impl DoubleEndedIterator<Item = Node<'_>> {
+        (0..self.first_ancestor()).map(|at| self.at(at))
     }
 
     /// True if siblings differ between kernel and policy: then [`crate::share::govern`] sets the weights.
@@ -218,14 +258,14 @@ impl Tree {
 
     /// Findings for guarantees that were cut to limits in percent.
     pub fn cuts(&self) -> impl Iterator<Item = Finding> {
-        self.cut.iter().map(|number| {
+        self.cut.iter().map(|at| {
             let what = "on this machine its limit, a percentage or beside one, is below what is guaranteed: the \
                         guarantees are scaled down";
-            Finding::of(self.name(*number), Code::Unkeepable, what)
+            Finding::of(self.at(*at).name(), Code::Unkeepable, what)
         })
     }
 
-    /// Nodes of the policy, in pre-order; their numbers come first.
+    /// Policies of its nodes, in pre-order; their positions come first.
     pub fn nodes(&self) -> &[TreeNode] {
         &self.nodes
     }
@@ -235,13 +275,13 @@ impl Tree {
         Arc::clone(&self.nodes)
     }
 
-    /// Members with their numbers, ordered by tenant.
-    pub fn members(&self) -> impl DoubleEndedIterator<Item = (usize, &Member)> {
-        let nr_nodes = self.nodes.len();
-        self.members.iter().enumerate().map(move |(index, member)| (nr_nodes + index, member))
+    /// Members, ordered by tenant.
+    pub fn members(&self) -> impl DoubleEndedIterator<Item = (Node<'_>, &Member)> {
+        let first = self.nodes.len();
+        self.members.iter().enumerate().map(move |(index, member)| (self.at(first + index), member))
     }
 
-    /// Members of each tenant that has any: the tenant's number, and theirs.
+    /// Members of each tenant that has any: the tenant's position, and theirs.
     pub fn sets_of_members(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
         let mut first = self.nodes.len();
         self.members.chunk_by(|a, b| a.tenant == b.tenant).map(move |members| {
@@ -251,85 +291,23 @@ impl Tree {
         })
     }
 
-    /// Numbers of one tenant's members.
-    pub fn members_of(&self, tenant: usize) -> Range<usize> {
-        let first = self.members.partition_point(|member| member.tenant < tenant);
-        let end = self.members.partition_point(|member| member.tenant <= tenant);
-        self.nodes.len() + first..self.nodes.len() + end
-    }
-
-    /// True if the node has members, possibly none now, instead of a cgroup of its own.
-    pub fn has_members(&self, number: usize) -> bool {
-        self.parents[number] == CgroupParent::Members
-    }
-
-    /// Numbers of a tenant's cgroups: its own, or its members.
-    pub fn cgroups_of(&self, tenant: usize) -> Range<usize> {
-        match self.has_members(tenant) {
-            true => self.members_of(tenant),
-            false => tenant..tenant + 1,
-        }
-    }
-
-    /// True for the cgroup of a tenant or of a member: not for a group, an ancestor, or a tenant with members.
-    pub fn has_work(&self, number: usize) -> bool {
-        match self.nodes.get(number) {
-            Some(node) => node.is_leaf && !self.has_members(number),
-            None => number < self.first_ancestor(),
-        }
-    }
-
-    /// Number of the policy's node for this node or member; `None` for an ancestor.
-    pub fn node_number(&self, number: usize) -> Option<usize> {
-        match number.checked_sub(self.nodes.len()) {
-            None => Some(number),
-            Some(index) => self.members.get(index).map(|member| member.tenant),
-        }
-    }
-
-    /// Number of the policy's node as a [`NodeNumber`], for lists of these nodes.
-    pub fn owner_of(&self, number: usize) -> Option<NodeNumber> {
-        self.node_number(number).map(NodeNumber)
-    }
-
-    /// Numbers of the policy's nodes.
-    pub fn node_numbers(&self) -> impl Iterator<Item = NodeNumber> + use<> {
-        (0..self.nodes.len()).map(NodeNumber)
-    }
-
-    /// The policy's node for this node or member; `None` for an ancestor.
-    pub fn node(&self, number: usize) -> Option<&TreeNode> {
-        Some(&self.nodes[self.node_number(number)?])
-    }
-
-    /// Number of the first ancestor, even if there is none.
+    /// Position of the first ancestor, even if there is none.
     pub fn first_ancestor(&self) -> usize {
         self.nodes.len() + self.members.len()
     }
 
-    /// True for an ancestor.
-    pub fn is_ancestor(&self, number: usize) -> bool {
-        number >= self.first_ancestor()
-    }
-
-    /// Ancestors with their numbers.
-    pub fn ancestors(&self) -> impl DoubleEndedIterator<Item = (usize, &Ancestor)> {
+    /// Ancestors.
+    pub fn ancestors(&self) -> impl DoubleEndedIterator<Item = (Node<'_>, &Ancestor)> {
         let first = self.first_ancestor();
-        self.ancestors.iter().enumerate().map(move |(index, above)| (first + index, above))
+        self.ancestors.iter().enumerate().map(move |(index, above)| (self.at(first + index), above))
     }
 
-    /// True if the ancestor is protected for the tenants below it.
-    pub fn protects(&self, number: usize) -> bool {
-        let index = number.checked_sub(self.first_ancestor());
-        index.and_then(|index| self.ancestors.get(index)).is_some_and(|above| above.has_protection)
-    }
-
-    /// Parent of each number's cgroup.
+    /// Parent of each cgroup, by position.
     pub fn parents(&self) -> &[CgroupParent] {
         &self.parents
     }
 
-    /// Count of all numbers.
+    /// Number of all nodes, members and ancestors.
     pub fn len(&self) -> usize {
         self.parents.len()
     }
@@ -339,45 +317,23 @@ impl Tree {
         self.len() == 0
     }
 
-    /// Name of the node, member or ancestor in findings.
-    ///
-    /// # Panics
-    /// There is no such number.
-    pub fn name(&self, number: usize) -> &str {
-        let nr_nodes = self.nodes.len();
-        match (self.nodes.get(number), number.checked_sub(self.first_ancestor())) {
-            (Some(node), _) => &node.path,
-            (None, Some(index)) => &self.ancestors[index].name,
-            (None, None) => &self.members[number - nr_nodes].name,
-        }
+    /// Nodes from the top downwards: ancestors, then the policy's nodes in pre-order, then members. A cgroup
+    /// precedes those in it.
+    pub fn from_above(&self) -> impl DoubleEndedIterator<Item = Node<'_>> {
+        from_above(self.first_ancestor(), self.len()).map(|at| self.at(at))
     }
 
-    /// Numbers from the top downwards: ancestors, then the policy's nodes in pre-order, then members. A
-    /// cgroup precedes those in it.
-    pub fn from_above(&self) -> impl DoubleEndedIterator<Item = usize> + use<> {
-        from_above(self.first_ancestor(), self.len())
-    }
-
-    /// Depth of each number's cgroup in the tree.
-    pub fn depths(&self) -> &[usize] {
-        &self.depths
-    }
-
-    /// For each number, true if `holds` for it, for a node or member below it in the policy, or for one
-    /// whose cgroup is below its own.
-    pub fn any_below(&self, holds: impl Fn(usize) -> bool) -> Vec<bool> {
-        let mut any: Vec<bool> = (0..self.len()).map(holds).collect();
-        for number in self.from_above().rev() {
-            let in_policy = match self.nodes.get(number) {
+    /// For each position, true if `holds` for it, for a node or member below it in the policy, or for one whose
+    /// cgroup is below its own.
+    pub fn any_below(&self, holds: impl Fn(Node<'_>) -> bool) -> Vec<bool> {
+        let mut any: Vec<bool> = self.all().map(holds).collect();
+        for node in self.from_above().rev() {
+            let in_policy = match self.nodes.get(node.at()) {
                 Some(node) => node.parent,
-                None => self.node_number(number),
+                None => node.tenant().map(Node::at),
             };
-            let in_cgroups = match self.parents[number] {
-                CgroupParent::Governed(parent) => Some(parent),
-                _ => None,
-            };
-            for above in in_policy.into_iter().chain(in_cgroups) {
-                any[above] |= any[number];
+            for above in in_policy.into_iter().chain(node.governed_parent().map(Node::at)) {
+                any[above] |= any[node.at()];
             }
         }
         any
@@ -390,9 +346,9 @@ fn from_above(first_ancestor: usize, nr_all: usize) -> impl DoubleEndedIterator<
 
 fn depths(first_ancestor: usize, parents: &[CgroupParent]) -> Vec<usize> {
     let mut depths = vec![0; parents.len()];
-    for number in from_above(first_ancestor, parents.len()) {
-        if let CgroupParent::Governed(parent) = parents[number] {
-            depths[number] = depths[parent] + 1;
+    for at in from_above(first_ancestor, parents.len()) {
+        if let CgroupParent::Governed(parent) = parents[at] {
+            depths[at] = depths[parent] + 1;
         }
     }
     depths
@@ -503,5 +459,5 @@ coded!(struct TreeNode {
 });
 coded!(struct Member { tenant, at, name, is_attached, parent });
 coded!(struct Ancestor { name, cgroup, parent, is_unit, is_shared, has_protection });
-coded!(enum CgroupParent { Unknown {}, Members {}, Top {}, Governed { 0: number } });
-coded!(struct Tree { nodes, members, ancestors, parents, depths, machine, cut });
+coded!(enum CgroupParent { Unknown {}, Members {}, Top {}, Governed { 0: position } });
+coded!(struct Tree { nodes, members, ancestors, parents, depths, ids, machine, cut });

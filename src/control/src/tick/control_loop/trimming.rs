@@ -6,7 +6,7 @@ use super::ControlLoop;
 use crate::share::govern;
 use crate::share::trim::{self, Sibling, Trim};
 use crate::state::NodeState;
-use crate::tree::{CgroupParent, Tree};
+use crate::tree::{Node, Tree};
 use crate::words::knob::WEIGHTS;
 use crate::words::knob::{Knob, Value, WEIGHT_DEAD_BAND_RATIO, WEIGHT_EXACT_WITHIN};
 use tenantd_core::resource::CPU;
@@ -152,9 +152,9 @@ fn bound(members: &[usize], open: &[f64], states: &mut [NodeState]) {
 }
 
 fn facts(tree: &Tree, states: &[NodeState]) -> Vec<Facts> {
-    let own = |(number, state): (usize, &NodeState)| {
-        let has_work = tree.has_work(number);
-        let width = &states[tree.node_number(number).unwrap_or(number)].width;
+    let own = |(node, state): (Node<'_>, &NodeState)| {
+        let has_work = node.has_work();
+        let width = &states[node.tenant().unwrap_or(node).at()].width;
         Facts {
             used_cores: state.usage.as_ref().map(|usage| usage.cpu_cores),
             is_backlogged: has_work && state.is_pressed() && !state.target.satisfied,
@@ -162,13 +162,14 @@ fn facts(tree: &Tree, states: &[NodeState]) -> Vec<Facts> {
             has_cpus: has_work && width.cpus().is_some(),
         }
     };
-    let mut facts: Vec<Facts> = states.iter().enumerate().map(own).collect();
+    let mut facts: Vec<Facts> = tree.all().zip(states).map(own).collect();
     // Groups have no sample of their own.
     let mut below: Vec<Option<f64>> = vec![None; facts.len()];
-    for number in tree.from_above().rev() {
-        facts[number].used_cores = facts[number].used_cores.or(below[number]);
-        let CgroupParent::Governed(parent) = tree.parents()[number] else { continue };
-        let it = facts[number];
+    for node in tree.from_above().rev() {
+        let at = node.at();
+        facts[at].used_cores = facts[at].used_cores.or(below[at]);
+        let Some(parent) = node.governed_parent().map(Node::at) else { continue };
+        let it = facts[at];
         below[parent] = Some(below[parent].unwrap_or(0.0) + it.used_cores.unwrap_or(0.0));
         let above = &mut facts[parent];
         above.is_backlogged |= it.is_backlogged;
