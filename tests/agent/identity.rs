@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use nix::errno::Errno;
 use tenantd::backend::claims;
+use tenantd_control::report::explanation::ValueStep;
 use tenantd_control::report::status::{ReasonStatus, Status};
 use tenantd_control::why::explain;
 use tenantd_core::resource::PerResource;
@@ -93,7 +94,7 @@ struct Report {
 #[derive(Debug, Default, PartialEq)]
 struct Tenant {
     counts: [Option<u64>; 3],
-    missing: String,
+    missing: Vec<Option<u64>>,
     reasons: Vec<ReasonStatus>,
     /// File, value and effect of each value of the tenant, of its members, and of the cgroups above them.
     values: Vec<String>,
@@ -109,17 +110,17 @@ impl Report {
         let tenants = status.tenants.iter().map(|tenant| {
             let trace = world.agent.as_ref().unwrap().trace();
             let explained = explain::explain(trace, status, &tenant.name).unwrap();
-            let members = explained.members.iter().map(|member| format!("{member:?}"));
-            let above = explained.above.iter().map(|above| format!("{above:?}"));
-            let values = explained.values.iter().map(|value| format!("{value:?}"));
+            let members = explained.members.iter().flat_map(|member| &member.values);
+            let above = explained.above.iter().flat_map(|above| &above.values);
+            let values = explained.values.iter().chain(members).chain(above).map(shown);
             let rounded = |amounts: &PerResource<Option<f64>>| -> Vec<Option<u64>> {
                 amounts.0.iter().map(|it| it.map(|it| (it * 1e3).round() as u64)).collect()
             };
             let of = Tenant {
                 counts: [tenant.nr_oom_kills, tenant.nr_refused_forks, tenant.usage_pids],
-                missing: format!("{:?}", tenant.missing),
+                missing: rounded(&tenant.missing),
                 reasons: tenant.reasons.clone(),
-                values: sorted(values.chain(members).chain(above).collect()),
+                values: sorted(values.collect()),
                 usage: rounded(&tenant.usage),
             };
             (tenant.name.to_string(), of)
@@ -138,6 +139,12 @@ impl Report {
             tenants: tenants.collect(),
         }
     }
+}
+
+/// A value without figures that depend on the order of a sum.
+fn shown(value: &ValueStep) -> String {
+    let ValueStep { path, held, held_seconds, wanted, outcome, reason, .. } = value;
+    format!("{path}: {held:?} {held_seconds:?} {wanted} {outcome:?} {reason}")
 }
 
 fn spawn_owned(world: &World, at: &str, uid: u32, load: Load) {

@@ -7,9 +7,9 @@ use std::ops::Deref;
 
 use tenantd_control::state::Outcome;
 use tenantd_control::state::drift::Observation;
-use tenantd_control::state::step::{Decision, Input, Settings};
+use tenantd_control::state::step::{Decision, Input, Settings, TreeChange};
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tick::event::{Event, TreeChange, Witness};
+use tenantd_control::tick::event::{Event, Witness};
 use tenantd_control::tree::{Tree, TreeNode};
 use tenantd_control::words::knob::Knob;
 use tenantd_core::node::NodeId;

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::claims::Stays;
 use tenantd_control::tree::Tree;
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_core::kernel_text::text_of_path;
 use tenantd_core::node::NodeId;
 use tenantd_host::claiming::StayPlace;
+
+/// Number of processes that stay, by tenant and reason.
+pub(super) type Stays = BTreeMap<(NodeId, StayPlace), usize>;
 
 pub(super) const PLACES_MAX: usize = 16;
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use tracing::info;
 
-use super::claim_findings::{PLACES_MAX, counted, describe, named};
+use super::claim_findings::{PLACES_MAX, Stays, counted, describe, named};
 use super::location::{self, Location, UserSlices};
 use tenantd_control::report::status::MoveStatus;
 use tenantd_control::tree::{self, Node, Tree};
@@ -364,9 +364,6 @@ impl Found {
         }
     }
 }
-
-/// Number of processes that stay, by tenant and reason.
-pub(super) type Stays = BTreeMap<(NodeId, StayPlace), usize>;
 
 /// Number of processes, by tenant and cgroup of origin.
 pub(super) type Origins = BTreeMap<NodeId, BTreeMap<PathBuf, usize>>;

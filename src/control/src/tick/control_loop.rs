@@ -25,7 +25,6 @@ mod yielding;
 
 use std::time::Duration;
 
-use super::event::TreeChange;
 use crate::measure::sample::HostSample;
 use crate::measure::usage;
 use crate::memory::alarm::Alarm;
@@ -36,7 +35,7 @@ use crate::share::target;
 use crate::state::capacity;
 use crate::state::drift::{self, Drift, Observation};
 use crate::state::members;
-use crate::state::step::{Decision, Input, NodeInput, Sampling, Settings};
+use crate::state::step::{Decision, Input, NodeInput, Sampling, Settings, TreeChange};
 use crate::state::{NodeState, Outcome};
 use crate::tree::bounds::AncestorBounds;
 use crate::tree::{Node, Tree};

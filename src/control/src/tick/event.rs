@@ -19,7 +19,7 @@ use std::time::Duration;
 use super::control_loop::ControlLoop;
 use crate::state::Outcome;
 use crate::state::drift::Observation;
-use crate::state::step::{Decision, Input, NodeInput, Settings};
+use crate::state::step::{Decision, Input, NodeInput, Settings, TreeChange};
 use crate::tree::Tree;
 use crate::words::knob::Knob;
 use tenantd_core::codec::{self, Coded, In, Out, Torn};
@@ -69,17 +69,6 @@ pub trait Witness: Debug {
 
     /// Limits the size and age of the kept data.
     fn bound(&mut self, _max_bytes: u64, _max_age: Duration) {}
-}
-
-/// Replacement of the tree.
-#[derive(Clone, Debug)]
-pub struct TreeChange {
-    /// The new tree.
-    pub tree: Tree,
-    /// Tenants whose one cgroup becomes a member, each with that member.
-    pub handed: Vec<(NodeId, NodeId)>,
-    /// Nodes that may run anywhere.
-    pub unpinned: Vec<NodeId>,
 }
 
 /// Last event of each kind.

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use tenantd_control::state::step::{Decision, Input, NodeInput, Settings};
+use tenantd_control::state::step::{Decision, Input, NodeInput, Settings, TreeChange};
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tick::event::{Event, TreeChange};
+use tenantd_control::tick::event::Event;
 use tenantd_control::tree::{self, CgroupParent, Member, Node, Tree, TreeNode};
 use tenantd_host::recording::tape::Tape;
 use tenantd_policy::model::{CpusPolicy, Policy, Tenant};
