@@ -48,7 +48,7 @@ fn second(tree: &Tree, dice: &mut Dice, counters: &mut [u64], tick: u32) -> Inpu
     let mut busy_usec = 0;
     let nodes = (0..tree.len()).map(|number| {
         let mut input = NodeInput { is_governed: true, is_present: true, ..NodeInput::default() };
-        if tree.has_work(number) {
+        if tree.at(number).has_work() {
             let used = if dice.roll() < 0.1 { (dice.roll() * 60_000.0) as u64 } else { 0 };
             counters[number] += used;
             busy_usec += used;

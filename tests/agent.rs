@@ -18,6 +18,7 @@ mod faults;
 mod guarantee;
 mod history;
 mod hosts;
+mod identity;
 mod in_place;
 mod job_scopes;
 mod kills;

@@ -233,6 +233,24 @@ fn pure_crates_name_no_machine_and_no_clock() {
     }
 }
 
+/// A node crosses a signature as its identity or as a node of a tree; a position is a local of an algorithm.
+#[test]
+fn no_signature_takes_the_position_of_a_node() {
+    let of_nodes = ["number: usize", "node: usize", "tenant: usize", "kept: &[Option<usize>]"];
+    let is_ours = |path: &Path| ["control", "host", "agent"].contains(&crate_of(path));
+    let mut found = Vec::new();
+    for (path, text) in sources_of_crates().into_iter().filter(|(path, _)| is_ours(path)) {
+        // The tree itself takes over the identities of the nodes that stay.
+        let is_of_tree = path.starts_with("src/control/src/tree");
+        let code = code(&text);
+        let lines =
+            code.lines().filter(|line| !is_of_tree && !line.trim_start().starts_with("pub "));
+        let named = lines.filter(|line| of_nodes.iter().any(|it| line.contains(it)));
+        found.extend(named.map(|line| format!("{}: {}", path.display(), line.trim())));
+    }
+    assert_eq!(found, [""; 0], "take a NodeId or a Node");
+}
+
 #[test]
 fn each_crate_has_one_place() {
     for (path, text) in sources_of_crates() {

@@ -25,6 +25,7 @@ use tenantd_control::share::target::{self, Target};
 use tenantd_control::tree::{self, TreeNode};
 use tenantd_control::words::knob::{Knob, Value, Wanted, WeightBand};
 use tenantd_control::write::plan;
+use tenantd_core::node::NodeId;
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 use tenantd_core::units::Weight;
 use tenantd_dop::CpuSet;
@@ -254,20 +255,21 @@ proptest! {
         let mut observed: Vec<Vec<(Knob, Value)>> = vec![Vec::new(); nodes.len()];
         for demands in [demands_of(&demands), demands_of(&other_demands)] {
             let targets = target::targets(&nodes, &demands, CAPACITY, Allocation::Drf);
-            let depths: Vec<usize> = nodes.iter().map(|node| node.depth).collect();
+            let ids: Vec<NodeId> = NodeId::first().take(nodes.len()).collect();
+            let at = |id| ids.iter().position(|it| *it == id).unwrap();
             let planned = |observed: &[Vec<(Knob, Value)>]| {
                 let mut wanted = Vec::new();
                 for (node, desired) in target::knobs(&nodes, &targets).into_iter().enumerate() {
                     wanted.extend(desired.into_iter().map(|(knob, value)| {
                         let desired = (knob, value, String::new());
-                        Wanted::new(node, desired, &observed[node], WeightBand::Moving)
+                        Wanted::new(ids[node], desired, &observed[node], WeightBand::Moving)
                     }));
                 }
-                plan::plan(&wanted, &depths, Some(&CpuSet::below(16)))
+                plan::plan(&wanted, |id| nodes[at(id)].depth, Some(&CpuSet::below(16)))
             };
             for action in planned(&observed) {
-                observed[action.node].retain(|(knob, _)| *knob != action.knob);
-                observed[action.node].push((action.knob, action.to));
+                observed[at(action.node)].retain(|(knob, _)| *knob != action.knob);
+                observed[at(action.node)].push((action.knob, action.to));
             }
             prop_assert_eq!(planned(&observed), vec![]);
         }

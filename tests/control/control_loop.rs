@@ -103,7 +103,7 @@ impl Cgroups {
                 self.files[number].retain(|(knob, _)| *knob != Knob::CpuWeight);
                 self.files[number].push((Knob::CpuWeight, Value::Weight(77.0)));
             }
-            if second.is_there && control.wants_observation(number) {
+            if second.is_there && control.wants_observation(control.tree().at(number)) {
                 let observation = |(knob, value): &(Knob, Value)| Observation {
                     knob: *knob,
                     value: value.clone(),
@@ -126,7 +126,8 @@ impl Cgroups {
     /// Carries out what was decided, where the files can be written.
     fn obey(&mut self, control: &mut ControlLoop, decision: &Decision, seconds: &[Second]) {
         for action in &decision.actions {
-            let second = &seconds[action.node % seconds.len()];
+            let at = control.tree().position(action.node).unwrap();
+            let second = &seconds[at % seconds.len()];
             if !second.is_there || !control.is_due(action) {
                 continue;
             }
@@ -135,7 +136,7 @@ impl Cgroups {
                 control.settle((action.clone(), Err(refusal)));
                 continue;
             }
-            let files = &mut self.files[action.node];
+            let files = &mut self.files[at];
             files.retain(|(knob, _)| *knob != action.knob);
             files.push((action.knob, action.to.clone()));
             control.settle((action.clone(), Ok(action.to.clone())));

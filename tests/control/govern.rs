@@ -7,7 +7,7 @@ use tenantd_control::share::govern::{self, Foreign};
 use tenantd_control::share::target::{self, Target};
 use tenantd_control::state::NodeState;
 use tenantd_control::state::members;
-use tenantd_control::tree::{Ancestor, CgroupParent, Member, Tree, TreeNode};
+use tenantd_control::tree::{Ancestor, CgroupParent, Member, Node, Tree, TreeNode};
 use tenantd_core::resource::{CPU, PerResource};
 use tenantd_policy::model::Allocation;
 
@@ -230,9 +230,12 @@ impl Agent {
     fn look(&mut self, host: &Host) {
         let (slices, units, others) = host.divide(&self.slice_weights, &self.unit_weights);
         self.outside = others.iter().sum();
-        let used = |number: usize| match self.tree.is_ancestor(number) {
-            true => slices.get(self.slice(number)).copied(),
-            false => self.numbers.iter().position(|known| *known == number).map(|unit| units[unit]),
+        let used = |node: Node<'_>| match node.is_ancestor() {
+            true => slices.get(self.slice(node.at())).copied(),
+            false => {
+                let unit = self.numbers.iter().position(|known| *known == node.at());
+                unit.map(|unit| units[unit])
+            }
         };
         let foreign = govern::foreign_cores(&self.tree, used);
         for (known, now) in self.foreign.iter_mut().zip(foreign) {
@@ -242,7 +245,7 @@ impl Agent {
     }
 
     fn slice(&self, ancestor: usize) -> usize {
-        self.tree.name(ancestor).parse().unwrap()
+        self.tree.at(ancestor).name().parse().unwrap()
     }
 
     /// One tick; returns what the tenants get after it.
@@ -288,7 +291,8 @@ impl Agent {
         let is_beside = |number: &usize| match unit(*number) {
             Some(unit) => host.units[unit].slice == other.slice,
             None => {
-                self.tree.is_ancestor(*number) && host.slices[self.slice(*number)] == other.slice
+                self.tree.at(*number).is_ancestor()
+                    && host.slices[self.slice(*number)] == other.slice
             }
         };
         let beside: Vec<usize> = (0..self.tree.len()).filter(is_beside).collect();
@@ -323,7 +327,7 @@ impl Agent {
     /// Whether a service is in a slice that has been lowered, or below one.
     fn is_below_lowered(&self, host: &Host, other: &Unit) -> bool {
         std::iter::successors(other.slice, |up| host.slices[*up]).any(|above| {
-            let mut ancestors = self.tree.ancestors().map(|(number, _)| number);
+            let mut ancestors = self.tree.ancestors().map(|(node, _)| node.at());
             ancestors.any(|number| self.slice(number) == above && self.is_lowered(number))
         })
     }
@@ -364,7 +368,8 @@ fn weights_a_hundredfold_apart_do_not_reach_every_division() {
     let mut agent = Agent::new(&host);
     let mut got = Vec::new();
     (0..12).for_each(|_| got = agent.tick(&host));
-    let outer = (0..agent.tree.len()).find(|n| agent.tree.is_ancestor(*n) && agent.slice(*n) == 0);
+    let outer =
+        (0..agent.tree.len()).find(|n| agent.tree.at(*n).is_ancestor() && agent.slice(*n) == 0);
     let outer = outer.unwrap();
     assert!(agent.is_lowered(outer) && (agent.ratio(outer) - 100.0).abs() < 0.1);
     let held_back = [0, 1, 2].map(|tenant| agent.is_held_back(&host, tenant));

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tenantd_control::measure::sample::{HostSample, MemorySample, TenantSample};
 use tenantd_control::share::target::Target;
 use tenantd_control::state::NodeState;
-use tenantd_control::state::step::{Input, NodeInput, Settings};
+use tenantd_control::state::step::{Input, NodeInput, Settings, TreeChange};
 use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tree::{CgroupParent, Member, Tree, TreeNode};
 use tenantd_core::resource::{CPU, MEMORY, Resource};
@@ -65,7 +65,7 @@ impl Host {
         let nodes = (0..tree.len()).map(|number| {
             let mut input =
                 NodeInput { is_governed: true, is_present: true, ..NodeInput::default() };
-            if tree.has_work(number) {
+            if tree.at(number).has_work() {
                 let (work, counters) = (of(number), &mut self.counters[number]);
                 counters.0 += (work.used * 1e6) as u64;
                 counters.1 += (work.waits * 1e6) as u64;
@@ -179,7 +179,7 @@ proptest! {
             let calm = |tenant: usize| Work { waits: 0.0, ..works[tenant] };
             let input = host.pass(one.tree(), calm);
             one.step(input);
-            let tenant_of = |number: usize| several.tree().node_number(number).unwrap();
+            let tenant_of = |number: usize| several.tree().at(number).tenant().unwrap().at();
             let input = other.pass(several.tree(), |number| part(calm(tenant_of(number))));
             several.step(input);
             for (a, b) in one.states().iter().zip(several.states()).take(nodes.len()) {
@@ -189,6 +189,12 @@ proptest! {
             }
         }
     }
+}
+
+/// Replaces the tree; `kept` has the new position of each node that stays.
+fn replace(control: &mut ControlLoop, tree: Tree, kept: &[Option<usize>]) {
+    let tree = tree.after(control.tree(), kept);
+    control.take_tree(TreeChange { tree, handed: Vec::new(), unpinned: Vec::new() });
 }
 
 #[test]
@@ -205,7 +211,7 @@ fn totals_outlive_members() {
     let waited = |control: &ControlLoop| control.states()[0].totals.cpu_some_usec.total().unwrap();
     assert_eq!((total(&control), waited(&control)), (9_000_000, 1_500_000));
     // Two of them go, and one comes.
-    control.take_tree(tree(&nodes, &[2]), &[Some(0), Some(2), None, None], &[]);
+    replace(&mut control, tree(&nodes, &[2]), &[Some(0), Some(2), None, None]);
     assert_eq!(total(&control), 9_000_000);
     for _ in 0..2 {
         let input =
@@ -214,7 +220,7 @@ fn totals_outlive_members() {
     }
     // The one that stayed used twice 2 CPUs; the first second of the other is not known.
     assert_eq!(total(&control), 9_000_000 + 4_000_000 + 1_000_000);
-    control.take_tree(tree(&nodes, &[0]), &[Some(0), None, None], &[]);
+    replace(&mut control, tree(&nodes, &[0]), &[Some(0), None, None]);
     let input = host.pass(control.tree(), |_| busy);
     control.step(input);
     assert_eq!(total(&control), 14_000_000);

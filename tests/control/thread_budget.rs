@@ -7,12 +7,12 @@ use proptest::prelude::*;
 use tenantd_control::measure::thread_budget::{PER_TENANT, PER_TICK, Pressed, chosen};
 
 fn pressed(counts: &[Option<usize>]) -> Vec<Pressed> {
-    let of = |(number, nr): (usize, &Option<usize>)| Pressed { number, nr_threads: *nr };
+    let of = |(at, nr): (usize, &Option<usize>)| Pressed { at, nr_threads: *nr };
     counts.iter().enumerate().map(of).collect()
 }
 
 fn numbers(counts: &[Option<usize>], tick: u64) -> BTreeSet<usize> {
-    chosen(&pressed(counts), tick).iter().map(|tenant| tenant.number).collect()
+    chosen(&pressed(counts), tick).iter().map(|tenant| tenant.at).collect()
 }
 
 #[test]

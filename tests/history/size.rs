@@ -8,7 +8,7 @@ use tenantd_control::state::drift::Observation;
 use tenantd_control::state::step::{Input, NodeInput, Settings};
 use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tick::event::{Event, Witness};
-use tenantd_control::tree::{Tree, flatten};
+use tenantd_control::tree::{Node, Tree, flatten};
 use tenantd_control::words::knob::{Knob, Value};
 use tenantd_host::recording::recorder::Recorder;
 use tenantd_host::recording::ring::{Bounds, segments};
@@ -138,11 +138,12 @@ impl Day {
             let before = worker.sample.usage_usec;
             worker.work(dice);
             *busy_usec += worker.sample.usage_usec.unwrap() - before.unwrap();
-            let wants = control.sampling(number);
+            let node = control.tree().at(number);
+            let wants = control.sampling(node);
             let mut sample = worker.sample.clone();
             let nr_threads = worker.threads.len();
             sample.threads = wants.threads.reads(nr_threads).then(|| worker.threads.clone());
-            let observed = control.wants_observation(number).then(|| {
+            let observed = control.wants_observation(node).then(|| {
                 let seen = worker.files.iter().cloned();
                 seen.map(|(knob, value)| Observation { knob, value, is_ours: false }).collect()
             });
@@ -207,7 +208,8 @@ fn a_day_of_a_hundred_tenants_fits_into_64_mib() {
         happen(&mut day.control, Event::Begin);
         let decision = happen(&mut day.control, Event::Step(Box::new(input))).unwrap();
         for action in decision.actions {
-            let files = &mut day.workers[action.node].files;
+            let at = day.control.tree().position(action.node).unwrap();
+            let files = &mut day.workers[at].files;
             files.retain(|(knob, _)| *knob != action.knob);
             files.push((action.knob, action.to.clone()));
             let written = action.to.clone();
@@ -218,8 +220,8 @@ fn a_day_of_a_hundred_tenants_fits_into_64_mib() {
     let all = segments(dir.path()).unwrap();
     let bytes: u64 = all.iter().map(|(_, path)| std::fs::metadata(path).unwrap().len()).sum();
     let day_mib = bytes as f64 / f64::from(TICKS) * 86_400.0 / f64::from(1 << 20);
-    let is_pressed = |number: &usize| day.control.sampling(*number).threads != Look::None;
-    let pressed = (0..NR_TENANTS).filter(is_pressed).count();
+    let is_pressed = |node: &Node<'_>| day.control.sampling(*node).threads != Look::None;
+    let pressed = day.control.tree().policy_nodes().filter(is_pressed).count();
     println!(
         "a day: {day_mib:.1} MiB, {} bytes a tick; a tick: {:?} to note, {:?} to step; {pressed} tenants pressed",
         bytes / u64::from(TICKS),

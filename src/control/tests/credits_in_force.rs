@@ -148,11 +148,11 @@ impl World {
     fn divided(&self, time: f64) -> Vec<f64> {
         let tree = self.control.tree();
         let wants =
-            |number: usize| if tree.has_work(number) { self.load(number, time) } else { 0.0 };
+            |number: usize| if tree.at(number).has_work() { self.load(number, time) } else { 0.0 };
         let mut wanted: Vec<f64> = (0..tree.len()).map(wants).collect();
-        for number in tree.from_above().rev() {
-            if let CgroupParent::Governed(parent) = tree.parents()[number] {
-                wanted[parent] += wanted[number];
+        for node in tree.from_above().rev() {
+            if let CgroupParent::Governed(parent) = node.parent() {
+                wanted[parent] += wanted[node.at()];
             }
         }
         let mut used = vec![0.0; tree.len()];
@@ -163,7 +163,7 @@ impl World {
             };
             (0..tree.len()).filter(is_below).collect()
         };
-        for parent in std::iter::once(None).chain(tree.from_above().map(Some)) {
+        for parent in std::iter::once(None).chain(tree.from_above().map(|node| Some(node.at()))) {
             let siblings = below(parent);
             let claim = |weight: f64, ceiling: f64| Claim { weight, floor: 0.0, ceiling };
             let mut claims: Vec<Claim> = siblings
@@ -193,14 +193,17 @@ impl World {
                 let usec = 1e6 / f64::from(PARTS);
                 used[number] += now[number] / f64::from(PARTS);
                 self.used_usec[number] += (now[number] * usec) as u64;
-                if self.control.tree().has_work(number) {
+                if self.control.tree().at(number).has_work() {
                     self.busy_usec += (now[number] * usec) as u64;
                     let waits = self.load(number, time) > now[number] + 1e-3;
                     self.waited_usec[number] += if waits { usec as u64 } else { 0 };
                 }
             }
             let foreign = 2.0
-                - (0..nr).filter(|n| self.control.tree().has_work(*n)).map(|n| now[n]).sum::<f64>();
+                - (0..nr)
+                    .filter(|n| self.control.tree().at(*n).has_work())
+                    .map(|n| now[n])
+                    .sum::<f64>();
             self.busy_usec += (foreign.min((self.foreign)(time)) * 1e6 / f64::from(PARTS)) as u64;
         }
         self.seconds += 1;
@@ -209,8 +212,9 @@ impl World {
         let decision = self.control.step(input);
         for action in &decision.actions {
             if let (Knob::CpuWeight, Value::Weight(weight)) = (action.knob, &action.to) {
-                self.weights[action.node] = weight.round();
-                self.nr_written[action.node] += 1;
+                let at = self.control.tree().position(action.node).unwrap();
+                self.weights[at] = weight.round();
+                self.nr_written[at] += 1;
             }
             let held = match &action.to {
                 Value::Weight(weight) => Value::Weight(weight.round()),
@@ -234,7 +238,7 @@ impl World {
         let node = |number: usize| NodeInput {
             is_governed: true,
             is_present: true,
-            sample: ((tree.has_work(number) || tree.is_ancestor(number))
+            sample: ((tree.at(number).has_work() || tree.at(number).is_ancestor())
                 && !self.unread.contains(&number))
             .then(|| sample(number)),
             observed: (self.seconds == 1).then(|| {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`codec`] | values as bytes, exact and compact, for recordings |
 //! | [`kernel_text`] | names and small files of the kernel, which are bytes |
+//! | [`node`] | identities of nodes, and maps of their values |
 //! | [`units`] | CPUs, bytes, weights, limits, and their notation |
 //! | [`resource`] | divided resources, and arrays with a value for each |
 //!
@@ -13,5 +14,6 @@
 
 pub mod codec;
 pub mod kernel_text;
+pub mod node;
 pub mod resource;
 pub mod units;

@@ -32,7 +32,7 @@ use tenantd_policy::pattern;
 /// Claims of one tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimRule {
-    /// Index of the tenant's node.
+    /// Position of the tenant in the tree of its policy.
     pub node: usize,
     /// Cgroup paths below the mount, with `*` and `?` within one name; descendants are claimed too.
     pub cgroups: Vec<String>,
@@ -165,7 +165,7 @@ impl Claims {
 /// Processes of one place that are claimed by owner and not moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stay {
-    /// Index of the tenant's node.
+    /// Position of the tenant in the tree of its policy.
     pub node: usize,
     /// Their place.
     pub place: StayPlace,

@@ -28,7 +28,7 @@ pub fn all(kernel: &mut impl KernFs, proc: DirId) -> Result<Vec<u32>, KernError>
 /// One process that a tenant claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Index of the tenant's node.
+    /// Position of the tenant of its rule; 0 for a candidate, which no rule claims.
     pub node: usize,
     /// Pid.
     pub pid: u32,
@@ -52,14 +52,13 @@ pub struct Candidate {
     pub held: DirId,
 }
 
-/// Opens process `pid` as a candidate to move for `node`; `None` if it is gone, or cannot be moved. Fails if
+/// Opens process `pid` as a candidate to move; `None` if it is gone, or cannot be moved. Fails if
 /// the process is unreadable, or in a cgroup that is not mounted here.
 pub fn candidate(
     kernel: &mut impl KernFs,
     proc: DirId,
     layout: &Layout,
     pid: u32,
-    node: usize,
 ) -> Result<Option<Candidate>, KernError> {
     let path = kernel.dir_path(proc).join(pid.to_string());
     let Some(held) = unless_gone(kernel.open_dir(&path))? else { return Ok(None) };
@@ -69,7 +68,7 @@ pub fn candidate(
         if let Some(path) = place.unmounted {
             return Err(KernError::new(Operation::Open, path_of(&path), Errno::EXDEV));
         }
-        let claim = Claim { node, pid, start_ticks, from: place.dirs, is_split: false };
+        let claim = Claim { node: 0, pid, start_ticks, from: place.dirs, is_split: false };
         Ok(is_alive(kernel, held)?.then_some(Candidate { claim, unit: place.unit, held }))
     };
     let candidate = read();

@@ -30,8 +30,10 @@ use crate::recovery::processes::{listed_up_to, nested_up_to};
 use crate::recovery::restore::{self, Extent};
 use crate::tenants::attached::{check_owner, cpu_dir, inode};
 use crate::tenants::state::Tenants;
+use tenantd_control::tree::Node;
 use tenantd_control::words::finding::Finding;
 use tenantd_core::kernel_text::{bytes_of, path_of, text_of_path};
+use tenantd_core::node::NodeId;
 use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_host::enforce::with_causes;
 use tenantd_host::journal::Entry;
@@ -113,15 +115,15 @@ fn tenant_for<K: KernFs>(
     tenants: &mut Tenants<K>,
     tenant: &str,
     caller: Caller,
-) -> Result<usize, AttachError> {
-    let node = tenants.number_of(tenant);
-    let Some(node) = node else { return Err(AttachError::NoSuchTenant(tenant.to_string())) };
+) -> Result<NodeId, AttachError> {
+    let node = tenants.control.tree().named(tenant).map(|node| (node.id(), node.at()));
+    let Some((node, at)) = node else { return Err(AttachError::NoSuchTenant(tenant.to_string())) };
     let proc = tenants.host.proc();
     let kernel = &mut tenants.host.kernel;
     if caller.pid > 0 && process::start_ticks(kernel, proc, caller.pid)?.is_none() {
         return refused("the process that asked has ended");
     }
-    if !tenants.nodes()[node].is_leaf {
+    if !tenants.nodes()[at].is_leaf {
         return refused(format!("{tenant} is a group: name one of the tenants in it"));
     }
     if tenants.mode() != Mode::Enforce {
@@ -129,7 +131,7 @@ fn tenant_for<K: KernFs>(
             "tenantd only observes: `tenantctl mode enforce` lets it enforce, and attach",
         );
     }
-    match &tenants.backends.locations(tenants.control.tree())[node] {
+    match &tenants.backends.locations(tenants.control.tree())[at] {
         Location::Unknown(why) => refused(format!("{tenant} has no cgroup: {why}")),
         _ => Ok(node),
     }
@@ -137,11 +139,11 @@ fn tenant_for<K: KernFs>(
 
 fn attach_cgroup<K: KernFs>(
     tenants: &mut Tenants<K>,
-    node: usize,
+    node: NodeId,
     path: &str,
     caller: Caller,
 ) -> Result<Moved, AttachError> {
-    let tenant = tenants.nodes()[node].path.to_string();
+    let tenant = tenants.name_of(node);
     let path = path_from_mount(&tenants.host.layout, path)?;
     let dir = cpu_dir(&tenants.host.layout, &path);
     let inode = match inode(&mut tenants.host.kernel, &dir) {
@@ -185,14 +187,14 @@ fn attach_cgroup<K: KernFs>(
 
 fn attach_processes<K: KernFs>(
     tenants: &mut Tenants<K>,
-    node: usize,
+    node: NodeId,
     pids: &[u32],
     leaves_unit: bool,
     caller: Caller,
 ) -> Result<Moved, AttachError> {
     if let Some(user) = caller.user {
-        let tenant = &tenants.nodes()[node].path;
-        let room = tenants.keeper.attachments.check_room(tenant, user, (0, pids.len()));
+        let tenant = tenants.name_of(node);
+        let room = tenants.keeper.attachments.check_room(&tenant, user, (0, pids.len()));
         room.map_err(AttachError::Refused)?;
     }
     let mut candidates = Vec::new();
@@ -207,11 +209,11 @@ fn attach_processes<K: KernFs>(
 
 fn move_all<K: KernFs>(
     tenants: &mut Tenants<K>,
-    node: usize,
+    node: NodeId,
     candidates: &[Candidate],
     caller: Caller,
 ) -> Result<Moved, AttachError> {
-    let tenant = tenants.nodes()[node].path.to_string();
+    let tenant = tenants.name_of(node);
     let own = tenants.own_cgroup(node).map_err(AttachError::Refused)?;
     let mut moved = Moved { cgroup: shown(tenants, own), ..Moved::default() };
     let mut attached = Vec::new();
@@ -243,7 +245,7 @@ fn move_all<K: KernFs>(
 
 fn candidate<K: KernFs>(
     tenants: &mut Tenants<K>,
-    node: usize,
+    node: NodeId,
     pid: u32,
     leaves_unit: bool,
     caller: Caller,
@@ -253,7 +255,7 @@ fn candidate<K: KernFs>(
     if pid <= 1 || process::own_pid(kernel, proc).is_ok_and(|own| own == pid) {
         return refused(format!("process {pid} cannot be moved"));
     }
-    let Some(found) = process::candidate(kernel, proc, layout, pid, node)? else {
+    let Some(found) = process::candidate(kernel, proc, layout, pid)? else {
         return refused(format!("process {pid} has ended, or is one of the kernel's"));
     };
     let vetted = vet(tenants, node, &found, leaves_unit, caller);
@@ -266,12 +268,12 @@ fn candidate<K: KernFs>(
 /// True if the process must move; false if it already belongs to the tenant.
 fn vet<K: KernFs>(
     tenants: &mut Tenants<K>,
-    node: usize,
+    node: NodeId,
     found: &Candidate,
     leaves_unit: bool,
     caller: Caller,
 ) -> Result<bool, AttachError> {
-    let (tenant, pid) = (tenants.nodes()[node].path.clone(), found.claim.pid);
+    let (tenant, pid) = (tenants.name_of(node), found.claim.pid);
     if let Some(user) = caller.user {
         check_owner(&mut tenants.host, pid, user).map_err(AttachError::NotPermitted)?;
     }
@@ -379,29 +381,27 @@ fn owner_of<K: KernFs>(
     tenants: &Tenants<K>,
     path: &str,
     both_ways: bool,
-    to: usize,
+    to: NodeId,
 ) -> Option<String> {
     let (tree, dir) = (tenants.control.tree(), cpu_dir(&tenants.host.layout, path));
-    let is_left = |number: usize| {
-        tree.node_number(number) != Some(to) && tenants.backends.is_rest(tree, number)
-    };
-    let is_owner = |number: &usize| {
-        let home = tenants.backends.dir_of(&tenants.host, tree, *number, Facet::Cpu);
+    let is_left =
+        |node: Node<'_>| node.tenant().map(Node::id) != Some(to) && tenants.backends.is_rest(node);
+    let is_owner = |node: &Node<'_>| {
+        let home = tenants.backends.dir_of(&tenants.host, *node, Facet::Cpu);
         home.is_some_and(|home| dir.starts_with(&home) || both_ways && home.starts_with(&dir))
     };
-    let mut owners = (0..tree.first_ancestor()).filter(|it| tree.has_work(*it) && is_owner(it));
-    let owner = owners.find(|number| !is_left(*number));
+    let mut owners = tree.tenants_and_members().filter(|it| it.has_work() && is_owner(it));
+    let owner = owners.find(|node| !is_left(*node));
     let rules = tenants.backends.claim_rules().iter().filter(|_| both_ways);
     let mut claimed = rules.filter(|rule| rule.cgroups.iter().any(|it| pattern::claims(it, path)));
-    let owner = owner.and_then(|number| tree.node_number(number));
-    owner
-        .or_else(|| claimed.next().map(|rule| rule.node))
-        .map(|it| tree.nodes()[it].path.to_string())
+    let owner = owner.and_then(Node::tenant);
+    owner.or_else(|| claimed.next().map(|rule| tree.at(rule.node))).map(|it| it.name().to_string())
 }
 
-fn shown<K: KernFs>(tenants: &Tenants<K>, number: usize) -> String {
-    let (tree, layout) = (tenants.control.tree(), &tenants.host.layout);
-    let dir = tenants.backends.dir_of(&tenants.host, tree, number, Facet::Cpu).unwrap_or_default();
+fn shown<K: KernFs>(tenants: &Tenants<K>, own: NodeId) -> String {
+    let (own, layout) = (tenants.control.tree().find(own), &tenants.host.layout);
+    let dir = own.and_then(|own| tenants.backends.dir_of(&tenants.host, own, Facet::Cpu));
+    let dir = dir.unwrap_or_default();
     layout.trees[layout.tree(Facet::Cpu).unwrap_or(0)].path_to(&dir)
 }
 

@@ -26,6 +26,7 @@ use crate::tenants::state::{Options, Tenants};
 use tenantd_control::state::NodeState;
 use tenantd_control::state::step::Settings;
 use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tree::Node;
 use tenantd_control::words::knob::{Action, Knob, Value};
 use tenantd_core::resource::MEMORY;
 use tenantd_host::cgroup::{Facet, Layout};
@@ -172,12 +173,13 @@ fn first_words<K>(tenants: &Tenants<K>) -> String {
 /// Removes all memory bounds, even if the other values stay: without an agent they would never be lifted.
 fn lift_bounds<K: KernFs>(tenants: &mut Tenants<K>) {
     let Tenants { host, backends, control, .. } = tenants;
-    let of = |(node, state): (usize, &NodeState)| {
+    let of = |(node, state): (Node<'_>, &NodeState)| {
+        let node = node.id();
         let to = Value::Amount(MEMORY, state.squeeze.as_ref()?.held?);
         let (knob, reason) = (Knob::MemoryHigh, "the agent stops".to_string());
         Some(Action { node, knob, from: None, to, reason })
     };
-    let actions: Vec<Action> = control.states().iter().enumerate().filter_map(of).collect();
+    let actions: Vec<Action> = control.tree().all().zip(control.states()).filter_map(of).collect();
     let (tree, tick, nr_all) = (control.tree(), control.tick(), actions.len());
     if nr_all > 0 {
         // A refused value is in the journal, and is restored from there.

@@ -16,11 +16,12 @@ use crate::tenants::state::Tenants;
 use tenantd_control::measure::sample::HostSample;
 use tenantd_control::report::status::Status;
 use tenantd_control::share::pids;
-use tenantd_control::state::NodeState;
 use tenantd_control::state::step::{Decision, Input, NodeInput};
-use tenantd_control::tree::{NodeNumber, Tree};
+use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tree::{Node, Tree};
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_control::words::knob::Action;
+use tenantd_core::node::NodeId;
 use tenantd_dop::Topology;
 use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::KernFs;
@@ -83,25 +84,25 @@ impl<K: KernFs> Agent<K> {
                 let attached = backends.attach_more(host, tree, is_enforcing, STEP);
                 // An opened cgroup may be a member; the width belongs to its tenant. The next tick retries and
                 // reports failures.
-                let owners = attached.iter().filter_map(|number| tree.owner_of(*number));
-                let (_, has_untold) = keeper.tell_widths(tree, states, owners, STEP);
+                let owners = attached.iter().filter_map(|node| node.tenant());
+                let (_, has_untold) = keeper.tell_widths(states, owners, STEP);
                 backends.note_untold(has_untold);
                 let mut events = Events::default();
-                let observe = |number| {
-                    Some((number, backends.observe(host, tree, number, (&[], false), &mut events)?))
+                let observe = |node: Node<'_>| {
+                    Some((node.id(), backends.observe(host, node, (&[], false), &mut events)?))
                 };
                 let observed: Vec<_> = attached.into_iter().filter_map(observe).collect();
-                for (number, observed) in observed {
-                    self.tenants.control.observe_first(number, observed);
+                for (node, observed) in observed {
+                    self.tenants.control.observe_first(node, observed);
                 }
                 self.tenants.take_in(events, &mut findings);
             }
             Some(Work::Join) => {
-                findings = backends.join_cpusets(host, tree, None, is_pinned(states), STEP);
+                findings = backends.join_cpusets(host, tree, None, is_pinned(control), STEP);
             }
             Some(Work::Tell) => {
                 let attached = with_width(tree, backends);
-                let (_, has_untold) = keeper.tell_widths(tree, states, attached, STEP);
+                let (_, has_untold) = keeper.tell_widths(states, attached, STEP);
                 backends.note_untold(has_untold);
             }
             Some(Work::Search) | None => backends.claim(host, tree, is_enforcing, STEP),
@@ -209,7 +210,7 @@ impl<K: KernFs> Agent<K> {
                 if nr_max == usize::MAX { backends.nr_owed_searches().max(1) } else { 1 };
             (0..nr_parts).for_each(|_| backends.claim(host, control.tree(), is_enforcing, nr_max));
         }
-        backends.find_users(tick);
+        backends.find_users(control.tree(), tick);
         if self.take_found() {
             let Tenants { host, backends, control, .. } = &mut self.tenants;
             backends.attach_more(host, control.tree(), is_enforcing, nr_max);
@@ -242,9 +243,8 @@ impl<K: KernFs> Agent<K> {
         }
         let mut events = Events::default();
         let begin = self.tenants.host.kernel.clock();
-        let nodes = (0..self.tenants.control.tree().len())
-            .map(|number| self.sample_node(number, begin, &mut events))
-            .collect();
+        let ids: Vec<NodeId> = self.tenants.control.tree().all().map(Node::id).collect();
+        let nodes = ids.into_iter().map(|id| self.sample_node(id, begin, &mut events)).collect();
         self.tenants.take_in(events, findings);
         let refreshes = self.tenants.control.wants_bounds();
         let above = self.tenants.backends.bounds_above(&mut self.tenants.host, refreshes);
@@ -258,44 +258,44 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Reads one node; `begin` is the time of the first read of this sample.
-    fn sample_node(&mut self, number: usize, begin: Duration, events: &mut Events) -> NodeInput {
+    fn sample_node(&mut self, id: NodeId, begin: Duration, events: &mut Events) -> NodeInput {
         let sampled_after = self.since(begin);
         let Tenants { host, backends, control, reporter, .. } = &mut self.tenants;
-        let tree = control.tree();
+        let Some(node) = control.tree().find(id) else { return NodeInput::default() };
         // The values of groups, and of tenants with several cgroups, are those of the nodes below.
-        let is_ancestor = tree.is_ancestor(number);
-        let is_sampled = is_ancestor || tree.has_work(number);
+        let is_ancestor = node.is_ancestor();
+        let is_sampled = is_ancestor || node.has_work();
         let mut input = NodeInput {
-            is_governed: backends.is_governed(number),
+            is_governed: backends.is_governed(id),
             sampled_after,
             ..NodeInput::default()
         };
         if is_sampled {
-            let sampling = control.sampling(number);
-            let sampled = backends.sample(host, tree, number, sampling, events);
+            let sampling = control.sampling(node);
+            let sampled = backends.sample(host, node, sampling, events);
             if let Some(sampled) = sampled {
                 input.nr_oom_kills = sampled.nr_oom_kills;
                 input.nr_threads = sampled.nr_threads;
                 input.sample = Some(sampled.sample);
             }
         }
-        if pids::is_limited(tree, number) {
-            input.pids = backends.pids(host, tree, number, events);
+        if pids::is_limited(node) {
+            input.pids = backends.pids(host, node, events);
         }
-        input.nr_killed_runs = backends.take_kills(number);
-        input.surroundings = reporter.surroundings(number);
-        if control.wants_observation(number) || backends.is_watched(number) {
-            let state = &control.states()[number];
+        input.nr_killed_runs = backends.take_kills(id);
+        input.surroundings = reporter.surroundings(id);
+        if control.wants_observation(node) || backends.is_watched(id) {
+            let state = &control.states()[node.at()];
             let (known, is_bounded) = (&state.observed, state.squeeze.is_some());
-            input.observed = backends.observe(host, tree, number, (known, is_bounded), events);
+            input.observed = backends.observe(host, node, (known, is_bounded), events);
         }
         let observed = input.observed.as_deref().unwrap_or_default();
-        input.arrivals = backends.arrivals(host, number, observed);
+        input.arrivals = backends.arrivals(host, id, observed);
         if is_ancestor {
-            input.held_before = backends.held_before(host, number, observed);
+            input.held_before = backends.held_before(host, id, observed);
         }
-        input.is_present = backends.is_present(number);
-        if !input.is_present && backends.unmoved_of(tree, number).is_none() {
+        input.is_present = backends.is_present(id);
+        if !input.is_present && backends.unmoved_of(node).is_none() {
             input.sample = None;
         }
         input
@@ -318,8 +318,8 @@ impl<K: KernFs> Agent<K> {
         for drift in &decision.drifts {
             if let Err(error) = self.tenants.backends.leave(&mut self.tenants.host, drift) {
                 // Overwritten until the journal can record it.
-                let name = self.tenants.control.tree().name(drift.node);
-                findings.push(Finding::of(name, Code::NotKept, error.to_string()));
+                let Some(node) = self.tenants.control.tree().find(drift.node) else { continue };
+                findings.push(Finding::of(node.name(), Code::NotKept, error.to_string()));
                 self.tenants.control.reclaim(drift.node, drift.knob);
             }
         }
@@ -328,9 +328,9 @@ impl<K: KernFs> Agent<K> {
     fn apply(&mut self, tick: u64, actions: &[Action], nr_max: usize, findings: &mut Vec<Finding>) {
         let Tenants { host, backends, control, keeper, .. } = &mut self.tenants;
         let (tree, states) = (control.tree(), control.states());
-        findings.extend(backends.join_cpusets(host, tree, Some(tick), is_pinned(states), nr_max));
+        findings.extend(backends.join_cpusets(host, tree, Some(tick), is_pinned(control), nr_max));
         let attached = with_width(tree, backends);
-        let (untold, has_untold) = keeper.tell_widths(tree, states, attached, nr_max);
+        let (untold, has_untold) = keeper.tell_widths(states, attached, nr_max);
         findings.extend(untold);
         backends.note_untold(has_untold);
         findings.extend(keeper.keep_placement(tree.nodes(), states));
@@ -341,12 +341,10 @@ impl<K: KernFs> Agent<K> {
     }
 }
 
-fn with_width(tree: &Tree, backends: &Backends) -> impl Iterator<Item = NodeNumber> {
-    let has_cgroup =
-        |number: &NodeNumber| backends.is_present(number.get()) || tree.has_members(number.get());
-    tree.node_numbers().filter(has_cgroup)
+fn with_width<'t>(tree: &'t Tree, backends: &Backends) -> impl Iterator<Item = Node<'t>> {
+    tree.policy_nodes().filter(|node| backends.is_present(node.id()) || node.has_members())
 }
 
-fn is_pinned(states: &[NodeState]) -> impl Fn(usize) -> bool {
-    |number| states[number].width.cpus().is_some()
+fn is_pinned(control: &ControlLoop) -> impl Fn(NodeId) -> bool {
+    |id| control.state(id).is_some_and(|state| state.width.cpus().is_some())
 }

@@ -37,10 +37,10 @@ use crate::jobs::room::JobRoom;
 use crate::recovery::deadline::Deadline;
 use crate::recovery::residents;
 use crate::recovery::restored::Restored;
-use crate::tenants::base::{Base, Layer, kept};
+use crate::tenants::base::{Base, Layer, identified};
 use crate::tenants::state::Tenants;
 use tenantd_control::state::step::Settings;
-use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_control::tree::{Node, Tree, TreeNode};
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_host::claiming::ClaimRule;
 use tenantd_host::enforce::{EnforceError, with_causes};
@@ -189,29 +189,31 @@ fn change<K: KernFs>(
     let layer = resolve(tenants, base, expanded, !is_reload);
     let mode = mode_under(tenants, &base.written);
     let old_locations = tenants.backends.locations(tenants.control.tree());
-    let kept = kept((tenants.control.tree(), &old_locations), (&layer.tree, &layer.locations));
-    let mut failures = change_mode(tenants, jobs, mode, &layer, &kept, is_reload)?;
+    let old = (tenants.control.tree(), &old_locations[..]);
+    let tree = identified(old, (layer.tree, &layer.locations));
+    let layer = Layer { tree, ..layer };
+    let mut failures = change_mode(tenants, jobs, mode, &layer, is_reload)?;
     let Layer { locations, claim_rules, governs_above, tree, .. } = layer;
     let has_changed = match next {
         Some(base) => take_base(tenants, base) || old_locations != locations,
         None => false,
     };
     tenants.host.governs_above = governs_above;
-    forget_gone(tenants, &tree, &kept);
+    forget_gone(tenants, &tree);
     let kernel = &mut tenants.host.kernel;
     let has_exclusive = has_exclusive(tree.nodes());
     let may_run_anywhere =
         |node: &TreeNode| is_reload && node.cpus == CpusPolicy::Shared && !has_exclusive;
     if is_reload {
-        tenants.backends.take_tree(kernel, &tree, &locations, claim_rules, &kept);
+        tenants.backends.take_tree(kernel, &tree, &locations, claim_rules);
         let is_enforcing = tenants.mode() == Mode::Enforce;
         tenants.set(Settings::of(&tenants.base.written, tenants.host.pins, is_enforcing));
     } else {
-        tenants.backends.take_nodes(kernel, &tree, &locations, claim_rules, &kept);
+        tenants.backends.take_nodes(kernel, &tree, &locations, claim_rules);
         tenants.base.note(expanded);
     }
-    tenants.reporter.renumber(&kept);
-    tenants.control.take_tree(tree, &kept, may_run_anywhere);
+    tenants.reporter.follow(&tree, &[]);
+    tenants.control.take_tree(tree, Vec::new(), may_run_anywhere);
     if is_reload {
         let wants = tenants.wants(&tenants.base.written);
         tenants.want(wants);
@@ -256,7 +258,6 @@ fn change_mode<K: KernFs>(
     jobs: &mut JobRoom,
     to: Mode,
     layer: &Layer,
-    kept: &[Option<usize>],
     is_reload: bool,
 ) -> Result<Vec<String>, ChangeError> {
     let Layer { locations, tree, pins, .. } = layer;
@@ -267,8 +268,9 @@ fn change_mode<K: KernFs>(
         (Mode::Enforce, Mode::Enforce) => {
             mode::make_ready(tenants, tree.nodes(), locations, *pins)?;
             // Other finds of the same policy change nothing of the tenants that stay.
-            if is_reload || kept.iter().any(Option::is_none) {
-                failures = release(tenants, tree, kept, &layer.claim_rules);
+            let is_gone = |node: Node<'_>| tree.find(node.id()).is_none();
+            if is_reload || tenants.control.tree().all().any(is_gone) {
+                failures = release(tenants, tree, &layer.claim_rules);
             }
         }
         (Mode::Observe, Mode::Observe) => tenants.host.pins = *pins,
@@ -283,20 +285,19 @@ fn change_mode<K: KernFs>(
 fn release<K: KernFs>(
     tenants: &mut Tenants<K>,
     tree: &Tree,
-    kept: &[Option<usize>],
     claim_rules: &[ClaimRule],
 ) -> Vec<String> {
     let Tenants { host, backends, control, keeper, .. } = tenants;
     let notifier = Arc::clone(&host.notifier);
     let deadline = Deadline::between_ticks(&notifier);
-    let mut release = Release::new((host, backends, keeper), control, tree, kept);
+    let mut release = Release::new((host, backends, keeper), control, tree);
     let unnamed = release.unnamed();
     release.let_go_of_cgroups(claim_rules);
     release.put_back_unnamed(&unnamed);
     release.let_go_of_units(&unnamed, deadline);
     let failures = release.failures;
-    for (number, knob) in unnamed {
-        control.forget(number, knob);
+    for (node, knob) in unnamed {
+        control.forget(node, knob);
     }
     failures
 }
@@ -314,10 +315,10 @@ fn take_base<K>(tenants: &mut Tenants<K>, base: Base) -> bool {
     has_changed
 }
 
-fn forget_gone<K>(tenants: &mut Tenants<K>, tree: &Tree, kept: &[Option<usize>]) {
-    for (node, new) in tenants.control.tree().nodes().iter().zip(kept) {
-        if new.is_none_or(|new| tree.nodes()[new].path != node.path) {
-            tenants.keeper.forget(&node.path);
+fn forget_gone<K>(tenants: &mut Tenants<K>, tree: &Tree) {
+    for node in tenants.control.tree().policy_nodes() {
+        if tree.find(node.id()).is_none_or(|new| new.name() != node.name()) {
+            tenants.keeper.forget(node.name());
         }
     }
 }

@@ -67,15 +67,15 @@ pub(crate) fn tree(
         true => ancestry.at(&format!("/{TOP}")),
         false => CgroupParent::Top,
     };
-    let mut parent = |number: usize, location: &Location, cgroup: Option<&str>| match location {
+    let mut parent = |at: usize, location: &Location, cgroup: Option<&str>| match location {
         Location::Direct | Location::Made(_) => {
-            let is_in_group = location.below_root(&nodes[number].path) == Some(&nodes[number].path);
-            match direct_group(&nodes, locations, number).filter(|_| is_in_group) {
+            let is_in_group = location.below_root(&nodes[at].path) == Some(&nodes[at].path);
+            match direct_group(&nodes[at], locations).filter(|_| is_in_group) {
                 Some(group) => CgroupParent::Governed(group),
                 None => ancestry.above(&root, governed_root).unwrap_or(CgroupParent::Top),
             }
         }
-        Location::Slice(_) => match nodes[number].parent {
+        Location::Slice(_) => match nodes[at].parent {
             Some(group) if is_slice(&locations[group]) => CgroupParent::Governed(group),
             _ => top,
         },
@@ -88,7 +88,7 @@ pub(crate) fn tree(
     };
     let nodes_at = locations.iter().zip(&known).enumerate();
     let parents: Vec<CgroupParent> =
-        nodes_at.map(|(number, (at, cgroup))| parent(number, at, cgroup.as_deref())).collect();
+        nodes_at.map(|(at, (location, cgroup))| parent(at, location, cgroup.as_deref())).collect();
     let members_at = members.into_iter().zip(at_members.iter().zip(&of_members));
     let member =
         |((tenant, at), (location, cgroup)): ((usize, String), (&Location, &Option<String>))| {
@@ -116,21 +116,21 @@ pub(super) fn has_slices(locations: &[Location]) -> bool {
     locations.iter().any(is_slice)
 }
 
-/// Maps each member and ancestor of `old` to its number in `new`, if it stays.
+/// Maps each member and ancestor of `old` to its position in `new`, if it stays.
 pub(crate) fn kept(old: &Tree, new: &Tree) -> Vec<Option<usize>> {
-    let of_new = new.members().map(|(number, member)| (member.name.as_str(), number));
+    let of_new = new.members().map(|(node, member)| (member.name.as_str(), node.at()));
     let of_new: HashMap<&str, usize> = of_new.collect();
     let members = old.members().map(|(_, member)| of_new.get(member.name.as_str()).copied());
     let same = |ancestor: &Ancestor| {
         let mut same = new.ancestors().filter(|(_, other)| other.cgroup == ancestor.cgroup);
-        same.next().map(|(number, _)| number)
+        same.next().map(|(node, _)| node.at())
     };
     members.chain(old.ancestors().map(|(_, ancestor)| same(ancestor))).collect()
 }
 
 /// Group whose cgroup contains that of a node which the agent makes.
-fn direct_group(nodes: &[TreeNode], locations: &[Location], number: usize) -> Option<usize> {
-    nodes[number].parent.filter(|group| locations[*group] == Location::Direct)
+fn direct_group(node: &TreeNode, locations: &[Location]) -> Option<usize> {
+    node.parent.filter(|group| locations[*group] == Location::Direct)
 }
 
 fn root_from_mount(layout: &Layout) -> String {
@@ -151,7 +151,7 @@ struct Ancestry {
     /// Cgroup in which the agent makes others; it contains no foreign ones.
     root: String,
     first: usize,
-    /// Cgroups outside the root that are nodes or members: number, and true if it is a tenant's and not a
+    /// Cgroups outside the root that are nodes or members: position, and true if it is a tenant's and not a
     /// group's.
     known: HashMap<String, (usize, bool)>,
     ancestors: Vec<Ancestor>,

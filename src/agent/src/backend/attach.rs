@@ -16,8 +16,9 @@ use super::on_host::Ground;
 use super::place::Place;
 use super::rest;
 use super::root;
-use tenantd_control::tree::Tree;
+use tenantd_control::tree::{Node, Tree};
 use tenantd_control::words::finding::{Code, Finding};
+use tenantd_core::node::NodeId;
 use tenantd_host::enforce::EnforceError;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process::Claim;
@@ -38,14 +39,16 @@ impl Backends {
         }
         self.systemd.watch(tick);
         if self.systemd.may_ask(tick) {
-            let locations = self.places[..tree.nodes().len()].iter().map(|place| &place.location);
+            let locations = tree.policy_nodes().filter_map(|node| self.places.get(node.id()));
+            let locations = locations.map(|place| &place.location);
             let question = self.members.question(locations, &self.finds.wants.units, tick);
             question.into_iter().for_each(|order| self.systemd.submit(order));
         }
         events.findings = units.findings;
         events.outcomes = units.refused;
-        for number in units.moved.into_iter().filter(|number| !tree.is_ancestor(*number)) {
-            self.lose(host, tree, number, "its unit has another cgroup now", &mut events);
+        let moved = units.moved.into_iter().filter_map(|id| tree.find(id));
+        for node in moved.filter(|node| !node.is_ancestor()) {
+            self.lose(host, node, "its unit has another cgroup now", &mut events);
         }
         events
     }
@@ -65,10 +68,10 @@ impl Backends {
         if is_enforcing {
             self.retake_root(host, tree, &mut events);
         }
-        for number in tree.from_above() {
+        for node in tree.from_above() {
             // An observer writes no ancestors, so it does not open them.
-            if !tree.is_ancestor(number) || is_enforcing {
-                self.attach_found(host, tree, number, tick, &mut events.findings);
+            if !node.is_ancestor() || is_enforcing {
+                self.attach_found(host, node, tick, &mut events.findings);
             }
         }
         if !self.has_more_to_attach() {
@@ -80,8 +83,9 @@ impl Backends {
     }
 
     pub(crate) fn discover<K: KernFs>(&mut self, host: &mut HostAccess<K>, tree: &Tree, tick: u64) {
-        let places = &self.places[..tree.nodes().len()];
-        let locations = || places.iter().map(|place| &place.location);
+        let places = &self.places;
+        let of_nodes = || tree.policy_nodes().filter_map(|node| places.get(node.id()));
+        let locations = || of_nodes().map(|place| &place.location);
         let ground = |kernel: &K| Ground::of(kernel, tree.nodes(), locations());
         let wanted = (locations(), &self.finds.wants.cgroups[..]);
         let has_changed = self.members.discovery.proceed(host, wanted, ground, tick);
@@ -92,8 +96,7 @@ impl Backends {
     }
 
     fn look_for_rest<K: KernFs>(&mut self, host: &mut HostAccess<K>, tree: &Tree, tick: u64) {
-        let places = &self.places[..tree.nodes().len()];
-        if !places.iter().any(|place| place.location.is_rest()) {
+        if !self.locations_of(tree).any(Location::is_rest) {
             return self.rest.clear();
         }
         let claimed = self.rest.claimed.take().unwrap_or_else(|| {
@@ -104,7 +107,9 @@ impl Backends {
             self.rest.hurry();
             claimed
         });
-        let locations = self.places[..tree.nodes().len()].iter().map(|place| &place.location);
+        let places = &self.places;
+        let of_nodes = tree.policy_nodes().filter_map(|node| places.get(node.id()));
+        let locations = of_nodes.map(|place| &place.location);
         let ground = |kernel: &K| Ground::of(kernel, tree.nodes(), locations);
         if self.rest.proceed(host, &claimed, ground, tick) {
             self.members.note_change();
@@ -116,59 +121,57 @@ impl Backends {
         self.backlog.pass.is_some()
     }
 
-    pub(crate) fn is_pending(&self, number: usize) -> bool {
-        self.backlog.pass.is_some_and(|next| number >= next) && !self.is_present(number)
+    pub(crate) fn is_pending(&self, node: Node<'_>) -> bool {
+        self.backlog.pass.is_some_and(|next| node.at() >= next) && !self.is_present(node.id())
     }
 
-    /// Continues the pass with at most `nr_max` cgroups; returns the numbers of the opened ones.
-    pub(crate) fn attach_more<K: KernFs>(
+    /// Continues the pass with at most `nr_max` cgroups; returns the opened ones.
+    pub(crate) fn attach_more<'t, K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
-        tree: &Tree,
+        tree: &'t Tree,
         is_enforcing: bool,
         nr_max: usize,
-    ) -> Vec<usize> {
+    ) -> Vec<Node<'t>> {
         let Some(first) = self.backlog.pass else { return Vec::new() };
         // Groups come before their members.
-        let is_missing = |number: &usize| {
-            let place = &self.places[*number];
-            place.location.is_below_root() && place.cgroup.is_none()
+        let is_missing = |node: &Node<'_>| {
+            let is_missing = |it: &Place| it.location.is_below_root() && it.cgroup.is_none();
+            self.places.get(node.id()).is_some_and(is_missing)
         };
-        let mut missing = (first..tree.first_ancestor()).filter(is_missing);
-        let mut batch: Vec<usize> = missing.by_ref().take(nr_max).collect();
-        self.backlog.pass = missing.next();
-        batch.retain(|number| {
-            let place = &mut self.places[*number];
-            match direct::attach(host, place, tree.name(*number), is_enforcing) {
-                Ok(()) => self.unattached.remove(number),
-                Err(finding) => self.unattached.insert(*number, finding),
+        let mut missing = tree.tenants_and_members().skip(first).filter(is_missing);
+        let mut batch: Vec<Node<'_>> = missing.by_ref().take(nr_max).collect();
+        self.backlog.pass = missing.next().map(Node::at);
+        batch.retain(|node| {
+            let Some(place) = self.places.get_mut(node.id()) else { return false };
+            match direct::attach(host, place, node.name(), is_enforcing) {
+                Ok(()) => self.unattached.remove(node.id()),
+                Err(finding) => self.unattached.insert(node.id(), finding),
             };
             place.cgroup.is_some()
         });
         batch
     }
 
-    /// Opens, and makes if needed, the agent's own cgroup with this number.
+    /// Opens, and makes if needed, the agent's own cgroup of this node.
     pub(crate) fn open_own<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
-        tree: &Tree,
-        number: usize,
+        node: Node<'_>,
     ) -> Result<(), Finding> {
-        let place = &mut self.places[number];
-        match place.cgroup {
-            Some(_) => Ok(()),
-            None => direct::attach(host, place, tree.name(number), true),
+        match self.places.get_mut(node.id()) {
+            Some(place) if place.cgroup.is_none() => direct::attach(host, place, node.name(), true),
+            _ => Ok(()),
         }
     }
 
     pub(crate) fn join<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
-        number: usize,
+        own: NodeId,
         claim: &Claim,
     ) -> Result<(), EnforceError> {
-        let place = &mut self.places[number];
+        let Some(place) = self.places.get_mut(own) else { return Ok(()) };
         place.is_joined = false;
         place.cgroup.as_ref().map_or(Ok(()), |cgroup| host.enforcer().claim(claim, cgroup))
     }
@@ -181,7 +184,7 @@ impl Backends {
         events: &mut Events,
     ) {
         let is_missing = |place: &Place| place.location.is_below_root() && place.cgroup.is_none();
-        let Some(root) = self.root.filter(|_| self.places.iter().any(is_missing)) else { return };
+        let Some(root) = self.root.filter(|_| self.places.values().any(is_missing)) else { return };
         let is_gone = host.kernel.read_once(root, "cgroup.procs").is_err_and(|e| e.is_gone());
         if !is_gone {
             return;
@@ -203,23 +206,21 @@ impl Backends {
     fn attach_found<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
-        tree: &Tree,
-        number: usize,
+        node: Node<'_>,
         tick: u64,
         findings: &mut Vec<Finding>,
     ) {
-        let may_be_missing = self.may_be_missing(tree, number);
-        let place = &mut self.places[number];
+        let (may_be_missing, name) = (self.may_be_missing(node), node.name());
+        let Some(place) = self.places.get_mut(node.id()) else { return };
         match &place.location {
             Location::Slice(_) | Location::Unit(_) | Location::Above(_) => {
-                let name = tree.name(number);
-                let mut found = self.systemd.attach(host, place, number, name, tick);
+                let mut found = self.systemd.attach(host, place, node, tick);
                 found.retain(|finding| !(may_be_missing && finding.code == Code::UnitMissing));
                 findings.append(&mut found);
             }
             Location::InPlace(path) | Location::AboveInPlace(path) if place.cgroup.is_none() => {
-                let (path, is_tenant) = (path.clone(), !tree.is_ancestor(number));
-                match in_place::attach(host, place, &path, tree.name(number)) {
+                let (path, is_tenant) = (path.clone(), !node.is_ancestor());
+                match in_place::attach(host, place, &path, name) {
                     Ok(()) => self.note_found(path),
                     // The ancestors of a missing tenant may be missing.
                     Err(finding) => findings.extend(Some(finding).filter(|finding| {
@@ -228,11 +229,9 @@ impl Backends {
                 }
             }
             Location::Unknown(why) => {
-                let name = tree.name(number);
                 findings.push(Finding::of(name, Code::NotAttached, why.as_str()));
             }
             Location::Members(sources) => {
-                let name = tree.name(number);
                 let refused = sources.refused.iter();
                 findings
                     .extend(refused.map(|why| Finding::of(name, Code::NotAttached, why.as_str())));
@@ -248,9 +247,9 @@ impl Backends {
     }
 
     /// True if the policy does not require this cgroup: it is above a tenant, or a member found by a pattern.
-    pub(super) fn may_be_missing(&self, tree: &Tree, number: usize) -> bool {
-        let Some(tenant) = tree.node_number(number) else { return true };
-        match (&self.places[tenant].location, &self.places[number].location) {
+    pub(super) fn may_be_missing(&self, node: Node<'_>) -> bool {
+        let Some(tenant) = node.tenant() else { return true };
+        match (self.location(tenant.id()), self.location(node.id())) {
             (Location::Members(sources), Location::Unit(unit)) => !sources.named.contains(unit),
             (Location::Members(sources), Location::InPlace(path)) => {
                 !sources.cgroups.contains(path)
@@ -267,13 +266,13 @@ impl Backends {
         events: &mut Events,
     ) {
         let mut checked = None;
-        for (number, node) in tree.nodes().iter().enumerate() {
-            if let Some(parent) = node.parent
-                && self.places[number].cgroup.is_none()
-                && checked != Some(parent)
+        for node in tree.policy_nodes() {
+            if let Some(group) = node.group()
+                && !self.is_present(node.id())
+                && checked != Some(group.id())
             {
-                self.lose_if_gone(host, tree, parent, events);
-                checked = Some(parent);
+                self.lose_if_gone(host, group, events);
+                checked = Some(group.id());
             }
         }
     }
@@ -281,31 +280,31 @@ impl Backends {
     pub(super) fn lose_if_gone<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
-        tree: &Tree,
-        number: usize,
+        node: Node<'_>,
         events: &mut Events,
     ) {
-        let Some(cgroup) = &self.places[number].cgroup else { return };
+        let Some(cgroup) = self.cgroup(node.id()) else { return };
         if !cgroup.is_there(&mut host.kernel, &host.layout) {
-            self.lose(host, tree, number, "its cgroup went away", events);
+            self.lose(host, node, "its cgroup went away", events);
         }
     }
 
     pub(super) fn lose<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
-        tree: &Tree,
-        number: usize,
+        node: Node<'_>,
         why: &str,
         events: &mut Events,
     ) {
-        events.findings.push(Finding::of(tree.name(number), Code::CgroupGone, why));
-        events.losses.push(self.give_up(host, number));
+        events.findings.push(Finding::of(node.name(), Code::CgroupGone, why));
+        events.losses.push(self.give_up(host, node.id()));
     }
 
-    pub(super) fn give_up<K: KernFs>(&mut self, host: &mut HostAccess<K>, number: usize) -> Loss {
-        self.places[number].close(&mut host.kernel);
-        self.systemd.lose(number);
-        Loss { number, keeps_left: self.systemd.owns(number) }
+    pub(super) fn give_up<K: KernFs>(&mut self, host: &mut HostAccess<K>, node: NodeId) -> Loss {
+        if let Some(place) = self.places.get_mut(node) {
+            place.close(&mut host.kernel);
+        }
+        self.systemd.lose(node);
+        Loss { node, keeps_left: self.systemd.owns(node) }
     }
 }

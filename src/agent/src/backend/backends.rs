@@ -1,6 +1,6 @@
 //! The cgroups of all nodes, behind one set of operations.
 //!
-//! **Terms.** A *place* is the cgroup of one node, by the node's number in the tree. Its *location* tells the
+//! **Terms.** A *place* is the cgroup of one node, by the node's identity. Its *location* tells the
 //! owner: the agent itself (direct), or systemd.
 //!
 //! **Operations** are the same for both. [`Backends::attach`] makes and opens missing cgroups;
@@ -9,7 +9,7 @@
 //!
 //! This file holds the state of the places across reloads. The operations are in `attach`, `read` and `write`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,11 +28,12 @@ use super::unmoved::Unmoved;
 use tenantd_control::report::status::MoveStatus;
 use tenantd_control::state::Outcome;
 use tenantd_control::tree::bounds::AncestorBounds;
-use tenantd_control::tree::{Ancestor, Tree};
+use tenantd_control::tree::{Ancestor, Node, Tree};
 use tenantd_control::words::finding::Finding;
 use tenantd_control::words::knob::Knob;
 use tenantd_core::kernel_text::path_of;
-use tenantd_host::cgroup::Facet;
+use tenantd_core::node::{NodeId, NodeMap};
+use tenantd_host::cgroup::{Cgroup, Facet};
 use tenantd_host::claiming::{ClaimRule, ClaimRules};
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 use tenantd_host::knobs::row_of;
@@ -42,7 +43,7 @@ use tenantd_policy::rest::Claimed;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
-    pub(crate) number: usize,
+    pub(crate) node: NodeId,
     /// True if a foreign value outlives the cgroup, because systemd sets it again.
     pub(crate) keeps_left: bool,
 }
@@ -56,8 +57,8 @@ pub(crate) struct Events {
 
 #[derive(Debug)]
 pub(crate) struct Backends {
-    pub(super) places: Vec<Place>,
-    pub(super) unattached: BTreeMap<usize, Finding>,
+    pub(super) places: NodeMap<Place>,
+    pub(super) unattached: NodeMap<Finding>,
     pub(super) systemd: Systemd,
     pub(super) members: Members,
     pub(super) rest: Rest,
@@ -85,7 +86,7 @@ impl Backends {
         let systemd = Systemd::new(kernel, &places);
         Backends {
             places,
-            unattached: BTreeMap::new(),
+            unattached: NodeMap::default(),
             systemd,
             members: Members::default(),
             rest: Rest::default(),
@@ -103,16 +104,28 @@ impl Backends {
     }
 
     pub(crate) fn locations(&self, tree: &Tree) -> Vec<Location> {
-        let places = &self.places[..tree.nodes().len()];
-        places.iter().map(|place| place.location.clone()).collect()
+        self.locations_of(tree).cloned().collect()
+    }
+
+    /// Locations of the policy's nodes.
+    pub(super) fn locations_of(&self, tree: &Tree) -> impl Iterator<Item = &Location> {
+        tree.policy_nodes().map(|node| self.location(node.id()))
+    }
+
+    pub(super) fn location(&self, id: NodeId) -> &Location {
+        self.places.get(id).map_or(&Location::Nowhere, |place| &place.location)
+    }
+
+    pub(super) fn cgroup(&self, id: NodeId) -> Option<&Cgroup> {
+        self.places.get(id)?.cgroup.as_ref()
     }
 
     pub(crate) fn has_direct(&self) -> bool {
-        self.places.iter().any(|place| place.location.is_made())
+        self.places.values().any(|place| place.location.is_made())
     }
 
     pub(crate) fn owners(&self) -> &'static str {
-        let has_units = self.places.iter().any(|place| place.location.is_of_systemd());
+        let has_units = self.places.values().any(|place| place.location.is_of_systemd());
         match (self.has_direct(), has_units) {
             (true, true) => "direct and systemd",
             (false, true) => "systemd",
@@ -120,30 +133,25 @@ impl Backends {
         }
     }
 
-    pub(crate) fn is_governed(&self, number: usize) -> bool {
-        self.places[number].location.is_governed()
+    pub(crate) fn is_governed(&self, id: NodeId) -> bool {
+        self.location(id).is_governed()
     }
 
-    pub(crate) fn is_present(&self, number: usize) -> bool {
-        self.places[number].cgroup.is_some()
+    pub(crate) fn is_present(&self, id: NodeId) -> bool {
+        self.cgroup(id).is_some()
     }
 
-    pub(crate) fn has<K>(&self, host: &HostAccess<K>, number: usize, knob: Knob) -> bool {
-        self.places[number].has(&host.layout, knob)
+    pub(crate) fn has<K>(&self, host: &HostAccess<K>, id: NodeId, knob: Knob) -> bool {
+        self.places.get(id).is_some_and(|place| place.has(&host.layout, knob))
     }
 
-    pub(crate) fn missing_files(&self, number: usize) -> &[KernError] {
-        self.places[number].cgroup.as_ref().map_or(&[], |cgroup| cgroup.missing())
+    pub(crate) fn missing_files(&self, id: NodeId) -> &[KernError] {
+        self.cgroup(id).map_or(&[], |cgroup| cgroup.missing())
     }
 
     /// Subset of `knobs` whose trees do not contain its open cgroup.
-    pub(crate) fn lacks<K>(
-        &self,
-        host: &HostAccess<K>,
-        number: usize,
-        knobs: &[Knob],
-    ) -> Vec<Facet> {
-        let place = &self.places[number];
+    pub(crate) fn lacks<K>(&self, host: &HostAccess<K>, id: NodeId, knobs: &[Knob]) -> Vec<Facet> {
+        let Some(place) = self.places.get(id) else { return Vec::new() };
         let facets =
             knobs.iter().filter(|knob| place.cgroup.is_some() && !place.has(&host.layout, **knob));
         let facets = facets.map(|knob| row_of(*knob).facet);
@@ -155,12 +163,11 @@ impl Backends {
     pub(crate) fn dir_of<K>(
         &self,
         host: &HostAccess<K>,
-        tree: &Tree,
-        number: usize,
+        node: Node<'_>,
         facet: Facet,
     ) -> Option<PathBuf> {
         let mut dir = PathBuf::new();
-        self.dir_into(host, tree, (number, facet), &mut dir).then_some(dir)
+        self.dir_into(host, node, facet, &mut dir).then_some(dir)
     }
 
     /// Like [`Backends::dir_of`], but writes into a reusable buffer, for callers with a thousand nodes; false
@@ -168,20 +175,20 @@ impl Backends {
     pub(crate) fn dir_into<K>(
         &self,
         host: &HostAccess<K>,
-        tree: &Tree,
-        (number, facet): (usize, Facet),
+        node: Node<'_>,
+        facet: Facet,
         dir: &mut PathBuf,
     ) -> bool {
         let Some(index) = host.layout.tree(facet) else { return false };
         let trees = &host.layout.trees[index];
-        let (above, below) = match &self.places[number].location {
-            Location::Direct => (&trees.root, Some(tree.name(number))),
+        let (above, below) = match self.location(node.id()) {
+            Location::Direct => (&trees.root, Some(node.name())),
             Location::Made(below) => (&trees.root, Some(below.as_str())),
             Location::InPlace(path) | Location::AboveInPlace(path) => {
                 (&trees.mount, Some(path.as_str()))
             }
             Location::Slice(_) | Location::Unit(_) | Location::Above(_) => {
-                (&trees.mount, self.systemd.cgroup(number))
+                (&trees.mount, self.systemd.cgroup(node.id()))
             }
             Location::Members(_) | Location::Nowhere | Location::Unknown(_) => return false,
         };
@@ -198,32 +205,27 @@ impl Backends {
     }
 
     /// Directories of its cgroup, one in each tree; empty if it has none, or is not found yet.
-    pub(super) fn dirs_of<K>(
-        &self,
-        host: &HostAccess<K>,
-        tree: &Tree,
-        number: usize,
-    ) -> Vec<PathBuf> {
+    pub(super) fn dirs_of<K>(&self, host: &HostAccess<K>, node: Node<'_>) -> Vec<PathBuf> {
         let facets = host.layout.trees.iter().filter_map(|tree| tree.facets.first());
-        facets.filter_map(|facet| self.dir_of(host, tree, number, *facet)).collect()
+        facets.filter_map(|facet| self.dir_of(host, node, *facet)).collect()
     }
 
     /// Cgroup of a node that the agent did not make, below the mount; the name of its unit while it is not
     /// found.
-    pub(crate) fn home_outside(&self, number: usize) -> Option<&str> {
-        let in_place = self.places[number].location.in_place();
-        in_place.or_else(|| self.systemd.cgroup(number)).or_else(|| self.systemd.name(number))
+    pub(crate) fn home_outside(&self, id: NodeId) -> Option<&str> {
+        let in_place = self.location(id).in_place();
+        in_place.or_else(|| self.systemd.cgroup(id)).or_else(|| self.systemd.name(id))
     }
 
     /// True if others must protect the parent of this node's cgroup. The agent's own groups, and the slice of
     /// all tenants, are protected by the nodes below them.
-    pub(crate) fn needs_protection_above(&self, tree: &Tree, number: usize) -> bool {
-        match self.places[number].location {
-            Location::Direct => tree.nodes()[number].parent.is_none(),
+    pub(crate) fn needs_protection_above(&self, node: Node<'_>) -> bool {
+        match self.location(node.id()) {
+            Location::Direct => node.group().is_none(),
             Location::Made(_) => true,
             Location::Slice(_) | Location::Above(_) | Location::AboveInPlace(_) => false,
             // A missing cgroup has no parent.
-            Location::InPlace(_) => self.is_present(number),
+            Location::InPlace(_) => self.is_present(node.id()),
             Location::Unit(_) | Location::Members(_) | Location::Nowhere | Location::Unknown(_) => {
                 true
             }
@@ -236,7 +238,7 @@ impl Backends {
 
     /// Closes every cgroup, so that the next tick makes and opens those needed by then.
     pub(crate) fn close_all(&mut self, kernel: &mut impl KernFs) {
-        self.places.iter_mut().for_each(|place| place.close(kernel));
+        self.places.values_mut().for_each(|place| place.close(kernel));
         self.backlog = Backlog::default();
         self.backlog.pass = Some(0);
         self.restart_search();
@@ -253,16 +255,15 @@ impl Backends {
         self.systemd.take_manager()
     }
 
-    /// Takes another tree: node `n` becomes `kept[n]` and keeps its cgroup.
+    /// Takes another tree. Nodes that stay keep their cgroups.
     pub(crate) fn take_tree(
         &mut self,
         kernel: &mut impl KernFs,
         tree: &Tree,
         locations: &[Location],
         claim_rules: Vec<ClaimRule>,
-        kept: &[Option<usize>],
     ) {
-        self.take_nodes(kernel, tree, locations, claim_rules, kept);
+        self.take_nodes(kernel, tree, locations, claim_rules);
         self.members.discovery.restart();
         self.rest.restart();
         self.restart_search();
@@ -276,16 +277,15 @@ impl Backends {
         tree: &Tree,
         locations: &[Location],
         claim_rules: Vec<ClaimRule>,
-        kept: &[Option<usize>],
     ) {
-        self.replace(kernel, tree, locations, kept);
+        self.replace(kernel, tree, locations, &[]);
         self.backlog.pass = Some(0);
-        self.unattached.clear();
+        self.unattached = NodeMap::default();
         let before = std::mem::replace(&mut self.claim_rules, ClaimRules::new(claim_rules));
         self.claim_rules.finds_users = before.finds_users;
         self.claim_rules.known_users = before.known_users;
-        self.search.renumber(kept);
-        self.unmoved.renumber(kept);
+        self.search.follow(tree);
+        self.unmoved.follow(tree);
     }
 
     fn restart_search(&mut self) {
@@ -298,32 +298,36 @@ impl Backends {
         kernel: &mut impl KernFs,
         tree: &Tree,
         locations: &[Location],
-        kept: &[Option<usize>],
+        handed: &[(NodeId, NodeId)],
     ) {
-        let old = std::mem::replace(&mut self.places, places(tree, locations));
-        for (mut place, new) in old.into_iter().zip(kept) {
-            match new {
+        let mut old = std::mem::replace(&mut self.places, places(tree, locations));
+        for (tenant, member) in handed {
+            if let Some(place) = old.remove(*tenant) {
+                old.insert(*member, place);
+            }
+        }
+        for (id, mut place) in old {
+            match self.places.get_mut(id) {
                 Some(new) => {
                     // The sources of the members may be different in the new policy.
-                    place.location = self.places[*new].location.clone();
-                    self.places[*new] = place;
+                    std::mem::swap(&mut place.location, &mut new.location);
+                    *new = place;
                 }
                 None => place.close(kernel),
             }
         }
-        self.systemd.replace(kernel, &self.places, kept);
+        self.systemd.replace(kernel, &self.places, handed);
         self.rest.claimed = None;
         self.backlog.forget_actions();
         // Jobs come and go with names of their own.
         let in_place: BTreeSet<&str> =
-            self.places.iter().filter_map(|place| place.location.in_place()).collect();
+            self.places.values().filter_map(|place| place.location.in_place()).collect();
         self.found.retain(|path| in_place.contains(path.as_str()));
     }
 
-    /// Number of the cgroup into which processes of this node are moved.
-    pub(crate) fn own(&self, tree: &Tree, node: usize) -> Option<usize> {
-        let is_own = |number: &usize| self.places[*number].location.is_below_root();
-        tree.cgroups_of(node).find(is_own)
+    /// The cgroup into which processes of this node are moved.
+    pub(crate) fn own<'t>(&self, node: Node<'t>) -> Option<Node<'t>> {
+        node.cgroups().find(|own| self.location(own.id()).is_below_root())
     }
 
     /// Known members of tenants at these locations. Ancestors of others in the tree `before` stay.
@@ -343,10 +347,11 @@ impl Backends {
     }
 
     /// True if this is a part of the rest that was not attached to it.
-    pub(crate) fn is_rest(&self, tree: &Tree, number: usize) -> bool {
-        let tenant = tree.node_number(number).map(|tenant| &self.places[tenant].location);
-        tenant.is_some_and(Location::is_rest)
-            && tree.members().all(|(other, member)| other != number || !member.is_attached)
+    pub(crate) fn is_rest(&self, node: Node<'_>) -> bool {
+        let is_it = |other: Node<'_>| other.at() == node.at();
+        let mut members = node.tree().members();
+        node.tenant().is_some_and(|tenant| self.location(tenant.id()).is_rest())
+            && members.all(|(other, member)| !is_it(other) || !member.is_attached)
     }
 
     pub(super) fn claimed(
@@ -382,14 +387,14 @@ impl Backends {
     }
 
     /// Returns the tree with the known members and the ancestors of found cgroups if it differs from `tree`,
-    /// with a map of old numbers to new ones. `locations` become those of the nodes. To be taken with
+    /// with the tenants whose cgroup becomes a member. `locations` become those of the nodes. To be taken with
     /// [`Backends::take_grown`].
     pub(crate) fn grown<K: KernFs>(
         &self,
         host: &HostAccess<K>,
         tree: &Tree,
         locations: &[Location],
-    ) -> Option<(Tree, Vec<Option<usize>>)> {
+    ) -> Option<(Tree, Vec<(NodeId, NodeId)>)> {
         let cgroup_of = |location: &Location| self.cgroup_of(location);
         let on = (&host.layout, host.governs_above);
         let placed = (locations, self.members_at(locations, Some(tree)));
@@ -397,13 +402,15 @@ impl Backends {
         if grown.is_placed_as(tree) {
             return None;
         }
-        let place = |number: usize| {
-            let member = self.places[number].location.as_member(&grown, number);
-            Some(member.unwrap_or(number))
+        let nodes = (0..tree.nodes().len()).map(Some);
+        let kept: Vec<_> = nodes.chain(ancestry::kept(tree, &grown)).collect();
+        let grown = grown.after(tree, &kept);
+        let handed = |tenant: Node<'_>| {
+            let member = self.location(tenant.id()).as_member(tenant)?;
+            Some((tenant.id(), member.id()))
         };
-        let nodes = (0..tree.nodes().len()).map(place);
-        let kept = nodes.chain(ancestry::kept(tree, &grown)).collect();
-        Some((grown, kept))
+        let handed = grown.policy_nodes().filter_map(handed).collect();
+        Some((grown, handed))
     }
 
     pub(crate) fn take_grown(
@@ -411,14 +418,14 @@ impl Backends {
         kernel: &mut impl KernFs,
         tree: &Tree,
         locations: &[Location],
-        kept: &[Option<usize>],
+        handed: &[(NodeId, NodeId)],
     ) {
         let nr_nodes = tree.nodes().len();
-        self.replace(kernel, tree, locations, kept);
-        // Members have new numbers now.
-        self.unattached.retain(|number, _| *number < nr_nodes);
+        self.replace(kernel, tree, locations, handed);
+        self.unattached.retain(|id| tree.position(id).is_some_and(|at| at < nr_nodes));
         let is_missing = |place: &Place| place.location.is_below_root() && place.cgroup.is_none();
-        let is_new = self.places[nr_nodes..].iter().any(is_missing);
+        let mut later = tree.all().skip(nr_nodes).filter_map(|node| self.places.get(node.id()));
+        let is_new = later.any(is_missing);
         let next = self.backlog.pass.or(is_new.then_some(nr_nodes));
         self.backlog.pass = next.map(|next| next.min(nr_nodes));
     }
@@ -429,7 +436,7 @@ impl Backends {
 
     /// Processes outside of the tenants that claim them, in the last search.
     pub(crate) fn moves(&self, tree: &Tree) -> Vec<MoveStatus> {
-        self.search.moves(tree.nodes())
+        self.search.moves(tree)
     }
 
     pub(crate) fn nr_moves(&self) -> u64 {
@@ -471,7 +478,7 @@ impl Backends {
     }
 }
 
-fn places(tree: &Tree, locations: &[Location]) -> Vec<Place> {
+fn places(tree: &Tree, locations: &[Location]) -> NodeMap<Place> {
     let nodes = locations.iter().cloned().map(Place::new);
     let has_slices = ancestry::has_slices(locations);
     // The slice of all tenants is started with them.
@@ -480,12 +487,10 @@ fn places(tree: &Tree, locations: &[Location]) -> Vec<Place> {
         true => Location::Above(above.name.clone()),
         false => Location::AboveInPlace(above.cgroup.clone()),
     };
-    let members = tree.members().filter_map(|(_, member)| match &locations[member.tenant] {
-        Location::Members(sources) => Some(Place::new(sources.location_of(&member.at))),
-        _ => None,
+    let members = tree.members().map(|(_, member)| match &locations[member.tenant] {
+        Location::Members(sources) => Place::new(sources.location_of(&member.at)),
+        _ => Place::new(Location::Nowhere),
     });
-    nodes
-        .chain(members)
-        .chain(tree.ancestors().map(|(_, above)| Place::new(location(above))))
-        .collect()
+    let ancestors = tree.ancestors().map(|(_, above)| Place::new(location(above)));
+    tree.all().map(Node::id).zip(nodes.chain(members).chain(ancestors)).collect()
 }

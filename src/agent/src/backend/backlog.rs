@@ -31,7 +31,7 @@ pub(crate) enum Work {
 pub(super) struct Backlog {
     actions: VecDeque<Action>,
     nr_behind: u32,
-    /// Number at which the pass over the agent's own cgroups continues; `None` when it is complete.
+    /// Position at which the pass over the agent's own cgroups continues; `None` when it is complete.
     pub(super) pass: Option<usize>,
     pub(super) has_unjoined: bool,
     pub(super) has_untold: bool,
@@ -47,7 +47,7 @@ impl Backlog {
         nr_max.saturating_mul(2_usize.saturating_pow(self.nr_behind))
     }
 
-    /// Drops the values: the numbers of their nodes have changed.
+    /// Drops the values.
     pub(super) fn forget_actions(&mut self) {
         (self.actions, self.nr_behind) = (VecDeque::new(), 0);
     }

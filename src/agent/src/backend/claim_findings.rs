@@ -1,22 +1,32 @@
 //! Findings on processes that are claimed by owner and stay where they are.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use tenantd_control::tree::TreeNode;
+use tenantd_control::tree::Tree;
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_core::kernel_text::text_of_path;
-use tenantd_host::claiming::{Stay, StayPlace};
+use tenantd_core::node::NodeId;
+use tenantd_host::claiming::StayPlace;
+
+/// Number of processes that stay, by tenant and reason.
+pub(super) type Stays = BTreeMap<(NodeId, StayPlace), usize>;
 
 pub(super) const PLACES_MAX: usize = 16;
 
-pub(super) fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
+pub(super) fn describe(stays: &Stays, tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for stays in stays.chunk_by(|a, b| a.node == b.node) {
-        let tenant = &nodes[stays[0].node].path;
+    let mut by_node: BTreeMap<NodeId, Vec<(&StayPlace, usize)>> = BTreeMap::new();
+    for ((node, place), nr) in stays {
+        by_node.entry(*node).or_default().push((place, *nr));
+    }
+    for node in tree.policy_nodes() {
+        let Some(stays) = by_node.get(&node.id()) else { continue };
+        let tenant = node.name();
         let said = |what: String| Finding::of(tenant, Code::NotClaimed, what);
-        findings.extend(stays.iter().take(PLACES_MAX).map(|stay| {
-            let processes = counted(stay.nr_processes, "process stays", "processes stay");
-            match &stay.place {
+        findings.extend(stays.iter().take(PLACES_MAX).map(|(place, nr)| {
+            let processes = counted(*nr, "process stays", "processes stay");
+            match place {
                 StayPlace::Unit(unit) => said(format!(
                     "{processes} in {unit}, which is systemd's: to share by it, give it a tenant \
                      with `match: {{ unit: {unit} }}`"
@@ -32,7 +42,7 @@ pub(super) fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
                 StayPlace::RealTime(cgroup) => said(format!(
                     "{} out of {cgroup}: its cpu.rt_runtime_us is 0, and a kernel with CONFIG_RT_GROUP_SCHED takes no \
                      SCHED_FIFO or SCHED_RR task into such a cgroup",
-                    counted(stay.nr_processes, "real-time process stays", "real-time processes stay")
+                    counted(*nr, "real-time process stays", "real-time processes stay")
                 ))
                 .with_remedy(
                     "leave them out of the tenant, because they run before all weights (docs/host.md), or make them normal: \
@@ -46,7 +56,7 @@ pub(super) fn describe(stays: &[Stay], nodes: &[TreeNode]) -> Vec<Finding> {
         }));
         let rest = &stays[stays.len().min(PLACES_MAX)..];
         if !rest.is_empty() {
-            let nr_processes = rest.iter().map(|stay| stay.nr_processes).sum();
+            let nr_processes = rest.iter().map(|(_, nr)| nr).sum();
             let processes = counted(nr_processes, "process stays", "processes stay");
             let places = counted(rest.len(), "further place", "further places");
             findings.push(said(format!("{processes} in {places}")));
@@ -62,6 +72,6 @@ pub(super) fn named<P: AsRef<Path>>(cgroups: impl ExactSizeIterator<Item = P>) -
     first.chain(rest).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) fn counted(number: usize, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
+pub(super) fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }

@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 
 use tracing::info;
 
-use super::claim_findings::{PLACES_MAX, counted, describe, named};
+use super::claim_findings::{PLACES_MAX, Stays, counted, describe, named};
 use super::location::{self, Location, UserSlices};
 use tenantd_control::report::status::MoveStatus;
-use tenantd_control::tree::{self, TreeNode};
+use tenantd_control::tree::{self, Node, Tree};
 use tenantd_control::words::finding::{Code, Finding, Severity};
 use tenantd_core::kernel_text::text_of_path;
-use tenantd_host::claiming::{ClaimRule, Claims, Stay, StayPlace};
+use tenantd_core::node::NodeId;
+use tenantd_host::claiming::{ClaimRule, Claims, StayPlace};
 use tenantd_host::process::Claim;
 use tenantd_policy::accounts::{Accounts, Need, explicit, meaning};
 use tenantd_policy::expand::Numbers;
@@ -60,7 +61,7 @@ pub fn rules_of(policy: &Policy, numbers: &Numbers) -> Vec<ClaimRule> {
             let rest_beside = Some(policy.owners());
             rules.push(ClaimRule { node, rest_beside, ..ClaimRule::default() });
         } else if is_meant && claims(tenant) {
-            rules.push(resolve(tenant, node, numbers));
+            rules.push(ClaimRule { node, ..resolve(tenant, numbers) });
         }
     }
     // Rules in place only keep other rules from moving their processes.
@@ -108,15 +109,15 @@ fn claims(tenant: &Tenant) -> bool {
     !(matches.cgroups.is_empty() && matches.users.is_empty() && matches.groups.is_empty())
 }
 
-fn resolve(tenant: &Tenant, node: usize, known: &Numbers) -> ClaimRule {
+fn resolve(tenant: &Tenant, known: &Numbers) -> ClaimRule {
     let cgroups = tenant.matches.cgroups.clone();
     if !tenant.matches.in_place().is_empty() {
-        return ClaimRule { node, cgroups, is_in_place: true, ..ClaimRule::default() };
+        return ClaimRule { cgroups, is_in_place: true, ..ClaimRule::default() };
     }
     let uids = tenant.matches.users.iter().filter_map(|name| known.user(name)).collect();
     let gids = tenant.matches.groups.iter().filter_map(|name| known.group(name)).collect();
     let moves = tenant.matches.moves;
-    ClaimRule { node, cgroups, uids, gids, moves, ..ClaimRule::default() }
+    ClaimRule { cgroups, uids, gids, moves, ..ClaimRule::default() }
 }
 
 fn settle(rules: &mut [ClaimRule], locations: &[Location]) {
@@ -190,14 +191,15 @@ impl Search {
         *self = Search { nr_moves, forget_at, ..Search::default() };
     }
 
-    /// Node `n` becomes `kept[n]`.
-    pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
+    /// Drops the tenants that are not in `tree`.
+    pub(super) fn follow(&mut self, tree: &Tree) {
         let parts = self.part.iter_mut();
         for found in self.found.iter_mut().chain(parts.map(|part| &mut part.found)) {
-            found.renumber(kept);
+            found.origins.retain(|id, _| tree.find(*id).is_some());
+            found.stays.retain(|(id, _), _| tree.find(*id).is_some());
         }
         if let Some(part) = &mut self.part {
-            part.moved = renumbered(std::mem::take(&mut part.moved), kept);
+            part.moved.retain(|id, _| tree.find(*id).is_some());
         }
     }
 
@@ -267,11 +269,12 @@ impl Search {
         self.settled.sort_unstable();
     }
 
-    pub(super) fn note_moves(&mut self, moved: &Origins, nodes: &[TreeNode]) {
+    pub(super) fn note_moves(&mut self, moved: &Origins, tree: &Tree) {
         for (node, cgroups) in moved {
             let nr: usize = cgroups.values().sum();
             self.nr_moves += nr as u64;
-            let (tenant, action) = (&*nodes[*node].path, "move");
+            let Some(tenant) = tree.find(*node).map(Node::name) else { continue };
+            let action = "move";
             let from = named(cgroups.keys());
             info!(
                 tenant,
@@ -282,7 +285,7 @@ impl Search {
         }
     }
 
-    pub(super) fn moves(&self, nodes: &[TreeNode]) -> Vec<MoveStatus> {
+    pub(super) fn moves(&self, tree: &Tree) -> Vec<MoveStatus> {
         let mut all = Origins::new();
         for (node, cgroups) in self.found.iter().flat_map(|found| &found.origins) {
             for (cgroup, nr) in cgroups {
@@ -290,8 +293,9 @@ impl Search {
             }
         }
         let mut moves = Vec::new();
-        for (node, cgroups) in all {
-            let tenant = || nodes[node].path.to_string();
+        for node in tree.policy_nodes() {
+            let Some(cgroups) = all.remove(&node.id()) else { continue };
+            let tenant = || node.name().to_string();
             let of = |from: String, nr: usize| MoveStatus {
                 tenant: tenant(),
                 from,
@@ -308,20 +312,18 @@ impl Search {
         moves
     }
 
-    pub(super) fn note(
-        &mut self,
-        failures: Vec<Finding>,
-        found: Option<Found>,
-        nodes: &[TreeNode],
-    ) {
+    pub(super) fn note(&mut self, failures: Vec<Finding>, found: Option<Found>, tree: &Tree) {
         self.failures[self.next] = failures;
         if let Some(found) = found
             && found != self.found[self.next]
         {
             self.found[self.next] = found;
-            let stays = sum(self.found.iter().flat_map(|found| &found.stays));
-            self.described = describe(&stays, nodes);
-            self.described.extend(flattened(&self.found, nodes));
+            let mut stays = Stays::new();
+            for (stay, nr) in self.found.iter().flat_map(|found| &found.stays) {
+                *stays.entry(stay.clone()).or_default() += nr;
+            }
+            self.described = describe(&stays, tree);
+            self.described.extend(flattened(&self.found, tree));
         }
         self.next = (self.next + 1) % PARTS;
         if self.next == 0 {
@@ -339,7 +341,7 @@ impl Search {
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Found {
-    stays: Vec<Stay>,
+    stays: Stays,
     origins: Origins,
     /// False if an observer only would move them.
     pub(super) is_enforcing: bool,
@@ -347,75 +349,49 @@ pub(super) struct Found {
 
 impl Found {
     /// Adds a process that stays where it is.
-    pub(super) fn stay(&mut self, node: usize, place: StayPlace) {
-        self.stays = sum(self.stays.iter().chain([&Stay { node, place, nr_processes: 1 }]));
+    pub(super) fn stay(&mut self, node: NodeId, place: StayPlace) {
+        *self.stays.entry((node, place)).or_default() += 1;
     }
 
-    /// Adds what `claims` come to; `tree` is the one whose cgroups are named.
-    pub(super) fn add(&mut self, claims: &Claims, tree: usize) {
+    /// Adds `claims` on tenants of `tree`; cgroups are named in the hierarchy with this index.
+    pub(super) fn add(&mut self, tree: &Tree, claims: &Claims, hierarchy: usize) {
         for claim in claims.moves.iter().filter(|claim| !claim.is_split) {
-            note_origin(&mut self.origins, claim, tree);
+            note_origin(&mut self.origins, tree.at(claim.node).id(), claim, hierarchy);
         }
-        self.stays.extend(claims.stays.iter().cloned());
+        for stay in &claims.stays {
+            let of = (tree.at(stay.node).id(), stay.place.clone());
+            *self.stays.entry(of).or_default() += stay.nr_processes;
+        }
     }
 }
 
-impl Found {
-    fn renumber(&mut self, kept: &[Option<usize>]) {
-        self.origins = renumbered(std::mem::take(&mut self.origins), kept);
-        self.stays.retain_mut(|stay| match kept[stay.node] {
-            Some(node) => {
-                stay.node = node;
-                true
-            }
-            None => false,
-        });
-    }
-}
+/// Number of processes, by tenant and cgroup of origin.
+pub(super) type Origins = BTreeMap<NodeId, BTreeMap<PathBuf, usize>>;
 
-fn renumbered(origins: Origins, kept: &[Option<usize>]) -> Origins {
-    let origins = origins.into_iter();
-    origins.filter_map(|(node, cgroups)| Some((kept[node]?, cgroups))).collect()
-}
-
-pub(super) type Origins = BTreeMap<usize, BTreeMap<PathBuf, usize>>;
-
-pub(super) fn note_origin(origins: &mut Origins, claim: &Claim, tree: usize) {
-    *origins.entry(claim.node).or_default().entry(claim.from[tree].clone()).or_default() += 1;
-}
-
-fn sum<'a>(parts: impl Iterator<Item = &'a Stay>) -> Vec<Stay> {
-    let mut all: Vec<Stay> = parts.cloned().collect();
-    all.sort_by(|a, b| (a.node, &a.place).cmp(&(b.node, &b.place)));
-    all.dedup_by(|later, first| {
-        let is_same = (later.node, &later.place) == (first.node, &first.place);
-        if is_same {
-            first.nr_processes += later.nr_processes;
-        }
-        is_same
-    });
-    all
+pub(super) fn note_origin(origins: &mut Origins, node: NodeId, claim: &Claim, hierarchy: usize) {
+    *origins.entry(node).or_default().entry(claim.from[hierarchy].clone()).or_default() += 1;
 }
 
 /// Findings on tenants whose processes come from several cgroups: in the tenant they share one.
-fn flattened(found: &[Found], nodes: &[TreeNode]) -> Vec<Finding> {
-    let mut cgroups: BTreeMap<usize, BTreeSet<&Path>> = BTreeMap::new();
+fn flattened(found: &[Found], tree: &Tree) -> Vec<Finding> {
+    let mut cgroups: BTreeMap<NodeId, BTreeSet<&Path>> = BTreeMap::new();
     for (node, origins) in found.iter().flat_map(|found| &found.origins) {
         cgroups.entry(*node).or_default().extend(origins.keys().map(PathBuf::as_path));
     }
     cgroups.retain(|_, cgroups| cgroups.len() > 1);
     let verb = if found.iter().any(|found| found.is_enforcing) { "are" } else { "would be" };
-    let note = |(node, cgroups): (usize, BTreeSet<&Path>)| {
+    let note = |node: Node<'_>| {
+        let cgroups = cgroups.get(&node.id())?;
         let what = format!(
             "processes of {} cgroups {verb} moved into one ({}): what those set for them has no \
              effect until they go back, and threads that were placed one by one go back together",
             cgroups.len(),
             named(cgroups.iter().copied())
         );
-        Finding {
+        Some(Finding {
             severity: Severity::Note,
-            ..Finding::of(&nodes[node].path, Code::Ineffective, what)
-        }
+            ..Finding::of(node.name(), Code::Ineffective, what)
+        })
     };
-    cgroups.into_iter().map(note).collect()
+    tree.policy_nodes().filter_map(note).collect()
 }

@@ -11,10 +11,11 @@ use super::claims::{Part, Search, note_origin};
 use super::location::Location;
 use super::place::Place;
 use super::unmoved::Unmoved;
-use tenantd_control::tree::TreeNode;
+use tenantd_control::tree::Tree;
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_control::words::knob::{Action, Value};
 use tenantd_core::kernel_text::text_of_path;
+use tenantd_core::node::{NodeId, NodeMap};
 use tenantd_host::cgroup::{Cgroup, Facet};
 use tenantd_host::claiming::{self, ClaimRules, Claims, StayPlace};
 use tenantd_host::enforce::EnforceError;
@@ -63,9 +64,14 @@ pub(super) fn apply<K: KernFs>(
 
 /// Journals the present values of the files of `actions`, all in one write to disk. A refusal here is repeated
 /// and reported when the action is carried out.
-pub(super) fn record<K: KernFs>(host: &mut HostAccess<K>, places: &[Place], actions: &[Action]) {
-    let open =
-        actions.iter().filter_map(|action| Some((action, places[action.node].cgroup.as_ref()?)));
+pub(super) fn record<K: KernFs>(
+    host: &mut HostAccess<K>,
+    places: &NodeMap<Place>,
+    actions: &[Action],
+) {
+    let open = actions
+        .iter()
+        .filter_map(|action| Some((action, places.get(action.node)?.cgroup.as_ref()?)));
     if let Err(error) = host.enforcer().record(open) {
         debug!("recorded one by one: {error}");
     }
@@ -78,52 +84,53 @@ const PASSES: usize = 4;
 /// new children into its cgroup. With more than `nr_max`, the next call continues.
 pub(super) fn claim<K: KernFs>(
     host: &mut HostAccess<K>,
-    places: &mut [Place],
-    nodes: &[TreeNode],
+    places: &mut NodeMap<Place>,
+    tree: &Tree,
     rules: &ClaimRules,
     nr_max: usize,
     search: &mut Search,
 ) {
     let mut part = match search.take_part().map_or_else(|| begin(host, rules, search), Ok) {
         Ok(part) => part,
-        Err(error) => return search.note(vec![unreadable(&error)], None, nodes),
+        Err(error) => return search.note(vec![unreadable(&error)], None, tree),
     };
-    let claims = find(host, rules, &mut part, nr_max, search);
+    let claims = find(host, (tree, rules), &mut part, nr_max, search);
     part.found.is_enforcing = true;
     if !claims.moves.is_empty() {
-        carry_out(host, places, nodes, &claims.moves, &mut part);
+        carry_out(host, places, tree, &claims.moves, &mut part);
     }
     if !part.left.as_slice().is_empty() {
         return search.interrupt(part);
     }
     if !part.moved.is_empty() {
-        claim_children(host, places, nodes, rules, &mut part);
+        claim_children(host, places, tree, rules, &mut part);
     }
-    search.note_moves(&part.moved, nodes);
-    search.note(part.failures, Some(part.found), nodes);
+    search.note_moves(&part.moved, tree);
+    search.note(part.failures, Some(part.found), tree);
 }
 
 /// Searches one part of all processes for those that the policy assigns to a tenant. An observer measures them
 /// where they are.
 pub(super) fn look_for<K: KernFs>(
     host: &mut HostAccess<K>,
-    nodes: &[TreeNode],
+    tree: &Tree,
     rules: &ClaimRules,
     search: &mut Search,
     unmoved: &mut Unmoved,
 ) {
     let mut part = match begin(host, rules, search) {
         Ok(part) => part,
-        Err(error) => return search.note(vec![unreadable(&error)], None, nodes),
+        Err(error) => return search.note(vec![unreadable(&error)], None, tree),
     };
-    let claims = find(host, rules, &mut part, usize::MAX, search);
-    unmoved.take_part(host, &claims.moves, |pid| search.is_of_part(pid));
-    search.note(part.failures, Some(part.found), nodes);
+    let claims = find(host, (tree, rules), &mut part, usize::MAX, search);
+    let moves: Vec<_> = claims.moves.iter().map(|it| (tree.at(it.node).id(), it)).collect();
+    unmoved.take_part(host, &moves, |pid| search.is_of_part(pid));
+    search.note(part.failures, Some(part.found), tree);
 }
 
 fn find<K: KernFs>(
     host: &mut HostAccess<K>,
-    rules: &ClaimRules,
+    (tree, rules): (&Tree, &ClaimRules),
     part: &mut Part,
     nr_max: usize,
     search: &mut Search,
@@ -133,7 +140,7 @@ fn find<K: KernFs>(
         claiming::claims(&mut host.kernel, proc, &host.layout, rules, &mut part.left, nr_max);
     search.settle(&claims.inside);
     search.note_users(&claims.users);
-    part.found.add(&claims, host.layout.tree(Facet::Cpu).unwrap_or(0));
+    part.found.add(tree, &claims, host.layout.tree(Facet::Cpu).unwrap_or(0));
     if let Some((nr, error)) = &claims.unread {
         let processes = if *nr == 1 { "1 process".to_string() } else { format!("{nr} processes") };
         let what = format!("{processes} could not be read, and may belong to a tenant: {error}");
@@ -169,8 +176,8 @@ fn begin<K: KernFs>(
 
 fn claim_children<K: KernFs>(
     host: &mut HostAccess<K>,
-    places: &mut [Place],
-    nodes: &[TreeNode],
+    places: &mut NodeMap<Place>,
+    tree: &Tree,
     rules: &ClaimRules,
     part: &mut Part,
 ) {
@@ -187,43 +194,45 @@ fn claim_children<K: KernFs>(
         if claims.moves.is_empty() {
             break;
         }
-        carry_out(host, places, nodes, &claims.moves, part);
+        carry_out(host, places, tree, &claims.moves, part);
     }
 }
 
 fn carry_out<K: KernFs>(
     host: &mut HostAccess<K>,
-    places: &mut [Place],
-    nodes: &[TreeNode],
+    places: &mut NodeMap<Place>,
+    tree: &Tree,
     moves: &[Claim],
     part: &mut Part,
 ) {
-    let tree = host.layout.tree(Facet::Cpu).unwrap_or(0);
+    let hierarchy = host.layout.tree(Facet::Cpu).unwrap_or(0);
     for claim in moves {
-        let own = own_place(places, claim.node);
-        let place = &mut places[own];
+        let node = tree.at(claim.node);
+        let own = own_place(places, node.id());
+        let Some(place) = places.get_mut(own) else { continue };
         let Some(cgroup) = &place.cgroup else { continue };
         match host.enforcer().claim(claim, cgroup) {
-            Ok(()) => note_origin(&mut part.moved, claim, tree),
+            Ok(()) => note_origin(&mut part.moved, node.id(), claim, hierarchy),
             Err(EnforceError::RealTime(cgroup)) => {
-                part.found.stay(claim.node, StayPlace::RealTime(text_of_path(&cgroup)));
+                part.found.stay(node.id(), StayPlace::RealTime(text_of_path(&cgroup)));
             }
             Err(error) => {
                 let what = format!("process {} not claimed: {error}", claim.pid);
-                part.failures.push(Finding::of(&nodes[claim.node].path, Code::NotClaimed, what));
+                part.failures.push(Finding::of(node.name(), Code::NotClaimed, what));
             }
         }
         place.is_joined = false;
     }
 }
 
-/// Number of the cgroup that the agent makes for a node: a member, if the node has others as well.
-fn own_place(places: &[Place], node: usize) -> usize {
-    let made = match &places[node].location {
-        Location::Members(sources) => sources.made.as_ref().map(|at| sources.location_of(at)),
+/// The cgroup that the agent makes for a node: a member, if the node has others as well.
+fn own_place(places: &NodeMap<Place>, node: NodeId) -> NodeId {
+    let made = match places.get(node).map(|place| &place.location) {
+        Some(Location::Members(sources)) => sources.made.as_ref().map(|at| sources.location_of(at)),
         _ => None,
     };
-    made.and_then(|made| places.iter().position(|place| place.location == made)).unwrap_or(node)
+    let made = made.and_then(|made| places.iter().find(|(_, place)| place.location == made));
+    made.map_or(node, |(id, _)| id)
 }
 
 fn unreadable(error: &KernError) -> Finding {

@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 use super::access::HostAccess;
 use super::backends::Backends;
 use super::found::Wants;
+use super::location::Location;
+use super::place::Place;
 use crate::recovery::residents::REST_CGROUP;
 use tenantd_control::tree::Tree;
 use tenantd_control::words::finding::{Code, Finding};
+use tenantd_host::claiming::ClaimRule;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::accounts::Accounts;
 use tenantd_policy::accounts::people::People;
@@ -49,12 +52,13 @@ impl Backends {
         unread.into_iter().chain(untaken).collect()
     }
 
-    pub(crate) fn find_users(&mut self, tick: u64) {
+    pub(crate) fn find_users(&mut self, tree: &Tree, tick: u64) {
         if !self.finds.wants.processes {
             return;
         }
         let rules = self.claim_rules.all().iter();
-        let at_home = rules.filter(|rule| self.places[rule.node].is_populated());
+        let place = |rule: &ClaimRule| self.places.get(tree.at(rule.node).id());
+        let at_home = rules.filter(|rule| place(rule).is_some_and(Place::is_populated));
         let uids: Vec<u32> = at_home.flat_map(|rule| rule.uids.iter().copied()).collect();
         self.finds.see_processes(uids, tick);
         self.finds.see_processes(self.search.take_users(), tick);
@@ -69,8 +73,7 @@ impl Backends {
 
     /// Present finds. A unit in the slice of a tenant belongs to that tenant, whatever patterns it matches.
     pub(crate) fn found(&self, tree: &Tree) -> Found {
-        let places = self.places[..tree.nodes().len()].iter();
-        let units = places.filter_map(|place| place.location.unit());
+        let units = self.locations_of(tree).filter_map(Location::unit);
         let slices: BTreeSet<&str> = units.filter(|unit| unit.ends_with(".slice")).collect();
         let units = self.members.running(&slices).cloned().collect();
         let discovery = &self.members.discovery;

@@ -12,7 +12,7 @@
 //!
 //! [`super::on_host`] applies this to one host; [`super::ancestry`] finds the ancestors.
 
-use tenantd_control::tree::Tree;
+use tenantd_control::tree::Node;
 use tenantd_host::systemd::slice_name::{BYTES_MAX, slice_name};
 use tenantd_policy::expand::Numbers;
 use tenantd_policy::model::{OwnerChoice, Policy, Tenant};
@@ -110,11 +110,11 @@ impl Location {
         below.or_else(|| Some(self.unit().or(self.in_place())?.to_string()))
     }
 
-    /// Returns the member of the new `tree` with the cgroup that node `number` had alone until now, if the node
-    /// has members there.
-    pub(super) fn as_member(&self, tree: &Tree, number: usize) -> Option<usize> {
-        let at = self.at(&tree.nodes()[number].path).filter(|_| tree.has_members(number))?;
-        tree.members().find(|(_, member)| member.tenant == number && member.at == at).map(|it| it.0)
+    /// Returns the member with the cgroup that the tenant had alone until now, if it has members in its tree.
+    pub(super) fn as_member<'t>(&self, tenant: Node<'t>) -> Option<Node<'t>> {
+        let at = self.at(tenant.name()).filter(|_| tenant.has_members())?;
+        let mut members = tenant.tree().members();
+        members.find(|(_, it)| it.tenant == tenant.at() && it.at == at).map(|(node, _)| node)
     }
 
     /// Location of the node at `path` after `attached` cgroups became members, with a cgroup of its own for

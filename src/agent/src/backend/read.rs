@@ -12,9 +12,10 @@ use tenantd_control::state::Outcome;
 use tenantd_control::state::drift::Observation;
 use tenantd_control::state::step::Sampling;
 use tenantd_control::tree::bounds::AncestorBounds;
-use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_control::tree::{Node, TreeNode};
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_control::words::knob::{Knob, Purpose, Value};
+use tenantd_core::node::NodeId;
 use tenantd_core::resource::MEMORY;
 use tenantd_dop::Topology;
 use tenantd_host::cgroup::{self, Facet};
@@ -24,30 +25,29 @@ impl Backends {
     pub(crate) fn sample<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
-        tree: &Tree,
-        number: usize,
+        node: Node<'_>,
         sampling: Sampling,
         events: &mut Events,
     ) -> Option<Sampled> {
-        if let Some(node) = self.unmoved_of(tree, number) {
-            return Some(self.unmoved.sample(host, node));
+        if let Some(tenant) = self.unmoved_of(node) {
+            return Some(self.unmoved.sample(host, tenant));
         }
-        match self.places[number].sample(host, sampling)? {
+        match self.places.get_mut(node.id())?.sample(host, sampling)? {
             Ok(mut sampled) => {
-                let name = tree.name(number);
+                let name = node.name();
                 let gaps = sampled.gaps.drain(..);
                 events
                     .findings
                     .extend(gaps.map(|gap| Finding::of(name, Code::Unreadable, gap.to_string())));
                 Some(sampled)
             }
-            Err(_) if self.may_be_missing(tree, number) => {
-                events.losses.push(self.give_up(host, number));
+            Err(_) if self.may_be_missing(node) => {
+                events.losses.push(self.give_up(host, node.id()));
                 None
             }
             Err(error) => {
                 let why = format!("it went away: {error}");
-                self.lose(host, tree, number, &why, events);
+                self.lose(host, node, &why, events);
                 None
             }
         }
@@ -55,30 +55,30 @@ impl Backends {
 
     /// Returns the tenant that claims processes for this cgroup, if the cgroup is missing because the agent
     /// only observes.
-    pub(crate) fn unmoved_of(&self, tree: &Tree, number: usize) -> Option<usize> {
-        let place = &self.places[number];
+    pub(crate) fn unmoved_of(&self, node: Node<'_>) -> Option<NodeId> {
+        let place = self.places.get(node.id())?;
         let is_missing = place.location.is_below_root()
             && place.cgroup.is_none()
             && self.root.is_none()
             && self.search.owed() == 0;
-        let node = tree.node_number(number).filter(|_| is_missing)?;
+        let tenant = node.tenant().filter(|_| is_missing)?;
         let rules = self.claim_rules.all();
-        rules.binary_search_by_key(&node, |rule| rule.node).is_ok().then_some(node)
+        let has_rule = rules.binary_search_by_key(&tenant.at(), |rule| rule.node).is_ok();
+        has_rule.then(|| tenant.id())
     }
 
     pub(crate) fn pids<K: KernFs>(
         &self,
         host: &mut HostAccess<K>,
-        tree: &Tree,
-        number: usize,
+        node: Node<'_>,
         events: &mut Events,
     ) -> Option<PidsSample> {
-        let cgroup = self.places[number].cgroup.as_ref()?;
+        let cgroup = self.cgroup(node.id())?;
         let dir = cgroup.dir(&host.layout, Facet::Pids)?;
         match cgroup::pids_sample(&mut host.kernel, dir, cgroup.generation()) {
             Ok(pids) => pids,
             Err(gap) => {
-                let gap = Finding::of(tree.name(number), Code::Unreadable, gap.to_string());
+                let gap = Finding::of(node.name(), Code::Unreadable, gap.to_string());
                 events.findings.push(gap);
                 None
             }
@@ -87,30 +87,27 @@ impl Backends {
 
     /// True if the files of a node are read in every tick: another program writes them, or their values before
     /// the agent matter.
-    pub(crate) fn is_watched(&self, number: usize) -> bool {
-        let is_above = matches!(self.places[number].location, Location::AboveInPlace(_));
-        is_above || self.systemd.owns(number)
+    pub(crate) fn is_watched(&self, id: NodeId) -> bool {
+        matches!(self.location(id), Location::AboveInPlace(_)) || self.systemd.owns(id)
     }
 
     pub(crate) fn observe<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
-        tree: &Tree,
-        number: usize,
+        node: Node<'_>,
         (known, is_bounded): (&[(Knob, Value)], bool),
         events: &mut Events,
     ) -> Option<Vec<Observation>> {
         let pins = host.pins;
-        let is_ancestor = tree.is_ancestor(number);
-        let node = tree.node(number);
+        let (id, is_ancestor, policy) = (node.id(), node.is_ancestor(), node.policy());
         let is_promised = |node: &TreeNode| !node.is_leaf || node.guarantee[MEMORY].is_some();
         let is_needed = |knob: Knob| match knob.purpose() {
             Purpose::Weight | Purpose::Protection => true,
-            Purpose::Guarantee => node.is_none_or(is_promised),
+            Purpose::Guarantee => policy.is_none_or(is_promised),
             Purpose::Bound => is_bounded,
             // A limit of a divided resource bounds its demand, also one of another program.
             Purpose::Limit if knob.resource().is_some() => true,
-            Purpose::Limit => node.is_some_and(|node| node.limit_of(knob).is_some()),
+            Purpose::Limit => policy.is_some_and(|policy| policy.limit_of(knob).is_some()),
             Purpose::Placement => pins,
         };
         let layout = &host.layout;
@@ -118,28 +115,27 @@ impl Backends {
             is_needed(*knob) && layout.has_file(*knob) && (!is_ancestor || knob.is_above())
         };
         let knobs: Vec<Knob> = Knob::ALL.into_iter().filter(is_asked).collect();
-        let mut observed = self.places[number].observe(host, knobs.into_iter())?;
+        let mut observed = self.places.get(id)?.observe(host, knobs.into_iter())?;
         let gaps = std::mem::take(&mut observed.gaps);
-        let name = tree.name(number);
+        let name = node.name();
         events
             .findings
             .extend(gaps.iter().map(|gap| Finding::of(name, Code::Unreadable, gap.to_string())));
         // A cgroup that is not a unit may lack the controller; it existed a moment ago.
-        if is_ancestor && !observed.gone.is_empty() && self.systemd.owns(number) {
-            events.losses.push(self.give_up(host, number));
+        if is_ancestor && !observed.gone.is_empty() && self.systemd.owns(id) {
+            events.losses.push(self.give_up(host, node.id()));
             return None;
         }
         // A file that never existed was reported when the cgroup was opened.
         let was_there = |gone: &&Knob| known.iter().any(|(knob, _)| knob == *gone);
         if let Some(gone) = observed.gone.iter().find(was_there) {
             let why = format!("its {} went away", host.file(*gone));
-            self.lose(host, tree, number, &why, events);
+            self.lose(host, node, &why, events);
             return None;
         }
         let (systemd, journal) = (&self.systemd, &host.journal);
         let is_ours = |knob: Knob, value: &Value| {
-            systemd.ordered(number, knob, value)
-                || systemd.is_fallback(journal, number, knob, value)
+            systemd.ordered(id, knob, value) || systemd.is_fallback(journal, id, knob, value)
         };
         Some(observed.into_observations(is_ours))
     }
@@ -147,28 +143,29 @@ impl Backends {
     pub(crate) fn arrivals<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
-        number: usize,
+        id: NodeId,
         observed: &[Observation],
     ) -> Vec<Outcome> {
-        self.systemd.arrivals(host, &self.places[number], number, observed)
+        let Some(place) = self.places.get(id) else { return Vec::new() };
+        self.systemd.arrivals(host, place, id, observed)
     }
 
-    /// Takes the number of the unit's runs that ended by an OOM kill since the last tick.
-    pub(crate) fn take_kills(&mut self, number: usize) -> u64 {
-        self.systemd.take_kills(number)
+    /// Takes the count of the unit's runs that ended by an OOM kill since the last tick.
+    pub(crate) fn take_kills(&mut self, id: NodeId) -> u64 {
+        self.systemd.take_kills(id)
     }
 
     /// Values of an ancestor before the agent; `now` are the present ones.
     pub(crate) fn held_before<K: KernFs>(
         &self,
         host: &mut HostAccess<K>,
-        number: usize,
+        id: NodeId,
         now: &[Observation],
     ) -> Vec<(Knob, Value)> {
-        let place = &self.places[number];
+        let Some(place) = self.places.get(id) else { return Vec::new() };
         let mut before = |seen: &Observation| {
-            let before = match self.systemd.owns(number) {
-                true => self.systemd.held_before(host, number, (seen.knob, &seen.value))?,
+            let before = match self.systemd.owns(id) {
+                true => self.systemd.held_before(host, id, (seen.knob, &seen.value))?,
                 false => place.held_before(host, seen.knob).unwrap_or_else(|| seen.value.clone()),
             };
             Some((seen.knob, before))
@@ -186,7 +183,7 @@ impl Backends {
         })?;
         if changed.is_some() {
             // CPUs that came back to an ancestor of a tenant are handled as new.
-            for place in &mut self.places {
+            for place in self.places.values_mut() {
                 (place.has_cpus, place.is_joined) = (false, false);
             }
         }
@@ -200,7 +197,7 @@ impl Backends {
         host: &mut HostAccess<K>,
         refreshes: bool,
     ) -> AncestorBounds {
-        let has_outside = self.places.iter().any(|place| place.location.is_outside());
+        let has_outside = self.places.values().any(|place| place.location.is_outside());
         if refreshes && !has_outside {
             self.above = bounds::read(host);
         }

@@ -16,8 +16,9 @@ use crate::recovery::restored::Restored;
 use crate::recovery::{restore, unit_restore};
 use tenantd_control::share::target;
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_control::tree::{Node, Tree, TreeNode};
 use tenantd_control::words::knob::{Action, Knob, Purpose, Value};
+use tenantd_core::node::NodeId;
 use tenantd_host::claiming::ClaimRule;
 use tenantd_host::enforce::{EnforceError, cpus_of, with_causes};
 use tenantd_host::journal::Entry;
@@ -34,45 +35,43 @@ pub(crate) struct Release<'a, K> {
     pub(crate) keeper: &'a mut Keeper,
     pub(crate) old: Tree,
     pub(crate) new: &'a Tree,
-    pub(crate) kept: &'a [Option<usize>],
-    /// For each old number, true if the node is placed on CPUs.
+    /// For each old position, true if the node is placed on CPUs.
     pub(crate) is_pinned: Vec<bool>,
     pub(crate) failures: Vec<String>,
 }
 
 impl<'a, K: KernFs> Release<'a, K> {
-    /// The change from the tree of `control` to `new`; see [`Release::kept`].
+    /// The change from the tree of `control` to `new`.
     pub(crate) fn new(
         (host, backends, keeper): (&'a mut HostAccess<K>, &'a mut Backends, &'a mut Keeper),
         control: &ControlLoop,
         new: &'a Tree,
-        kept: &'a [Option<usize>],
     ) -> Release<'a, K> {
         let (old, failures) = (control.tree().clone(), Vec::new());
         let widths = control.states().iter().map(|state| state.width.cpus().is_some());
-        Release { host, backends, keeper, old, new, kept, is_pinned: widths.collect(), failures }
+        Release { host, backends, keeper, old, new, is_pinned: widths.collect(), failures }
     }
 
     /// Knobs of remaining nodes that the old policy named and the new one does not.
-    pub(crate) fn unnamed(&self) -> Vec<(usize, Knob)> {
+    pub(crate) fn unnamed(&self) -> Vec<(NodeId, Knob)> {
         let has_exclusive = has_exclusive(self.new.nodes());
         let (was_promised, is_promised) = (promised(&self.old), promised(self.new));
         let mut unnamed = Vec::new();
-        for (number, old) in self.old.nodes().iter().enumerate() {
-            let Some(kept) = self.kept[number] else { continue };
-            let new = &self.new.nodes()[kept];
+        for (node, old) in self.old.policy_nodes().zip(self.old.nodes()) {
+            let Some(kept) = self.new.find(node.id()) else { continue };
+            let Some(new) = kept.policy() else { continue };
             let is_free = new.cpus == CpusPolicy::Shared && !has_exclusive;
             let is_unnamed = |knob: &Knob| match knob.purpose() {
                 Purpose::Limit => old.limits(*knob) && !new.limits(*knob),
-                Purpose::Placement => is_free && self.is_pinned[number],
-                Purpose::Guarantee => was_promised[number] && !is_promised[kept],
+                Purpose::Placement => is_free && self.is_pinned[node.at()],
+                Purpose::Guarantee => was_promised[node.at()] && !is_promised[kept.at()],
                 Purpose::Weight | Purpose::Protection | Purpose::Bound => false,
             };
             let mut knobs: Vec<Knob> = Knob::ALL.into_iter().filter(is_unnamed).collect();
             // Memory stays protected while the kernel reclaims for a limit that comes back.
             knobs.sort_by_key(|knob| knob.is_protection());
             for knob in knobs {
-                unnamed.extend(self.old.cgroups_of(number).map(|cgroup| (cgroup, knob)));
+                unnamed.extend(node.cgroups().map(|cgroup| (cgroup.id(), knob)));
             }
         }
         unnamed
@@ -81,22 +80,20 @@ impl<'a, K: KernFs> Release<'a, K> {
     /// Removes the cgroups that the agent made for removed nodes, restores cgroups in place, and moves the
     /// processes of changed claims.
     pub(crate) fn let_go_of_cgroups(&mut self, claim_rules: &[ClaimRule]) {
-        let location = |number: &usize| &self.backends.places[*number].location;
-        let is_gone = |number: &usize| self.kept[*number].is_none();
-        let gone = || (0..self.old.len()).filter(is_gone);
-        let ours = gone().filter(|number| location(number).is_below_root());
-        let dirs: HashSet<PathBuf> = ours.flat_map(|number| self.dirs_of(number)).collect();
-        let in_place = gone().filter(|number| location(number).in_place().is_some());
+        let location = |node: &Node<'_>| self.backends.location(node.id());
+        let ours = self.gone().filter(|node| location(node).is_below_root());
+        let dirs: HashSet<PathBuf> = ours.flat_map(|node| self.dirs_of(node)).collect();
+        let in_place = self.gone().filter(|node| location(node).in_place().is_some());
         let values: BTreeSet<(PathBuf, &str)> =
-            in_place.flat_map(|number| self.files_of(number, self.knobs_of(number))).collect();
+            in_place.flat_map(|node| self.files_of(node, self.knobs_of(node))).collect();
         let changed = self.changed_claims(claim_rules);
-        let own = changed.into_iter().filter_map(|node| self.backends.own(&self.old, node));
-        let unclaimed: Vec<PathBuf> = own.flat_map(|number| self.dirs_of(number)).collect();
+        let own = changed.into_iter().filter_map(|node| self.backends.own(node));
+        let unclaimed: Vec<PathBuf> = own.flat_map(|node| self.dirs_of(node)).collect();
         if dirs.is_empty() && values.is_empty() && unclaimed.is_empty() {
             return;
         }
-        for (place, kept) in self.backends.places.iter_mut().zip(self.kept) {
-            if kept.is_none() {
+        for (id, place) in self.backends.places.iter_mut() {
+            if self.new.find(id).is_none() {
                 place.close(&mut self.host.kernel);
             }
         }
@@ -176,29 +173,30 @@ impl<'a, K: KernFs> Release<'a, K> {
         outcome
     }
 
-    pub(crate) fn put_back_unnamed(&mut self, unnamed: &[(usize, Knob)]) {
-        for (number, knob) in unnamed {
-            self.backends.systemd.forget(*number, *knob);
-            let location = &self.backends.places[*number].location;
+    pub(crate) fn put_back_unnamed(&mut self, unnamed: &[(NodeId, Knob)]) {
+        for (id, knob) in unnamed {
+            self.backends.systemd.forget(*id, *knob);
+            let location = self.backends.location(*id);
             if location.is_below_root() || location.in_place().is_some() {
-                self.put_back_value(*number, *knob);
+                self.put_back_value(*id, *knob);
             }
         }
     }
 
-    fn put_back_value(&mut self, number: usize, knob: Knob) {
+    fn put_back_value(&mut self, id: NodeId, knob: Knob) {
+        let Some(node) = self.old.find(id) else { return };
         let facet = row_of(knob).facet;
-        let Some(dir) = self.backends.dir_of(self.host, &self.old, number, facet) else { return };
-        let path = self.old.name(number).to_string();
+        let Some(dir) = self.backends.dir_of(self.host, node, facet) else { return };
+        let path = node.name().to_string();
         let is_made = |entry: &Entry| made_path(entry) == Some(&*dir);
         if knob.purpose() == Purpose::Placement && self.host.journal.entries().iter().any(is_made) {
             // While the cgroup has processes its CPU list cannot be emptied: it is widened to confine none.
-            if let Err(error) = self.widen(number, &dir) {
+            if let Err(error) = self.widen(id, &dir) {
                 self.failures.push(format!("{path}: {error}"));
             }
             return;
         }
-        let values = self.files_of(number, [knob]);
+        let values = self.files_of(node, [knob]);
         // Including the record that a value was left to another writer, so that it stays here too.
         let concerns = |entry: &Entry| match entry {
             Entry::Held { path, file, .. } | Entry::Theirs { path, file, .. } => {
@@ -214,9 +212,8 @@ impl<'a, K: KernFs> Release<'a, K> {
     }
 
     /// Allows a cgroup all CPUs of its parent, including offline ones if the kernel takes those.
-    fn widen(&mut self, number: usize, dir: &Path) -> Result<(), EnforceError> {
-        let (Some(cgroup), Some(parent)) = (&self.backends.places[number].cgroup, dir.parent())
-        else {
+    fn widen(&mut self, node: NodeId, dir: &Path) -> Result<(), EnforceError> {
+        let (Some(cgroup), Some(parent)) = (self.backends.cgroup(node), dir.parent()) else {
             return Ok(());
         };
         if self.host.layout.is_unified() {
@@ -228,7 +225,7 @@ impl<'a, K: KernFs> Release<'a, K> {
         self.host.kernel.close_dir(above);
         let Some(cpus) = cpus? else { return Ok(()) };
         let action = Action {
-            node: number,
+            node,
             knob: Knob::Cpus,
             from: None,
             to: Value::CpuList(cpus),
@@ -239,17 +236,13 @@ impl<'a, K: KernFs> Release<'a, K> {
 
     /// Releases removed units, and restores values of the others that the policy no longer names. Started
     /// slices stay until the agent stops: see [`unit_restore`].
-    pub(crate) fn let_go_of_units(&mut self, unnamed: &[(usize, Knob)], deadline: Deadline<'_>) {
+    pub(crate) fn let_go_of_units(&mut self, unnamed: &[(NodeId, Knob)], deadline: Deadline<'_>) {
         let systemd = &self.backends.systemd;
-        let gone: HashSet<String> = (0..self.old.len())
-            .filter(|number| self.kept[*number].is_none())
-            .filter_map(|number| systemd.name(number).map(str::to_string))
-            .collect();
+        let gone = self.gone().filter_map(|node| systemd.name(node.id()).map(str::to_string));
+        let gone: HashSet<String> = gone.collect();
         let properties: Vec<(String, Property)> = unnamed
             .iter()
-            .filter_map(|(number, knob)| {
-                Some((systemd.name(*number)?.to_string(), Property::of(*knob)))
-            })
+            .filter_map(|(id, knob)| Some((systemd.name(*id)?.to_string(), Property::of(*knob))))
             .collect();
         let is_concerned = |unit: &String, property| {
             gone.contains(unit) || properties.contains(&(unit.clone(), property))
@@ -282,7 +275,7 @@ impl<'a, K: KernFs> Release<'a, K> {
         self.failures.append(&mut restored.failures);
     }
 
-    fn changed_claims(&self, new: &[ClaimRule]) -> Vec<usize> {
+    fn changed_claims(&self, new: &[ClaimRule]) -> Vec<Node<'_>> {
         let says = |rule: &ClaimRule| {
             let owners = (rule.uids.clone(), rule.gids.clone());
             (rule.cgroups.clone(), owners, rule.rest_beside.clone())
@@ -294,26 +287,31 @@ impl<'a, K: KernFs> Release<'a, K> {
             twin.is_some_and(|twin| says(twin) == says(rule))
         };
         let old = self.backends.claim_rules().iter();
-        old.filter(|rule| !is_same(rule)).map(|rule| rule.node).collect()
+        old.filter(|rule| !is_same(rule)).map(|rule| self.old.at(rule.node)).collect()
     }
 
-    fn dirs_of(&self, number: usize) -> Vec<PathBuf> {
-        self.backends.dirs_of(self.host, &self.old, number)
+    /// Nodes that are not in the new tree.
+    fn gone(&self) -> impl Iterator<Item = Node<'_>> {
+        self.old.all().filter(|node| self.new.find(node.id()).is_none())
     }
 
-    fn knobs_of(&self, number: usize) -> impl IntoIterator<Item = Knob> + use<K> {
-        let is_tenant = !self.old.is_ancestor(number);
+    fn dirs_of(&self, node: Node<'_>) -> Vec<PathBuf> {
+        self.backends.dirs_of(self.host, node)
+    }
+
+    fn knobs_of(&self, node: Node<'_>) -> impl IntoIterator<Item = Knob> + use<K> {
+        let is_tenant = !node.is_ancestor();
         Knob::ALL.into_iter().filter(move |knob| is_tenant || knob.is_above())
     }
 
     fn files_of(
         &self,
-        number: usize,
+        node: Node<'_>,
         knobs: impl IntoIterator<Item = Knob>,
     ) -> BTreeSet<(PathBuf, &'static str)> {
         let layout = &self.host.layout;
         let file = |knob: Knob| {
-            let dir = self.backends.dir_of(self.host, &self.old, number, row_of(knob).facet)?;
+            let dir = self.backends.dir_of(self.host, node, row_of(knob).facet)?;
             Some(layout.files(knob).iter().map(move |file| (dir.clone(), *file)))
         };
         knobs.into_iter().filter_map(file).flatten().collect()
@@ -321,7 +319,7 @@ impl<'a, K: KernFs> Release<'a, K> {
 }
 
 fn promised(tree: &Tree) -> Vec<bool> {
-    tree.any_below(|number| target::is_promised(tree, number))
+    tree.any_below(target::is_promised)
 }
 
 pub(crate) fn has_exclusive(nodes: &[TreeNode]) -> bool {

@@ -25,8 +25,9 @@ use super::location::Location;
 use super::place::Place;
 use super::unit_state::{Phase, UnitState};
 use tenantd_control::state::Outcome;
-use tenantd_control::tree::{CgroupParent, Tree};
+use tenantd_control::tree::{Node, Tree};
 use tenantd_control::words::finding::{Code, Finding};
+use tenantd_core::node::{NodeId, NodeMap};
 use tenantd_host::cgroup::{Cgroup, Layout};
 use tenantd_host::enforce::{EnforceError, with_causes};
 use tenantd_host::journal::Entry;
@@ -40,7 +41,7 @@ const BUS_TICKS_MAX: u64 = 32;
 pub(super) struct UnitEvents {
     pub(super) findings: Vec<Finding>,
     /// Nodes whose unit has another cgroup now.
-    pub(super) moved: Vec<usize>,
+    pub(super) moved: Vec<NodeId>,
     pub(super) refused: Vec<Outcome>,
     /// Lists of running units; `None` for a failed one.
     pub(super) listed: Vec<Option<Vec<String>>>,
@@ -56,9 +57,8 @@ struct Trouble {
 #[derive(Debug, Default)]
 pub(super) struct Systemd {
     manager: Option<Box<dyn UnitManager>>,
-    /// One for each number of the tree that is a unit.
-    units: Vec<Option<Box<UnitState>>>,
-    by_name: HashMap<String, usize>,
+    units: NodeMap<Box<UnitState>>,
+    by_name: HashMap<String, NodeId>,
     is_needed: bool,
     trouble: Option<Trouble>,
     pub(super) time: Duration,
@@ -69,16 +69,16 @@ pub(super) struct Systemd {
 
 impl Systemd {
     /// The units at these locations. Connects to systemd only if there are any.
-    pub(super) fn new(kernel: &impl KernFs, places: &[Place]) -> Systemd {
-        let unit = |place: &Place| {
+    pub(super) fn new(kernel: &impl KernFs, places: &NodeMap<Place>) -> Systemd {
+        let unit = |(id, place): (NodeId, &Place)| {
             let is_slice = matches!(place.location, Location::Slice(_));
-            Some(Box::new(UnitState::new(place.location.unit()?, is_slice)))
+            Some((id, Box::new(UnitState::new(place.location.unit()?, is_slice))))
         };
         let mut systemd =
-            Systemd { units: places.iter().map(unit).collect(), ..Systemd::default() };
+            Systemd { units: places.iter().filter_map(unit).collect(), ..Systemd::default() };
         systemd.index();
         systemd.is_needed = places
-            .iter()
+            .values()
             .any(|place| place.location.unit().is_some() || place.location.is_of_systemd());
         if systemd.is_needed {
             systemd.manager = kernel.unit_manager();
@@ -87,40 +87,43 @@ impl Systemd {
     }
 
     fn index(&mut self) {
-        let units = self.units.iter().enumerate();
-        let units = units.filter_map(|(number, unit)| Some((number, unit.as_ref()?)));
-        let names =
-            units.flat_map(|(number, unit)| [&unit.name, &unit.unit].map(|n| (n.clone(), number)));
+        let units = self.units.iter();
+        let names = units.flat_map(|(id, unit)| [&unit.name, &unit.unit].map(|n| (n.clone(), id)));
         self.by_name = names.collect();
     }
 
     /// Forgets the state of all units, except their last cgroups.
-    pub(super) fn restart(&mut self, kernel: &impl KernFs, places: &[Place]) {
+    pub(super) fn restart(&mut self, kernel: &impl KernFs, places: &NodeMap<Place>) {
         let old = std::mem::replace(self, Systemd::new(kernel, places));
-        for (new, old) in self.units.iter_mut().zip(old.units) {
-            if let (Some(new), Some(old)) = (new, old) {
-                new.home = old.home;
+        for (id, new) in self.units.iter_mut() {
+            if let Some(old) = old.units.get(id) {
+                new.home.clone_from(&old.home);
             }
         }
     }
 
-    /// Takes other places; node `n` becomes `kept[n]` and keeps the state of its unit.
+    /// Takes other places. Units that stay keep their states; the tenants `handed` give theirs to a member.
     pub(super) fn replace(
         &mut self,
         kernel: &impl KernFs,
-        places: &[Place],
-        kept: &[Option<usize>],
+        places: &NodeMap<Place>,
+        handed: &[(NodeId, NodeId)],
     ) {
-        let old = std::mem::replace(self, Systemd::new(kernel, places));
+        let mut old = std::mem::replace(self, Systemd::new(kernel, places));
         self.time = old.time;
         let is_heard = old.manager.is_some();
-        for (unit, new) in old.units.into_iter().zip(kept) {
-            if let (Some(mut unit), Some(new)) = (unit, new) {
-                if !is_heard {
-                    unit.miss_answers();
-                }
-                unit.renumber(*new);
-                self.units[*new] = Some(unit);
+        for (tenant, member) in handed {
+            if let Some(mut unit) = old.units.remove(*tenant) {
+                unit.hand_to(*member);
+                old.units.insert(*member, unit);
+            }
+        }
+        for (id, mut unit) in old.units {
+            if !is_heard {
+                unit.miss_answers();
+            }
+            if places.get(id).is_some() {
+                self.units.insert(id, unit);
             }
         }
         self.index();
@@ -128,29 +131,29 @@ impl Systemd {
         self.manager = old.manager.or(self.manager.take());
     }
 
-    pub(super) fn unit(&self, number: usize) -> Option<&UnitState> {
-        self.units.get(number)?.as_deref()
+    pub(super) fn unit(&self, id: NodeId) -> Option<&UnitState> {
+        self.units.get(id).map(|unit| &**unit)
     }
 
     pub(super) fn units(&self) -> impl Iterator<Item = &UnitState> {
-        self.units.iter().flatten().map(|unit| &**unit)
+        self.units.values().map(|unit| &**unit)
     }
 
-    pub(super) fn unit_mut(&mut self, number: usize) -> Option<&mut UnitState> {
-        self.units.get_mut(number)?.as_deref_mut()
+    pub(super) fn unit_mut(&mut self, id: NodeId) -> Option<&mut UnitState> {
+        self.units.get_mut(id).map(|unit| &mut **unit)
     }
 
-    pub(super) fn owns(&self, number: usize) -> bool {
-        self.unit(number).is_some()
+    pub(super) fn owns(&self, id: NodeId) -> bool {
+        self.unit(id).is_some()
     }
 
-    pub(super) fn name(&self, number: usize) -> Option<&str> {
-        Some(&self.unit(number)?.unit)
+    pub(super) fn name(&self, id: NodeId) -> Option<&str> {
+        Some(&self.unit(id)?.unit)
     }
 
     /// Cgroup of its unit below the mount; `None` if it is not a unit, or not found yet.
-    pub(super) fn cgroup(&self, number: usize) -> Option<&str> {
-        let unit = self.unit(number)?;
+    pub(super) fn cgroup(&self, id: NodeId) -> Option<&str> {
+        let unit = self.unit(id)?;
         (unit.phase == Phase::There).then_some(&*unit.cgroup)
     }
 
@@ -161,8 +164,8 @@ impl Systemd {
     }
 
     /// Asks systemd again after the node's cgroup went away.
-    pub(super) fn lose(&mut self, number: usize) {
-        if let Some(unit) = self.unit_mut(number) {
+    pub(super) fn lose(&mut self, id: NodeId) {
+        if let Some(unit) = self.unit_mut(id) {
             unit.phase = Phase::Missing { look_at: 0 };
             unit.pending = None;
         }
@@ -226,26 +229,27 @@ impl Systemd {
                 });
                 continue;
             }
-            let Some(&number) = self.by_name.get(answer.order.unit()) else { continue };
+            let Some(&id) = self.by_name.get(answer.order.unit()) else { continue };
             match (answer.order, answer.outcome) {
                 (Order::Look { .. }, Ok(Reply::Unit(state))) => {
-                    let moved = self.found(host, tree, number, state, tick, is_enforcing);
-                    events.moved.extend(moved.then_some(number));
+                    let Some(node) = tree.find(id) else { continue };
+                    let moved = self.found(host, node, state, tick, is_enforcing);
+                    events.moved.extend(moved.then_some(id));
                 }
                 (Order::StartSlice { .. }, Ok(_)) => {
-                    if let Some(unit) = self.unit_mut(number) {
+                    if let Some(unit) = self.unit_mut(id) {
                         unit.phase = Phase::Missing { look_at: tick };
                     }
                 }
                 (Order::Set { .. }, Ok(_)) => {
-                    let Some(unit) = self.unit_mut(number) else { continue };
+                    let Some(unit) = self.unit_mut(id) else { continue };
                     unit.relief_refused = (0, 0);
                     if let Some(pending) = &mut unit.pending {
                         pending.answered_at = Some(time);
                     }
                 }
                 (order, Err(error)) => {
-                    events.refused.extend(self.refused(number, &order, &error, tick, &mut unset));
+                    events.refused.extend(self.refused(id, &order, &error, tick, &mut unset));
                 }
                 _ => {}
             }
@@ -263,15 +267,15 @@ impl Systemd {
     fn take_results(&mut self, outcome: Result<Reply, UnitError>) {
         let Ok(Reply::Results(results)) = outcome else { return };
         for result in results {
-            let Some(&number) = self.by_name.get(&result.unit) else { continue };
-            if let Some(unit) = self.unit_mut(number) {
+            let Some(&id) = self.by_name.get(&result.unit) else { continue };
+            if let Some(unit) = self.unit_mut(id) {
                 unit.kills.note(result.is_oom_kill);
             }
         }
     }
 
-    pub(super) fn take_kills(&mut self, number: usize) -> u64 {
-        self.unit_mut(number).map_or(0, |unit| std::mem::take(&mut unit.kills.nr_new))
+    pub(super) fn take_kills(&mut self, id: NodeId) -> u64 {
+        self.unit_mut(id).map_or(0, |unit| std::mem::take(&mut unit.kills.nr_new))
     }
 
     fn next_answer(&mut self) -> Option<Answer> {
@@ -281,15 +285,14 @@ impl Systemd {
     fn found<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
-        tree: &Tree,
-        number: usize,
+        node: Node<'_>,
         state: systemd::UnitState,
         tick: u64,
         is_enforcing: bool,
     ) -> bool {
         let is_known = state.is_loaded && !state.id.is_empty();
-        let double = if is_known { self.identify(number, &state.id).err() } else { None };
-        let Some(unit) = self.unit_mut(number) else { return false };
+        let double = if is_known { self.identify(node.id(), &state.id).err() } else { None };
+        let Some(unit) = self.unit_mut(node.id()) else { return false };
         unit.is_looking = false;
         unit.kills.begin(state.is_oom_kill);
         let name = &unit.name;
@@ -312,7 +315,7 @@ impl Systemd {
             return false;
         }
         if let Some(other) = double {
-            let other = tree.name(other);
+            let other = node.tree().find(other).map_or("another tenant", Node::name);
             let why = format!(
                 "{name} is {}, which is that of {other}: name it for one tenant only",
                 state.id
@@ -327,7 +330,7 @@ impl Systemd {
             }
             let why = format!("{name} does not run: it is shared with once it does");
             match unit.is_slice && is_enforcing {
-                true => self.start_slice(host, tree, number, tick),
+                true => self.start_slice(host, node, tick),
                 false => unit.miss(tick, why),
             }
             return false;
@@ -350,36 +353,26 @@ impl Systemd {
         moved
     }
 
-    fn identify(&mut self, number: usize, id: &str) -> Result<(), usize> {
+    fn identify(&mut self, node: NodeId, id: &str) -> Result<(), NodeId> {
         match self.by_name.get(id) {
-            Some(other) if *other != number => return Err(*other),
+            Some(other) if *other != node => return Err(*other),
             Some(_) => {}
-            None => drop(self.by_name.insert(id.to_string(), number)),
+            None => drop(self.by_name.insert(id.to_string(), node)),
         }
-        if let Some(unit) = self.unit_mut(number) {
+        if let Some(unit) = self.unit_mut(node) {
             unit.unit = id.to_string();
         }
         Ok(())
     }
 
     /// Starts a slice once its parent slice runs, so that every started slice is recorded.
-    fn start_slice<K: KernFs>(
-        &mut self,
-        host: &mut HostAccess<K>,
-        tree: &Tree,
-        number: usize,
-        tick: u64,
-    ) {
-        let is_node = !tree.is_ancestor(number);
-        let waits = match tree.parents()[number] {
-            CgroupParent::Governed(above) => {
-                self.unit(above).is_none_or(|unit| unit.phase != Phase::There)
-            }
-            CgroupParent::Top | CgroupParent::Unknown | CgroupParent::Members => false,
-        };
-        let name = if is_node { tree.name(number) } else { "all tenants" };
+    fn start_slice<K: KernFs>(&mut self, host: &mut HostAccess<K>, node: Node<'_>, tick: u64) {
+        let is_there = |unit: &UnitState| unit.phase == Phase::There;
+        let above = node.governed_parent();
+        let waits = above.is_some_and(|above| !self.unit(above.id()).is_some_and(is_there));
+        let name = if node.is_ancestor() { "all tenants" } else { node.name() };
         let description = format!("tenantd: {name}");
-        let Some(unit) = self.unit_mut(number) else { return };
+        let Some(unit) = self.unit_mut(node.id()) else { return };
         if waits {
             unit.phase = Phase::Missing { look_at: tick };
             return;
@@ -399,12 +392,12 @@ impl Systemd {
         &mut self,
         host: &mut HostAccess<K>,
         place: &mut Place,
-        number: usize,
-        name: &str,
+        node: Node<'_>,
         tick: u64,
     ) -> Vec<Finding> {
         let may_ask = self.may_ask(tick);
-        let Some(unit) = self.unit_mut(number) else { return Vec::new() };
+        let name = node.name();
+        let Some(unit) = self.unit_mut(node.id()) else { return Vec::new() };
         let mut findings = Vec::new();
         if let Some(message) = &unit.message {
             findings.push(Finding::of(name, Code::UnitMissing, message.as_str()));

@@ -24,6 +24,7 @@ use super::unit_state::{Pending, Phase, UnitState};
 use tenantd_control::state::Outcome;
 use tenantd_control::state::drift::Observation;
 use tenantd_control::words::knob::{Action, Knob, Value};
+use tenantd_core::node::{NodeId, NodeMap};
 use tenantd_core::units::Limit;
 use tenantd_host::cgroup::{Cgroup, Facet};
 use tenantd_host::enforce::{EnforceError, taken};
@@ -37,22 +38,22 @@ use tenantd_host::systemd::{Order, Property, Setting, UnitError};
 const ARRIVAL_TIME: Duration = Duration::from_secs(3);
 
 impl Systemd {
-    pub(super) fn ordered(&self, number: usize, knob: Knob, found: &Value) -> bool {
-        self.unit(number).is_some_and(|unit| unit.ordered.include(knob, found))
+    pub(super) fn ordered(&self, id: NodeId, knob: Knob, found: &Value) -> bool {
+        self.unit(id).is_some_and(|unit| unit.ordered.include(knob, found))
     }
 
-    pub(super) fn last_order(&self, number: usize, knob: Knob) -> Option<Setting> {
-        self.unit(number)?.ordered.last(knob).map(|value| Setting::of(knob, value))
+    pub(super) fn last_order(&self, id: NodeId, knob: Knob) -> Option<Setting> {
+        self.unit(id)?.ordered.last(knob).map(|value| Setting::of(knob, value))
     }
 
     /// Value of the unit before the agent: from the journal, or the present one.
     pub(super) fn held_before<K>(
         &self,
         host: &HostAccess<K>,
-        number: usize,
+        id: NodeId,
         (knob, now): (Knob, &Value),
     ) -> Option<Value> {
-        let unit = self.unit(number)?;
+        let unit = self.unit(id)?;
         let held = host.journal.held_property(&unit.unit, &unit.life, Property::of(knob));
         Some(held.and_then(Setting::expected).unwrap_or_else(|| now.clone()))
     }
@@ -65,18 +66,18 @@ impl Systemd {
     pub(super) fn is_fallback(
         &self,
         journal: &Journal,
-        number: usize,
+        id: NodeId,
         knob: Knob,
         found: &Value,
     ) -> bool {
-        let Some(unit) = self.unit(number) else { return false };
+        let Some(unit) = self.unit(id) else { return false };
         let held = journal.held_property(&unit.unit, &unit.life, Property::of(knob));
         held.and_then(Setting::expected).is_some_and(|held| taken(found, &held))
     }
 
     /// Cancels the request of a knob that was restored.
-    pub(super) fn forget(&mut self, number: usize, knob: Knob) {
-        let Some(unit) = self.unit_mut(number) else { return };
+    pub(super) fn forget(&mut self, id: NodeId, knob: Knob) {
+        let Some(unit) = self.unit_mut(id) else { return };
         unit.ordered.forget(knob);
         unit.relieved.retain(|action| action.knob != knob);
         if let Some(pending) = &mut unit.pending {
@@ -88,19 +89,19 @@ impl Systemd {
     pub(super) fn order<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
-        places: &[Place],
+        places: &NodeMap<Place>,
         tick: u64,
         actions: &[Action],
     ) -> Vec<Outcome> {
         let late = self.relieve(host, places, tick, actions);
         let actions = || actions.iter().chain(&late);
-        let mut wanted: BTreeMap<usize, Vec<Action>> = BTreeMap::new();
+        let mut wanted: BTreeMap<NodeId, Vec<Action>> = BTreeMap::new();
         for action in actions().filter(|action| self.owns(action.node)) {
             wanted.entry(action.node).or_default().push(action.clone());
         }
         let mut outcomes = Vec::new();
         for action in actions() {
-            let place = &places[action.node];
+            let Some(place) = places.get(action.node) else { continue };
             if let Some(wanted) = wanted.remove(&action.node)
                 && self.may_ask(tick)
                 && !self.has_ended(action.node, place)
@@ -115,8 +116,8 @@ impl Systemd {
 
     /// True if the unit has just ended: its cgroup is empty and systemd has not removed it yet. Settings would
     /// apply to its next run, and stay as drop-ins if there is none. A slice may be empty.
-    fn has_ended(&self, number: usize, place: &Place) -> bool {
-        place.is_emptied && self.unit(number).is_some_and(|unit| !unit.unit.ends_with(".slice"))
+    fn has_ended(&self, id: NodeId, place: &Place) -> bool {
+        place.is_emptied && self.unit(id).is_some_and(|unit| !unit.unit.ends_with(".slice"))
     }
 
     /// Writes values that relieve the host to the files. Returns those that are neither among the `actions` nor
@@ -124,14 +125,15 @@ impl Systemd {
     fn relieve<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
-        places: &[Place],
+        places: &NodeMap<Place>,
         tick: u64,
         actions: &[Action],
     ) -> Vec<Action> {
         for action in actions.iter().filter(|action| relieves(action)) {
             let (knob, property) = (action.knob, Property::of(action.knob));
             let Some(unit) = self.unit_mut(action.node) else { continue };
-            let Some(cgroup) = &places[action.node].cgroup else { continue };
+            let place = places.get(action.node);
+            let Some(cgroup) = place.and_then(|place| place.cgroup.as_ref()) else { continue };
             let is_journalled = host.journal.knows_property(&unit.unit, &unit.life, property);
             // Fails if the cgroup is gone; systemd gets the order all the same.
             if !is_journalled || host.enforcer().write_relief(action, cgroup).is_err() {
@@ -157,11 +159,11 @@ impl Systemd {
         &mut self,
         host: &mut HostAccess<K>,
         cgroup: &Cgroup,
-        number: usize,
+        id: NodeId,
         tick: u64,
         actions: Vec<Action>,
     ) -> Vec<Outcome> {
-        let Some(unit) = self.unit_mut(number) else { return Vec::new() };
+        let Some(unit) = self.unit_mut(id) else { return Vec::new() };
         if unit.phase != Phase::There || unit.pending.is_some() || actions.is_empty() {
             return Vec::new();
         }
@@ -208,7 +210,7 @@ impl Systemd {
         unit.asked_about.clear();
         unit.pending = Some(Pending { actions, recorded, relieved, answered_at: None });
         let unit = unit.unit.clone();
-        let settings = self.with_memory_limit(host, cgroup, number, settings);
+        let settings = self.with_memory_limit(host, cgroup, id, settings);
         self.submit(Order::Set { unit, settings });
         Vec::new()
     }
@@ -220,10 +222,10 @@ impl Systemd {
         &self,
         host: &mut HostAccess<K>,
         cgroup: &Cgroup,
-        number: usize,
+        id: NodeId,
         mut settings: Vec<Setting>,
     ) -> Vec<Setting> {
-        let (Some(unit), property) = (self.unit(number), Property::MemoryMax) else {
+        let (Some(unit), property) = (self.unit(id), Property::MemoryMax) else {
             return settings;
         };
         let held = host.journal.held_property(&unit.unit, &unit.life, property);
@@ -240,7 +242,7 @@ impl Systemd {
             let expected = setting.expected();
             now.as_ref().zip(expected).is_some_and(|(now, expected)| taken(now, &expected))
         };
-        settings.extend(self.last_order(number, Knob::MemoryMax).filter(stands));
+        settings.extend(self.last_order(id, Knob::MemoryMax).filter(stands));
         settings
     }
 
@@ -248,13 +250,13 @@ impl Systemd {
     /// it that are not set.
     pub(super) fn refused(
         &mut self,
-        number: usize,
+        id: NodeId,
         order: &Order,
         error: &UnitError,
         tick: u64,
         unset: &mut HashSet<UnitProperty>,
     ) -> Vec<Outcome> {
-        let Some(unit) = self.unit_mut(number) else { return Vec::new() };
+        let Some(unit) = self.unit_mut(id) else { return Vec::new() };
         unit.is_looking = false;
         match order {
             Order::Set { .. } => {
@@ -292,11 +294,11 @@ impl Systemd {
         &mut self,
         host: &mut HostAccess<K>,
         place: &Place,
-        number: usize,
+        id: NodeId,
         observed: &[Observation],
     ) -> Vec<Outcome> {
         let time = self.time;
-        let Some(unit) = self.unit_mut(number) else { return Vec::new() };
+        let Some(unit) = self.unit_mut(id) else { return Vec::new() };
         // A file written directly has its value before earlier orders arrive.
         let relieved: Vec<Knob> = unit.relieved.iter().map(|action| action.knob).collect();
         for seen in observed.iter().filter(|seen| !relieved.contains(&seen.knob)) {

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use tenantd_control::words::knob::{Action, Knob, Value};
+use tenantd_core::node::NodeId;
 use tenantd_host::enforce::taken;
 use tenantd_host::systemd::{Held, Property};
 
@@ -181,9 +182,10 @@ impl UnitState {
         }
     }
 
-    pub(super) fn renumber(&mut self, number: usize) {
+    /// The unit is the cgroup of another node from now on.
+    pub(super) fn hand_to(&mut self, node: NodeId) {
         let pending = self.pending.iter_mut().flat_map(|pending| &mut pending.actions);
-        pending.chain(&mut self.relieved).for_each(|action| action.node = number);
+        pending.chain(&mut self.relieved).for_each(|action| action.node = node);
     }
 
     pub(super) fn is_outdated(&self, tick: u64) -> bool {

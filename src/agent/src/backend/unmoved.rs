@@ -17,12 +17,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::access::HostAccess;
 use super::place::Sampled;
 use tenantd_control::measure::sample::{MemorySample, TenantSample};
+use tenantd_control::tree::Tree;
+use tenantd_core::node::{NodeId, NodeMap};
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process::{self, Claim, ResidentMemory, Work};
 
 #[derive(Debug, Default)]
 pub(super) struct Unmoved {
-    of: BTreeMap<usize, Tenant>,
+    of: NodeMap<Tenant>,
 }
 
 #[derive(Debug, Default)]
@@ -53,20 +55,20 @@ impl Unmoved {
     pub(super) fn take_part<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
-        claims: &[Claim],
+        claims: &[(NodeId, &Claim)],
         is_of_part: impl Fn(u32) -> bool,
     ) {
-        let found: BTreeSet<(usize, u32)> = claims.iter().map(|it| (it.node, it.pid)).collect();
-        for (node, tenant) in &mut self.of {
-            tenant.keep(|pid| !is_of_part(pid) || found.contains(&(*node, pid)));
+        let found: BTreeSet<(NodeId, u32)> = claims.iter().map(|(id, it)| (*id, it.pid)).collect();
+        for (node, tenant) in self.of.iter_mut() {
+            tenant.keep(|pid| !is_of_part(pid) || found.contains(&(node, pid)));
         }
         let proc = host.proc();
-        for claim in claims {
+        for (node, claim) in claims {
             let Some(memory) = process::resident(&mut host.kernel, proc, claim.pid) else {
                 continue;
             };
             let Some(work) = process::work(&mut host.kernel, proc, claim.pid) else { continue };
-            let tenant = self.of.entry(claim.node).or_default();
+            let tenant = self.of.or_default(*node);
             let known = tenant.processes.get_mut(&claim.pid);
             match known.filter(|known| known.start_ticks == work.start_ticks) {
                 Some(known) => known.memory = memory,
@@ -75,9 +77,9 @@ impl Unmoved {
         }
     }
 
-    pub(super) fn sample<K: KernFs>(&mut self, host: &mut HostAccess<K>, node: usize) -> Sampled {
+    pub(super) fn sample<K: KernFs>(&mut self, host: &mut HostAccess<K>, node: NodeId) -> Sampled {
         let proc = host.proc();
-        let tenant = self.of.entry(node).or_default();
+        let tenant = self.of.or_default(node);
         for (pid, seen) in &mut tenant.processes {
             let work = process::work(&mut host.kernel, proc, *pid);
             if let Some(work) = work.filter(|work| work.start_ticks == seen.start_ticks) {
@@ -94,13 +96,13 @@ impl Unmoved {
         Sampled { sample, nr_oom_kills: None, nr_threads: None, gaps: Vec::new() }
     }
 
-    pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
-        let of = std::mem::take(&mut self.of).into_iter();
-        self.of = of.filter_map(|(node, tenant)| Some((kept[node]?, tenant))).collect();
+    /// Drops the tenants that are not in `tree`.
+    pub(super) fn follow(&mut self, tree: &Tree) {
+        self.of.retain(|id| tree.find(id).is_some());
     }
 
     pub(super) fn clear(&mut self) {
-        self.of.clear();
+        self.of = NodeMap::default();
     }
 }
 

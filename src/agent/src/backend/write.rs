@@ -12,6 +12,7 @@ use tenantd_control::state::drift::Drift;
 use tenantd_control::tree::Tree;
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_control::words::knob::{Action, Knob};
+use tenantd_core::node::NodeId;
 use tenantd_host::journal::{Entry, JournalError};
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::knobs::{Hazard, row_of};
@@ -32,11 +33,11 @@ impl Backends {
         nr_max: usize,
     ) {
         let Backends { places, claim_rules, search, unmoved, .. } = self;
-        let (nodes, rules) = (tree.nodes(), &*claim_rules);
+        let rules = &*claim_rules;
         if is_enforcing {
-            direct::claim(host, places, nodes, rules, nr_max, search)
+            direct::claim(host, places, tree, rules, nr_max, search)
         } else {
-            direct::look_for(host, nodes, rules, search, unmoved)
+            direct::look_for(host, tree, rules, search, unmoved)
         }
     }
 
@@ -48,7 +49,7 @@ impl Backends {
         host: &mut HostAccess<K>,
         tree: &Tree,
         tick: Option<u64>,
-        is_pinned: impl Fn(usize) -> bool,
+        is_pinned: impl Fn(NodeId) -> bool,
         nr_max: usize,
     ) -> Vec<Finding> {
         self.backlog.has_unjoined = false;
@@ -56,17 +57,12 @@ impl Backends {
             return Vec::new();
         }
         let (mut findings, mut nr_done) = (Vec::new(), 0);
-        for number in 0..tree.first_ancestor() {
-            let place = &mut self.places[number];
+        for node in tree.tenants_and_members() {
+            let Some(place) = self.places.get_mut(node.id()) else { continue };
             // The agent fills only cgroups that it made.
-            let Some(node) = tree.node_number(number).filter(|_| place.location.is_below_root())
-            else {
-                continue;
-            };
-            let name = tree.name(number);
-            let is_turn =
-                tick.is_some_and(|tick| (number as u64 + tick).is_multiple_of(JOIN_TICKS));
-            if !is_pinned(node) || (place.is_joined && !is_turn) {
+            let tenant = node.tenant().filter(|_| place.location.is_below_root());
+            let is_turn = tick.is_some_and(|tick| node.id().is_turn(tick, JOIN_TICKS));
+            if !tenant.is_some_and(|it| is_pinned(it.id())) || (place.is_joined && !is_turn) {
                 continue;
             }
             if nr_done >= nr_max {
@@ -74,12 +70,12 @@ impl Backends {
                 continue;
             }
             let is_first = !place.is_joined;
-            match cpusets::join(host, place, name) {
+            match cpusets::join(host, place, node.name()) {
                 // A look costs as much as a move.
                 Ok(nr) => nr_done += nr.max(usize::from(is_first)),
                 Err(error) if error.is_gone() => {}
                 Err(error) => {
-                    findings.push(Finding::of(name, Code::NotWritten, error.to_string()));
+                    findings.push(Finding::of(node.name(), Code::NotWritten, error.to_string()));
                 }
             }
         }
@@ -109,8 +105,8 @@ impl Backends {
         events
     }
 
-    /// Decided values of the last tick that are not written yet, by node number.
-    pub(crate) fn unwritten(&self) -> BTreeSet<(usize, Knob)> {
+    /// Decided values of the last tick that are not written yet, by node.
+    pub(crate) fn unwritten(&self) -> BTreeSet<(NodeId, Knob)> {
         self.backlog.actions().map(|action| (action.node, action.knob)).collect()
     }
 
@@ -139,15 +135,14 @@ impl Backends {
     ) {
         direct::record(host, &self.places, &actions);
         for action in actions {
-            let place = &self.places[action.node];
-            let name = tree.name(action.node);
-            let Some(outcome) = direct::apply(host, place, &action, name) else { continue };
+            let Some(node) = tree.find(action.node) else { continue };
+            let Some(place) = self.places.get(action.node) else { continue };
+            let Some(outcome) = direct::apply(host, place, &action, node.name()) else { continue };
             let is_gone = outcome.as_ref().is_err_and(|error| error.is_gone());
             let outcome = outcome.map_err(|error| error.refusal());
-            let node = action.node;
             events.outcomes.push((action, outcome));
             if is_gone {
-                self.lose_if_gone(host, tree, node, events);
+                self.lose_if_gone(host, node, events);
             }
         }
     }
@@ -163,7 +158,7 @@ impl Backends {
             let ours = self.systemd.last_order(drift.node, drift.knob).map(Box::new);
             return host.journal.record(Entry::UnitTheirs { unit, property, ours });
         }
-        let Some(cgroup) = &self.places[drift.node].cgroup else { return Ok(()) };
+        let Some(cgroup) = self.cgroup(drift.node) else { return Ok(()) };
         let Ok(dir) = cgroup.knob_dir(&host.layout, drift.knob) else { return Ok(()) };
         let Ok(inode) = host.kernel.inode(dir) else { return Ok(()) };
         let (path, file) = (host.kernel.dir_path(dir), host.file(drift.knob).into());

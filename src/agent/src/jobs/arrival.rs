@@ -91,7 +91,7 @@ impl JobRoom {
         let process = &record.process;
         let gone = format!("process {} has ended", process.pid);
         let (kernel, layout) = (&mut host.kernel, &host.layout);
-        let found = process::candidate(kernel, proc, layout, process.pid, 0);
+        let found = process::candidate(kernel, proc, layout, process.pid);
         let found = found.map_err(|error| error.to_string())?;
         let Some(found) = found else { return Err(gone) };
         kernel.close_dir(found.held);

@@ -16,6 +16,7 @@ use crate::backend::location::{Location, Sources};
 use crate::tenants::state::Tenants;
 use tenantd_admission::{JobId, Phase};
 use tenantd_control::words::knob::{Knob, Value};
+use tenantd_core::node::NodeId;
 use tenantd_core::resource::MEMORY;
 use tenantd_core::units::Limit;
 use tenantd_host::cgroup::{Facet, Layout};
@@ -32,10 +33,10 @@ impl JobRoom {
         &self,
         tenants: &Tenants<K>,
         job: JobId,
-    ) -> Result<(usize, u32), String> {
+    ) -> Result<(NodeId, u32), String> {
         let view = self.admission.job(job).ok_or("it is not known")?;
         let tenant = &view.request.tenant;
-        let node = tenants.number_of(tenant);
+        let node = tenants.id_of(tenant);
         let node = node.ok_or_else(|| format!("the policy has no tenant {tenant}"))?;
         Ok((node, view.request.user))
     }
@@ -141,7 +142,7 @@ impl JobRoom {
         let proc = host.proc();
         let pid = self.records.get(&job).ok_or("it is gone")?.process.pid;
         let (kernel, layout) = (&mut host.kernel, &host.layout);
-        let found = process::candidate(kernel, proc, layout, pid, 0);
+        let found = process::candidate(kernel, proc, layout, pid);
         let Some(found) = found.map_err(|error| error.to_string())? else {
             return Err(format!("process {pid} has ended"));
         };
@@ -208,7 +209,7 @@ impl JobRoom {
 /// it would stay: only units that the agent starts are in the journal.
 pub(super) fn slice_of<K: KernFs>(
     tenants: &Tenants<K>,
-    node: usize,
+    node: NodeId,
     uid: u32,
 ) -> Result<Option<String>, String> {
     if !tenants.host.layout.is_unified() {
@@ -216,11 +217,12 @@ pub(super) fn slice_of<K: KernFs>(
     }
     let tree = tenants.control.tree();
     let mut locations = tenants.backends.locations(tree);
+    let Some(node) = tree.find(node) else { return Ok(None) };
     let member = |unit: &str| {
-        let mut members = tree.members().filter(|(_, member)| member.tenant == node);
-        members.find(|(_, member)| member.at == unit).map(|(number, _)| number)
+        let mut members = tree.members().filter(|(_, member)| member.tenant == node.at());
+        members.find(|(_, member)| member.at == unit).map(|(member, _)| member)
     };
-    let (number, slice) = match locations.swap_remove(node) {
+    let (node, slice) = match locations.swap_remove(node.at()) {
         Location::Slice(slice) => (Some(node), slice),
         Location::Members(Sources { slice: Some(slice), .. }) => (member(&slice), slice),
         // Systemd itself stops the slice of a user (`StopWhenUnneeded`).
@@ -231,8 +233,7 @@ pub(super) fn slice_of<K: KernFs>(
         }
         _ => return Ok(None),
     };
-    let dir =
-        number.and_then(|number| tenants.backends.dir_of(&tenants.host, tree, number, Facet::Cpu));
+    let dir = node.and_then(|node| tenants.backends.dir_of(&tenants.host, node, Facet::Cpu));
     dir.map(|_| Some(slice.clone())).ok_or_else(|| format!("{slice} is not there yet"))
 }
 
@@ -240,12 +241,12 @@ pub(super) fn slice_of<K: KernFs>(
 /// possible.
 fn nest<K: KernFs>(
     tenants: &mut Tenants<K>,
-    node: usize,
+    node: NodeId,
     ineffective: &mut Vec<String>,
 ) -> Result<String, String> {
     let own = tenants.own_cgroup(node)?;
-    let tree = tenants.control.tree();
-    let dir = tenants.backends.dir_of(&tenants.host, tree, own, Facet::Cpu);
+    let own = tenants.control.tree().find(own);
+    let dir = own.and_then(|own| tenants.backends.dir_of(&tenants.host, own, Facet::Cpu));
     let dir = dir.ok_or("its tenant has no cgroup")?;
     let cpu = &tenants.host.layout.trees[tenants.host.layout.tree(Facet::Cpu).unwrap_or(0)];
     let below = dir.strip_prefix(&cpu.root).map_err(|_| "its tenant is not below the root")?;

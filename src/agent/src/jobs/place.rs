@@ -26,9 +26,9 @@ impl JobRoom {
         for (job, home) in self.homes() {
             let Some(view) = self.admission.job(job) else { continue };
             let Phase::Running { dop, .. } = view.phase else { continue };
-            let node = tenants.number_of(&view.request.tenant);
+            let node = tenants.id_of(&view.request.tenant);
             let of_tenant =
-                node.and_then(|node| tenants.control.states()[node].width.cpus()).cloned();
+                node.and_then(|node| tenants.control.state(node)?.width.cpus()).cloned();
             let is_confinable = home.cgroup.can_be_confined(&tenants.host.layout);
             if !is_confinable || !may_confine(&tenants.host.layout, of_tenant.is_some()) {
                 continue;

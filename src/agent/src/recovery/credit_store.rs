@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use tenantd_control::share::credit::{Account, Credit, Entry};
+use tenantd_core::node::NodeId;
 use tenantd_host::private;
 
 const STORE_PERIOD: Duration = Duration::from_secs(60);
@@ -90,17 +91,15 @@ impl CreditStore {
         CreditStore { path: state_dir.map(file), stored_at: None, waiting }
     }
 
-    /// Credit of an earlier agent for the nodes with these `paths`, once.
+    /// Credit of an earlier agent for these nodes with their paths, once.
     pub(crate) fn take<'a>(
         &mut self,
-        paths: impl Iterator<Item = &'a str>,
-    ) -> Vec<(usize, Credit)> {
+        nodes: impl Iterator<Item = (NodeId, &'a str)>,
+    ) -> Vec<(NodeId, Credit)> {
         if self.waiting.is_empty() {
             return Vec::new();
         }
-        let take =
-            |(number, path): (usize, &str)| Some((number, self.waiting.remove(path)?.credit()));
-        paths.enumerate().filter_map(take).collect()
+        nodes.filter_map(|(id, path)| Some((id, self.waiting.remove(path)?.credit()))).collect()
     }
 
     /// Drops the credit of an earlier agent that no node has taken.
@@ -199,8 +198,8 @@ mod tests {
         CreditStore::open(Some(state), None, HALF_LIFE)
     }
 
-    fn loaded(state: &Path, paths: &[&str]) -> Vec<(usize, Credit)> {
-        open(state).take(paths.iter().copied())
+    fn loaded(state: &Path, paths: &[&str]) -> Vec<(NodeId, Credit)> {
+        open(state).take(NodeId::first().zip(paths.iter().copied()))
     }
 
     fn aged(state: &Path, seconds: f64) {
@@ -218,9 +217,12 @@ mod tests {
         let (rich, poor) = (credit(8.0, 12.0), credit(-1.0, 1.0));
         let all = [("web", rich), ("ci/a", poor), ("new", Credit::default())];
         store.store(all.iter().map(|(path, credit)| (*path, credit))).unwrap();
-        let [(0, web), (2, ci)] = loaded(state.path(), &["web", "x", "ci/a", "new"])[..] else {
+        let ids: Vec<NodeId> = NodeId::first().take(3).collect();
+        let [(first, web), (third, ci)] = loaded(state.path(), &["web", "x", "ci/a", "new"])[..]
+        else {
             panic!("{store:?}");
         };
+        assert_eq!((first, third), (ids[0], ids[2]));
         assert!((web.account.bank - 8.0).abs() < 0.08 && web.account.factor == 12.0, "{web:?}");
         assert_eq!(ci.account.bank, -1.0);
         for (seconds, bank) in [(600.0, 4.0), (600.0, 2.0), (-9000.0, 8.0)] {
@@ -243,8 +245,8 @@ mod tests {
         let at = Duration::from_secs;
         let none = || std::iter::empty();
         store.keep(at(5), none()).unwrap();
-        assert_eq!(store.take(["a", "late"].into_iter()).len(), 1);
-        assert!(store.take(["a", "late"].into_iter()).is_empty());
+        assert_eq!(store.take(NodeId::first().zip(["a", "late"])).len(), 1);
+        assert!(store.take(NodeId::first().zip(["a", "late"])).is_empty());
         store.keep(at(64), none()).unwrap();
         assert_eq!(store.waiting.len(), 1);
         store.keep(at(65), none()).unwrap();

@@ -13,8 +13,9 @@ use super::placement_store::PlacementStore;
 use super::residents::{self, Resident, ResidentStore};
 use tenantd_control::share::credit::Credit;
 use tenantd_control::state::NodeState;
-use tenantd_control::tree::{NodeNumber, Tree, TreeNode};
+use tenantd_control::tree::{Node, Tree, TreeNode};
 use tenantd_control::words::finding::{Code, Finding};
+use tenantd_core::node::NodeId;
 use tenantd_dop::CpuSet;
 use tenantd_host::cgroup::Layout;
 use tenantd_host::kernfs::KernFs;
@@ -109,20 +110,19 @@ impl Keeper {
         self.placements.as_ref().map(|store| store.load(usable)).unwrap_or_default()
     }
 
-    /// Writes the degree of parallelism of the nodes with these `numbers`, at most `nr_max` of those that
-    /// changed. Also returns true if some are left.
-    pub(crate) fn tell_widths(
+    /// Writes the degree of parallelism of these `nodes` of the policy, at most `nr_max` of those that
+    /// changed.
+    pub(crate) fn tell_widths<'t>(
         &mut self,
-        tree: &Tree,
         states: &[NodeState],
-        numbers: impl IntoIterator<Item = NodeNumber>,
+        nodes: impl IntoIterator<Item = Node<'t>>,
         nr_max: usize,
     ) -> (Vec<Finding>, bool) {
         let Some(files) = &mut self.dop_files else { return (Vec::new(), false) };
         let (mut findings, mut nr_told) = (Vec::new(), 0);
-        for number in numbers {
-            let path = tree.name(number.get());
-            let Some(dop) = states[number.get()].width.dop() else { continue };
+        for node in nodes {
+            let path = node.name();
+            let Some(dop) = states[node.at()].width.dop() else { continue };
             if files.holds(path, dop) {
                 continue;
             }
@@ -166,9 +166,9 @@ impl Keeper {
     }
 
     /// Credit of an earlier agent for nodes that have not taken theirs yet.
-    pub(crate) fn take_credits(&mut self, nodes: &[TreeNode]) -> Vec<(usize, Credit)> {
-        let paths = nodes.iter().map(|node| node.path.as_str());
-        self.credits.as_mut().map(|credits| credits.take(paths)).unwrap_or_default()
+    pub(crate) fn take_credits(&mut self, tree: &Tree) -> Vec<(NodeId, Credit)> {
+        let nodes = tree.policy_nodes().map(|node| (node.id(), node.name()));
+        self.credits.as_mut().map(|credits| credits.take(nodes)).unwrap_or_default()
     }
 
     /// Drops the credit of an earlier agent that no node of its policy has taken.

@@ -15,7 +15,9 @@ use std::path::Path;
 use crate::backend::access::HostAccess;
 use crate::backend::backends::Backends;
 use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tree::{Node, Tree};
 use tenantd_control::words::finding::{Code, Finding};
+use tenantd_core::node::{NodeId, NodeMap};
 use tenantd_core::units::Bytes;
 use tenantd_host::cgroup::Facet;
 use tenantd_host::journal::Entry;
@@ -35,8 +37,8 @@ type Known = (u32, u64);
 
 #[derive(Debug, Default)]
 pub(super) struct Charged {
-    findings: BTreeMap<usize, Finding>,
-    left: VecDeque<(usize, Vec<Known>)>,
+    findings: NodeMap<Finding>,
+    left: VecDeque<(NodeId, Vec<Known>)>,
     look_at: u64,
 }
 
@@ -50,25 +52,25 @@ impl Charged {
         if self.left.is_empty() && control.tick() >= self.look_at {
             self.look_at = control.tick() + LOOK_TICKS;
             self.left = moved(host, backends, control);
-            self.findings.retain(|number, _| self.left.iter().any(|(moved, _)| moved == number));
+            self.findings.retain(|id| self.left.iter().any(|(moved, _)| *moved == id));
         }
         let mut nr_read = 0;
         while nr_read < PROCESSES_A_TICK
-            && let Some((number, processes)) = self.left.pop_front()
+            && let Some((id, processes)) = self.left.pop_front()
         {
             nr_read += processes.len();
-            match judge(host, control, number, &processes) {
-                Some(finding) => self.findings.insert(number, finding),
-                None => self.findings.remove(&number),
+            let node = control.tree().find(id);
+            match node.and_then(|node| judge(host, control, node, &processes)) {
+                Some(finding) => self.findings.insert(id, finding),
+                None => self.findings.remove(id),
             };
         }
     }
 
-    pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
-        let left = std::mem::take(&mut self.left).into_iter();
-        self.left = left.filter_map(|(number, all)| Some((kept[number]?, all))).collect();
-        let findings = std::mem::take(&mut self.findings).into_iter();
-        self.findings = findings.filter_map(|(number, it)| Some((kept[number]?, it))).collect();
+    /// Drops the tenants that are not in `tree`.
+    pub(super) fn follow(&mut self, tree: &Tree) {
+        self.left.retain(|(id, _)| tree.find(*id).is_some());
+        self.findings.retain(|id| tree.find(id).is_some());
     }
 
     pub(super) fn findings(&self) -> impl Iterator<Item = &Finding> {
@@ -80,19 +82,19 @@ fn moved<K: KernFs>(
     host: &HostAccess<K>,
     backends: &Backends,
     control: &ControlLoop,
-) -> VecDeque<(usize, Vec<Known>)> {
+) -> VecDeque<(NodeId, Vec<Known>)> {
     let tree = control.tree();
-    let dir = |number| Some((backends.dir_of(host, tree, number, Facet::Memory)?, number));
+    let dir = |node: Node<'_>| Some((backends.dir_of(host, node, Facet::Memory)?, node.id()));
     let mut by_dir = HashMap::new();
-    let mut all: BTreeMap<usize, Vec<Known>> = BTreeMap::new();
+    let mut all: BTreeMap<NodeId, Vec<Known>> = BTreeMap::new();
     for entry in host.journal.entries() {
         let Entry::Moved { pid, start_ticks, to, .. } = entry else { continue };
         if by_dir.is_empty() {
-            by_dir = (0..tree.nodes().len()).filter_map(dir).collect();
+            by_dir = tree.policy_nodes().filter_map(dir).collect();
         }
-        let number = to.iter().find_map(|dir| by_dir.get(dir.as_path() as &Path));
-        if let Some(number) = number {
-            all.entry(*number).or_default().push((*pid, *start_ticks));
+        let id = to.iter().find_map(|dir| by_dir.get(dir.as_path() as &Path));
+        if let Some(id) = id {
+            all.entry(*id).or_default().push((*pid, *start_ticks));
         }
     }
     all.into_iter().collect()
@@ -101,10 +103,10 @@ fn moved<K: KernFs>(
 fn judge<K: KernFs>(
     host: &mut HostAccess<K>,
     control: &ControlLoop,
-    number: usize,
+    node: Node<'_>,
     processes: &[Known],
 ) -> Option<Finding> {
-    let memory = control.states()[number].sample.as_ref()?.memory?;
+    let memory = control.state(node.id())?.sample.as_ref()?.memory?;
     let proc = host.proc();
     let (mut nr, mut held_bytes) = (0, 0);
     for (pid, start_ticks) in processes.iter().take(PROCESSES_MAX) {
@@ -125,6 +127,5 @@ fn judge<K: KernFs>(
         Bytes(elsewhere_bytes)
     );
     let remedy = "restart them, or match their unit or their cgroup, which is weighed where it is";
-    let tenant = control.tree().name(number);
-    Some(Finding::of(tenant, Code::Ineffective, what).with_remedy(remedy))
+    Some(Finding::of(node.name(), Code::Ineffective, what).with_remedy(remedy))
 }

@@ -20,8 +20,9 @@ use crate::backend::access::HostAccess;
 use crate::backend::ancestry::GovernedAbove;
 use crate::backend::backends::Backends;
 use tenantd_control::share::fairness::FAIR_ERROR_MAX;
-use tenantd_control::tree::{Ancestor, Tree};
+use tenantd_control::tree::{Ancestor, Node, Tree};
 use tenantd_control::words::finding::Finding;
+use tenantd_core::node::NodeId;
 use tenantd_host::cgroup::Facet;
 use tenantd_host::kernfs::KernFs;
 
@@ -30,10 +31,10 @@ pub(super) struct Competition {
     unprotected: Vec<(PathBuf, Finding)>,
     /// Findings on tenants that do not compete, and on other cgroups that do.
     findings: Vec<Finding>,
-    /// Nodes whose weights do not compete with one another, by number.
-    apart: HashMap<usize, Finding>,
-    /// Nodes whose weights do not count against other cgroups, by number.
-    beside: HashMap<usize, Finding>,
+    /// Nodes whose weights do not compete with one another.
+    apart: HashMap<NodeId, Finding>,
+    /// Nodes whose weights do not count against other cgroups.
+    beside: HashMap<NodeId, Finding>,
 }
 
 #[derive(Debug)]
@@ -42,7 +43,7 @@ pub(super) struct Scene<'a, K> {
     pub(super) backends: &'a Backends,
     pub(super) tree: &'a Tree,
     pub(super) outsiders: &'a Outsiders,
-    /// For each number, true if a tenant in or below that node is short of a resource.
+    /// For each position, true if a tenant in or below that node is short of a resource.
     pub(super) lacking: &'a [bool],
     pub(super) nr_cpus: u32,
 }
@@ -53,13 +54,13 @@ impl Competition {
     }
 
     /// Reason why the weight of this node is void, if it is.
-    pub(super) fn void_weight(&self, number: usize) -> Option<&Finding> {
-        self.apart(number).or_else(|| self.beside.get(&number))
+    pub(super) fn void_weight(&self, id: NodeId) -> Option<&Finding> {
+        self.apart(id).or_else(|| self.beside.get(&id))
     }
 
     /// Reason why the weight of this node does not compete with those of its siblings in the policy, if so.
-    pub(super) fn apart(&self, number: usize) -> Option<&Finding> {
-        self.apart.get(&number)
+    pub(super) fn apart(&self, id: NodeId) -> Option<&Finding> {
+        self.apart.get(&id)
     }
 
     pub(super) fn leaves_unprotected(&self) -> bool {
@@ -72,10 +73,14 @@ impl Competition {
         above.map(|(_, what)| what)
     }
 
-    pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
-        for by_number in [&mut self.apart, &mut self.beside] {
-            let old = std::mem::take(by_number).into_iter();
-            *by_number = old.filter_map(|(number, what)| Some((kept[number]?, what))).collect();
+    /// Drops the nodes that are not in `tree`; the tenants `handed` give their cgroups to a member.
+    pub(super) fn follow(&mut self, tree: &Tree, handed: &[(NodeId, NodeId)]) {
+        for by_node in [&mut self.apart, &mut self.beside] {
+            for (tenant, member) in handed {
+                let what = by_node.remove(tenant);
+                by_node.extend(what.map(|what| (*member, what)));
+            }
+            by_node.retain(|id, _| tree.find(*id).is_some());
         }
     }
 
@@ -96,14 +101,14 @@ impl Competition {
     }
 
     fn look_apart(&mut self, tree: &Tree, homes: &Parents) {
-        let mut levels: BTreeMap<Option<usize>, Vec<(usize, &Path)>> = BTreeMap::new();
-        for (number, node) in tree.nodes().iter().enumerate() {
-            if let Some(parent) = homes.parent(number) {
-                levels.entry(node.parent).or_default().push((number, parent));
+        let mut levels: BTreeMap<Option<usize>, Vec<(Node<'_>, &Path)>> = BTreeMap::new();
+        for node in tree.policy_nodes() {
+            if let Some(parent) = homes.parent(node) {
+                levels.entry(node.group().map(Node::at)).or_default().push((node, parent));
             }
         }
-        let apart = |one: (usize, &Path), other: (usize, &Path)| {
-            effect::apart((tree.name(one.0), one.1), (tree.name(other.0), other.1))
+        let apart = |one: (Node<'_>, &Path), other: (Node<'_>, &Path)| {
+            effect::apart((one.0.name(), one.1), (other.0.name(), other.1))
         };
         for places in levels.values() {
             // Compare with the first node; the first compares with the first node elsewhere.
@@ -112,17 +117,17 @@ impl Competition {
             self.findings.push(apart(first, *stray));
             for node in places {
                 let other = if node.1 == first.1 { *stray } else { first };
-                self.apart.insert(node.0, apart(*node, other));
+                self.apart.insert(node.0.id(), apart(*node, other));
             }
         }
     }
 
     /// Finds cgroups outside the policy that keep tenants beside them from their CPUs.
     fn look_beside<K: KernFs>(&mut self, scene: &Scene<'_, K>, homes: &Parents) {
-        let mut places: BTreeMap<&Path, Vec<usize>> = BTreeMap::new();
-        for number in (0..scene.tree.first_ancestor()).filter(|number| scene.lacking[*number]) {
-            if let Some(place) = homes.parent(number) {
-                places.entry(place).or_default().push(number);
+        let mut places: BTreeMap<&Path, Vec<Node<'_>>> = BTreeMap::new();
+        for node in scene.tree.tenants_and_members().filter(|node| scene.lacking[node.at()]) {
+            if let Some(place) = homes.parent(node) {
+                places.entry(place).or_default().push(node);
             }
         }
         let busy_cores = FAIR_ERROR_MAX * f64::from(scene.nr_cpus);
@@ -131,11 +136,10 @@ impl Competition {
             let mut busy: Vec<&Path> = busy.into_iter().map(|(path, _)| path).collect();
             // In a stable order, so that the text changes only with the set.
             busy.sort();
-            let names: Vec<String> =
-                nodes.iter().map(|number| scene.tree.name(*number).to_string()).collect();
+            let names: Vec<String> = nodes.iter().map(|node| node.name().to_string()).collect();
             if let Some(what) = effect::beside(&names, &busy, place) {
-                for number in nodes {
-                    self.beside.insert(number, what.clone());
+                for node in nodes {
+                    self.beside.insert(node.id(), what.clone());
                 }
                 self.findings.push(what);
             }
@@ -146,13 +150,13 @@ impl Competition {
 fn governed_above<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
     let layout = &scene.host.layout;
     let tree = layout.tree(Facet::Memory).map(|tree| &layout.trees[tree]);
-    let dir = |(_, above): (usize, &Ancestor)| Some(tree?.dir_of(&above.cgroup));
+    let dir = |(_, above): (Node<'_>, &Ancestor)| Some(tree?.dir_of(&above.cgroup));
     scene.tree.ancestors().filter_map(dir).collect()
 }
 
 /// Parents of cgroups whose protection depends on cgroups that the agent does not own.
 fn parents_to_protect<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
-    let is_asked = |number| scene.backends.needs_protection_above(scene.tree, number);
+    let is_asked = |node: Node<'_>| scene.backends.needs_protection_above(node);
     let parents = Parents::of(scene, Facet::Memory, is_asked);
     parents.places.iter().map(|place| place.to_path_buf()).collect()
 }
@@ -161,21 +165,21 @@ fn parents_to_protect<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
 #[derive(Debug, Default)]
 struct Parents {
     places: Vec<Rc<Path>>,
-    /// For each number the index of its place.
+    /// For each position the index of its place.
     of: Vec<Option<usize>>,
 }
 
 impl Parents {
-    /// Parents of the numbers for which `is_asked`, in the tree with the files of `facet`.
-    fn of<K>(scene: &Scene<'_, K>, facet: Facet, is_asked: impl Fn(usize) -> bool) -> Parents {
+    /// Parents of the nodes for which `is_asked`, in the tree with the files of `facet`.
+    fn of<K>(scene: &Scene<'_, K>, facet: Facet, is_asked: impl Fn(Node<'_>) -> bool) -> Parents {
         let mut parents = Parents::default();
         let mut known: HashMap<Rc<Path>, usize> = HashMap::new();
         let mut dir = PathBuf::new();
         let Scene { host, backends, tree, .. } = scene;
-        parents.of = (0..tree.first_ancestor())
-            .map(|number| {
-                let is_there =
-                    is_asked(number) && backends.dir_into(host, tree, (number, facet), &mut dir);
+        parents.of = tree
+            .tenants_and_members()
+            .map(|node| {
+                let is_there = is_asked(node) && backends.dir_into(host, node, facet, &mut dir);
                 let parent = dir.parent().filter(|_| is_there)?;
                 if let Some(place) = known.get(parent) {
                     return Some(*place);
@@ -189,7 +193,7 @@ impl Parents {
         parents
     }
 
-    fn parent(&self, number: usize) -> Option<&Path> {
-        self.places.get((*self.of.get(number)?)?).map(Rc::as_ref)
+    fn parent(&self, node: Node<'_>) -> Option<&Path> {
+        self.places.get((*self.of.get(node.at())?)?).map(Rc::as_ref)
     }
 }

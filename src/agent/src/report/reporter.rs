@@ -21,9 +21,10 @@ use tenantd_control::report::trace::{Outcome, Spelling, Trace};
 use tenantd_control::state::drift::Drift;
 use tenantd_control::state::step::Decision;
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tree::Tree;
+use tenantd_control::tree::{Node, Tree};
 use tenantd_control::words::finding::Finding;
 use tenantd_control::words::knob::{Action, Knob};
+use tenantd_core::node::NodeId;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::{CpusPolicy, Mode};
 
@@ -143,15 +144,11 @@ impl Reporter {
         self.late_actions.clear();
     }
 
-    pub(crate) fn renumber(&mut self, kept: &[Option<usize>]) {
-        self.competition.renumber(kept);
-        self.around.renumber(kept);
-        self.charged.renumber(kept);
-    }
-
-    /// The same if only members came or went: a node's own cgroup may be a member's now.
-    pub(crate) fn renumber_cgroups(&mut self, kept: &[Option<usize>]) {
-        self.competition.renumber(kept);
+    /// Drops the nodes that are not in `tree`; the tenants `handed` give their cgroups to a member.
+    pub(crate) fn follow(&mut self, tree: &Tree, handed: &[(NodeId, NodeId)]) {
+        self.competition.follow(tree, handed);
+        self.around.follow(tree);
+        self.charged.follow(tree);
     }
 
     pub(crate) fn look_around<K: KernFs>(
@@ -172,8 +169,8 @@ impl Reporter {
         });
     }
 
-    pub(crate) fn surroundings(&self, number: usize) -> Option<Box<Surroundings>> {
-        self.around.of(number)
+    pub(crate) fn surroundings(&self, id: NodeId) -> Option<Box<Surroundings>> {
+        self.around.of(id)
     }
 
     pub(crate) fn find_competition<K: KernFs>(
@@ -183,9 +180,9 @@ impl Reporter {
         control: &ControlLoop,
     ) {
         let (tree, nr_cpus) = (control.tree(), self.status.host.cpus);
-        let lacking = control.lacking();
-        let lacks = |node: usize| lacking.binary_search(&node).is_ok();
-        let lacking = &tree.any_below(|number| tree.node_number(number).is_some_and(lacks));
+        let lacking: Vec<usize> = control.lacking().map(Node::at).collect();
+        let lacks = |tenant: Node<'_>| lacking.binary_search(&tenant.at()).is_ok();
+        let lacking = &tree.any_below(|node| node.tenant().is_some_and(lacks));
         let outsiders = &self.around.outsiders;
         let mut scene = competition::Scene { host, backends, tree, outsiders, lacking, nr_cpus };
         self.competition.refresh(&mut scene);
@@ -213,18 +210,18 @@ impl Reporter {
         control: &ControlLoop,
     ) -> Vec<Finding> {
         let tree = control.tree();
-        let missing = |number: usize| {
+        let missing = |node: Node<'_>| {
             // Groups are located with their tenants, which are checked themselves.
-            let knobs: &[Knob] = match tree.node(number).filter(|node| node.is_leaf) {
+            let knobs: &[Knob] = match node.policy().filter(|policy| policy.is_leaf) {
                 None => &[],
-                Some(node) if node.cpus == CpusPolicy::Shared => &[Knob::MemoryLow],
+                Some(policy) if policy.cpus == CpusPolicy::Shared => &[Knob::MemoryLow],
                 Some(_) => &[Knob::MemoryLow, Knob::Cpus],
             };
-            let files = effect::missing_files(tree.name(number), backends.missing_files(number));
-            let trees = backends.lacks(host, number, knobs);
-            files.into_iter().chain(effect::missing_trees(tree.name(number), &trees))
+            let files = effect::missing_files(node.name(), backends.missing_files(node.id()));
+            let trees = backends.lacks(host, node.id(), knobs);
+            files.into_iter().chain(effect::missing_trees(node.name(), &trees))
         };
-        let missing = (0..tree.first_ancestor()).flat_map(missing);
+        let missing = tree.tenants_and_members().flat_map(missing);
         let charged = self.charged.findings().cloned();
         let effects = self.competition.findings().chain(self.foreign_scheduler.clone());
         effects.chain(missing).chain(charged).collect()
@@ -247,11 +244,11 @@ impl Reporter {
         decision: &Decision,
     ) -> Vec<ActionStatus> {
         let tree = control.tree();
-        let home = |number| {
-            let home = backends.home_outside(number)?;
-            Some((tree.name(number).to_string(), home.to_string()))
+        let home = |node: Node<'_>| {
+            let home = backends.home_outside(node.id())?;
+            Some((node.name().to_string(), home.to_string()))
         };
-        let homes: HashMap<String, String> = (0..tree.len()).filter_map(home).collect();
+        let homes: HashMap<String, String> = tree.all().filter_map(home).collect();
         if !homes.is_empty() {
             self.spelling = trace::spelling(&host.layout, homes);
         }
@@ -261,7 +258,7 @@ impl Reporter {
             let has_file =
                 !backends.is_present(action.node) || backends.has(host, action.node, action.knob);
             has_file
-                && !backends.is_pending(action.node)
+                && !tree.find(action.node).is_some_and(|node| backends.is_pending(node))
                 && !unwritten.contains(&(action.node, action.knob))
         });
         let mut all = std::mem::take(&mut self.late_actions);
@@ -276,7 +273,8 @@ impl Reporter {
         drifts: &[Drift],
     ) {
         for Drift { node, knob, before, now } in drifts {
-            let (tenant, file) = (control.tree().name(*node), host.file(*knob));
+            let (tenant, file) =
+                (control.tree().find(*node).map_or("", Node::name), host.file(*knob));
             let (resource, action) = (knob.subject(), "drift");
             warn!(
                 tenant,

@@ -16,7 +16,7 @@ use tenantd_control::share::would_get::would_get;
 use tenantd_control::state::NodeState;
 use tenantd_control::state::capacity::Capacity;
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_control::tree::{Node, Tree, TreeNode};
 use tenantd_control::why::explain_credit::kept_cores;
 use tenantd_control::words::knob::{Action, Knob, Value};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
@@ -59,11 +59,11 @@ pub(super) fn tenant_statuses(
     let previews = Previews::new(control);
     // The largest allocation of every tick: one that grew would fragment the heap.
     let mut statuses = Vec::with_capacity(nodes.len());
-    statuses.extend(leaves.map(|(number, (node, state))| TenantStatus {
-        would_get: PerResource::from_fn(|r| would_get[r][number]),
+    statuses.extend(leaves.map(|(at, (node, state))| TenantStatus {
+        would_get: PerResource::from_fn(|r| would_get[r][at]),
         credit_seconds: credit(control, state).map(|(seconds, _)| seconds),
         credit_factor: credit(control, state).map(|(_, factor)| factor),
-        credit_preview: previews.of(control, number),
+        credit_preview: previews.of(control, at),
         ..tenant_status(node, state)
     }));
     statuses
@@ -74,23 +74,24 @@ pub(super) fn group_statuses(
     would_get: &PerResource<Vec<f64>>,
 ) -> Vec<GroupStatus> {
     let nodes = control.tree().nodes();
-    let groups = (0..nodes.len()).filter(|number| !nodes[*number].is_leaf);
+    let groups = control.tree().policy_nodes().filter(|node| !nodes[node.at()].is_leaf);
     let previews = Previews::new(control);
-    let status = |number| GroupStatus {
-        credit_preview: previews.of(control, number),
-        ..group_status(control, number, would_get)
+    let status = |group: Node<'_>| GroupStatus {
+        credit_preview: previews.of(control, group.at()),
+        ..group_status(control, group, would_get)
     };
     groups.map(status).collect()
 }
 
 fn group_status(
     control: &ControlLoop,
-    number: usize,
+    group: Node<'_>,
     would_get: &PerResource<Vec<f64>>,
 ) -> GroupStatus {
     let (nodes, states) = (control.tree().nodes(), control.states());
-    let (node, state) = (&nodes[number], &states[number]);
-    let below = nodes.iter().zip(states).skip(number + 1);
+    let at = group.at();
+    let (node, state) = (&nodes[at], &states[at]);
+    let below = nodes.iter().zip(states).skip(at + 1);
     let below = below.take_while(|(below, _)| below.depth > node.depth);
     let leaves: Vec<&NodeState> =
         below.filter(|(below, _)| below.is_leaf).map(|(_, state)| state).collect();
@@ -103,13 +104,13 @@ fn group_status(
         name: node.path.clone(),
         weight: node.weight[CPU],
         nr_tenants: leaves.len() as u64,
-        nr_found: nodes.iter().filter(|it| it.is_found && it.parent == Some(number)).count() as u64,
+        nr_found: nodes.iter().filter(|it| it.is_found && it.parent == Some(at)).count() as u64,
         guarantee: node.guarantee,
         limit: node.limit,
         usage: PerResource::from_fn(used),
         demand: PerResource::from_fn(wanted),
         allocation: state.target.allocation,
-        would_get: PerResource::from_fn(|r| would_get[r][number]),
+        would_get: PerResource::from_fn(|r| would_get[r][at]),
         fair_share_cores: state.target.burst[CPU],
         satisfied: state.target.satisfied,
         limit_pids: node.written.limit.pids.map(u64::from),
@@ -140,16 +141,16 @@ pub(super) fn action_statuses<'a>(
     actions: impl Iterator<Item = &'a Action>,
 ) -> Vec<ActionStatus> {
     let show = |action: &Action| {
-        let name = tree.name(action.node);
-        ActionStatus {
+        let name = tree.find(action.node)?.name();
+        Some(ActionStatus {
             tenant: name.to_string(),
             path: (spelling.path)(action.knob, name),
             from: action.from.as_ref().map(|value| (spelling.text)(action.knob, value)),
             to: (spelling.text)(action.knob, &action.to),
             reason: action.reason.clone(),
-        }
+        })
     };
-    actions.map(show).collect()
+    actions.filter_map(show).collect()
 }
 
 fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
@@ -262,9 +263,9 @@ impl Previews {
         Previews { kept_cores }
     }
 
-    fn of(&self, control: &ControlLoop, number: usize) -> Option<CreditPreview> {
-        let kept_cores = *self.kept_cores.get(number)?;
-        let entry = &control.states()[number].credit.entry;
+    fn of(&self, control: &ControlLoop, at: usize) -> Option<CreditPreview> {
+        let kept_cores = *self.kept_cores.get(at)?;
+        let entry = &control.states()[at].credit.entry;
         let (seconds, factor) = (entry.bank_seconds, entry.offered_factor.max(1.0));
         let fair_share_cores = entry.fair_cores;
         let matters = seconds >= PREVIEW_SECONDS

@@ -17,9 +17,11 @@ use crate::backend::backends::Backends;
 use crate::backend::bounds;
 use tenantd_control::report::reason::{LimitAbove, Outsider, Surroundings};
 use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tree::{self as control, Node};
 use tenantd_control::words::finding::Finding;
 use tenantd_control::words::knob::Knob;
 use tenantd_core::kernel_text::text_of_path;
+use tenantd_core::node::NodeId;
 use tenantd_core::resource::{CPU, Resource};
 use tenantd_host::cgroup::{self, Facet, Tree};
 use tenantd_host::kernfs::KernFs;
@@ -33,7 +35,7 @@ pub(super) struct Neighbourhood {
     pub(super) outsiders: Outsiders,
     programs: Programs,
     limits: HashMap<(PathBuf, Resource), Limit>,
-    by_node: HashMap<usize, Surroundings>,
+    by_node: HashMap<NodeId, Surroundings>,
 }
 
 /// A limit that the policy did not set.
@@ -63,17 +65,18 @@ pub(super) struct Scene<'a, K> {
 impl<K: KernFs> Scene<'_, K> {
     fn homes(&self, facet: Facet) -> BTreeSet<PathBuf> {
         let tree = self.control.tree();
-        let dir = |number| self.backends.dir_of(self.host, tree, number, facet);
-        (0..tree.first_ancestor()).filter_map(dir).collect()
+        let dir = |node| self.backends.dir_of(self.host, node, facet);
+        tree.tenants_and_members().filter_map(dir).collect()
     }
 
-    fn lacking(&self, facet: Facet) -> Vec<(usize, PathBuf)> {
-        let tree = self.control.tree();
-        let dirs = |tenant: usize| {
-            let dir = |number| self.backends.dir_of(self.host, tree, number, facet);
-            tree.cgroups_of(tenant).filter_map(dir).map(move |dir| (tenant, dir))
+    fn lacking(&self, facet: Facet) -> Vec<(NodeId, PathBuf)> {
+        let dirs = |tenant: Node<'_>| {
+            let dir = |node| self.backends.dir_of(self.host, node, facet);
+            let id = tenant.id();
+            let dirs: Vec<_> = tenant.cgroups().filter_map(dir).map(|dir| (id, dir)).collect();
+            dirs
         };
-        self.control.lacking().into_iter().flat_map(dirs).collect()
+        self.control.lacking().flat_map(dirs).collect()
     }
 
     fn tree(&self, facet: Facet) -> Option<&Tree> {
@@ -82,13 +85,13 @@ impl<K: KernFs> Scene<'_, K> {
 }
 
 impl Neighbourhood {
-    pub(super) fn of(&self, number: usize) -> Option<Box<Surroundings>> {
-        self.by_node.get(&number).cloned().map(Box::new)
+    pub(super) fn of(&self, id: NodeId) -> Option<Box<Surroundings>> {
+        self.by_node.get(&id).cloned().map(Box::new)
     }
 
-    pub(super) fn renumber(&mut self, kept: &[Option<usize>]) {
-        let old = std::mem::take(&mut self.by_node).into_iter();
-        self.by_node = old.filter_map(|(number, what)| Some((kept[number]?, what))).collect();
+    /// Drops the tenants that are not in `new`.
+    pub(super) fn follow(&mut self, new: &control::Tree) {
+        self.by_node.retain(|id, _| new.find(*id).is_some());
     }
 
     pub(super) fn refresh<K: KernFs>(&mut self, scene: &mut Scene<'_, K>) {
@@ -131,7 +134,7 @@ impl Neighbourhood {
     fn name_largest<K: KernFs>(
         &mut self,
         scene: &mut Scene<'_, K>,
-        lacking: &[(usize, PathBuf)],
+        lacking: &[(NodeId, PathBuf)],
         mount: &Path,
     ) -> HashMap<PathBuf, Arc<[Outsider]>> {
         let parents: BTreeSet<&Path> = lacking.iter().filter_map(|(_, dir)| dir.parent()).collect();
@@ -192,7 +195,7 @@ impl Neighbourhood {
         }
     }
 
-    fn limits_above<K: KernFs>(&self, scene: &Scene<'_, K>) -> Vec<(usize, LimitAbove)> {
+    fn limits_above<K: KernFs>(&self, scene: &Scene<'_, K>) -> Vec<(NodeId, LimitAbove)> {
         let mut found = Vec::new();
         if self.limits.is_empty() {
             return found;

@@ -13,9 +13,11 @@ use tenantd_control::report::trace::{
 use tenantd_control::state::step::Decision;
 use tenantd_control::state::{NodeState, Retry, without_threads};
 use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tree::Node;
 use tenantd_control::words::finding::Finding;
 use tenantd_control::words::knob::{Knob, Purpose, Value, Wanted};
 use tenantd_core::kernel_text::text_of_path;
+use tenantd_core::node::NodeId;
 use tenantd_core::units::Limit;
 use tenantd_host::cgroup::{Facet, Layout};
 
@@ -26,12 +28,12 @@ pub(super) struct Scene<'a, K> {
     pub(super) control: &'a ControlLoop,
     pub(super) competition: &'a Competition,
     pub(super) foreign_scheduler: Option<&'a Finding>,
-    pub(super) unwritten: BTreeSet<(usize, Knob)>,
+    pub(super) unwritten: BTreeSet<(NodeId, Knob)>,
 }
 
 impl<K> Scene<'_, K> {
     pub(super) fn record(&self, decision: &mut Decision, trace: &mut Trace) {
-        let mut planned: Vec<(usize, Knob)> =
+        let mut planned: Vec<(NodeId, Knob)> =
             decision.actions.iter().map(|action| (action.node, action.knob)).collect();
         planned.sort_unstable();
         let states = self.control.states();
@@ -41,14 +43,13 @@ impl<K> Scene<'_, K> {
         let nr_populated = states.iter().filter(|state| is_populated(state)).count();
         trace.counters = Vec::with_capacity(nr_populated);
         let mut wanted = wanted.into_iter().peekable();
-        for (number, state) in states.iter().enumerate() {
+        for (node, state) in self.control.tree().all().zip(states) {
             let first = trace.values.len();
-            while let Some(value) = wanted.next_if(|value| value.node == number) {
-                trace.values.push(self.value(value, &planned));
+            while let Some(value) = wanted.next_if(|value| value.node == node.id()) {
+                trace.values.push(self.value(node, value, &planned));
             }
-            let has_members = self.control.tree().has_members(number);
             trace.records.push(Record {
-                seen: match has_members {
+                seen: match node.has_members() {
                     true => {
                         trace.usages.extend(state.usage);
                         let index = state.usage.and(trace.usages.len().checked_sub(1));
@@ -66,40 +67,41 @@ impl<K> Scene<'_, K> {
     }
 
     /// Record of a value. Its reason is left out, because it follows from the rest.
-    fn value(&self, value: Wanted, planned: &[(usize, Knob)]) -> ValueRecord {
+    fn value(&self, of: Node<'_>, value: Wanted, planned: &[(NodeId, Knob)]) -> ValueRecord {
         let Wanted { node, knob, held, value: wanted, is_settled, reason: _ } = value;
         let is_planned = planned.binary_search(&(node, knob)).is_ok();
-        let (outcome, detail) = match self.obstacle(node, knob, &wanted) {
+        let (outcome, detail) = match self.obstacle(of, knob, &wanted) {
             Some(obstacle) => obstacle,
             None => self.outcome(is_planned, is_settled),
         };
         let detail = detail.map(String::into_boxed_str);
-        let held_at = self.control.states()[node].observed_at[knob as usize];
+        let held_at = self.control.states()[of.at()].observed_at[knob as usize];
         ValueRecord { knob, held, held_at, wanted, outcome, detail }
     }
 
     fn obstacle(
         &self,
-        number: usize,
+        node: Node<'_>,
         knob: Knob,
         wanted: &Value,
     ) -> Option<(Outcome, Option<String>)> {
-        if self.backends.is_pending(number) {
+        let id = node.id();
+        if self.backends.is_pending(node) {
             let why = "its cgroup is not opened yet: those of other tenants come first";
             return Some((Outcome::Deferred, Some(why.to_string())));
         }
-        if !self.backends.is_present(number) {
+        if !self.backends.is_present(id) {
             return Some((Outcome::Missing, None));
         }
-        if self.unwritten.contains(&(number, knob)) {
+        if self.unwritten.contains(&(id, knob)) {
             let why = "many values change: it is written after others, before the next tick";
             return Some((Outcome::Deferred, Some(why.to_string())));
         }
-        let state = &self.control.states()[number];
+        let state = &self.control.states()[node.at()];
         if let Some(retry) = state.retries.iter().find(|retry| retry.knob == knob) {
             return Some(refused(retry, self.control.tick()));
         }
-        if !self.backends.has(self.host, number, knob) {
+        if !self.backends.has(self.host, id, knob) {
             return Some((Outcome::Missing, None));
         }
         let protects = !matches!(wanted, Value::Amount(_, Limit::Finite(0)));
@@ -107,13 +109,10 @@ impl<K> Scene<'_, K> {
             Purpose::Protection | Purpose::Guarantee
                 if protects && self.competition.leaves_unprotected() =>
             {
-                let dir =
-                    self.backends.dir_of(self.host, self.control.tree(), number, Facet::Memory)?;
+                let dir = self.backends.dir_of(self.host, node, Facet::Memory)?;
                 self.competition.void_protection(&dir)
             }
-            Purpose::Weight => {
-                self.foreign_scheduler.or_else(|| self.competition.void_weight(number))
-            }
+            Purpose::Weight => self.foreign_scheduler.or_else(|| self.competition.void_weight(id)),
             _ => None,
         };
         Some((Outcome::Ineffective, Some(why?.to_string())))

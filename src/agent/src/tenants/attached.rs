@@ -15,8 +15,9 @@ use crate::backend::access::HostAccess;
 use crate::backend::location::Location;
 use crate::backend::on_host;
 use crate::recovery::attachments::{AttachedCgroup, AttachedProcess};
-use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_control::tree::{Node, Tree, TreeNode};
 use tenantd_control::words::finding::{Code, Finding};
+use tenantd_core::node::NodeId;
 use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::{KernError, KernFs};
@@ -62,7 +63,7 @@ impl<K: KernFs> Tenants<K> {
 
     fn missing_cgroups(&self) -> Vec<AttachedCgroup> {
         let tree = self.control.tree();
-        let open = tree.members().filter(|(number, _)| self.backends.is_present(*number));
+        let open = tree.members().filter(|(node, _)| self.backends.is_present(node.id()));
         let open: Vec<(&str, &str)> =
             open.map(|(_, member)| (&*tree.nodes()[member.tenant].path, &*member.at)).collect();
         let is_missing = |it: &&AttachedCgroup| !open.contains(&(&*it.tenant, &*it.at));
@@ -72,8 +73,8 @@ impl<K: KernFs> Tenants<K> {
     /// Moves processes that are not in their tenant's cgroup yet. Processes whose tenant comes from a template
     /// wait for it.
     fn rejoin(&mut self, findings: &mut Vec<Finding>) {
-        let nodes = self.control.tree().shared_nodes();
-        let node_of = |tenant: &str| nodes.iter().position(|node| node.path == tenant);
+        let tree = self.control.tree().clone();
+        let node_of = |tenant: &str| tree.named(tenant);
         let attachments = &mut self.keeper.attachments;
         attachments.set_inside(|it| it.is_inside && node_of(&it.tenant).is_some());
         let waiting = attachments.processes().iter().filter(|it| !it.is_inside);
@@ -87,9 +88,9 @@ impl<K: KernFs> Tenants<K> {
                 ended.extend(has_ended.then_some(process));
                 continue;
             };
-            let outcome = match process::candidate(kernel, proc, layout, pid, node) {
+            let outcome = match process::candidate(kernel, proc, layout, pid) {
                 Ok(None) => continue,
-                Ok(Some(found)) => self.rejoin_one(node, &process, &found),
+                Ok(Some(found)) => self.rejoin_one(node.id(), &process, &found),
                 Err(error) => {
                     unread.insert((pid, process.start_ticks));
                     Err(error.to_string())
@@ -111,7 +112,7 @@ impl<K: KernFs> Tenants<K> {
 
     fn rejoin_one(
         &mut self,
-        node: usize,
+        node: NodeId,
         process: &AttachedProcess,
         found: &Candidate,
     ) -> Result<(), String> {
@@ -149,10 +150,7 @@ impl<K: KernFs> Tenants<K> {
         locations: Vec<Location>,
     ) -> Vec<Location> {
         let (tree, attachments) = (self.control.tree(), &self.keeper.attachments);
-        let has_members = |node: &TreeNode| {
-            let old = tree.nodes().iter().position(|old| old.path == node.path);
-            old.is_some_and(|old| tree.has_members(old))
-        };
+        let has_members = |node: &TreeNode| tree.named(&node.path).is_some_and(Node::has_members);
         let with = |(node, location): (&TreeNode, Location)| {
             let cgroups = attachments.cgroups().iter().filter(|it| it.tenant == node.path);
             let cgroups: Vec<String> = cgroups.map(|it| it.at.clone()).collect();
@@ -174,16 +172,17 @@ impl<K: KernFs> Tenants<K> {
         self.settle_at(&nodes, &locations, findings);
     }
 
-    fn settle_own(&mut self, node: usize) -> Result<(), String> {
+    fn settle_own(&mut self, node: NodeId) -> Result<(), String> {
         let tree = self.control.tree();
+        let Some(at) = tree.position(node) else { return Ok(()) };
         let (nodes, locations) = (tree.shared_nodes(), self.backends.locations(tree));
         let mut locations = self.with_attached(&nodes, locations);
-        let (location, path) = (locations[node].clone(), &nodes[node].path);
+        let (location, path) = (locations[at].clone(), &nodes[at].path);
         let attached = match &location {
             Location::Members(sources) => sources.attached.clone(),
             _ => Vec::new(),
         };
-        locations[node] = location.with_attached(path, attached, true);
+        locations[at] = location.with_attached(path, attached, true);
         let mut findings = Vec::new();
         self.settle_at(&nodes, &locations, &mut findings);
         findings.first().map_or(Ok(()), |finding| Err(finding.to_string()))
@@ -207,21 +206,25 @@ impl<K: KernFs> Tenants<K> {
         self.settle_members(locations, findings);
     }
 
-    /// Returns the number of the cgroup that the agent makes for the processes of a tenant, and opens it.
-    pub(crate) fn own_cgroup(&mut self, node: usize) -> Result<usize, String> {
-        if self.backends.own(self.control.tree(), node).is_none() {
+    /// Opens the cgroup that the agent makes for the processes of a tenant, and returns its node.
+    pub(crate) fn own_cgroup(&mut self, node: NodeId) -> Result<NodeId, String> {
+        let own = |tenants: &Tenants<K>| {
+            let node = tenants.control.tree().find(node)?;
+            tenants.backends.own(node).map(Node::id)
+        };
+        if own(self).is_none() {
             self.settle_own(node)?;
         }
-        let Some(own) = self.backends.own(self.control.tree(), node) else {
-            return Err(format!("{} has no cgroup of tenantd's", self.nodes()[node].path));
+        let Some(own) = own(self).and_then(|own| self.control.tree().find(own)) else {
+            return Err(format!("{} has no cgroup of tenantd's", self.name_of(node)));
         };
-        let opened = self.backends.open_own(&mut self.host, self.control.tree(), own);
-        opened.map(|()| own).map_err(|finding| finding.to_string())
+        let opened = self.backends.open_own(&mut self.host, own);
+        opened.map(|()| own.id()).map_err(|finding| finding.to_string())
     }
 
     pub(crate) fn join(
         &mut self,
-        own: usize,
+        own: NodeId,
         candidate: &Candidate,
         user: Option<u32>,
     ) -> Result<(), String> {

@@ -149,12 +149,12 @@ fn any_template(tenants: &[Tenant], holds: &impl Fn(&Tenant) -> bool) -> bool {
         .any(|tenant| tenant.template().iter().any(holds) || any_template(&tenant.tenants, holds))
 }
 
-/// Maps each old node number to the new number of the same node, if it stays. A user tenant is also matched by
-/// its unit, because its name changes when its account becomes known.
-pub(crate) fn kept(
+/// Gives the nodes that stay their identities in the `old` tree. A user tenant is also matched by its unit,
+/// because its name changes when its account becomes known.
+pub(crate) fn identified(
     (old, old_locations): (&Tree, &[Location]),
-    (new, new_locations): (&Tree, &[Location]),
-) -> Vec<Option<usize>> {
+    (new, new_locations): (Tree, &[Location]),
+) -> Tree {
     let by_path: HashMap<&str, usize> =
         new.nodes().iter().enumerate().map(|(index, node)| (node.path.as_str(), index)).collect();
     let by_unit: HashMap<&str, usize> = new_locations
@@ -166,18 +166,18 @@ pub(crate) fn kept(
     for (node, location) in old.nodes().iter().zip(old_locations) {
         let is_below_kept = node.parent.is_none_or(|parent| kept[parent].is_some());
         let renamed = || {
-            let number = *by_unit.get(location.unit().filter(|_| node.is_found)?)?;
+            let at = *by_unit.get(location.unit().filter(|_| node.is_found)?)?;
             let parent = node.parent.map(|parent| kept[parent]);
-            (new.nodes()[number].parent.map(Some) == parent).then_some(number)
+            (new.nodes()[at].parent.map(Some) == parent).then_some(at)
         };
         let same = by_path.get(node.path.as_str()).copied().or_else(renamed);
-        let is_same = |number: &usize| {
+        let is_same = |at: &usize| {
             is_below_kept
-                && new.nodes()[*number].is_leaf == node.is_leaf
-                && new_locations[*number].is_same_as(location)
+                && new.nodes()[*at].is_leaf == node.is_leaf
+                && new_locations[*at].is_same_as(location)
         };
         kept.push(same.filter(is_same));
     }
-    kept.extend(ancestry::kept(old, new));
-    kept
+    kept.extend(ancestry::kept(old, &new));
+    new.after(old, &kept)
 }

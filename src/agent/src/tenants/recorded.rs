@@ -8,11 +8,12 @@ use std::ops::Deref;
 use tenantd_control::share::credit::Credit;
 use tenantd_control::state::Outcome;
 use tenantd_control::state::drift::Observation;
-use tenantd_control::state::step::{Decision, Input, Settings};
+use tenantd_control::state::step::{Decision, Input, Settings, TreeChange};
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tick::event::{Event, TreeChange, Witness};
+use tenantd_control::tick::event::{Event, Witness};
 use tenantd_control::tree::{Tree, TreeNode};
 use tenantd_control::words::knob::Knob;
+use tenantd_core::node::NodeId;
 use tenantd_dop::CpuSet;
 
 #[derive(Debug)]
@@ -62,20 +63,20 @@ impl Recorded {
         self.happen(Event::Settle(Box::new(outcome)));
     }
 
-    pub(crate) fn observe_first(&mut self, number: usize, observed: Vec<Observation>) {
-        self.happen(Event::ObserveFirst(number, observed));
+    pub(crate) fn observe_first(&mut self, node: NodeId, observed: Vec<Observation>) {
+        self.happen(Event::ObserveFirst(node, observed));
     }
 
-    pub(crate) fn reclaim(&mut self, number: usize, knob: Knob) {
-        self.happen(Event::Reclaim(number, knob));
+    pub(crate) fn reclaim(&mut self, node: NodeId, knob: Knob) {
+        self.happen(Event::Reclaim(node, knob));
     }
 
-    pub(crate) fn lose(&mut self, number: usize, keeps_left: bool) {
-        self.happen(Event::Lose(number, keeps_left));
+    pub(crate) fn lose(&mut self, node: NodeId, keeps_left: bool) {
+        self.happen(Event::Lose(node, keeps_left));
     }
 
-    pub(crate) fn forget(&mut self, number: usize, knob: Knob) {
-        self.happen(Event::Forget(number, knob));
+    pub(crate) fn forget(&mut self, node: NodeId, knob: Knob) {
+        self.happen(Event::Forget(node, knob));
     }
 
     pub(crate) fn forget_observed(&mut self) {
@@ -91,12 +92,13 @@ impl Recorded {
     }
 
     pub(crate) fn place_on(&mut self, mut place: impl FnMut(&TreeNode) -> Option<CpuSet>) {
-        let nodes = self.control.tree().nodes().iter().enumerate();
-        let places = nodes.filter_map(|(number, node)| Some((number, place(node)?))).collect();
+        let tree = self.control.tree();
+        let nodes = tree.policy_nodes().zip(tree.nodes());
+        let places = nodes.filter_map(|(node, policy)| Some((node.id(), place(policy)?))).collect();
         self.happen(Event::PlaceOn(places));
     }
 
-    pub(crate) fn take_credits(&mut self, credits: Vec<(usize, Credit)>) {
+    pub(crate) fn take_credits(&mut self, credits: Vec<(NodeId, Credit)>) {
         if !credits.is_empty() {
             self.happen(Event::TakeCredits(credits));
         }
@@ -109,12 +111,13 @@ impl Recorded {
     pub(crate) fn take_tree(
         &mut self,
         tree: Tree,
-        kept: &[Option<usize>],
+        handed: Vec<(NodeId, NodeId)>,
         unpinned: impl Fn(&TreeNode) -> bool,
     ) {
-        let nodes = tree.nodes().iter().enumerate();
-        let unpinned = nodes.filter(|(_, node)| unpinned(node)).map(|(number, _)| number).collect();
-        let change = TreeChange { tree, kept: kept.to_vec(), unpinned };
+        let nodes = tree.policy_nodes().zip(tree.nodes());
+        let unpinned =
+            nodes.filter(|(_, node)| unpinned(node)).map(|(node, _)| node.id()).collect();
+        let change = TreeChange { tree, handed, unpinned };
         self.happen(Event::TakeTree(Box::new(change)));
     }
 }

@@ -36,7 +36,7 @@ impl<K: KernFs> Tenants<K> {
 
     /// Gives nodes that are new the credit that they had under an earlier agent.
     pub(crate) fn take_up_credits(&mut self) {
-        let credits = self.keeper.take_credits(self.control.tree().nodes());
+        let credits = self.keeper.take_credits(self.control.tree());
         self.control.take_credits(credits);
     }
 
@@ -51,24 +51,26 @@ impl<K: KernFs> Tenants<K> {
     /// Exchanges the tree for one with the nodes at `locations`.
     pub(super) fn settle_members(&mut self, locations: &[Location], findings: &mut Vec<Finding>) {
         let tree = self.control.tree();
-        let Some((tree, kept)) = self.backends.grown(&self.host, tree, locations) else { return };
-        if self.mode() == Mode::Enforce && kept.iter().any(Option::is_none) {
-            let failures = self.let_go_of_ended(&tree, &kept);
+        let Some((new, handed)) = self.backends.grown(&self.host, tree, locations) else { return };
+        let has_ended = tree.all().any(|node| new.find(node.id()).is_none());
+        let tree = new;
+        if self.mode() == Mode::Enforce && has_ended {
+            let failures = self.let_go_of_ended(&tree);
             findings
                 .extend(failures.iter().map(|why| Finding::of_host(Code::NotKept, why.as_str())));
         }
-        self.backends.take_grown(&mut self.host.kernel, &tree, locations, &kept);
-        self.reporter.renumber_cgroups(&kept);
-        self.control.take_tree(tree, &kept, |_| false);
+        self.backends.take_grown(&mut self.host.kernel, &tree, locations, &handed);
+        self.reporter.follow(&tree, &handed);
+        self.control.take_tree(tree, handed, |_| false);
     }
 
     /// Restores the units and cgroups of members that have ended. Returns the values that could not be
     /// restored.
-    fn let_go_of_ended(&mut self, tree: &Tree, kept: &[Option<usize>]) -> Vec<String> {
+    fn let_go_of_ended(&mut self, tree: &Tree) -> Vec<String> {
         let Tenants { host, backends, control, keeper, .. } = self;
         let notifier = Arc::clone(&host.notifier);
         let deadline = Deadline::between_ticks(&notifier);
-        let mut release = Release::new((host, backends, keeper), control, tree, kept);
+        let mut release = Release::new((host, backends, keeper), control, tree);
         let claim_rules = release.backends.claim_rules().to_vec();
         release.let_go_of_cgroups(&claim_rules);
         release.let_go_of_units(&[], deadline);

@@ -11,8 +11,9 @@ use crate::backend::on_host;
 use crate::recovery::leftover::Keeper;
 use crate::report::reporter::Reporter;
 use tenantd_control::state::step::Settings;
-use tenantd_control::tree::TreeNode;
+use tenantd_control::tree::{Node, TreeNode};
 use tenantd_control::words::finding::Finding;
+use tenantd_core::node::NodeId;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::accounts::Accounts;
 use tenantd_policy::accounts::people::People;
@@ -56,8 +57,14 @@ impl<K> Tenants<K> {
         self.control.tree().nodes()
     }
 
-    pub(crate) fn number_of(&self, tenant: &str) -> Option<usize> {
-        self.nodes().iter().position(|node| node.path == tenant)
+    /// Node of the policy with this path.
+    pub(crate) fn id_of(&self, tenant: &str) -> Option<NodeId> {
+        self.control.tree().named(tenant).map(Node::id)
+    }
+
+    /// Name of a node; empty if it has ended.
+    pub(crate) fn name_of(&self, node: NodeId) -> String {
+        self.control.tree().find(node).map_or_else(String::new, |node| node.name().to_string())
     }
 
     pub(crate) fn set(&mut self, settings: Settings) {
@@ -72,7 +79,7 @@ impl<K> Tenants<K> {
             self.control.settle(outcome);
         }
         for loss in events.losses {
-            self.control.lose(loss.number, loss.keeps_left);
+            self.control.lose(loss.node, loss.keeps_left);
         }
     }
 }

@@ -44,8 +44,8 @@ impl Look {
 /// A pressed tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pressed {
-    /// Number of the tenant.
-    pub number: usize,
+    /// Position of the tenant.
+    pub at: usize,
     /// Last thread count.
     pub nr_threads: Option<usize>,
 }
@@ -61,7 +61,7 @@ impl Pressed {
 pub fn chosen(pressed: &[Pressed], tick: u64) -> Vec<Pressed> {
     let eligible = pressed.iter().copied().filter(|tenant| tenant.allowance() <= PER_TENANT);
     let mut eligible: Vec<Pressed> = eligible.collect();
-    // The sort is stable: equal ones stay in the order of their numbers.
+    // The sort is stable: equal ones stay in the order of their positions.
     eligible.sort_by_key(|tenant| tenant.allowance());
     let turn = (tick / TURN_TICKS) as usize;
     for equal in eligible.chunk_by_mut(|a, b| a.allowance() == b.allowance()) {

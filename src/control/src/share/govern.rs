@@ -30,7 +30,7 @@
 use super::siblings::{self, Share};
 use super::target::Target;
 use super::weight::{self, Entitlement, Weights};
-use crate::tree::{CgroupParent, Tree};
+use crate::tree::{CgroupParent, Node, Tree};
 use tenantd_core::resource::CPU;
 
 const RATIO_MAX: f64 = 100.0;
@@ -51,34 +51,33 @@ pub fn weigh(tree: &Tree, foreign: &[Foreign], targets: &mut Vec<Target>) {
     let first_ancestor = tree.first_ancestor();
     targets.resize(tree.len(), Target::default());
     let shares = shares(tree, foreign, targets);
-    for (number, share) in shares.iter().enumerate().skip(first_ancestor) {
-        let target = &mut targets[number];
+    for (at, share) in shares.iter().enumerate().skip(first_ancestor) {
+        let target = &mut targets[at];
         target.allocation[CPU] = share.allocation_cores;
         (target.burst[CPU], target.satisfied) = (share.burst_cores, share.satisfied);
     }
     for (parent, members) in sets_of_siblings(tree) {
-        let before = |&number: &usize| {
-            let foreign = foreign.get(number.checked_sub(first_ancestor)?)?;
+        let before = |&at: &usize| {
+            let foreign = foreign.get(at.checked_sub(first_ancestor)?)?;
             Some(foreign.weight_before.unwrap_or(DEFAULT_WEIGHT))
         };
-        let is_beside_others = parent.is_none_or(|parent| is_shared(tree, parent));
-        let together = members.iter().map(|number| before(number).unwrap_or(DEFAULT_WEIGHT)).sum();
-        let of_members: Vec<Share> = members.iter().map(|number| shares[*number]).collect();
+        let is_beside_others = parent.is_none_or(Node::is_shared);
+        let together = members.iter().map(|at| before(at).unwrap_or(DEFAULT_WEIGHT)).sum();
+        let of_members: Vec<Share> = members.iter().map(|at| shares[*at]).collect();
         let whole = of_members.iter().map(Share::standing_cores).sum();
         let entitlements = siblings::entitlements(&of_members, whole);
         let weights = match is_beside_others {
             true => beside_others(&entitlements, together),
             false => weight::weigh(&entitlements),
         };
-        for (&number, (written, exact)) in
-            members.iter().zip(weights.written.iter().zip(weights.exact))
+        for (&at, (written, exact)) in members.iter().zip(weights.written.iter().zip(weights.exact))
         {
-            (targets[number].cpu_weight, targets[number].exact_cpu_weight) = (*written, exact);
+            (targets[at].cpu_weight, targets[at].exact_cpu_weight) = (*written, exact);
         }
     }
 }
 
-/// Numbers of the ancestors with a governed sibling: only their weights matter.
+/// Positions of the ancestors with a governed sibling: only their weights matter.
 pub fn weighed_ancestors(tree: &Tree) -> Vec<usize> {
     // Most hosts have none; this avoids many lists per tick.
     if tree.len() == tree.first_ancestor() {
@@ -86,24 +85,24 @@ pub fn weighed_ancestors(tree: &Tree) -> Vec<usize> {
     }
     let sets = sets_of_siblings(tree).into_iter().filter(|(_, members)| members.len() > 1);
     let members = sets.flat_map(|(_, members)| members);
-    let mut weighed: Vec<usize> = members.filter(|number| tree.is_ancestor(*number)).collect();
+    let mut weighed: Vec<usize> = members.filter(|at| *at >= tree.first_ancestor()).collect();
     weighed.sort_unstable();
     weighed
 }
 
 /// CPUs used in each ancestor by processes that belong to nothing governed below it; `None` if its usage is
-/// unknown. `used` is the usage of each number; groups have none.
-pub fn foreign_cores(tree: &Tree, used: impl Fn(usize) -> Option<f64>) -> Vec<Option<f64>> {
+/// unknown. `used` is the usage of each node; groups have none.
+pub fn foreign_cores(tree: &Tree, used: impl Fn(Node<'_>) -> Option<f64>) -> Vec<Option<f64>> {
     let first_ancestor = tree.first_ancestor();
     let mut below = vec![0.0; tree.len()];
     let mut foreign = vec![None; tree.len() - first_ancestor];
-    for number in tree.from_above().rev() {
-        let own = used(number);
-        if let Some(index) = number.checked_sub(first_ancestor) {
-            foreign[index] = own.map(|own| (own - below[number]).max(0.0));
+    for node in tree.from_above().rev() {
+        let (own, below_it) = (used(node), below[node.at()]);
+        if let Some(index) = node.at().checked_sub(first_ancestor) {
+            foreign[index] = own.map(|own| (own - below_it).max(0.0));
         }
-        if let CgroupParent::Governed(parent) = tree.parents()[number] {
-            below[parent] += own.unwrap_or(0.0).max(below[number]);
+        if let Some(parent) = node.governed_parent() {
+            below[parent.at()] += own.unwrap_or(0.0).max(below_it);
         }
     }
     foreign
@@ -113,18 +112,19 @@ pub fn foreign_cores(tree: &Tree, used: impl Fn(usize) -> Option<f64>) -> Vec<Op
 fn shares(tree: &Tree, foreign: &[Foreign], targets: &[Target]) -> Vec<Share> {
     let first_ancestor = tree.first_ancestor();
     let mut shares = vec![Share { satisfied: true, ..Share::default() }; tree.len()];
-    for number in tree.from_above().rev() {
-        if tree.has_work(number) {
-            shares[number] = targets[number].share();
+    for node in tree.from_above().rev() {
+        let at = node.at();
+        if node.has_work() {
+            shares[at] = targets[at].share();
         } else if let Some(foreign) =
-            number.checked_sub(first_ancestor).and_then(|index| foreign.get(index))
+            at.checked_sub(first_ancestor).and_then(|index| foreign.get(index))
         {
-            shares[number].allocation_cores += foreign.cores;
-            shares[number].burst_cores += foreign.cores;
+            shares[at].allocation_cores += foreign.cores;
+            shares[at].burst_cores += foreign.cores;
         }
-        let CgroupParent::Governed(parent) = tree.parents()[number] else { continue };
-        let share = shares[number];
-        let above = &mut shares[parent];
+        let Some(parent) = node.governed_parent() else { continue };
+        let share = shares[at];
+        let above = &mut shares[parent.at()];
         above.allocation_cores += share.allocation_cores;
         above.burst_cores += share.burst_cores;
         above.floor_cores += share.floor_cores;
@@ -133,23 +133,17 @@ fn shares(tree: &Tree, foreign: &[Foreign], targets: &[Target]) -> Vec<Share> {
     shares
 }
 
-/// True if foreign cgroups are beside governed ones in the cgroup of this node.
-pub(crate) fn is_shared(tree: &Tree, number: usize) -> bool {
-    let ancestor = tree.ancestors().find(|(known, _)| *known == number);
-    ancestor.is_some_and(|(_, ancestor)| ancestor.is_shared)
-}
-
-/// Governed children of each parent, by number; `None` is the top.
-pub(crate) fn sets_of_siblings(tree: &Tree) -> Vec<(Option<usize>, Vec<usize>)> {
+/// Positions of the governed children of each parent; `None` is the top.
+pub(crate) fn sets_of_siblings(tree: &Tree) -> Vec<(Option<Node<'_>>, Vec<usize>)> {
     let mut sets: Vec<Vec<usize>> = vec![Vec::new(); tree.len() + 1];
-    for (number, parent) in tree.parents().iter().enumerate() {
+    for (at, parent) in tree.parents().iter().enumerate() {
         match parent {
             CgroupParent::Unknown | CgroupParent::Members => {}
-            CgroupParent::Top => sets[tree.len()].push(number),
-            CgroupParent::Governed(parent) => sets[*parent].push(number),
+            CgroupParent::Top => sets[tree.len()].push(at),
+            CgroupParent::Governed(parent) => sets[*parent].push(at),
         }
     }
-    let parents = (0..tree.len()).map(Some).chain([None]);
+    let parents = tree.all().map(Some).chain([None]);
     parents.zip(sets).filter(|(_, members)| !members.is_empty()).collect()
 }
 

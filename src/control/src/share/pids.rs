@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::measure::sample::PidsSample;
 use crate::measure::usage::Tally;
-use crate::tree::Tree;
+use crate::tree::Node;
 use crate::words::finding::{Code, Finding, Severity};
 use crate::words::knob::Value;
 use tenantd_core::codec::coded;
@@ -66,8 +66,9 @@ impl PidsState {
 }
 
 /// True if the policy limits the processes of this node or of a group above it.
-pub fn is_limited(tree: &Tree, number: usize) -> bool {
-    let ups = std::iter::successors(tree.node(number), |below| tree.nodes().get(below.parent?));
+pub fn is_limited(node: Node<'_>) -> bool {
+    let nodes = node.tree().nodes();
+    let ups = std::iter::successors(node.policy(), |below| nodes.get(below.parent?));
     ups.into_iter().any(|node| node.written.limit.pids.is_some())
 }
 

@@ -40,7 +40,7 @@ use crate::share::demand::Demand;
 use crate::share::siblings::{self, Share};
 use crate::share::weight;
 use crate::tree::bounds::AncestorBounds;
-use crate::tree::{CgroupParent, Tree, TreeNode};
+use crate::tree::{Node, Tree, TreeNode};
 use crate::words::finding::{Code, Finding};
 use crate::words::knob::{Knob, Value};
 use tenantd_core::codec::coded;
@@ -344,7 +344,7 @@ fn floor(burst: f64, by_weight: f64) -> f64 {
 
 /// Knobs that enforce each target, if cgroups are nested like the policy.
 pub fn knobs(nodes: &[TreeNode], targets: &[Target]) -> Vec<Vec<(Knob, Value)>> {
-    let protections = protections(&Tree::new(nodes.into()), |number| &targets[number]);
+    let protections = protections(&Tree::new(nodes.into()), |node| &targets[node.at()]);
     let each = targets.iter().zip(protections);
     each.map(|(target, it)| knobs_of(target, it.low_bytes).collect()).collect()
 }
@@ -432,27 +432,27 @@ pub(crate) struct Protection {
 }
 
 /// True if the tenant of this cgroup has guaranteed memory.
-pub fn is_promised(tree: &Tree, number: usize) -> bool {
-    let guarantee = tree.node(number).filter(|_| tree.has_work(number));
+pub fn is_promised(node: Node<'_>) -> bool {
+    let guarantee = node.policy().filter(|_| node.has_work());
     guarantee.is_some_and(|node| node.guarantee[MEMORY].is_some_and(|bytes| bytes > 0.0))
 }
 
-/// Protection of each governed cgroup for the tenants below it, by number.
+/// Protection of each governed cgroup for the tenants below it, by position.
 pub(crate) fn protections<'a>(
     tree: &Tree,
-    target: impl Fn(usize) -> &'a Target,
+    target: impl Fn(Node<'_>) -> &'a Target,
 ) -> Vec<Protection> {
     let mut protections = vec![Protection::default(); tree.len()];
-    for number in tree.from_above().rev() {
-        if tree.has_work(number) {
-            let target = target(number);
+    for node in tree.from_above().rev() {
+        if node.has_work() {
+            let target = target(node);
             let wanted = || target.wanted_protection();
             let low_bytes = target.bounded_protection_bytes.unwrap_or_else(wanted);
-            protections[number] =
+            protections[node.at()] =
                 Protection { min_bytes: target.promised_bytes(low_bytes), low_bytes };
         }
-        if let CgroupParent::Governed(parent) = tree.parents()[number] {
-            let Protection { min_bytes, low_bytes } = protections[number];
+        if let Some(parent) = node.governed_parent().map(Node::at) {
+            let Protection { min_bytes, low_bytes } = protections[node.at()];
             protections[parent].min_bytes += min_bytes;
             protections[parent].low_bytes += low_bytes;
         }

@@ -9,6 +9,7 @@ use crate::memory::squeeze;
 use crate::state::NodeState;
 use crate::words::knob::{Knob, Value};
 use tenantd_core::codec::coded;
+use tenantd_core::node::NodeId;
 
 /// One value read from a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,8 +25,8 @@ pub struct Observation {
 /// A foreign value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drift {
-    /// Number of the node.
-    pub node: usize,
+    /// The node.
+    pub node: NodeId,
     /// The knob.
     pub knob: Knob,
     /// Last observed value.
@@ -36,7 +37,7 @@ pub struct Drift {
 
 /// Records the file contents of a node; returns the foreign writes.
 pub(crate) fn observe(
-    node: usize,
+    node: NodeId,
     state: &mut NodeState,
     mut observations: Vec<Observation>,
 ) -> Vec<Drift> {
@@ -96,17 +97,25 @@ mod tests {
     #[test]
     fn drift_is_what_was_neither_seen_nor_asked_for() {
         let mut state = NodeState::default();
-        assert_eq!(observe(0, &mut state, weight(100.0, false)), [], "the first reading");
-        assert_eq!(observe(0, &mut state, weight(100.0, false)), []);
-        assert_eq!(observe(0, &mut state, weight(200.0, true)), [], "asked for");
-        let drifts = observe(0, &mut state, weight(300.0, false));
+        assert_eq!(
+            observe(NodeId::default(), &mut state, weight(100.0, false)),
+            [],
+            "the first reading"
+        );
+        assert_eq!(observe(NodeId::default(), &mut state, weight(100.0, false)), []);
+        assert_eq!(observe(NodeId::default(), &mut state, weight(200.0, true)), [], "asked for");
+        let drifts = observe(NodeId::default(), &mut state, weight(300.0, false));
         assert_eq!(drifts.len(), 1);
         assert_eq!(
             (&drifts[0].before, &drifts[0].now),
             (&Value::Weight(200.0), &Value::Weight(300.0))
         );
         state.left_to_others.push(Knob::CpuWeight);
-        assert_eq!(observe(0, &mut state, weight(400.0, false)), [], "left to the other writer");
+        assert_eq!(
+            observe(NodeId::default(), &mut state, weight(400.0, false)),
+            [],
+            "left to the other writer"
+        );
     }
 
     /// The agent wrote a number of bytes, the file holds whole pages, and the wanted bound has moved since.
@@ -122,12 +131,12 @@ mod tests {
         state.observed.push((Knob::MemoryHigh, bound(Limit::Finite(told))));
         let found = bound(Limit::Finite(372 << 20));
         let seen = vec![Observation { knob: Knob::MemoryHigh, value: found, is_ours: false }];
-        assert_eq!(observe(0, &mut state, seen), []);
+        assert_eq!(observe(NodeId::default(), &mut state, seen), []);
         assert_eq!(state.squeeze.as_ref().unwrap().held, Some(Limit::Max));
         // Any other value is foreign and is restored in the end.
         let found = bound(Limit::Finite(200 << 20));
         let seen = vec![Observation { knob: Knob::MemoryHigh, value: found, is_ours: false }];
-        assert_eq!(observe(0, &mut state, seen).len(), 1);
+        assert_eq!(observe(NodeId::default(), &mut state, seen).len(), 1);
         assert_eq!(state.squeeze.as_ref().unwrap().held, Some(Limit::Finite(200 << 20)));
     }
 }

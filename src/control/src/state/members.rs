@@ -27,7 +27,7 @@ use crate::share::demand::Demand;
 use crate::share::pids::PidsState;
 use crate::share::target::{self, Target};
 use crate::state::NodeState;
-use crate::tree::Tree;
+use crate::tree::{Node, Tree};
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 use tenantd_fair::max_min::{self, Claim};
 
@@ -41,14 +41,14 @@ const PIDS_NEAR_RATIO: f64 = 0.8;
 /// since the last tick.
 pub(crate) fn sum_up(tree: &Tree, states: &mut [NodeState], elapsed: Option<Duration>) {
     for tenant in tenants(tree) {
-        let members = tree.members_of(tenant);
+        let members = tenant.members();
         let of_members = &states[members.clone()];
         let usage = match members.is_empty() {
             true => Some(Usage::of_empty()),
             false => of_members.iter().filter_map(|state| state.usage).reduce(sum),
         };
         let is_present = of_members.iter().any(|state| state.is_present);
-        let state = &mut states[tenant];
+        let state = &mut states[tenant.at()];
         (state.is_governed, state.is_present, state.usage) = (true, is_present, usage);
         if let Some((usage, elapsed)) = usage.zip(elapsed) {
             state.totals.note_waits(&usage, elapsed);
@@ -60,11 +60,11 @@ pub(crate) fn sum_up(tree: &Tree, states: &mut [NodeState], elapsed: Option<Dura
 /// Continues the tenants' totals from their members' current ones. Call it after members have gone.
 pub(crate) fn note_all_totals(tree: &Tree, states: &mut [NodeState]) {
     for tenant in tenants(tree) {
-        note_totals(states, tenant, tree.members_of(tenant));
+        note_totals(states, tenant, tenant.members());
     }
 }
 
-fn note_totals(states: &mut [NodeState], tenant: usize, members: Range<usize>) {
+fn note_totals(states: &mut [NodeState], tenant: Node<'_>, members: Range<usize>) {
     let of_members = &states[members];
     let cpu_usec = of_members.iter().filter_map(|state| state.totals.cpu_usec.total());
     let cpu_usec = cpu_usec.reduce(|a, b| a + b);
@@ -72,7 +72,7 @@ fn note_totals(states: &mut [NodeState], tenant: usize, members: Range<usize>) {
     let kills = kills.reduce(|a, b| a + b);
     // These tallies begin at 0, so the first reading counts.
     let pids = of_members.iter().map(|state| state.pids).reduce(PidsState::and);
-    let state = &mut states[tenant];
+    let state = &mut states[tenant.at()];
     state.pids.follow(pids.unwrap_or_default());
     state.totals.cpu_usec.follow(cpu_usec.unwrap_or(0));
     state.oom_kills.follow(kills.unwrap_or(0));
@@ -130,20 +130,21 @@ pub(crate) fn sum_up_demands(
     elapsed: Duration,
 ) {
     for tenant in tenants(tree) {
-        let (node, members) = (&tree.nodes()[tenant], tree.members_of(tenant));
+        let (at, members) = (tenant.at(), tenant.members());
+        let node = &tree.nodes()[at];
         let max = node.at_most(machine);
         if members.is_empty() {
-            states[tenant].estimate(node.guarantee[CPU], max, elapsed);
+            states[at].estimate(node.guarantee[CPU], max, elapsed);
         } else if let Some(demand) = demand(&states[members], &max) {
             // The members' demands were raised for their OOM kills.
-            states[tenant].oom_kills.answer();
-            states[tenant].demand = Some(demand);
+            states[at].oom_kills.answer();
+            states[at].demand = Some(demand);
         }
     }
 }
 
-fn tenants(tree: &Tree) -> impl Iterator<Item = usize> {
-    (0..tree.nodes().len()).filter(|number| tree.has_members(*number))
+fn tenants(tree: &Tree) -> impl Iterator<Item = Node<'_>> {
+    tree.policy_nodes().filter(|node| node.has_members())
 }
 
 fn demand(members: &[NodeState], max: &PerResource<f64>) -> Option<Demand> {

@@ -8,10 +8,12 @@ use crate::measure::sample::{HostSample, PidsSample, TenantSample};
 use crate::measure::thread_budget::Look;
 use crate::report::reason::Surroundings;
 use crate::state::Outcome;
+use crate::tree::Tree;
 use crate::tree::bounds::AncestorBounds;
 use crate::words::finding::Finding;
 use crate::words::knob::{Action, Knob, Value, Wanted};
 use tenantd_core::codec::coded;
+use tenantd_core::node::NodeId;
 use tenantd_core::resource::PerResource;
 use tenantd_dop::Topology;
 use tenantd_policy::model::{Allocation, Amount, CreditsPolicy, OnDrift, Policy};
@@ -121,6 +123,17 @@ pub struct Sampling {
     pub io: bool,
     /// Everything, even if it seems idle; and a search for cgroups inside the tenant's own.
     pub all: bool,
+}
+
+/// Replacement of the tree.
+#[derive(Clone, Debug)]
+pub struct TreeChange {
+    /// The new tree.
+    pub tree: Tree,
+    /// Tenants whose one cgroup becomes a member, each with that member.
+    pub handed: Vec<(NodeId, NodeId)>,
+    /// Nodes that may run anywhere.
+    pub unpinned: Vec<NodeId>,
 }
 
 /// Result of one input.

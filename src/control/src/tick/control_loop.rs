@@ -37,10 +37,10 @@ use crate::share::target;
 use crate::state::capacity;
 use crate::state::drift::{self, Drift, Observation};
 use crate::state::members;
-use crate::state::step::{Decision, Input, NodeInput, Sampling, Settings};
+use crate::state::step::{Decision, Input, NodeInput, Sampling, Settings, TreeChange};
 use crate::state::{NodeState, Outcome};
-use crate::tree::Tree;
 use crate::tree::bounds::AncestorBounds;
+use crate::tree::{Node, Tree};
 use crate::why::diagnosis::Scene;
 use crate::why::shortfall;
 use crate::width::place;
@@ -49,6 +49,7 @@ use crate::words::finding::{Code, Finding};
 use crate::words::knob::{Action, Knob, Value, Wanted};
 use crate::write::desired;
 use crate::write::plan;
+use tenantd_core::node::NodeId;
 use tenantd_core::resource::{CPU, PerResource};
 use tenantd_dop::{CpuSet, Topology, tenant};
 use tenantd_policy::model::Amount;
@@ -107,9 +108,18 @@ impl ControlLoop {
         &self.tree
     }
 
-    /// State of each node, by number.
+    /// State of each node, by position.
     pub fn states(&self) -> &[NodeState] {
         &self.states
+    }
+
+    /// State of a node; `None` if it has ended.
+    pub fn state(&self, id: NodeId) -> Option<&NodeState> {
+        self.states.get(self.tree.position(id)?)
+    }
+
+    fn state_mut(&mut self, id: NodeId) -> Option<&mut NodeState> {
+        self.states.get_mut(self.tree.position(id)?)
     }
 
     /// Ticks since the start, from 1; 0 before the first.
@@ -145,37 +155,31 @@ impl ControlLoop {
         self.tick
     }
 
-    /// Files to sample for the tenant with this number.
-    pub fn sampling(&self, number: usize) -> Sampling {
-        let state = &self.states[number];
+    /// Files to sample for a node of its tree.
+    pub fn sampling(&self, node: Node<'_>) -> Sampling {
+        let state = &self.states[node.at()];
         let was_empty = state.sample.as_ref().is_some_and(|last| last.populated == Some(false));
         // Processes may also start and be killed between two ticks.
-        let is_due = self.is_turn_of(number);
+        let is_due = self.is_turn_of(node);
         Sampling {
-            threads: self.threads_to_read(number),
+            threads: self.threads_to_read(node),
             kills_of_empty: !was_empty || is_due,
             times_of_empty: !was_empty,
-            io: self
-                .tree
-                .node_number(number)
-                .is_some_and(|node| self.states[node].shortfall.is_some()),
+            io: node.tenant().is_some_and(|it| self.states[it.at()].shortfall.is_some()),
             all: is_due,
         }
     }
 
     /// True if the files of this node are due in this tick. Only a tenth of all nodes is due, because
     /// reading the values of a thousand tenants takes longer than sampling them.
-    pub fn wants_observation(&self, number: usize) -> bool {
-        let state = &self.states[number];
+    pub fn wants_observation(&self, node: Node<'_>) -> bool {
+        let state = &self.states[node.at()];
         let is_to_be_bounded = state.squeeze.as_ref().is_some_and(|it| it.held.is_none());
-        self.is_turn_of(number)
-            || state.observed.is_empty()
-            || state.is_overtaken
-            || is_to_be_bounded
+        self.is_turn_of(node) || state.observed.is_empty() || state.is_overtaken || is_to_be_bounded
     }
 
-    fn is_turn_of(&self, number: usize) -> bool {
-        (self.tick + number as u64).is_multiple_of(VERIFY_TICKS)
+    fn is_turn_of(&self, node: Node<'_>) -> bool {
+        node.id().is_turn(self.tick, VERIFY_TICKS)
     }
 
     /// True if this tick checks for obstacles that keep values from taking effect.
@@ -188,10 +192,9 @@ impl ControlLoop {
         self.tick % BOUNDS_TICKS == 1
     }
 
-    /// Numbers of the tenants with a shortfall in the last tick.
-    pub fn lacking(&self) -> Vec<usize> {
-        let lacks = |number: &usize| self.states[*number].shortfall.is_some();
-        (0..self.tree.nodes().len()).filter(lacks).collect()
+    /// Tenants with a shortfall in the last tick.
+    pub fn lacking(&self) -> impl Iterator<Item = Node<'_>> {
+        self.tree.policy_nodes().filter(|node| self.states[node.at()].shortfall.is_some())
     }
 
     /// Computes one tick. A premature tick ([`ControlLoop::is_premature`]) decides nothing and discards its
@@ -279,11 +282,11 @@ impl ControlLoop {
         self.states.iter_mut().for_each(|state| state.context = None);
         let Some(elapsed) = elapsed else { return };
         let (tree, machine) = (&self.tree, host.machine());
-        for number in (0..tree.first_ancestor()).filter(|number| tree.has_work(*number)) {
-            let (Some(node), state) = (tree.node(number), &mut self.states[number]) else {
+        for node in tree.tenants_and_members().filter(|node| node.has_work()) {
+            let is_member = node.at() >= tree.nodes().len();
+            let (Some(node), state) = (node.policy(), &mut self.states[node.at()]) else {
                 continue;
             };
-            let is_member = number >= tree.nodes().len();
             let guarantee = if is_member { state.target.guarantee } else { node.guarantee };
             state.estimate(guarantee[CPU], node.at_most(machine), elapsed);
         }
@@ -331,7 +334,7 @@ impl ControlLoop {
     /// Weight input for each ancestor beside its tenants: usage by others, which rises at once and halves
     /// in a tick.
     fn foreign(&mut self) -> Vec<Foreign> {
-        let used = |number: usize| Some(self.states[number].usage.as_ref()?.cpu_cores);
+        let used = |node: Node<'_>| Some(self.states[node.at()].usage.as_ref()?.cpu_cores);
         let cores = govern::foreign_cores(&self.tree, used);
         let ancestors = self.states[self.tree.first_ancestor()..].iter_mut();
         let foreign = |(state, now): (&mut NodeState, Option<f64>)| {
@@ -400,14 +403,13 @@ impl ControlLoop {
     /// Compares file contents with known values; counts foreign writes, and accepts them by the policy.
     fn observe(&mut self, read: Vec<Read>, now: Duration) -> Vec<Drift> {
         let mut drifts = Vec::new();
-        for (number, read) in read.into_iter().enumerate() {
-            let state = &mut self.states[number];
+        for ((node, read), state) in self.tree.all().zip(read).zip(&mut self.states) {
             if let Some(observed) = read.observed {
                 state.is_overtaken = false;
                 for seen in &observed {
                     state.observed_at[seen.knob as usize] = now;
                 }
-                drifts.extend(drift::observe(number, state, observed));
+                drifts.extend(drift::observe(node.id(), state, observed));
             }
             for (action, outcome) in read.arrivals {
                 match outcome {
@@ -423,7 +425,9 @@ impl ControlLoop {
         self.nr_drift += drifts.len() as u64;
         if self.settings.leaves_drift() {
             for drift in &drifts {
-                self.states[drift.node].left_to_others.push(drift.knob);
+                if let Some(state) = self.state_mut(drift.node) {
+                    state.left_to_others.push(drift.knob);
+                }
             }
         }
         drifts
@@ -432,9 +436,10 @@ impl ControlLoop {
     fn plan(&self) -> (Vec<Wanted>, Vec<Action>) {
         let wanted = desired::wanted(&self.tree, &self.states);
         let online = self.topology.as_ref().map(Topology::online);
-        let mut actions = plan::plan(&wanted, self.tree.depths(), online);
+        let depth = |id| self.tree.find(id).map_or(0, Node::depth);
+        let mut actions = plan::plan(&wanted, depth, online);
         let unknown = desired::unknown(&self.tree, &self.states);
-        actions.retain(|action| !desired::is_premature(action, &unknown));
+        actions.retain(|action| !desired::is_premature(action, &self.tree, &unknown));
         for action in actions.iter_mut().filter(|action| action.reason.is_empty()) {
             action.reason = desired::reason(action, &self.tree, &self.states).unwrap_or_default();
         }
@@ -442,19 +447,21 @@ impl ControlLoop {
     }
 
     /// Restores the placement that an earlier agent gave to these tenants.
-    pub fn place_on(&mut self, places: Vec<(usize, CpuSet)>) {
-        for (number, cpus) in places {
-            if self.tree.nodes().get(number).is_some_and(|node| node.is_leaf) {
-                self.states[number].width = WidthState::placed_on(cpus);
+    pub fn place_on(&mut self, places: Vec<(NodeId, CpuSet)>) {
+        for (id, cpus) in places {
+            let is_leaf = self.tree.find(id).and_then(Node::policy).is_some_and(|it| it.is_leaf);
+            if let Some(state) = self.state_mut(id).filter(|_| is_leaf) {
+                state.width = WidthState::placed_on(cpus);
             }
         }
     }
 
     /// Restores the credit that these nodes had under an earlier agent.
-    pub fn take_credits(&mut self, credits: Vec<(usize, Credit)>) {
-        for (number, credit) in credits {
-            if number < self.tree.nodes().len() {
-                self.states[number].credit = credit;
+    pub fn take_credits(&mut self, credits: Vec<(NodeId, Credit)>) {
+        for (id, credit) in credits {
+            let nr_nodes = self.tree.nodes().len();
+            if let Some(at) = self.tree.position(id).filter(|at| *at < nr_nodes) {
+                self.states[at].credit = credit;
             }
         }
     }
@@ -464,25 +471,25 @@ impl ControlLoop {
         self.settings = settings;
     }
 
-    /// Replaces the tree. Node `n` of the old tree becomes node `kept[n]` and keeps its state. If a
-    /// tenant's one cgroup becomes a member, `kept` holds the number of that member. `unpinned` lists the
-    /// new nodes that may run anywhere, in order.
-    pub fn take_tree(&mut self, tree: Tree, kept: &[Option<usize>], unpinned: &[usize]) {
-        let mut states = vec![NodeState::default(); tree.len()];
-        // Old numbers from `nr_before` on are members, however many nodes the new tree has.
-        let (nr_before, nr_nodes) = (self.tree.nodes().len(), tree.nodes().len());
+    /// Replaces the tree. Nodes that stay keep their states.
+    pub fn take_tree(&mut self, change: TreeChange) {
+        let TreeChange { tree, handed, unpinned } = change;
         let credits = self.credits();
-        for (number, (mut state, new)) in
-            std::mem::take(&mut self.states).into_iter().zip(kept).enumerate()
-        {
-            let Some(new) = *new else { continue };
-            if number < nr_before && new >= nr_nodes {
-                states[number] = state.hand_over();
+        let mut states = vec![NodeState::default(); tree.len()];
+        for (old, state) in self.tree.all().zip(std::mem::take(&mut self.states)) {
+            if let Some(at) = tree.position(old.id()) {
+                states[at] = state;
             }
-            if unpinned.binary_search(&new).is_ok() {
-                state.width.unpin();
+        }
+        for (tenant, member) in handed {
+            if let (Some(tenant), Some(member)) = (tree.position(tenant), tree.position(member)) {
+                let mut state = std::mem::take(&mut states[tenant]);
+                states[tenant] = state.hand_over();
+                states[member] = state;
             }
-            states[new] = state;
+        }
+        for at in unpinned.into_iter().filter_map(|id| tree.position(id)) {
+            states[at].width.unpin();
         }
         members::note_all_totals(&tree, &mut states);
         self.keep_credits(&tree, credits, &mut states);

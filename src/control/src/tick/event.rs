@@ -7,8 +7,8 @@
 //! [`Event::happen`] (`agent/recorded.rs`). A recorded state ([`tenantd_core::codec`]) and the events since
 //! then reproduce the loop to the last bit.
 //!
-//! **Coding.** Events are encoded as differences to the last event of their kind ([`Memory`]). When nodes
-//! get new numbers, the remembered events are renumbered: a new tenant costs only its own values.
+//! **Coding.** Events are encoded as differences to the last event of their kind ([`Memory`]). The
+//! remembered input follows a new tree: a new tenant costs only its own values.
 //!
 //! **Properties** (`tests/history/replay.rs`): over random loads, faults, reloads and changing tenants, a
 //! replay decides the same as the agent; it can begin at any tick with a recorded state.
@@ -20,10 +20,11 @@ use super::control_loop::ControlLoop;
 use crate::share::credit::Credit;
 use crate::state::Outcome;
 use crate::state::drift::Observation;
-use crate::state::step::{Decision, Input, NodeInput, Settings};
+use crate::state::step::{Decision, Input, NodeInput, Settings, TreeChange};
 use crate::tree::Tree;
 use crate::words::knob::Knob;
 use tenantd_core::codec::{self, Coded, In, Out, Torn};
+use tenantd_core::node::NodeId;
 use tenantd_dop::CpuSet;
 
 /// One change of the control loop.
@@ -36,13 +37,13 @@ pub enum Event {
     /// Result of an action.
     Settle(Box<Outcome>),
     /// File contents of a node opened between two ticks.
-    ObserveFirst(usize, Vec<Observation>),
+    ObserveFirst(NodeId, Vec<Observation>),
     /// Withdrawn acceptance of a foreign value.
-    Reclaim(usize, Knob),
+    Reclaim(NodeId, Knob),
     /// Loss of a node's cgroup; true if accepted foreign values outlive it.
-    Lose(usize, bool),
+    Lose(NodeId, bool),
     /// Restored value of a knob.
-    Forget(usize, Knob),
+    Forget(NodeId, Knob),
     /// Reopening of all cgroups.
     ForgetObserved,
     /// Restored values of all nodes.
@@ -50,9 +51,9 @@ pub enum Event {
     /// End of all pauses for contested values.
     TryYielded,
     /// Placement of tenants by an earlier agent.
-    PlaceOn(Vec<(usize, CpuSet)>),
+    PlaceOn(Vec<(NodeId, CpuSet)>),
     /// Credit of nodes under an earlier agent.
-    TakeCredits(Vec<(usize, Credit)>),
+    TakeCredits(Vec<(NodeId, Credit)>),
     /// New settings.
     Set(Settings),
     /// New nodes.
@@ -71,17 +72,6 @@ pub trait Witness: Debug {
 
     /// Limits the size and age of the kept data.
     fn bound(&mut self, _max_bytes: u64, _max_age: Duration) {}
-}
-
-/// Replacement of the tree.
-#[derive(Clone, Debug)]
-pub struct TreeChange {
-    /// The new tree.
-    pub tree: Tree,
-    /// New number of each old node; `None` if it is gone.
-    pub kept: Vec<Option<usize>>,
-    /// New nodes that may run anywhere, in order.
-    pub unpinned: Vec<usize>,
 }
 
 /// Last event of each kind.
@@ -116,12 +106,12 @@ impl Memory {
         }
     }
 
-    fn renumber(&mut self, kept: &[Option<usize>], nr_nodes: usize) {
+    fn follow(&mut self, before: &Tree, tree: &Tree) {
         let mut nodes: Vec<NodeInput> = Vec::new();
-        nodes.resize_with(nr_nodes, Coded::blank);
-        for (node, new) in std::mem::take(&mut self.input.nodes).into_iter().zip(kept) {
-            if let Some(place) = new.and_then(|new| nodes.get_mut(new)) {
-                *place = node;
+        nodes.resize_with(tree.len(), Coded::blank);
+        for (old, input) in before.all().zip(std::mem::take(&mut self.input.nodes)) {
+            if let Some(place) = tree.position(old.id()).and_then(|at| nodes.get_mut(at)) {
+                *place = input;
             }
         }
         self.input.nodes = nodes;
@@ -175,45 +165,27 @@ impl Event {
             }
             Event::Step(input) => return Some(control.step(*input)),
             Event::Settle(outcome) => control.settle(*outcome),
-            Event::ObserveFirst(number, observed) => control.observe_first(number, observed),
-            Event::Reclaim(number, knob) => control.reclaim(number, knob),
-            Event::Lose(number, keeps_left) => control.lose(number, keeps_left),
-            Event::Forget(number, knob) => control.forget(number, knob),
+            Event::ObserveFirst(node, observed) => control.observe_first(node, observed),
+            Event::Reclaim(node, knob) => control.reclaim(node, knob),
+            Event::Lose(node, keeps_left) => control.lose(node, keeps_left),
+            Event::Forget(node, knob) => control.forget(node, knob),
             Event::ForgetObserved => control.forget_observed(),
             Event::Reset => control.reset(),
             Event::TryYielded => control.try_yielded(),
             Event::PlaceOn(places) => control.place_on(places),
             Event::TakeCredits(credits) => control.take_credits(credits),
             Event::Set(settings) => control.set(settings),
-            Event::TakeTree(change) => {
-                let TreeChange { tree, kept, unpinned } = *change;
-                control.take_tree(tree, &kept, &unpinned);
-            }
+            Event::TakeTree(change) => control.take_tree(*change),
         }
         None
     }
 
     /// True if the event fits a loop with `nr_nodes` nodes. A damaged event would make a replay panic.
     pub fn fits(&self, nr_nodes: usize) -> bool {
-        let is_node = |number: &usize| *number < nr_nodes;
         match self {
-            Event::Begin
-            | Event::ForgetObserved
-            | Event::Reset
-            | Event::TryYielded
-            | Event::Set(_) => true,
             Event::Step(input) => input.nodes.len() == nr_nodes,
-            Event::Settle(outcome) => is_node(&outcome.0.node),
-            Event::ObserveFirst(number, _)
-            | Event::Reclaim(number, _)
-            | Event::Lose(number, _)
-            | Event::Forget(number, _) => is_node(number),
-            Event::PlaceOn(places) => places.iter().all(|(number, _)| is_node(number)),
-            Event::TakeCredits(credits) => credits.iter().all(|(number, _)| is_node(number)),
-            Event::TakeTree(change) => {
-                let is_new = |new: &Option<usize>| new.is_none_or(|new| new < change.tree.len());
-                change.kept.len() == nr_nodes && change.kept.iter().all(is_new)
-            }
+            // Identities that no node has change nothing.
+            _ => true,
         }
     }
 
@@ -229,18 +201,18 @@ impl Event {
                 out.byte(Kind::Settle as u8);
                 outcome.as_ref().put(&mut memory.outcome, out);
             }
-            Event::ObserveFirst(number, observed) => {
+            Event::ObserveFirst(node, observed) => {
                 out.byte(Kind::ObserveFirst as u8);
-                out.number(*number as u64);
+                node.put(&mut NodeId::blank(), out);
                 observed.put(&mut memory.observed, out);
             }
-            Event::Reclaim(number, knob) => put_knob(Kind::Reclaim, *number, knob, out),
-            Event::Lose(number, keeps_left) => {
+            Event::Reclaim(node, knob) => put_knob(Kind::Reclaim, *node, knob, out),
+            Event::Lose(node, keeps_left) => {
                 out.byte(Kind::Lose as u8);
-                out.number(*number as u64);
+                node.put(&mut NodeId::blank(), out);
                 keeps_left.put(&mut false, out);
             }
-            Event::Forget(number, knob) => put_knob(Kind::Forget, *number, knob, out),
+            Event::Forget(node, knob) => put_knob(Kind::Forget, *node, knob, out),
             Event::ForgetObserved => out.byte(Kind::ForgetObserved as u8),
             Event::Reset => out.byte(Kind::Reset as u8),
             Event::TryYielded => out.byte(Kind::TryYielded as u8),
@@ -257,12 +229,13 @@ impl Event {
                 settings.put(&mut memory.settings, out);
             }
             Event::TakeTree(change) => {
-                let TreeChange { tree, kept, unpinned } = change.as_ref();
+                let TreeChange { tree, handed, unpinned } = change.as_ref();
+                let before = memory.tree.clone();
                 out.byte(Kind::TakeTree as u8);
                 tree.put(&mut memory.tree, out);
-                kept.put(&mut Vec::new(), out);
+                handed.put(&mut Vec::new(), out);
                 unpinned.put(&mut Vec::new(), out);
-                memory.renumber(kept, tree.len());
+                memory.follow(&before, tree);
             }
         }
     }
@@ -278,11 +251,11 @@ impl Event {
             Kind::Step => Event::Step(Box::new(Input::take(&mut memory.input, from)?)),
             Kind::Settle => Event::Settle(Box::new(Outcome::take(&mut memory.outcome, from)?)),
             Kind::ObserveFirst => {
-                Event::ObserveFirst(number(from)?, Vec::take(&mut memory.observed, from)?)
+                Event::ObserveFirst(node(from)?, Vec::take(&mut memory.observed, from)?)
             }
-            Kind::Reclaim => Event::Reclaim(number(from)?, Knob::take(&mut Knob::blank(), from)?),
-            Kind::Lose => Event::Lose(number(from)?, bool::take(&mut false, from)?),
-            Kind::Forget => Event::Forget(number(from)?, Knob::take(&mut Knob::blank(), from)?),
+            Kind::Reclaim => Event::Reclaim(node(from)?, Knob::take(&mut Knob::blank(), from)?),
+            Kind::Lose => Event::Lose(node(from)?, bool::take(&mut false, from)?),
+            Kind::Forget => Event::Forget(node(from)?, Knob::take(&mut Knob::blank(), from)?),
             Kind::ForgetObserved => Event::ForgetObserved,
             Kind::Reset => Event::Reset,
             Kind::TryYielded => Event::TryYielded,
@@ -290,24 +263,25 @@ impl Event {
             Kind::TakeCredits => Event::TakeCredits(Vec::take(&mut Vec::new(), from)?),
             Kind::Set => Event::Set(Settings::take(&mut memory.settings, from)?),
             Kind::TakeTree => {
+                let before = memory.tree.clone();
                 let tree = Tree::take(&mut memory.tree, from)?;
-                let kept = Vec::take(&mut Vec::new(), from)?;
+                let handed = Vec::take(&mut Vec::new(), from)?;
                 let unpinned = Vec::take(&mut Vec::new(), from)?;
-                memory.renumber(&kept, tree.len());
-                Event::TakeTree(Box::new(TreeChange { tree, kept, unpinned }))
+                memory.follow(&before, &tree);
+                Event::TakeTree(Box::new(TreeChange { tree, handed, unpinned }))
             }
         })
     }
 }
 
-fn put_knob(kind: Kind, number: usize, knob: &Knob, out: &mut Out) {
+fn put_knob(kind: Kind, node: NodeId, knob: &Knob, out: &mut Out) {
     out.byte(kind as u8);
-    out.number(number as u64);
+    node.put(&mut NodeId::blank(), out);
     knob.put(&mut Knob::blank(), out);
 }
 
-fn number(from: &mut In<'_>) -> Result<usize, Torn> {
-    usize::try_from(from.number()?).map_err(|_| Torn)
+fn node(from: &mut In<'_>) -> Result<NodeId, Torn> {
+    NodeId::take(&mut NodeId::blank(), from)
 }
 
 /// Fingerprint of the recording format. Another version of tenantd may have another fingerprint.
@@ -318,6 +292,6 @@ pub fn format() -> u64 {
         codec::fingerprint::<Outcome>(),
         codec::fingerprint::<Observation>(),
     ];
-    let kinds = (Kind::ALL.len() as u64, 1);
+    let kinds = (Kind::ALL.len() as u64, 2);
     parts.into_iter().fold(kinds.0 << 8 | kinds.1, |all, part| all.rotate_left(7) ^ part)
 }

@@ -18,8 +18,9 @@ use crate::share::weight;
 use crate::state::capacity::Capacity;
 use crate::state::{NodeState, Refusal};
 use crate::tree::bounds::AncestorBounds;
-use crate::tree::{CgroupParent, Tree};
+use crate::tree::{Node, Tree};
 use crate::words::knob::{Action, Knob};
+use tenantd_core::node::NodeId;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 
 /// Smallest part of a shortfall that counts as a reason.
@@ -58,41 +59,41 @@ impl Lack {
     }
 }
 
-/// Reasons for each of `lacks` (leaves by number). `due` holds the CPUs due to each node.
+/// Reasons for each of `lacks`. `due` holds the CPUs due to each node, by position.
 pub(crate) fn reasons(
     tree: &Tree,
     states: &[NodeState],
     scene: &Scene<'_>,
     due: &[f64],
-    lacks: &[(usize, Lack)],
+    lacks: &[(Node<'_>, Lack)],
 ) -> Vec<Vec<Reason>> {
     let balance = Balance::new(tree, states, scene, due);
-    let reasons = |(number, lack): &(usize, Lack)| {
-        let case = Case { tree, states, scene, balance: &balance, due, number: *number, lack };
+    let reasons = |(node, lack): &(Node<'_>, Lack)| {
+        let case = Case { node: *node, states, scene, balance: &balance, due, lack };
         case.reasons()
     };
     lacks.iter().map(reasons).collect()
 }
 
 /// Distribution of the machine's resources, and pending changes.
-struct Balance {
+struct Balance<'a> {
     /// Excess of leaves over their due amount, largest first, and the sum.
-    excess: PerResource<(Vec<(f64, usize)>, f64)>,
+    excess: PerResource<(Vec<(f64, Node<'a>)>, f64)>,
     idle_cores: f64,
-    raised: BTreeSet<(usize, Knob)>,
+    raised: BTreeSet<(NodeId, Knob)>,
 }
 
-impl Balance {
-    fn new(tree: &Tree, states: &[NodeState], scene: &Scene<'_>, due: &[f64]) -> Balance {
-        let used = |number: usize, r| states[number].usage.and_then(|usage| usage.used(r));
-        let due = |number: usize, r| match r {
-            CPU => due[number],
-            held => states[number].target.allocation[held],
+impl<'a> Balance<'a> {
+    fn new(tree: &'a Tree, states: &[NodeState], scene: &Scene<'_>, due: &[f64]) -> Balance<'a> {
+        let used = |node: Node<'_>, r| states[node.at()].usage.and_then(|usage| usage.used(r));
+        let due = |node: Node<'_>, r| match r {
+            CPU => due[node.at()],
+            held => states[node.at()].target.allocation[held],
         };
-        let leaves = || (0..tree.nodes().len()).filter(|number| tree.nodes()[*number].is_leaf);
+        let leaves = || tree.policy_nodes().filter(|node| tree.nodes()[node.at()].is_leaf);
         let excess = PerResource::from_fn(|r| {
-            let excess = |number| Some((used(number, r)? - due(number, r), number));
-            let mut all: Vec<(f64, usize)> =
+            let excess = |node| Some((used(node, r)? - due(node, r), node));
+            let mut all: Vec<(f64, Node<'_>)> =
                 leaves().filter_map(excess).filter(|(excess, _)| *excess > r.noise()).collect();
             all.sort_by(|one, other| other.0.total_cmp(&one.0));
             let sum = all.iter().map(|(excess, _)| excess).sum();
@@ -108,22 +109,21 @@ impl Balance {
 }
 
 struct Case<'a> {
-    tree: &'a Tree,
+    node: Node<'a>,
     states: &'a [NodeState],
     scene: &'a Scene<'a>,
-    balance: &'a Balance,
+    balance: &'a Balance<'a>,
     due: &'a [f64],
-    number: usize,
     lack: &'a Lack,
 }
 
 impl Case<'_> {
     fn state(&self) -> &NodeState {
-        &self.states[self.number]
+        &self.states[self.node.at()]
     }
 
     fn cgroups(&self) -> &[NodeState] {
-        &self.states[self.tree.cgroups_of(self.number)]
+        &self.states[self.node.places()]
     }
 
     fn reasons(&self) -> Vec<Reason> {
@@ -143,13 +143,13 @@ impl Case<'_> {
     }
 
     fn limits(&self, resource: Resource) -> Vec<Reason> {
-        let nodes = self.tree.nodes();
+        let nodes = self.node.tree().nodes();
         let mut reasons = Vec::new();
         match self.lack.limiting[resource] {
             Some(node) => reasons.push(Reason::Policy {
                 resource,
                 amount: nodes[node].limit[resource].unwrap_or_default(),
-                group: (node != self.number).then(|| nodes[node].path.to_string()),
+                group: (node != self.node.at()).then(|| nodes[node].path.to_string()),
             }),
             None if resource == CPU && self.lack.is_throttled => {
                 reasons.push(Reason::Kernel(KernelLimit::OwnQuota));
@@ -157,7 +157,7 @@ impl Case<'_> {
             None => {}
         }
         let due = match resource {
-            CPU => self.due[self.number],
+            CPU => self.due[self.node.at()],
             held => self.state().target.allocation[held],
         };
         let limits = self.state().surroundings.iter().flat_map(|around| &around.limits);
@@ -172,19 +172,19 @@ impl Case<'_> {
 
     fn not_written(&self, resource: Resource) -> Vec<Reason> {
         let mut reasons = Vec::new();
-        for number in self.upwards() {
-            let state = &self.states[number];
+        for node in self.upwards() {
+            let state = &self.states[node.at()];
             let retry = |knob: Knob| state.retries.iter().find(|retry| retry.knob == knob);
             for knob in Knob::ALL.into_iter().filter(|knob| knob.resource() == Some(resource)) {
                 let why = match retry(knob) {
                     Some(retry) => refused(&retry.refusal),
                     None if state.left_to_others.contains(&knob) => NotWritten::LeftToOthers,
                     None if state.contests.has_yielded(knob) => NotWritten::Contested,
-                    None if !self.balance.raised.contains(&(number, knob)) => continue,
+                    None if !self.balance.raised.contains(&(node.id(), knob)) => continue,
                     None if self.scene.is_enforcing => NotWritten::Pending,
                     None => NotWritten::Observing,
                 };
-                let of = (number != self.number).then(|| self.tree.name(number).to_string());
+                let of = (node.at() != self.node.at()).then(|| node.name().to_string());
                 reasons.push(Reason::NotWritten { knob, of, why });
             }
         }
@@ -193,17 +193,11 @@ impl Case<'_> {
     }
 
     /// The tenant, its cgroups, and every group and governed cgroup above them.
-    fn upwards(&self) -> Vec<usize> {
-        let group = |number: &usize| self.tree.nodes().get(*number)?.parent;
-        let cgroup = |number: &usize| match self.tree.parents()[*number] {
-            CgroupParent::Governed(parent) => Some(parent),
-            _ => None,
-        };
-        let mut all: Vec<usize> = std::iter::successors(Some(self.number), group).collect();
-        let cgroups = self.tree.cgroups_of(self.number);
-        for number in cgroups.flat_map(|own| std::iter::successors(Some(own), cgroup)) {
-            if !all.contains(&number) {
-                all.push(number);
+    fn upwards(&self) -> Vec<Node<'_>> {
+        let mut all: Vec<Node<'_>> = self.node.upwards().collect();
+        for node in self.node.cgroups().flat_map(Node::cgroups_above) {
+            if all.iter().all(|known| known.at() != node.at()) {
+                all.push(node);
             }
         }
         all
@@ -222,7 +216,7 @@ impl Case<'_> {
     fn inside(&self) -> impl Iterator<Item = Reason> {
         let state = self.state();
         let nr_cpus = state.width.cpus().map(|cpus| cpus.len());
-        let is_narrow = |nr_cpus: &usize| (*nr_cpus as f64) < self.due[self.number];
+        let is_narrow = |nr_cpus: &usize| (*nr_cpus as f64) < self.due[self.node.at()];
         let stalls = |ratio: &f64| *ratio >= STALL_RATIO;
         let usage = state.usage.unwrap_or_default();
         let cpus = nr_cpus.filter(is_narrow).map(Inside::Cpus);
@@ -289,11 +283,11 @@ impl Case<'_> {
 
     fn tenants(&self, resource: Resource) -> Option<(f64, Reason)> {
         let (all, sum) = &self.balance.excess[resource];
-        let others = || all.iter().filter(|(_, number)| *number != self.number);
+        let others = || all.iter().filter(|(_, node)| node.at() != self.node.at());
         // A tenant with an excess can still have a shortfall: reclaim took protected memory.
-        let own = all.iter().find(|(_, number)| *number == self.number);
+        let own = all.iter().find(|(_, node)| node.at() == self.node.at());
         let amount = sum - own.map_or(0.0, |(excess, _)| *excess);
-        let name = |(_, number): &(f64, usize)| self.tree.name(*number).to_string();
+        let name = |(_, node): &(f64, Node<'_>)| node.name().to_string();
         let names: Vec<String> = others().take(NAMED_MAX).map(name).collect();
         (!names.is_empty()).then_some((amount, Reason::Tenants { resource, amount, names }))
     }

@@ -33,9 +33,8 @@ use tenantd_policy::model::{Allocation, CpusPolicy, DopPolicy};
 
 /// Explains the last tick for the node at `path`; `None` if the policy has no such node.
 pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation> {
-    let nodes = trace.tree.nodes();
-    let index = nodes.iter().position(|node| node.path == path)?;
-    let (node, record) = (&nodes[index], trace.records.get(index)?);
+    let of = trace.tree.named(path)?;
+    let (node, record) = (of.policy()?, trace.records.get(of.at())?);
     let shares = Shares::new(trace);
     let leaf = node.is_leaf.then_some(());
     // Its own, and those of its members.
@@ -53,13 +52,13 @@ pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation
         usage: trace.usage(record).map(|usage| usage_step(trace, &usage, record)),
         demand: leaf.map(|()| demand_step(trace, node, record)),
         allocation: allocation_step(trace, node, record),
-        weight: shares.weight_step(index),
-        credit: credit_step(trace, index),
+        weight: shares.weight_step(of, (node, record)),
+        credit: credit_step(trace, of.at()),
         width: leaf.map(|()| width_step(trace, node, record)),
         placement: leaf.map(|()| placement_step(trace, node, record)),
-        values: shares.values(index),
-        members: shares.members(index),
-        above: shares.above(index),
+        values: shares.values(of),
+        members: shares.members(of),
+        above: shares.above(of),
         missing: tenant.map_or_else(PerResource::default, |tenant| tenant.missing),
         reasons: tenant.map_or_else(Vec::new, |tenant| tenant.reasons.clone()),
         faults: tenant.map_or_else(FaultsStatus::default, |tenant| tenant.faults),

@@ -6,7 +6,7 @@ use super::explain_value::value_step;
 use crate::report::explanation::{AboveStep, MemberStep, Outcome, ValueStep, WeightStep};
 use crate::report::trace::{Record, Trace, ValueRecord};
 use crate::share::demand::Demand;
-use crate::tree::{CgroupParent, Member, TreeNode};
+use crate::tree::{CgroupParent, Member, Node, TreeNode};
 use crate::width;
 use crate::words::knob::Knob;
 use crate::write::value_reason;
@@ -26,63 +26,50 @@ impl<'a> Shares<'a> {
         Shares { trace, sums }
     }
 
-    fn path(&self, number: usize) -> impl Iterator<Item = usize> {
-        std::iter::successors(Some(number), |number| match self.trace.tree.parents().get(*number) {
-            Some(CgroupParent::Governed(above)) => Some(*above),
-            _ => None,
-        })
-    }
-
-    fn among_siblings(&self, number: usize) -> f64 {
-        let parent = self.trace.tree.parents().get(number);
-        let sum = parent.and_then(|parent| self.sums.get(parent)).copied().unwrap_or(0.0);
-        let weight = self.trace.records.get(number).map_or(0.0, |it| it.target.cpu_weight);
+    fn among_siblings(&self, node: Node<'_>) -> f64 {
+        let sum = self.sums.get(&node.parent()).copied().unwrap_or(0.0);
+        let weight = self.trace.records.get(node.at()).map_or(0.0, |it| it.target.cpu_weight);
         weight / sum.max(f64::MIN_POSITIVE)
     }
 
     /// Part of all governed CPU time for a cgroup, or for all members of a tenant, while all are busy.
-    fn of_all(&self, number: usize) -> f64 {
-        let of =
-            |number| self.path(number).map(|number| self.among_siblings(number)).product::<f64>();
-        match self.trace.tree.has_members(number) {
-            true => self.trace.tree.members_of(number).map(of).sum(),
-            false => of(number),
-        }
+    fn of_all(&self, node: Node<'_>) -> f64 {
+        let of = |node: Node<'_>| {
+            node.cgroups_above().map(|node| self.among_siblings(node)).product::<f64>()
+        };
+        node.cgroups().map(of).sum()
     }
 
-    pub(crate) fn values(&self, number: usize) -> Vec<ValueStep> {
-        let tree = &self.trace.tree;
-        let (Some(node), Some(of)) = (tree.node_number(number), self.trace.records.get(number))
-        else {
+    pub(crate) fn values(&self, node: Node<'_>) -> Vec<ValueStep> {
+        let records = &self.trace.records;
+        let tenant = node.tenant().and_then(|tenant| Some((tenant.policy()?, tenant.at())));
+        let (Some((policy, tenant)), Some(of)) = (tenant, records.get(node.at())) else {
             return Vec::new();
         };
         // The width is the tenant's, the target the cgroup's own.
-        let width = &self.trace.records[node];
-        let node = &tree.nodes()[node];
+        let width = &records[tenant];
         let step = |value: &ValueRecord| {
-            value_step(self.trace, tree.name(number), value, reason(node, (of, width), value))
+            value_step(self.trace, node.name(), value, reason(policy, (of, width), value))
         };
         self.trace.values(of).iter().map(step).collect()
     }
 
-    pub(crate) fn above(&self, number: usize) -> Vec<AboveStep> {
-        let tree = &self.trace.tree;
-        let step = |number: usize| {
-            let (unit, record) = (tree.name(number), self.trace.records.get(number)?);
+    pub(crate) fn above(&self, node: Node<'_>) -> Vec<AboveStep> {
+        let step = |node: Node<'_>| {
+            let (unit, record) = (node.name(), self.trace.records.get(node.at())?);
             let reason =
                 |value: &ValueRecord| value_reason::reason_above(value.knob, &record.target);
             let values = self.trace.values(record).iter();
             let values = values.map(|value| value_step(self.trace, unit, value, reason(value)));
-            let (unit, sibling_share) = (unit.to_string(), self.among_siblings(number));
+            let (unit, sibling_share) = (unit.to_string(), self.among_siblings(node));
             Some(AboveStep { unit, sibling_share, values: values.collect() })
         };
-        self.path(number).filter(|number| tree.is_ancestor(*number)).filter_map(step).collect()
+        node.cgroups_above().filter(|node| node.is_ancestor()).filter_map(step).collect()
     }
 
-    pub(crate) fn members(&self, tenant: usize) -> Vec<MemberStep> {
-        let tree = &self.trace.tree;
-        let step = |(number, member): (usize, &Member)| {
-            let record = self.trace.records.get(number)?;
+    pub(crate) fn members(&self, tenant: Node<'_>) -> Vec<MemberStep> {
+        let step = |(node, member): (Node<'_>, &Member)| {
+            let record = self.trace.records.get(node.at())?;
             let demand = record.demand.unwrap_or(Demand::UNKNOWN);
             let usage = self.trace.usage(record);
             Some(MemberStep {
@@ -91,24 +78,29 @@ impl<'a> Shares<'a> {
                 usage: PerResource::from_fn(|r| usage?.used(r)),
                 demand: demand.amount,
                 allocation: record.target.allocation,
-                sibling_share: self.among_siblings(number),
-                values: self.values(number),
-                above: self.above(number),
+                sibling_share: self.among_siblings(node),
+                values: self.values(node),
+                above: self.above(node),
             })
         };
-        tree.members().filter(|(_, member)| member.tenant == tenant).filter_map(step).collect()
+        let members = tenant.tree().members();
+        members.filter(|(_, member)| member.tenant == tenant.at()).filter_map(step).collect()
     }
 
-    pub(crate) fn weight_step(&self, index: usize) -> WeightStep {
-        let (trace, nodes) = (self.trace, self.trace.tree.nodes());
-        let node = &nodes[index];
-        let siblings = nodes.iter().enumerate().filter(|(_, other)| other.parent == node.parent);
+    /// The weight of a tenant or group with this policy and record.
+    pub(crate) fn weight_step(
+        &self,
+        tenant: Node<'_>,
+        (node, record): (&TreeNode, &Record),
+    ) -> WeightStep {
+        let trace = self.trace;
         let (mut sum, mut policy_sum) = (0.0, 0.0);
-        for (number, sibling) in siblings {
-            sum += self.of_all(number);
-            policy_sum += sibling.weight[CPU];
+        for (sibling, policy) in tenant.tree().policy_nodes().zip(tenant.tree().nodes()) {
+            if policy.parent == node.parent {
+                sum += self.of_all(sibling);
+                policy_sum += policy.weight[CPU];
+            }
         }
-        let record = &trace.records[index];
         let is_weight = |value: &&ValueRecord| value.knob == Knob::CpuWeight;
         let weight = trace.values(record).iter().find(is_weight);
         let reason = weight.map(|value| reason(node, (record, record), value));
@@ -116,7 +108,7 @@ impl<'a> Shares<'a> {
             Outcome::Written => Some(&value.wanted),
             _ => value.held.as_ref(),
         });
-        let without = match trace.tree.has_members(index) {
+        let without = match tenant.has_members() {
             true => "its weight is divided among its members",
             false => "it has no weight in a file",
         };
@@ -125,7 +117,7 @@ impl<'a> Shares<'a> {
             policy_share: node.weight[CPU] / policy_sum.max(f64::MIN_POSITIVE),
             file_value: file.map(|value| (trace.spelling.text)(Knob::CpuWeight, value)),
             cpu_weight: record.target.cpu_weight,
-            sibling_share: self.of_all(index) / sum.max(f64::MIN_POSITIVE),
+            sibling_share: self.of_all(tenant) / sum.max(f64::MIN_POSITIVE),
             reason: reason.unwrap_or_else(|| without.to_string()),
         }
     }

@@ -21,7 +21,7 @@ use crate::share::demand::{self, PRESSED_RATIO};
 use crate::share::fairness::{FAIR_ERROR_MAX, Measured};
 use crate::state::NodeState;
 use crate::state::capacity::Capacity;
-use crate::tree::{Tree, TreeNode};
+use crate::tree::{Node, Tree, TreeNode};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 
 /// Part of the due amount below which nothing is missing.
@@ -44,9 +44,10 @@ pub(crate) fn judge(
     let divided = scene.capacity.divided[CPU];
     let mut lacks = Vec::new();
     let mut worst: f64 = 0.0;
-    for number in 0..tree.nodes().len() {
-        let counts = Counts::of(&states[tree.cgroups_of(number)]);
-        let state = &mut states[number];
+    for node in tree.policy_nodes() {
+        let at = node.at();
+        let counts = Counts::of(&states[node.places()]);
+        let state = &mut states[at];
         (state.shortfall, state.share_error) = (None, None);
         let Some((measured, usage)) = state.measured().zip(state.usage) else { continue };
         // CPUs that its credit adds are no entitlement: their lack is no unfairness.
@@ -54,10 +55,10 @@ pub(crate) fn judge(
         let error = Measured { allocation_cores, ..measured }.share_error(divided);
         state.share_error = Some(error);
         worst = worst.max(error);
-        let memory_due = due_bytes(&tree.nodes()[number], state, scene);
+        let memory_due = due_bytes(&tree.nodes()[at], state, scene);
         let mut lack = Lack {
             missing: PerResource([
-                missing_cores(&measured, wanted_cores(state, &usage), due[number], divided),
+                missing_cores(&measured, wanted_cores(state, &usage), due[at], divided),
                 missing_bytes(&usage, memory_due),
             ]),
             is_throttled: usage.throttled,
@@ -72,20 +73,20 @@ pub(crate) fn judge(
         ]);
         let is_held_back = PerResource([lack.is_throttled, lack.met_limit]);
         lack.limiting = PerResource::from_fn(|r| match is_held_back[r] {
-            true => least_limit(tree.nodes(), number, r),
-            false if wants_more[r] => full_group(tree.nodes(), number, r, &used),
+            true => least_limit(node, r),
+            false if wants_more[r] => full_group(node, r, &used),
             false => None,
         });
         count(state, &counts, &measured, &lack, elapsed);
         if lack.of().0.contains(&true) {
-            lacks.push((number, lack));
+            lacks.push((node, lack));
         }
     }
     if !lacks.is_empty() {
         let reasons = diagnosis::reasons(tree, states, scene, &due, &lacks);
-        for ((number, lack), reasons) in lacks.into_iter().zip(reasons) {
+        for ((node, lack), reasons) in lacks.into_iter().zip(reasons) {
             let shortfall = Shortfall { missing: lack.missing, reasons };
-            states[number].shortfall = Some(Box::new(shortfall));
+            states[node.at()].shortfall = Some(Box::new(shortfall));
         }
     }
     worst
@@ -132,13 +133,13 @@ fn is_short(due: f64, had: f64, noise: f64) -> bool {
 /// limits above it.
 fn due_cores(nodes: &[TreeNode], states: &[NodeState], scene: &Scene<'_>) -> Vec<f64> {
     let Capacity { divided, promised, .. } = scene.capacity;
-    let allocated = |number: usize| states[number].target.due_cores();
+    let allocated = |state: &NodeState| state.target.due_cores();
     let whole = promised[CPU] / divided[CPU].max(f64::MIN_POSITIVE);
     let mut due: Vec<f64> = Vec::with_capacity(nodes.len());
-    for (number, node) in nodes.iter().enumerate() {
-        let above = |parent: usize| due[parent] / allocated(parent).max(f64::MIN_POSITIVE);
-        let scaled = allocated(number) * node.parent.map_or(whole, above);
-        due.push(scaled.min(node.limit[CPU].unwrap_or(f64::INFINITY)).max(allocated(number)));
+    for (node, state) in nodes.iter().zip(states) {
+        let above = |at: usize| due[at] / allocated(&states[at]).max(f64::MIN_POSITIVE);
+        let scaled = allocated(state) * node.parent.map_or(whole, above);
+        due.push(scaled.min(node.limit[CPU].unwrap_or(f64::INFINITY)).max(allocated(state)));
     }
     due
 }
@@ -155,9 +156,9 @@ fn used_below(nodes: &[TreeNode], states: &[NodeState]) -> Vec<PerResource<f64>>
         PerResource::from_fn(|r| state.usage.and_then(|usage| usage.used(r)).unwrap_or(0.0))
     };
     let mut used: Vec<PerResource<f64>> = states[..nodes.len()].iter().map(own).collect();
-    for (number, node) in nodes.iter().enumerate().rev() {
+    for (at, node) in nodes.iter().enumerate().rev() {
         if let Some(parent) = node.parent {
-            let below = used[number];
+            let below = used[at];
             used[parent] = PerResource::from_fn(|r| used[parent][r] + below[r]);
         }
     }
@@ -204,26 +205,17 @@ fn missing_bytes(usage: &Usage, due: f64) -> f64 {
     }
 }
 
-fn least_limit(nodes: &[TreeNode], number: usize, resource: Resource) -> Option<usize> {
-    let limit = |node: &usize| nodes[*node].limit[resource].unwrap_or(f64::INFINITY);
-    let limited = upwards(nodes, number).filter(|node| limit(node).is_finite());
-    limited.min_by(|one, other| limit(one).total_cmp(&limit(other)))
+fn least_limit(node: Node<'_>, resource: Resource) -> Option<usize> {
+    let limit = |node: Node<'_>| node.policy().and_then(|policy| policy.limit[resource]);
+    let limited = node.upwards().filter_map(|node| Some((limit(node)?, node.at())));
+    limited.min_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, at)| at)
 }
 
-/// The nearest group above `number` that uses all of its limit.
-fn full_group(
-    nodes: &[TreeNode],
-    number: usize,
-    resource: Resource,
-    used: &[PerResource<f64>],
-) -> Option<usize> {
-    let is_full = |group: &usize| {
-        let limit = nodes[*group].limit[resource];
-        limit.is_some_and(|limit| used[*group][resource] >= AT_LIMIT_RATIO * limit)
+/// The nearest group above `node` that uses all of its limit.
+fn full_group(node: Node<'_>, resource: Resource, used: &[PerResource<f64>]) -> Option<usize> {
+    let is_full = |group: &Node<'_>| {
+        let limit = group.policy().and_then(|policy| policy.limit[resource]);
+        limit.is_some_and(|limit| used[group.at()][resource] >= AT_LIMIT_RATIO * limit)
     };
-    upwards(nodes, number).skip(1).find(is_full)
-}
-
-fn upwards(nodes: &[TreeNode], number: usize) -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(number), |node| nodes[*node].parent)
+    node.upwards().skip(1).find(is_full).map(Node::at)
 }

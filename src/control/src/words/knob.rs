@@ -17,6 +17,7 @@ use std::fmt;
 use serde::Serialize;
 
 use tenantd_core::codec::{Coded, In, Layout, Out, Torn, coded};
+use tenantd_core::node::NodeId;
 use tenantd_core::resource::Resource::{self, Cpu, Memory};
 use tenantd_core::units::Limit;
 use tenantd_dop::CpuSet;
@@ -301,8 +302,8 @@ impl fmt::Display for Value {
 /// One write, as data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Action {
-    /// Index of the node in the tree of tenants, pre-order.
-    pub node: usize,
+    /// The node.
+    pub node: NodeId,
     /// Knob to write.
     pub knob: Knob,
     /// Observed value; `None` if it could not be read or does not exist yet.
@@ -323,8 +324,8 @@ impl Action {
 /// A desired value beside the observed one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
-    /// Index of the node in the tree of tenants, pre-order.
-    pub node: usize,
+    /// The node.
+    pub node: NodeId,
     /// Knob of the value.
     pub knob: Knob,
     /// Last observed value; `None` if it could not be read or does not exist yet.
@@ -367,7 +368,7 @@ impl WeightBand {
 impl Wanted {
     /// Creates the desired `value` of `knob` beside its observed one. A weight within its band may stay.
     pub fn new(
-        node: usize,
+        node: NodeId,
         (knob, value, reason): (Knob, Value, String),
         observed: &[(Knob, Value)],
         weight_band: WeightBand,
@@ -406,7 +407,7 @@ coded!(enum Value {
 impl Coded for Action {
     fn blank() -> Self {
         let (from, to) = (None, Value::blank());
-        Action { node: 0, knob: Knob::blank(), from, to, reason: String::new() }
+        Action { node: NodeId::blank(), knob: Knob::blank(), from, to, reason: String::new() }
     }
 
     fn put(&self, last: &mut Self, out: &mut Out) {
@@ -419,7 +420,7 @@ impl Coded for Action {
 
     fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn> {
         Ok(Action {
-            node: usize::take(&mut last.node, from)?,
+            node: NodeId::take(&mut last.node, from)?,
             knob: Knob::take(&mut last.knob, from)?,
             from: Coded::take(&mut last.from, from)?,
             to: Value::take(&mut last.to, from)?,

@@ -12,7 +12,7 @@ use super::value_reason;
 use crate::share::govern;
 use crate::share::target;
 use crate::state::NodeState;
-use crate::tree::Tree;
+use crate::tree::{Node, Tree};
 use crate::width;
 use crate::words::knob::{Action, Knob, Value, Wanted, WeightBand};
 use tenantd_core::resource::{CPU, MEMORY};
@@ -22,27 +22,28 @@ use tenantd_core::units::Limit;
 type Desired = (Knob, Value, String);
 
 pub(crate) fn wanted(tree: &Tree, states: &[NodeState]) -> Vec<Wanted> {
-    let protections = target::protections(tree, |number| &states[number].target);
-    let promised = tree.any_below(|number| target::is_promised(tree, number));
+    let protections = target::protections(tree, |node| &states[node.at()].target);
+    let promised = tree.any_below(target::is_promised);
     let mut weighed = vec![false; tree.len()];
-    govern::weighed_ancestors(tree).into_iter().for_each(|number| weighed[number] = true);
+    govern::weighed_ancestors(tree).into_iter().for_each(|at| weighed[at] = true);
     let mut all = Vec::with_capacity(VALUES_EACH * tree.len());
-    for (number, state) in states.iter().enumerate().filter(|(_, state)| state.is_governed) {
+    for (node, state) in tree.all().zip(states).filter(|(_, state)| state.is_governed) {
+        let (id, at) = (node.id(), node.at());
         let weight_band = weight_band(state);
         let mut want = |desired: Desired| {
             if !state.leaves(desired.0) {
-                all.push(Wanted::new(number, desired, &state.observed, weight_band));
+                all.push(Wanted::new(id, desired, &state.observed, weight_band));
             }
         };
-        if let Some(node) = tree.node_number(number).filter(|_| !tree.has_members(number)) {
-            let below = (protections[number], promised[number]);
-            tenants(tree, node, state, below).for_each(&mut want);
+        if let Some(tenant) = node.tenant().filter(|_| !node.has_members()) {
+            let below = (protections[at], promised[at]);
+            tenants(tenant, state, below).for_each(&mut want);
             // The CPUs are those of the tenant.
-            cpus(&states[node]).into_iter().for_each(&mut want);
+            cpus(&states[tenant.at()]).into_iter().for_each(&mut want);
         }
-        if tree.is_ancestor(number) {
-            above(tree, number, state, protections[number]).for_each(&mut want);
-            weight(state).filter(|_| weighed[number]).into_iter().for_each(&mut want);
+        if node.is_ancestor() {
+            above(node, state, protections[at]).for_each(&mut want);
+            weight(state).filter(|_| weighed[at]).into_iter().for_each(&mut want);
         }
     }
     all
@@ -60,14 +61,13 @@ fn weight_band(state: &NodeState) -> WeightBand {
 
 /// Values of a node's cgroup except its CPUs, from its protection and whether any of it is guaranteed.
 fn tenants(
-    tree: &Tree,
-    node: usize,
+    tenant: Node<'_>,
     state: &NodeState,
     (protection, is_promised): (target::Protection, bool),
 ) -> impl Iterator<Item = Desired> {
     let min = (is_promised && state.observed(Knob::MemoryMin).is_some())
         .then(|| (Knob::MemoryMin, Value::amount(MEMORY, protection.min_bytes.floor())));
-    let least = limit_above(tree, node);
+    let least = limit_above(tenant);
     let bounded = move |(knob, value): (Knob, Value)| match &least {
         Some(least) if knob == Knob::CpuMax && value.magnitude() > least.magnitude() => {
             let why = "the limit of a group above it, which is less than its own";
@@ -83,20 +83,19 @@ fn tenants(
 
 /// Least CPU limit of the groups above a node. The legacy hierarchy refuses a quota above the parent's; the
 /// unified one ignores the excess.
-fn limit_above(tree: &Tree, node: usize) -> Option<Value> {
-    let nodes = tree.nodes();
-    let groups = std::iter::successors(nodes[node].parent, |above| nodes[*above].parent);
+fn limit_above(tenant: Node<'_>) -> Option<Value> {
+    let nodes = tenant.tree().nodes();
+    let groups = std::iter::successors(tenant.policy()?.parent, |above| nodes[*above].parent);
     let least = groups.filter_map(|above| nodes[above].limit[CPU]).reduce(f64::min);
     least.map(|cores| Value::amount(CPU, cores))
 }
 
 fn above(
-    tree: &Tree,
-    number: usize,
+    node: Node<'_>,
     state: &NodeState,
     below: target::Protection,
 ) -> impl Iterator<Item = Desired> {
-    let is_protected = state.is_present && tree.protects(number);
+    let is_protected = state.is_present && node.protects();
     let low = is_protected.then(|| protection(state, Knob::MemoryLow, below.low_bytes));
     let min = (is_protected && state.observed(Knob::MemoryMin).is_some())
         .then(|| protection(state, Knob::MemoryMin, below.min_bytes));
@@ -115,13 +114,14 @@ fn cpus(state: &NodeState) -> Option<Desired> {
 }
 
 pub(crate) fn reason(action: &Action, tree: &Tree, states: &[NodeState]) -> Option<String> {
-    let (node, state) = (tree.node(action.node)?, &states[action.node]);
+    let node = tree.find(action.node)?;
+    let (tenant, policy) = (node.tenant()?, node.policy()?);
     Some(match action.knob {
         Knob::Cpus => {
-            let width = &states[tree.node_number(action.node)?].width;
+            let width = &states[tenant.at()].width;
             width::cpus_reason(width.dop(), width.cpus()?.len())
         }
-        knob => value_reason::reason(knob, &action.to, node, &state.target),
+        knob => value_reason::reason(knob, &action.to, policy, &states[node.at()].target),
     })
 }
 
@@ -148,11 +148,12 @@ fn weight(state: &NodeState) -> Option<Desired> {
 }
 
 /// True if `action` lowers protection before all demands below the node are known.
-pub(crate) fn is_premature(action: &Action, unknown: &[bool]) -> bool {
-    action.knob.is_protection() && unknown[action.node] && action.shrinks()
+pub(crate) fn is_premature(action: &Action, tree: &Tree, unknown: &[bool]) -> bool {
+    let is_unknown = || tree.position(action.node).is_some_and(|at| unknown[at]);
+    action.knob.is_protection() && action.shrinks() && is_unknown()
 }
 
 /// For each node, true if the demand of a tenant in or below it was never estimated.
 pub(crate) fn unknown(tree: &Tree, states: &[NodeState]) -> Vec<bool> {
-    tree.any_below(|number| tree.has_work(number) && states[number].demand.is_none())
+    tree.any_below(|node| node.has_work() && states[node.at()].demand.is_none())
 }

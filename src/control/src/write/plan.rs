@@ -13,12 +13,17 @@
 //! desired value is never touched (`what_the_policy_does_not_name_is_left_alone`).
 
 use crate::words::knob::{Action, Knob, Value, Wanted};
+use tenantd_core::node::NodeId;
 use tenantd_dop::{CpuSet, transition};
 
-/// Ordered actions from observed to `wanted` values; `depths` are the depths of the nodes from the top.
+/// Ordered actions from observed to `wanted` values; `depth` is the depth of a node from the top.
 ///
 /// `online` are the CPUs allowed in a set; no set is written while they are unknown.
-pub fn plan(wanted: &[Wanted], depths: &[usize], online: Option<&CpuSet>) -> Vec<Action> {
+pub fn plan(
+    wanted: &[Wanted],
+    depth: impl Fn(NodeId) -> usize,
+    online: Option<&CpuSet>,
+) -> Vec<Action> {
     let is_open = |it: &&Wanted| it.knob != Knob::Cpus && !it.is_settled;
     let mut grow = Vec::new();
     let mut shrink = Vec::new();
@@ -27,7 +32,7 @@ pub fn plan(wanted: &[Wanted], depths: &[usize], online: Option<&CpuSet>) -> Vec
         let action = it.action(it.value.clone());
         if grows { grow.push(action) } else { shrink.push(action) }
     }
-    let depth = |action: &Action| depths.get(action.node).copied().unwrap_or(0);
+    let depth = |action: &Action| depth(action.node);
     grow.sort_by_key(depth);
     shrink.sort_by_key(|action| std::cmp::Reverse(depth(action)));
     let sets = online.into_iter().flat_map(|online| cpuset_actions(wanted, online));
@@ -62,12 +67,12 @@ mod tests {
 
     type Values<'a> = &'a [(Knob, Value)];
 
-    fn wanted_of(node: usize, desired: Values<'_>, observed: Values<'_>) -> Vec<Wanted> {
+    fn wanted_of(node: NodeId, desired: Values<'_>, observed: Values<'_>) -> Vec<Wanted> {
         wanted_within(node, desired, observed, WeightBand::Moving)
     }
 
     fn wanted_within(
-        node: usize,
+        node: NodeId,
         desired: Values<'_>,
         observed: Values<'_>,
         band: WeightBand,
@@ -77,7 +82,7 @@ mod tests {
     }
 
     fn planned(desired: Values<'_>, observed: Values<'_>) -> Vec<Action> {
-        plan(&wanted_of(0, desired, observed), &[0], Some(&CpuSet::below(8)))
+        plan(&wanted_of(NodeId::default(), desired, observed), |_| 0, Some(&CpuSet::below(8)))
     }
 
     fn memory(mib: u64) -> Value {
@@ -89,13 +94,15 @@ mod tests {
         let low = Knob::MemoryLow;
         let wanted: Vec<Wanted> = [(100, 500), (50, 400), (800, 300), (700, 200)]
             .into_iter()
-            .enumerate()
-            .flat_map(|(node, (to, from))| {
+            .zip(NodeId::first())
+            .flat_map(|((to, from), node)| {
                 wanted_of(node, &[(low, memory(to))], &[(low, memory(from))])
             })
             .collect();
-        let actions = plan(&wanted, &[0, 1, 0, 1], Some(&CpuSet::below(8)));
-        let order: Vec<usize> = actions.iter().map(|action| action.node).collect();
+        let ids: Vec<NodeId> = NodeId::first().take(4).collect();
+        let at = |id| ids.iter().position(|it| *it == id).unwrap();
+        let actions = plan(&wanted, |id| [0, 1, 0, 1][at(id)], Some(&CpuSet::below(8)));
+        let order: Vec<usize> = actions.iter().map(|action| at(action.node)).collect();
         assert_eq!(order, [2, 3, 1, 0]);
     }
 
@@ -152,8 +159,9 @@ mod tests {
     fn a_weight_that_is_wanted_for_a_while_is_written_more_closely() {
         let holds = |now: f64, weight_band: WeightBand| {
             let weight = |weight| [(Knob::CpuWeight, Value::Weight(weight))];
-            let wanted = wanted_within(0, &weight(106.0), &weight(now), weight_band);
-            plan(&wanted, &[0], None).is_empty()
+            let wanted =
+                wanted_within(NodeId::default(), &weight(106.0), &weight(now), weight_band);
+            plan(&wanted, |_| 0, None).is_empty()
         };
         assert!(holds(101.0, WeightBand::Moving) && !holds(100.0, WeightBand::Moving));
         assert!(holds(104.0, WeightBand::Steady) && !holds(103.0, WeightBand::Steady));

@@ -251,6 +251,7 @@ fn cpu_max(text: &[u8]) -> Result<Value, Malformed> {
 mod tests {
     use super::*;
     use tenantd_control::words::knob::{Wanted, WeightBand};
+    use tenantd_core::node::NodeId;
 
     const BOTH: [Dialect; 2] = [Dialect::Unified, Dialect::Legacy];
 
@@ -322,7 +323,7 @@ mod tests {
                 let held = [(*knob, dialect.read(*knob, text.as_bytes()).unwrap())];
                 for band in [WeightBand::Moving, WeightBand::Steady, WeightBand::Exact] {
                     let desired = (*knob, value.clone(), String::new());
-                    let wanted = Wanted::new(0, desired, &held, band);
+                    let wanted = Wanted::new(NodeId::default(), desired, &held, band);
                     assert!(wanted.is_settled, "{dialect:?} {band:?}: {value:?} as {text}");
                 }
             }

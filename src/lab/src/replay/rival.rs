@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use tenantd_control::state::step::{Decision, Input, NodeInput, Settings};
+use tenantd_control::state::step::{Decision, Input, NodeInput, Settings, TreeChange};
 use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tick::event::Event;
-use tenantd_control::tree::{self, CgroupParent, Member, Tree, TreeNode};
+use tenantd_control::tree::{self, CgroupParent, Member, Node, Tree, TreeNode};
 use tenantd_host::recording::tape::Tape;
 use tenantd_policy::model::{CpusPolicy, Policy, Tenant};
 
@@ -17,7 +17,7 @@ use tenantd_policy::model::{CpusPolicy, Policy, Tenant};
 pub(super) struct Rival {
     policy: Policy,
     pub(super) control: ControlLoop,
-    /// For each number of the rival the number of the recorded loop.
+    /// For each position of the rival the position in the recorded loop.
     pub(super) origins: Vec<Option<usize>>,
     /// Difference between the agent's own time and that of the rival, which continues over restarts.
     shift: i128,
@@ -75,16 +75,18 @@ impl Rival {
         let origins: Vec<Option<usize>> =
             nodes.iter().map(|node| origin(node, &nodes, old.nodes())).collect();
         let parent = |(node, origin): (&TreeNode, &Option<usize>)| match origin {
-            Some(origin) if old.has_members(*origin) => CgroupParent::Members,
+            Some(origin) if old.at(*origin).has_members() => CgroupParent::Members,
             _ => node.parent.map_or(CgroupParent::Top, CgroupParent::Governed),
         };
         let parents = nodes.iter().zip(&origins).map(parent).collect();
         let mut members: Vec<(Member, usize)> = Vec::new();
         for (tenant, origin) in origins.iter().enumerate() {
-            let Some(origin) = origin.filter(|origin| old.has_members(*origin)) else { continue };
-            for (number, member) in old.members().filter(|(_, member)| member.tenant == origin) {
+            let Some(origin) = origin.filter(|origin| old.at(*origin).has_members()) else {
+                continue;
+            };
+            for (node, member) in old.members().filter(|(_, member)| member.tenant == origin) {
                 let parent = CgroupParent::Top;
-                members.push((Member { tenant, parent, ..member.clone() }, number));
+                members.push((Member { tenant, parent, ..member.clone() }, node.at()));
             }
         }
         let mut all = origins;
@@ -96,14 +98,14 @@ impl Rival {
             .map(|number| old.nodes()[number].path.to_string())
             .collect();
         let before = self.control.tree();
-        let place = |number: usize| {
-            (0..tree.len()).find(|new| {
-                tree.name(*new) == before.name(number)
-                    && (*new < tree.nodes().len()) == (number < before.nodes().len())
-            })
+        let is_node = |node: Node<'_>| node.at() < node.tree().nodes().len();
+        let is_same = |one: Node<'_>, other: Node<'_>| {
+            one.name() == other.name() && is_node(one) == is_node(other)
         };
-        let kept: Vec<Option<usize>> = (0..before.len()).map(place).collect();
-        self.control.take_tree(tree, &kept, &[]);
+        let place = |old: Node<'_>| tree.all().find(|new| is_same(*new, old)).map(Node::at);
+        let kept: Vec<Option<usize>> = before.all().map(place).collect();
+        let tree = tree.after(before, &kept);
+        self.control.take_tree(TreeChange { tree, handed: Vec::new(), unpinned: Vec::new() });
         self.origins = all;
     }
 
@@ -122,8 +124,10 @@ impl Rival {
                     event.happen(&mut tape.control);
                     self.follow(&tape.control);
                 }
-                Event::Lose(number, _) => {
-                    if let Some(own) = self.origins.iter().position(|it| *it == Some(number)) {
+                Event::Lose(node, _) => {
+                    let lost = tape.control.tree().position(node);
+                    let own = self.origins.iter().position(|it| it.is_some() && *it == lost);
+                    if let Some(own) = own.map(|own| self.control.tree().at(own).id()) {
                         self.control.lose(own, false);
                     }
                     event.happen(&mut tape.control);

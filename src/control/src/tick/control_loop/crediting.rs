@@ -17,7 +17,7 @@ use super::ControlLoop;
 use crate::share::credit::{self, Account, Conduct, Credit, Standing, Tick};
 use crate::share::{burst, demand, govern};
 use crate::state::NodeState;
-use crate::tree::{CgroupParent, Tree};
+use crate::tree::{CgroupParent, Node, Tree};
 use crate::words::knob::WEIGHTS;
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_fair::max_min::{self, Claim};
@@ -44,7 +44,7 @@ impl ControlLoop {
         raise(&self.tree, &mut self.states);
     }
 
-    /// Credit of each node, by number.
+    /// Credit of each node, by position.
     pub(super) fn credits(&self) -> Vec<Credit> {
         self.states[..self.tree.nodes().len()].iter().map(|state| state.credit).collect()
     }
@@ -61,11 +61,11 @@ impl ControlLoop {
     fn settle_credit(&mut self, cores: f64, elapsed: Duration) {
         let nodes = self.tree.nodes();
         let promises = burst::promised(nodes, CPU);
-        let standing = |(number, promise): (usize, f64)| Standing {
-            parent: nodes[number].parent,
-            share_cores: self.states[number].target.burst[CPU],
+        let standing = |(at, promise): (usize, f64)| Standing {
+            parent: nodes[at].parent,
+            share_cores: self.states[at].target.burst[CPU],
             promise_cores: promise,
-            limit_cores: nodes[number].limit[CPU].unwrap_or(f64::INFINITY),
+            limit_cores: nodes[at].limit[CPU].unwrap_or(f64::INFINITY),
         };
         let standings: Vec<Standing> = promises.into_iter().enumerate().map(standing).collect();
         let (conducts, missed) = self.conducts();
@@ -92,9 +92,9 @@ impl ControlLoop {
         let now = self.last.map_or(Duration::ZERO, |(now, _)| now);
         let is_scarce = |state: &NodeState| state.target.scarce[MEMORY];
         let nr_scarce = self.states[..nodes.len()].iter().filter(|state| is_scarce(state)).count();
-        let of = |number: usize| {
-            let (node, state) = (&nodes[number], &self.states[number]);
-            let cgroups = &self.states[self.tree.cgroups_of(number)];
+        let of = |at: usize| {
+            let (node, state) = (&nodes[at], &self.states[at]);
+            let cgroups = &self.states[self.tree.at(at).places()];
             let is_read = cgroups.iter().any(|it| it.sampled_at >= now);
             let is_out = !node.has_credit || !state.is_steered() || state.width.cpus().is_some();
             let others_scarce = nr_scarce > usize::from(is_scarce(state));
@@ -142,19 +142,19 @@ fn divide_due(tree: &Tree, states: &mut [NodeState]) {
     let nodes = tree.nodes();
     let mut wanted: Vec<f64> = vec![0.0; nodes.len()];
     let mut sets: Vec<Vec<usize>> = vec![Vec::new(); nodes.len() + 1];
-    for (number, node) in nodes.iter().enumerate().rev() {
+    for (at, node) in nodes.iter().enumerate().rev() {
         if node.is_leaf {
-            wanted[number] = states[number].demand.map_or(0.0, |demand| demand.amount[CPU]);
+            wanted[at] = states[at].demand.map_or(0.0, |demand| demand.amount[CPU]);
         }
-        wanted[number] = wanted[number].min(node.limit[CPU].unwrap_or(f64::INFINITY));
-        sets[burst::siblings_of(node)].push(number);
+        wanted[at] = wanted[at].min(node.limit[CPU].unwrap_or(f64::INFINITY));
+        sets[burst::siblings_of(node)].push(at);
         if let Some(parent) = node.parent {
-            wanted[parent] += wanted[number];
+            wanted[parent] += wanted[at];
         }
     }
     for (set, members) in sets.iter().enumerate().filter(|(_, members)| members.len() > 1) {
-        let spends = |number: &usize| {
-            let state = &states[*number];
+        let spends = |at: &usize| {
+            let state = &states[*at];
             state.credit.account.factor > 1.0 && !state.target.satisfied
         };
         let above = set.checked_sub(1);
@@ -162,20 +162,18 @@ fn divide_due(tree: &Tree, states: &mut [NodeState]) {
         if !is_other && !members.iter().any(spends) {
             continue;
         }
-        let allocated =
-            || members.iter().map(|number| states[*number].target.allocation[CPU]).sum();
+        let allocated = || members.iter().map(|at| states[*at].target.allocation[CPU]).sum();
         let whole: f64 = above.map_or_else(allocated, |above| states[above].target.due_cores());
-        let least =
-            members.iter().map(|number| needed(&states[*number])).fold(f64::INFINITY, f64::min);
-        let claim = |number: &usize| {
-            let (plain, factor) = (needed(&states[*number]), states[*number].credit.account.factor);
+        let least = members.iter().map(|at| needed(&states[*at])).fold(f64::INFINITY, f64::min);
+        let claim = |at: &usize| {
+            let (plain, factor) = (needed(&states[*at]), states[*at].credit.account.factor);
             let weight = credit::raised(plain, factor, least).max(SMALLEST_WEIGHT);
-            Claim { weight, floor: 0.0, ceiling: wanted[*number] }
+            Claim { weight, floor: 0.0, ceiling: wanted[*at] }
         };
         let claims: Vec<Claim> = members.iter().map(claim).collect();
         let due = max_min::divide(whole, &claims).allocation;
-        for (number, due) in members.iter().zip(due) {
-            states[*number].target.cores_after_credit = Some(due);
+        for (at, due) in members.iter().zip(due) {
+            states[*at].target.cores_after_credit = Some(due);
         }
     }
 }
@@ -187,30 +185,28 @@ const SMALLEST_WEIGHT: f64 = 1e-9;
 fn raise(tree: &Tree, states: &mut [NodeState]) {
     let factors = factors(tree, states);
     for (parent, members) in govern::sets_of_siblings(tree) {
-        let smallest = members.iter().map(|number| factors[*number]).fold(f64::INFINITY, f64::min);
-        let is_raised = |number: &usize| factors[*number] > smallest * (1.0 + 1e-9);
+        let smallest = members.iter().map(|at| factors[*at]).fold(f64::INFINITY, f64::min);
+        let is_raised = |at: &usize| factors[*at] > smallest * (1.0 + 1e-9);
         if !members.iter().any(is_raised) {
             continue;
         }
-        let plain = |number: usize| states[number].target.cpu_weight;
-        let least = members.iter().map(|number| plain(*number)).fold(f64::INFINITY, f64::min);
+        let plain = |at: usize| states[at].target.cpu_weight;
+        let least = members.iter().map(|at| plain(*at)).fold(f64::INFINITY, f64::min);
         let most = *WEIGHTS.end();
-        let weight = |number: &usize| {
-            credit::raised(plain(*number), factors[*number] / smallest, least)
-                .min(most.max(plain(*number)))
+        let weight = |at: &usize| {
+            credit::raised(plain(*at), factors[*at] / smallest, least).min(most.max(plain(*at)))
         };
         let weights: Vec<f64> = members.iter().map(weight).collect();
-        let is_beside_others =
-            tree.is_apart() && parent.is_none_or(|parent| govern::is_shared(tree, parent));
+        let is_beside_others = tree.is_apart() && parent.is_none_or(|parent| parent.is_shared());
         let scale = match is_beside_others {
             true => {
-                members.iter().map(|number| plain(*number)).sum::<f64>()
+                members.iter().map(|at| plain(*at)).sum::<f64>()
                     / weights.iter().sum::<f64>().max(f64::MIN_POSITIVE)
             }
             false => 1.0,
         };
-        for (number, weight) in members.iter().zip(weights) {
-            let target = &mut states[*number].target;
+        for (at, weight) in members.iter().zip(weights) {
+            let target = &mut states[*at].target;
             let (plain, weight) = (target.cpu_weight, (weight * scale).max(*WEIGHTS.start()));
             if weight != plain {
                 target.plain_cpu_weight = Some(plain);
@@ -227,36 +223,29 @@ fn factors(tree: &Tree, states: &[NodeState]) -> Vec<f64> {
     let own = |node: usize| states[node].credit.account.factor;
     let mut factors = vec![1.0; tree.len()];
     let is_apart = tree.is_apart();
-    for (number, factor) in factors.iter_mut().enumerate().take(tree.first_ancestor()) {
-        let Some(node) = tree.node_number(number) else { continue };
-        let groups =
-            std::iter::successors(tree.nodes()[node].parent, |above| tree.nodes()[*above].parent);
+    for node in tree.tenants_and_members() {
+        let Some(tenant) = node.tenant() else { continue };
         // The factor of a group applies to its cgroup, or to what is outside of it.
-        let outside = groups.filter(|group| is_apart && !is_inside(tree, number, *group));
-        *factor = own(node) * outside.map(own).product::<f64>();
+        let groups = std::iter::successors(tenant.group(), |above| above.group());
+        let is_outside =
+            |group: &Node<'_>| is_apart && node.cgroups_above().all(|it| it.at() != group.at());
+        let outside = groups.filter(is_outside).map(|group| own(group.at()));
+        factors[node.at()] = own(tenant.at()) * outside.product::<f64>();
     }
     let mut sums = vec![[0.0; 2]; tree.len()];
-    for number in tree.from_above().rev() {
-        if tree.is_ancestor(number) {
-            let [raised, plain] = sums[number];
-            let foreign = (states[number].foreign_cores.unwrap_or(0.0)).max(0.0);
+    for node in tree.from_above().rev() {
+        let at = node.at();
+        if node.is_ancestor() {
+            let [raised, plain] = sums[at];
+            let foreign = (states[at].foreign_cores.unwrap_or(0.0)).max(0.0);
             let plain = plain + foreign;
-            factors[number] = if plain > 0.0 { (raised + foreign) / plain } else { 1.0 };
+            factors[at] = if plain > 0.0 { (raised + foreign) / plain } else { 1.0 };
         }
-        if let CgroupParent::Governed(parent) = tree.parents()[number] {
-            let needed = needed(&states[number]);
-            sums[parent][0] += needed * factors[number];
+        if let CgroupParent::Governed(parent) = node.parent() {
+            let needed = needed(&states[at]);
+            sums[parent][0] += needed * factors[at];
             sums[parent][1] += needed;
         }
     }
     factors
-}
-
-/// True if the cgroup with this number is in that of `group`.
-fn is_inside(tree: &Tree, number: usize, group: usize) -> bool {
-    let above = |number: usize| match tree.parents()[number] {
-        CgroupParent::Governed(parent) => Some(parent),
-        CgroupParent::Unknown | CgroupParent::Members | CgroupParent::Top => None,
-    };
-    std::iter::successors(above(number), |number| above(*number)).any(|it| it == group)
 }

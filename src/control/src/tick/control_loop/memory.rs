@@ -45,10 +45,10 @@ impl ControlLoop {
         let Some(elapsed) = elapsed.filter(|_| self.settings.is_enforcing) else { return };
         let (tree, is_emergency) = (&self.tree, self.alarm.stage() != Stage::Calm);
         let spare_bytes = spare_bytes(host);
-        let states = self.states.iter_mut().enumerate();
+        let states = tree.all().zip(&mut self.states);
         let mut cgroups: Vec<Cgroup<'_>> = states
-            .map(|(number, state)| {
-                let is_ours = tree.has_work(number) && state.is_steered();
+            .map(|(node, state)| {
+                let is_ours = node.has_work() && state.is_steered();
                 let holding = if is_ours { state.holding() } else { None };
                 Cgroup { squeeze: &mut state.squeeze, holding }
             })

@@ -24,8 +24,8 @@ impl ControlLoop {
         let is_calm = self.alarm.stage() == Stage::Calm
             && has_swap(host)
             && !self.states.iter().any(NodeState::is_contended);
-        for (number, state) in self.states.iter_mut().enumerate() {
-            let may_be = is_calm && self.tree.has_work(number) && state.is_steered();
+        for (node, state) in self.tree.all().zip(&mut self.states) {
+            let may_be = is_calm && node.has_work() && state.is_steered();
             let probed = if may_be { state.probed(now, elapsed) } else { None };
             state.step_probe(probed.as_ref(), elapsed);
         }

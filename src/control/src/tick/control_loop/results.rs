@@ -6,17 +6,19 @@ use crate::state::drift::{self, Observation};
 use crate::state::{NodeState, Outcome};
 use crate::words::finding::{Code, Finding};
 use crate::words::knob::{Action, Knob};
+use tenantd_core::node::NodeId;
 
 impl ControlLoop {
     /// True if `action` may be tried now. A failed action waits.
     pub fn is_due(&self, action: &Action) -> bool {
-        !self.states[action.node].waits(action.knob, self.tick)
+        self.state(action.node).is_some_and(|state| !state.waits(action.knob, self.tick))
     }
 
     /// Records the result of an action.
     pub fn settle(&mut self, (action, outcome): Outcome) {
-        let (tick, state) = (self.tick, &mut self.states[action.node]);
-        if let (Ok(_), Some((now, _))) = (&outcome, self.last) {
+        let (tick, last) = (self.tick, self.last);
+        let Some(state) = self.state_mut(action.node) else { return };
+        if let (Ok(_), Some((now, _))) = (&outcome, last) {
             state.observed_at[action.knob as usize] = now;
         }
         let yields = state.settle(&action, tick, outcome);
@@ -24,28 +26,35 @@ impl ControlLoop {
     }
 
     /// Records the file contents of a newly opened node, so that the next tick need not read them.
-    pub fn observe_first(&mut self, number: usize, observed: Vec<Observation>) {
-        let (state, now) = (&mut self.states[number], self.last.map(|(now, _)| now));
+    pub fn observe_first(&mut self, node: NodeId, observed: Vec<Observation>) {
+        let now = self.last.map(|(now, _)| now);
+        let Some(state) = self.state_mut(node) else { return };
         for seen in &observed {
             state.observed_at[seen.knob as usize] = now.unwrap_or_default();
         }
-        drift::observe(number, state, observed);
+        drift::observe(node, state, observed);
     }
 
     /// Drops the acceptance of a foreign value that could not be recorded in the journal.
-    pub fn reclaim(&mut self, number: usize, knob: Knob) {
-        self.states[number].left_to_others.retain(|known| *known != knob);
+    pub fn reclaim(&mut self, node: NodeId, knob: Knob) {
+        if let Some(state) = self.state_mut(node) {
+            state.left_to_others.retain(|known| *known != knob);
+        }
     }
 
     /// Handles the loss of a node's cgroup. Accepted foreign values are forgotten, unless they outlive the
     /// cgroup (`keeps_left`).
-    pub fn lose(&mut self, number: usize, keeps_left: bool) {
-        self.states[number].lose_cgroup(keeps_left);
+    pub fn lose(&mut self, node: NodeId, keeps_left: bool) {
+        if let Some(state) = self.state_mut(node) {
+            state.lose_cgroup(keeps_left);
+        }
     }
 
     /// Forgets the state of `knob` after its value was restored.
-    pub fn forget(&mut self, number: usize, knob: Knob) {
-        self.states[number].forget(knob);
+    pub fn forget(&mut self, node: NodeId, knob: Knob) {
+        if let Some(state) = self.state_mut(node) {
+            state.forget(knob);
+        }
     }
 
     /// Forgets all observed values and retries because all cgroups are opened anew.
@@ -65,8 +74,8 @@ impl ControlLoop {
     /// knob's file.
     pub fn findings(&self, file: impl Fn(Knob) -> &'static str) -> Vec<Finding> {
         let mut findings = Vec::new();
-        for (number, state) in self.states.iter().enumerate() {
-            let name = self.tree.name(number);
+        for (node, state) in self.tree.all().zip(&self.states) {
+            let name = node.name();
             findings.extend(state.left_to_others.iter().map(|knob| {
                 let file = file(*knob);
                 let what =

@@ -2,13 +2,14 @@
 
 use super::ControlLoop;
 use crate::measure::thread_budget::{self, Look, Pressed};
+use crate::tree::Node;
 
 impl ControlLoop {
-    pub(crate) fn threads_to_read(&self, number: usize) -> Look {
-        let state = &self.states[number];
+    pub(crate) fn threads_to_read(&self, node: Node<'_>) -> Look {
+        let state = &self.states[node.at()];
         match state.nr_readable_threads {
-            _ if self.tree.is_ancestor(number) || !state.is_pressed() => Look::None,
-            0 if self.is_turn_of(number) => Look::Count,
+            _ if node.is_ancestor() || !state.is_pressed() => Look::None,
+            0 if self.is_turn_of(node) => Look::Count,
             0 => Look::None,
             nr => Look::Read(nr),
         }
@@ -17,15 +18,15 @@ impl ControlLoop {
     pub(crate) fn spend_threads(&mut self) {
         let (tree, states) = (&self.tree, &mut self.states);
         let mut pressed = Vec::new();
-        for number in (0..tree.first_ancestor()).filter(|number| tree.has_work(*number)) {
-            let state = &mut states[number];
+        for node in tree.tenants_and_members().filter(|node| node.has_work()) {
+            let state = &mut states[node.at()];
             state.nr_readable_threads = 0;
             if state.is_pressed() {
-                pressed.push(Pressed { number, nr_threads: state.nr_threads });
+                pressed.push(Pressed { at: node.at(), nr_threads: state.nr_threads });
             }
         }
         for tenant in thread_budget::chosen(&pressed, self.tick + 1) {
-            states[tenant.number].nr_readable_threads = tenant.allowance();
+            states[tenant.at].nr_readable_threads = tenant.allowance();
         }
     }
 }

@@ -6,7 +6,7 @@ use super::ControlLoop;
 use crate::share::govern;
 use crate::share::trim::{self, Sibling};
 use crate::state::NodeState;
-use crate::tree::{CgroupParent, Tree};
+use crate::tree::{Node, Tree};
 use crate::words::knob::WEIGHTS;
 use crate::words::knob::{Knob, Value, WEIGHT_DEAD_BAND_RATIO, WEIGHT_EXACT_WITHIN};
 
@@ -32,7 +32,7 @@ impl ControlLoop {
             note(&members, &facts, states, elapsed.unwrap_or_default());
             learn(&members, states);
             let apart = apart(&members, states);
-            members.iter().for_each(|number| apply(&mut states[*number]));
+            members.iter().for_each(|at| apply(&mut states[*at]));
             bound(&members, states, apart);
         }
     }
@@ -48,9 +48,9 @@ struct Facts {
 }
 
 fn facts(tree: &Tree, states: &[NodeState]) -> Vec<Facts> {
-    let own = |(number, state): (usize, &NodeState)| {
-        let has_work = tree.has_work(number);
-        let width = &states[tree.node_number(number).unwrap_or(number)].width;
+    let own = |(node, state): (Node<'_>, &NodeState)| {
+        let has_work = node.has_work();
+        let width = &states[node.tenant().unwrap_or(node).at()].width;
         Facts {
             used_cores: state.usage.as_ref().map(|usage| usage.cpu_cores),
             is_backlogged: has_work && state.is_pressed() && !state.target.satisfied,
@@ -58,13 +58,14 @@ fn facts(tree: &Tree, states: &[NodeState]) -> Vec<Facts> {
             has_cpus: has_work && width.cpus().is_some(),
         }
     };
-    let mut facts: Vec<Facts> = states.iter().enumerate().map(own).collect();
+    let mut facts: Vec<Facts> = tree.all().zip(states).map(own).collect();
     // Groups have no sample of their own.
     let mut below: Vec<Option<f64>> = vec![None; facts.len()];
-    for number in tree.from_above().rev() {
-        facts[number].used_cores = facts[number].used_cores.or(below[number]);
-        let CgroupParent::Governed(parent) = tree.parents()[number] else { continue };
-        let it = facts[number];
+    for node in tree.from_above().rev() {
+        let at = node.at();
+        facts[at].used_cores = facts[at].used_cores.or(below[at]);
+        let Some(parent) = node.governed_parent().map(Node::at) else { continue };
+        let it = facts[at];
         below[parent] = Some(below[parent].unwrap_or(0.0) + it.used_cores.unwrap_or(0.0));
         let above = &mut facts[parent];
         above.is_backlogged |= it.is_backlogged;
@@ -84,16 +85,16 @@ fn held(state: &NodeState) -> Option<f64> {
 /// Adds an interval to the windows of the siblings that were backlogged in it, and ends those of the others.
 /// Returns all siblings to their open-loop weights if a trimmed one has another entitlement or is satisfied.
 fn note(members: &[usize], facts: &[Facts], states: &mut [NodeState], elapsed: Duration) {
-    let is_void = |number: &usize| {
-        let NodeState { trim, target, .. } = &states[*number];
+    let is_void = |at: &usize| {
+        let NodeState { trim, target, .. } = &states[*at];
         trim.as_deref().is_some_and(|trim| {
             trim.has_moved(target.due_cores()) || trim.factor.is_some() && target.satisfied
         })
     };
     let is_void = members.iter().any(is_void);
-    let is_throttled = members.iter().any(|number| facts[*number].is_throttled);
-    for &number in members {
-        let (state, facts) = (&mut states[number], &facts[number]);
+    let is_throttled = members.iter().any(|at| facts[*at].is_throttled);
+    for &at in members {
+        let (state, facts) = (&mut states[at], &facts[at]);
         let entitled_cores = state.target.due_cores();
         let is_left = !state.is_governed || state.leaves(Knob::CpuWeight);
         let takes_part = facts.is_backlogged && !is_throttled && !facts.has_cpus && !is_left;
@@ -113,12 +114,12 @@ fn note(members: &[usize], facts: &[Facts], states: &mut [NodeState], elapsed: D
 
 /// Moves the factors of siblings if a lag is too large.
 fn learn(members: &[usize], states: &mut [NodeState]) {
-    let part = |number: &usize| {
-        let NodeState { trim: Some(trim), target, .. } = &states[*number] else { return None };
+    let part = |at: &usize| {
+        let NodeState { trim: Some(trim), target, .. } = &states[*at] else { return None };
         let is_known = trim.window.seconds >= trim::WINDOW.as_secs_f64();
         let held = trim.held.filter(|_| is_known && target.cpu_weight > 0.0)?;
         let (open, factor) = (target.cpu_weight, trim.factor.unwrap_or(1.0));
-        Some((*number, Sibling { open, factor, held, window: trim.window }))
+        Some((*at, Sibling { open, factor, held, window: trim.window }))
     };
     let (numbers, siblings): (Vec<usize>, Vec<Sibling>) = members.iter().filter_map(part).unzip();
     let Some((late, errors)) = trim::largest_lag(&siblings).zip(trim::errors(&siblings)) else {
@@ -126,14 +127,14 @@ fn learn(members: &[usize], states: &mut [NodeState]) {
     };
     let trim = states[numbers[late]].trim.get_or_insert_default();
     if trim.is_futile(errors[late]) {
-        for number in members {
-            states[*number].trim.iter_mut().for_each(|trim| trim.give_up());
+        for at in members {
+            states[*at].trim.iter_mut().for_each(|trim| trim.give_up());
         }
         return;
     }
     let factors = trim::factors(&siblings);
-    for (index, number) in numbers.into_iter().enumerate() {
-        let trim = states[number].trim.get_or_insert_default();
+    for (index, at) in numbers.into_iter().enumerate() {
+        let trim = states[at].trim.get_or_insert_default();
         if let Some(factors) = &factors {
             trim.take(factors[index], siblings[index].open, errors[index]);
         }
@@ -160,17 +161,17 @@ fn apply(state: &mut NodeState) {
 
 /// Ratio of the largest to the smallest weight.
 fn apart(members: &[usize], states: &[NodeState]) -> f64 {
-    let weights = || members.iter().map(|number| states[*number].target.cpu_weight);
+    let weights = || members.iter().map(|at| states[*at].target.cpu_weight);
     weights().fold(0.0, f64::max) / weights().fold(f64::MAX, f64::min).max(1.0)
 }
 
 /// Limits the distance between trimmed siblings, whose open-loop weights are `apart`, to the kernel's range.
 fn bound(members: &[usize], states: &mut [NodeState], apart: f64) {
-    let least = members.iter().map(|number| states[*number].target.cpu_weight);
+    let least = members.iter().map(|at| states[*at].target.cpu_weight);
     let least = least.fold(f64::MAX, f64::min).max(*WEIGHTS.start());
     let most = (apart.max(APART_MAX) * least).floor();
-    for &number in members {
-        let target = &mut states[number].target;
+    for &at in members {
+        let target = &mut states[at].target;
         let Some(open) = target.open_cpu_weight else { continue };
         target.cpu_weight = target.cpu_weight.min(most);
         // A weight that no file can hold is reported beside the trim.

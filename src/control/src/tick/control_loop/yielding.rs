@@ -43,13 +43,13 @@ impl ControlLoop {
         }
         for Drift { node, knob, .. } in drifts {
             let is_this = |action: &Action| (action.node, action.knob) == (*node, *knob);
-            if actions.iter().any(is_this)
-                && self.states[*node].contests.lose_round(*knob, self.tick)
-            {
+            let tick = self.tick;
+            let Some(state) = self.state_mut(*node) else { continue };
+            if actions.iter().any(is_this) && state.contests.lose_round(*knob, tick) {
+                state.retries.retain(|retry| retry.knob != *knob);
                 self.nr_yields += 1;
                 actions.retain(|action| !is_this(action));
                 wanted.retain(|it| (it.node, it.knob) != (*node, *knob));
-                self.states[*node].retries.retain(|retry| retry.knob != *knob);
             }
         }
     }
