@@ -220,7 +220,7 @@ fn raise(tree: &Tree, states: &mut [NodeState]) {
 
 /// Factor of each governed cgroup against its siblings in the kernel's tree.
 fn factors(tree: &Tree, states: &[NodeState]) -> Vec<f64> {
-    let own = |node: usize| states[node].credit.account.factor;
+    let own = |at: usize| states[at].credit.account.factor;
     let mut factors = vec![1.0; tree.len()];
     let is_apart = tree.is_apart();
     for node in tree.tenants_and_members() {
