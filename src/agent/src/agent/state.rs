@@ -18,12 +18,14 @@ use tenantd_control::report::trace::Trace;
 use tenantd_control::tick::event::Witness;
 use tenantd_control::tree::TreeNode;
 use tenantd_control::words::finding::Finding;
+use tenantd_control::words::jobs::reason_of_slots;
+use tenantd_core::resource::CPU;
 use tenantd_dop::Topology;
 use tenantd_host::cgroup::Layout;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::notify::Notifier;
 use tenantd_policy::accounts::Accounts;
-use tenantd_policy::model::{Mode, Policy};
+use tenantd_policy::model::{Amount, Mode, Policy};
 use tenantd_varlink::bridge::{Caller, Submission, Ticket};
 use tenantd_varlink::jobs::ListReply;
 
@@ -155,8 +157,14 @@ impl<K: KernFs> Agent<K> {
 
     /// Adds the jobs to the status of the last tick.
     pub fn note_jobs(&mut self, now: f64) {
-        let jobs = &self.jobs;
-        self.tenants.reporter.amend(|status| summary::tell(jobs, status, now));
+        let Agent { tenants, jobs, .. } = self;
+        let (settings, machine) = (tenants.control.settings(), tenants.reporter.trace().machine);
+        let nr_usable = |topology: &Topology| topology.usable().len() as f64;
+        let cpus = tenants.control.topology().map_or(machine[CPU], nr_usable);
+        let reserve = Amount::of_each(&tenants.base.written.host.reserve, machine);
+        let slots = jobs.admission.slots();
+        let reason = reason_of_slots(slots, cpus, reserve[CPU], settings.oversubscription);
+        tenants.reporter.amend(|status| summary::tell(jobs, reason, status, now));
     }
 
     /// Returns all jobs if a job changed since the last list and that list is old enough.

@@ -21,8 +21,29 @@ pub struct JobsStatus {
     pub slots: u32,
     /// Slots that no running job needs.
     pub free_slots: u32,
+    /// Origin of the number of slots, as a sentence.
+    pub slots_reason: String,
     /// Number of waiting jobs per kind of reason.
     pub waiting_for: Vec<WaitCount>,
+}
+
+/// Origin of a number of slots (`tenantd_dop::tenant::slots`): `2 CPUs less 0.10 in reserve, rounded`. `cpus` are
+/// the usable ones. More slots than those follow from `admission.max_running`.
+pub fn reason_of_slots(slots: u32, cpus: f64, reserve: f64, oversubscription: f64) -> String {
+    if slots > tenantd_dop::tenant::slots(cpus - reserve, oversubscription) {
+        return "one for each job of admission.max_running".to_string();
+    }
+    let mut text = format!("{cpus} {}", if cpus == 1.0 { "CPU" } else { "CPUs" });
+    if reserve > 0.0 {
+        text += &format!(" less {reserve:.2} in reserve");
+    }
+    if oversubscription != 1.0 {
+        text += &format!(", times an oversubscription of {oversubscription}");
+    }
+    if ((cpus - reserve) * oversubscription).fract() != 0.0 {
+        text += ", rounded";
+    }
+    text
 }
 
 /// Number of jobs that wait for one kind of reason.
@@ -73,5 +94,20 @@ impl TenantJobs {
             parts.push(format!("{} left daemons", self.nr_lingering));
         }
         parts.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reason_of_slots;
+
+    #[test]
+    fn the_reason_of_slots_names_each_term() {
+        assert_eq!(reason_of_slots(2, 2.0, 0.0, 1.0), "2 CPUs");
+        assert_eq!(reason_of_slots(2, 2.0, 0.1, 1.0), "2 CPUs less 0.10 in reserve, rounded");
+        assert_eq!(reason_of_slots(1, 1.0, 0.0, 1.0), "1 CPU");
+        let oversubscribed = "2 CPUs less 0.50 in reserve, times an oversubscription of 2";
+        assert_eq!(reason_of_slots(3, 2.0, 0.5, 2.0), oversubscribed);
+        assert_eq!(reason_of_slots(8, 2.0, 0.1, 1.0), "one for each job of admission.max_running");
     }
 }

@@ -183,9 +183,10 @@ fn lacking(status: &Status) -> String {
 /// Jobs: all together, then of each tenant with any, and the reason of its first waiting one.
 fn jobs(status: &Status) -> String {
     let Some(all) = &status.jobs else { return String::new() };
-    let JobsStatus { nr_running, nr_waiting, slots, free_slots, .. } = all;
+    let JobsStatus { nr_running, nr_waiting, slots, free_slots, slots_reason, .. } = all;
+    let why = if slots_reason.is_empty() { String::new() } else { format!(" ({slots_reason})") };
     let mut told =
-        format!("{nr_running} run, {nr_waiting} wait; {free_slots} of {slots} slots are free");
+        format!("{nr_running} run, {nr_waiting} wait; {free_slots} of {slots} slots are free{why}");
     if !all.waiting_for.is_empty() {
         let kind = |it: &WaitCount| format!("{} {}", it.nr_jobs, it.kind.replace('_', " "));
         let kinds: Vec<String> = all.waiting_for.iter().map(kind).collect();

@@ -10,7 +10,9 @@ use tenantd::args::colours;
 use tenantd::exit::Exit;
 use tenantd_control::share::target::fair_shares;
 use tenantd_control::tree::{self, TreeNode};
-use tenantd_core::resource::PerResource;
+use tenantd_control::words::jobs::reason_of_slots;
+use tenantd_core::resource::{CPU, PerResource};
+use tenantd_dop::tenant;
 use tenantd_lab::{json, table};
 use tenantd_policy::model::Amount;
 use tenantd_policy::report::{Finding, Severity, Style};
@@ -206,6 +208,14 @@ fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
     let mut text = table::text(&table);
     if nodes.len() > MOST_ROWS {
         text += &format!("  … and {} more\n", nodes.len() - MOST_ROWS);
+    }
+    if let Some(machine) = machine {
+        let reserve = Amount::of_each(&policy.host.reserve, machine)[CPU];
+        let oversubscription = policy.control.oversubscription;
+        let slots = tenant::slots(machine[CPU] - reserve, oversubscription);
+        let slots = slots.max(policy.admission.max_running.unwrap_or(0));
+        let why = reason_of_slots(slots, machine[CPU], reserve, oversubscription);
+        text += &format!("\nSlots for jobs: {slots} ({why}).\n");
     }
     text
 }
