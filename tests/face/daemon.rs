@@ -44,6 +44,7 @@ pub(crate) fn status() -> Status {
     Status {
         tick: 42,
         mode: Mode::Enforce,
+        policy_mode: Some(Mode::Enforce),
         interval_seconds: 1.0,
         time: Some("2030-01-02T03:04:05.678Z".into()),
         version: "0.1.0".into(),

@@ -291,6 +291,9 @@ pub struct ModeArgs {
     /// The new mode.
     #[arg(value_name = "MODE")]
     pub mode: ModeWord,
+    /// Write the mode into the policy as well; otherwise it ends with the next start of tenantd.
+    #[arg(long)]
+    pub save: bool,
     /// Print one JSON object instead of lines.
     #[arg(long)]
     pub json: bool,

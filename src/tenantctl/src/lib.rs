@@ -32,7 +32,7 @@ pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
         Command::History(args) => show::history::run(args),
         Command::Diff(args) => ask::administer::diff(daemon, args, colour),
         Command::Reload(args) => ask::administer::reload(daemon, args, colour),
-        Command::Mode(args) => ask::administer::mode(daemon, args),
+        Command::Mode(args) => ask::mode::mode(daemon, args),
         Command::Restore(args) => ask::administer::restore(daemon, args),
         Command::Attach(args) => ask::attach::attach(daemon, args),
         Command::Detach(args) => ask::attach::detach(daemon, args),

@@ -297,6 +297,12 @@ pub struct ModeReply {
     pub before: Mode,
     /// Values that could not be restored.
     pub failures: Vec<String>,
+    /// Mode in the policy, which the next start takes.
+    #[serde(default)]
+    pub policy_mode: Option<Mode>,
+    /// Path of the policy.
+    #[serde(default)]
+    pub policy: Option<String>,
 }
 
 /// Reply of `Restore`.

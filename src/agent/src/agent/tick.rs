@@ -159,13 +159,14 @@ impl<K: KernFs> Agent<K> {
         findings.extend(self.tenants.control.findings(|knob| self.tenants.host.file(knob)));
         let trouble = self.tenants.control.witness().and_then(|witness| witness.trouble());
         findings.extend(trouble.map(|why| Finding::of_host(Code::NotKept, why)));
-        let Tenants { host, backends, control, reporter, .. } = &mut self.tenants;
+        let Tenants { host, base, backends, control, reporter, .. } = &mut self.tenants;
         reporter.publish(TickReport {
             now,
             host_sample,
             host,
             backends,
             control,
+            policy_mode: base.written.mode,
             decision,
             actions,
             findings,

@@ -59,6 +59,7 @@ pub(crate) struct TickReport<'a, K> {
     pub(crate) host: &'a HostAccess<K>,
     pub(crate) backends: &'a Backends,
     pub(crate) control: &'a ControlLoop,
+    pub(crate) policy_mode: Mode,
     pub(crate) decision: Decision,
     /// The executed actions, spelled as before their execution.
     pub(crate) actions: Vec<ActionStatus>,
@@ -298,7 +299,7 @@ impl Reporter {
 
     pub(crate) fn publish<K>(&mut self, report: TickReport<'_, K>) {
         let TickReport { now, host_sample, host, backends, control, .. } = report;
-        let TickReport { mut decision, actions, findings, .. } = report;
+        let TickReport { policy_mode, mut decision, actions, findings, .. } = report;
         self.decided = None;
         let scene = trace::Scene {
             host,
@@ -333,6 +334,7 @@ impl Reporter {
             version: env!("CARGO_PKG_VERSION").into(),
             tick: control.tick(),
             mode: if settings.is_enforcing { Mode::Enforce } else { Mode::Observe },
+            policy_mode: Some(policy_mode),
             interval_seconds,
             thresholds: Thresholds::for_interval(interval_seconds),
             host: status::host_status(host_name, hierarchy, host_sample, decision.capacity),

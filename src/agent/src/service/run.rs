@@ -238,7 +238,9 @@ impl<K: KernFs> Service<K> {
         let before = self.agent.mode();
         let failures = self.agent.set_mode(mode).map_err(failed)?;
         self.publish_mode();
-        Ok(ModeReply { before, failures })
+        let policy = Some(self.source.path.display().to_string());
+        let policy_mode = Some(self.agent.policy().mode);
+        Ok(ModeReply { before, failures, policy_mode, policy })
     }
 
     fn put_all_back(&mut self) -> RestoreReply {

@@ -33,6 +33,8 @@ pub struct Status {
     pub version: Cow<'static, str>,
     /// Mode: values are written, or only computed.
     pub mode: Mode,
+    /// Mode in the policy, which the next start takes.
+    pub policy_mode: Option<Mode>,
     /// Time from tick to tick, in seconds.
     pub interval_seconds: f64,
     /// The machine and its divided capacity.

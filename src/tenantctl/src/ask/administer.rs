@@ -1,4 +1,4 @@
-//! `tenantctl diff`, `reload`, `mode` and `restore`: commands that change the agent, or show the change.
+//! `tenantctl diff`, `reload` and `restore`: commands that change the agent, or show the change.
 //!
 //! With `--json` each prints one object, even after a partial success. A restore without a daemon works
 //! from the journal of a state directory. A socket does not identify that directory, so `restore` with
@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 use tracing::level_filters::LevelFilter;
 
-use crate::args::{Colour, DiffArgs, ModeArgs, ReloadArgs, RestoreArgs, SOCKET, STATE_DIR};
+use crate::args::{Colour, DiffArgs, ReloadArgs, RestoreArgs, SOCKET, STATE_DIR};
 use crate::common::client::{ClientError, Endpoint};
 use crate::common::exit::{self, Exit};
 use tenantd::args::colours;
@@ -21,12 +21,9 @@ use tenantd::recovery::leftover;
 use tenantd_host::kernfs::RealKernFs;
 use tenantd_lab::json;
 use tenantd_lab::text::wrapped;
-use tenantd_policy::model::Mode;
 use tenantd_policy::outline::{Change, ChangeKind, Outline};
 use tenantd_varlink::error::CallError;
-use tenantd_varlink::interface::{
-    ModeReply, Nothing, ReloadReply, RestoreReply, SetModeParameters, method,
-};
+use tenantd_varlink::interface::{Nothing, ReloadReply, RestoreReply, method};
 
 #[derive(Serialize)]
 struct Difference {
@@ -85,22 +82,6 @@ pub(crate) fn reload(daemon: &Endpoint, args: &ReloadArgs, colour: Colour) -> an
         writeln!(out, "{}", wrapped("note: ", &format!("{} ({place})", finding.message)))?;
     }
     Ok(Exit::Ok)
-}
-
-pub(crate) fn mode(daemon: &Endpoint, args: &ModeArgs) -> anyhow::Result<Exit> {
-    let mode = Mode::from(args.mode);
-    let ModeReply { before, failures } =
-        daemon.call::<method::SetMode>(&SetModeParameters { mode })?;
-    let mut out = io::stdout().lock();
-    match (args.json, before == mode) {
-        (true, _) => {
-            let object = json!({ "mode": mode, "before": before, "failures": failures });
-            json::write_line(&mut out, &object)?;
-        }
-        (false, true) => writeln!(out, "mode {}, unchanged", mode.word())?,
-        (false, false) => writeln!(out, "mode {}, was {}", mode.word(), before.word())?,
-    }
-    Ok(print_failures(NOT_RESTORED, &failures, args.json))
 }
 
 #[derive(Serialize)]

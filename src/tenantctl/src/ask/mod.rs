@@ -4,5 +4,6 @@ pub(crate) mod administer;
 pub(crate) mod attach;
 pub(crate) mod explain;
 pub(crate) mod jobs;
+pub(crate) mod mode;
 pub(crate) mod plan;
 pub(crate) mod status;

@@ -72,6 +72,9 @@ pub(crate) fn shown(status: &Status) -> String {
     let host = &status.host;
     let name = if host.name.is_empty() { "tenantd" } else { &host.name };
     let mut head = vec![format!("{}: mode {}", shortened(name, 30), status.mode.word())];
+    if let Some(of_policy) = status.policy_mode.filter(|it| *it != status.mode) {
+        head[0] += &format!(" (the policy says {}, from the next start on)", of_policy.word());
+    }
     head.push(format!("tick {}", status.tick));
     head.extend(status.time.clone());
     if !status.version.is_empty() {
