@@ -2,7 +2,6 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`codec`] | values as bytes, exact and compact, for recordings |
 //! | [`kernel_text`] | names and small files of the kernel, which are bytes |
 //! | [`units`] | CPUs, bytes, weights, limits, and their notation |
 //! | [`resource`] | divided resources, and arrays with a value for each |
@@ -11,7 +10,6 @@
 
 #![deny(missing_docs)]
 
-pub mod codec;
 pub mod kernel_text;
 pub mod resource;
 pub mod units;

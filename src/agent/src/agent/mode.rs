@@ -15,6 +15,7 @@ use crate::recovery::leftover;
 use crate::recovery::restored::Restored;
 use crate::start_error::StartError;
 use tenantd_control::state::step::Settings;
+use tenantd_control::tick::event::Event;
 use tenantd_control::tree::TreeNode;
 use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::KernFs;
@@ -48,7 +49,7 @@ impl<K: KernFs> Agent<K> {
             }
             (Mode::Enforce, Mode::Observe) => Ok(self.put_all_back().failures),
             (Mode::Enforce, Mode::Enforce) => {
-                self.control.try_yielded();
+                self.control.apply(Event::TryYielded);
                 Ok(Vec::new())
             }
             (Mode::Observe, Mode::Observe) => Ok(Vec::new()),
@@ -67,7 +68,7 @@ impl<K: KernFs> Agent<K> {
     pub fn put_all_back(&mut self) -> Restored {
         self.thaw_all_jobs();
         self.backends.close_all(&mut self.host.kernel);
-        self.control.reset();
+        self.control.apply(Event::Reset);
         self.keeper.end();
         self.set_enforcing(false);
         let restored = self.put_journal_back();
@@ -151,7 +152,7 @@ impl<K: KernFs> Agent<K> {
 
     pub(super) fn set(&mut self, settings: Settings) {
         self.host.leaves_drift = settings.leaves_drift();
-        self.control.set(settings);
+        self.control.apply(Event::Set(settings));
     }
 
     fn set_enforcing(&mut self, is_enforcing: bool) {
@@ -163,6 +164,6 @@ impl<K: KernFs> Agent<K> {
     /// Closes every cgroup, so that the next tick makes and opens those needed by then. Samples stay.
     pub(super) fn open_anew(&mut self) {
         self.backends.close_all(&mut self.host.kernel);
-        self.control.forget_observed();
+        self.control.apply(Event::ForgetObserved);
     }
 }

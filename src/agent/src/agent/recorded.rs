@@ -5,13 +5,10 @@
 
 use std::ops::Deref;
 
-use tenantd_control::state::Outcome;
-use tenantd_control::state::drift::Observation;
-use tenantd_control::state::step::{Decision, Input, Settings};
+use tenantd_control::state::step::Decision;
 use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tick::event::{Event, TreeChange, Witness};
 use tenantd_control::tree::{Tree, TreeNode};
-use tenantd_control::words::knob::Knob;
 use tenantd_dop::CpuSet;
 
 #[derive(Debug)]
@@ -41,62 +38,18 @@ impl Recorded {
         self.witness.as_deref_mut()
     }
 
-    fn happen(&mut self, event: Event) -> Option<Decision> {
+    /// Records the event and changes the loop; returns the decision of a step.
+    pub(super) fn apply(&mut self, event: Event) -> Option<Decision> {
         if let Some(witness) = &mut self.witness {
             witness.note(&self.control, &event);
         }
-        event.happen(&mut self.control)
-    }
-
-    pub(super) fn begin_tick(&mut self) -> u64 {
-        self.happen(Event::Begin);
-        self.control.tick()
-    }
-
-    pub(super) fn step(&mut self, input: Input) -> Decision {
-        self.happen(Event::Step(Box::new(input))).unwrap_or_default()
-    }
-
-    pub(super) fn settle(&mut self, outcome: Outcome) {
-        self.happen(Event::Settle(Box::new(outcome)));
-    }
-
-    pub(super) fn observe_first(&mut self, number: usize, observed: Vec<Observation>) {
-        self.happen(Event::ObserveFirst(number, observed));
-    }
-
-    pub(super) fn reclaim(&mut self, number: usize, knob: Knob) {
-        self.happen(Event::Reclaim(number, knob));
-    }
-
-    pub(super) fn lose(&mut self, number: usize, keeps_left: bool) {
-        self.happen(Event::Lose(number, keeps_left));
-    }
-
-    pub(super) fn forget(&mut self, number: usize, knob: Knob) {
-        self.happen(Event::Forget(number, knob));
-    }
-
-    pub(super) fn forget_observed(&mut self) {
-        self.happen(Event::ForgetObserved);
-    }
-
-    pub(super) fn reset(&mut self) {
-        self.happen(Event::Reset);
-    }
-
-    pub(super) fn try_yielded(&mut self) {
-        self.happen(Event::TryYielded);
+        self.control.apply(event)
     }
 
     pub(super) fn place_on(&mut self, mut place: impl FnMut(&TreeNode) -> Option<CpuSet>) {
         let nodes = self.control.tree().nodes().iter().enumerate();
         let places = nodes.filter_map(|(number, node)| Some((number, place(node)?))).collect();
-        self.happen(Event::PlaceOn(places));
-    }
-
-    pub(super) fn set(&mut self, settings: Settings) {
-        self.happen(Event::Set(settings));
+        self.apply(Event::PlaceOn(places));
     }
 
     pub(super) fn take_tree(
@@ -108,6 +61,6 @@ impl Recorded {
         let nodes = tree.nodes().iter().enumerate();
         let unpinned = nodes.filter(|(_, node)| unpinned(node)).map(|(number, _)| number).collect();
         let change = TreeChange { tree, kept: kept.to_vec(), unpinned };
-        self.happen(Event::TakeTree(Box::new(change)));
+        self.apply(Event::TakeTree(Box::new(change)));
     }
 }

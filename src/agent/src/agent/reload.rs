@@ -30,6 +30,7 @@ use crate::backend::release::{Release, has_exclusive};
 use crate::recovery::deadline::Deadline;
 use crate::recovery::residents;
 use tenantd_control::state::step::Settings;
+use tenantd_control::tick::event::Event;
 use tenantd_control::tree::{Tree, TreeNode};
 use tenantd_host::claiming::ClaimRule;
 use tenantd_host::enforce::{EnforceError, with_causes};
@@ -112,7 +113,7 @@ impl<K: KernFs> Agent<K> {
             self.reporter.find_obstacles(&mut self.host, &self.backends, is_enforcing);
         }
         self.take_up_attached();
-        self.control.try_yielded();
+        self.control.apply(Event::TryYielded);
         Ok(failures)
     }
 
@@ -155,7 +156,7 @@ impl<K: KernFs> Agent<K> {
         release.let_go_of_units(&unnamed, deadline);
         let failures = release.failures;
         for (number, knob) in unnamed {
-            control.forget(number, knob);
+            control.apply(Event::Forget(number, knob));
         }
         failures
     }

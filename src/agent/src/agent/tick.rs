@@ -17,6 +17,7 @@ use tenantd_control::report::status::Status;
 use tenantd_control::share::pids;
 use tenantd_control::state::NodeState;
 use tenantd_control::state::step::{Decision, Input, NodeInput};
+use tenantd_control::tick::event::Event;
 use tenantd_control::tree::{NodeNumber, Tree};
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_control::words::knob::Action;
@@ -93,7 +94,7 @@ impl<K: KernFs> Agent<K> {
             };
             let observed: Vec<_> = attached.into_iter().filter_map(observe).collect();
             for (number, observed) in observed {
-                self.control.observe_first(number, observed);
+                self.control.apply(Event::ObserveFirst(number, observed));
             }
             self.take_in(events, &mut findings);
         } else if backends.has_more_to_join() {
@@ -113,7 +114,8 @@ impl<K: KernFs> Agent<K> {
             self.reporter.count_skipped(1);
             return self.reporter.status();
         }
-        let tick = self.control.begin_tick();
+        self.control.apply(Event::Begin);
+        let tick = self.control.tick();
         let begin = self.host.kernel.clock();
         self.backends.begin_tick(now);
         let mut findings = self.reporter.standing_findings();
@@ -132,7 +134,7 @@ impl<K: KernFs> Agent<K> {
         };
         let sampled_at = now + self.since(begin);
         let input = self.sample(sampled_at, host_sample, &mut findings);
-        let mut decision = self.control.step(input);
+        let mut decision = self.control.apply(Event::step(input)).unwrap_or_default();
         findings.append(&mut decision.findings);
         self.reporter.log_drifts(&self.host, &self.control, &decision.drifts);
         self.leave_to_others(&decision, &mut findings);
@@ -239,10 +241,10 @@ impl<K: KernFs> Agent<K> {
     fn take_in(&mut self, events: Events, findings: &mut Vec<Finding>) {
         findings.extend(events.findings);
         for outcome in events.outcomes {
-            self.control.settle(outcome);
+            self.control.apply(Event::settle(outcome));
         }
         for loss in events.losses {
-            self.control.lose(loss.number, loss.keeps_left);
+            self.control.apply(Event::Lose(loss.number, loss.keeps_left));
         }
     }
 
@@ -337,7 +339,7 @@ impl<K: KernFs> Agent<K> {
                 // Overwritten until the journal can record it.
                 let name = self.control.tree().name(drift.node);
                 findings.push(Finding::of(name, Code::NotKept, error.to_string()));
-                self.control.reclaim(drift.node, drift.knob);
+                self.control.apply(Event::Reclaim(drift.node, drift.knob));
             }
         }
     }

@@ -70,11 +70,11 @@ mod boost;
 mod level;
 mod settle;
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use super::burst;
 use crate::tree::TreeNode;
-use tenantd_core::codec::coded;
 use tenantd_core::resource::CPU;
 use tenantd_fair::max_min::{self, Claim};
 
@@ -157,7 +157,7 @@ pub struct Conduct {
 }
 
 /// Credit of a node between ticks.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Account {
     /// Credit in share-seconds; negative after an overdraft.
     pub bank: f64,
@@ -335,7 +335,3 @@ fn divide(nodes: &mut [Node], sets: &[Vec<usize>], cores: f64) {
 pub fn raised(plain: f64, factor: f64, least: f64) -> f64 {
     (plain * factor).min(RATIO_MAX * least).max(plain)
 }
-
-// --- recorded ---
-
-coded!(struct Account { bank, peak_cores, step, factor });

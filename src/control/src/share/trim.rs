@@ -27,9 +27,8 @@
 //! bounds and keep their sum (`trimmed_weights_stay_within_their_bounds`); nothing is written once the parts are right
 //! (`it_comes_to_rest`); all is given back (`a_trim_is_given_back`). `control_loop/trimming.rs` applies it.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-use tenantd_core::codec::coded;
 
 /// How long siblings are watched before their weights move.
 pub const WINDOW: Duration = Duration::from_secs(10);
@@ -41,7 +40,7 @@ pub const ERROR_MIN: f64 = 0.01;
 const HALVINGS: u32 = 53;
 
 /// What is known of the trim of one cgroup. There is none where the policy has no trim.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trim {
     /// Its factor; `None` where it has its open-loop weight.
     pub factor: Option<f64>,
@@ -58,7 +57,7 @@ pub struct Trim {
 }
 
 /// What a sibling was entitled to in a window, and what it used, in CPU seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Share {
     /// The integral of its allocation.
     pub entitled: f64,
@@ -154,11 +153,6 @@ fn in_sum(siblings: &[Sibling], factors: &[f64]) -> Vec<f64> {
     }
     factors.iter().map(|factor| bounded(low * factor)).collect()
 }
-
-// --- recorded ---
-
-coded!(struct Share { entitled, used });
-coded!(struct Trim { factor, base, entitled_cores, is_exact, window, held });
 
 #[cfg(test)]
 mod tests {

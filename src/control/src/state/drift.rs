@@ -8,10 +8,10 @@
 use crate::memory::squeeze;
 use crate::state::NodeState;
 use crate::words::knob::{Knob, Value};
-use tenantd_core::codec::coded;
+use serde::{Deserialize, Serialize};
 
 /// One value read from a file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
     /// The knob.
     pub knob: Knob,
@@ -78,9 +78,6 @@ fn own_bounds(state: &mut NodeState, observed: &mut [Observation]) {
         }
     }
 }
-// --- recorded ---
-
-coded!(struct Observation { knob, value, is_ours });
 
 #[cfg(test)]
 mod tests {

@@ -5,24 +5,27 @@
 //! production, in a simulation and in a replay.
 //!
 //! **Terms.** An [`Input`] is everything read from the host in a tick; a [`Decision`] is the result.
-//! [`ControlLoop::step`] computes usage, demand, allocation, width, placement and plan.
-//! [`ControlLoop::settle`] takes the results of the actions, which count in the next tick.
+//! [`Event::Step`] computes usage, demand, allocation, width, placement and plan. [`Event::Settle`] has the
+//! result of an action, which counts in the next tick.
 //!
 //! **Rules.** A node without a sample keeps its last decision. A tick less than half an interval after the
 //! previous one decides nothing and keeps the earlier samples, because rates over a few milliseconds are
 //! noise.
+//!
+//! [`Event::Step`]: super::event::Event::Step
+//! [`Event::Settle`]: super::event::Event::Settle
 //!
 //! **Properties** (`tests/control/control_loop.rs`): two loops over the same inputs decide the same;
 //! allocations never exceed the capacity; a loop whose values are all in place writes nothing.
 
 mod memory;
 mod probing;
-mod recorded;
 mod results;
 mod threads;
 mod trimming;
 mod yielding;
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use crate::measure::sample::HostSample;
@@ -37,6 +40,7 @@ use crate::state::drift::{self, Drift, Observation};
 use crate::state::members;
 use crate::state::step::{Decision, Input, NodeInput, Sampling, Settings};
 use crate::state::{NodeState, Outcome};
+use crate::tick::event::TreeChange;
 use crate::tree::Tree;
 use crate::tree::bounds::AncestorBounds;
 use crate::why::diagnosis::Scene;
@@ -63,7 +67,7 @@ struct Read {
 }
 
 /// All state that decisions depend on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ControlLoop {
     settings: Settings,
     tree: Tree,
@@ -139,10 +143,8 @@ impl ControlLoop {
         elapsed.is_some_and(|elapsed| elapsed < self.settings.interval / 2)
     }
 
-    /// Begins a tick and returns its number.
-    pub fn begin_tick(&mut self) -> u64 {
+    pub(crate) fn begin_tick(&mut self) {
         self.tick += 1;
-        self.tick
     }
 
     /// Files to sample for the tenant with this number.
@@ -194,9 +196,7 @@ impl ControlLoop {
         (0..self.tree.nodes().len()).filter(lacks).collect()
     }
 
-    /// Computes one tick. A premature tick ([`ControlLoop::is_premature`]) decides nothing and discards its
-    /// input.
-    pub fn step(&mut self, input: Input) -> Decision {
+    pub(crate) fn step(&mut self, input: Input) -> Decision {
         let Input { now, host, nodes, topology, above } = input;
         let elapsed = self.last.map(|(then, _)| now.saturating_sub(then));
         if self.is_premature(now) {
@@ -440,8 +440,7 @@ impl ControlLoop {
         (wanted, actions)
     }
 
-    /// Restores the placement that an earlier agent gave to these tenants.
-    pub fn place_on(&mut self, places: Vec<(usize, CpuSet)>) {
+    pub(crate) fn place_on(&mut self, places: Vec<(usize, CpuSet)>) {
         for (number, cpus) in places {
             if self.tree.nodes().get(number).is_some_and(|node| node.is_leaf) {
                 self.states[number].width = WidthState::placed_on(cpus);
@@ -449,22 +448,19 @@ impl ControlLoop {
         }
     }
 
-    /// Replaces the settings from the next tick on.
-    pub fn set(&mut self, settings: Settings) {
+    pub(crate) fn set(&mut self, settings: Settings) {
         self.settings = settings;
     }
 
-    /// Replaces the tree. Node `n` of the old tree becomes node `kept[n]` and keeps its state. If a
-    /// tenant's one cgroup becomes a member, `kept` holds the number of that member. `unpinned` lists the
-    /// new nodes that may run anywhere, in order.
-    pub fn take_tree(&mut self, tree: Tree, kept: &[Option<usize>], unpinned: &[usize]) {
+    pub(crate) fn take_tree(&mut self, change: TreeChange) {
+        let TreeChange { tree, kept, unpinned } = change;
         let mut states = vec![NodeState::default(); tree.len()];
         // Old numbers from `nr_before` on are members, however many nodes the new tree has.
         let (nr_before, nr_nodes) = (self.tree.nodes().len(), tree.nodes().len());
         for (number, (mut state, new)) in
             std::mem::take(&mut self.states).into_iter().zip(kept).enumerate()
         {
-            let Some(new) = *new else { continue };
+            let Some(new) = new else { continue };
             if number < nr_before && new >= nr_nodes {
                 states[number] = state.hand_over();
             }

@@ -11,19 +11,19 @@
 
 pub mod bounds;
 
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
 use smol_str::{SmolStr, format_smolstr};
 
 use crate::words::finding::{Code, Finding};
-use tenantd_core::codec::coded;
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_policy::key::Setting;
 use tenantd_policy::model::{Amount, CpusPolicy, DopPolicy, Limits, Policy, Tenant};
 
 /// One node of the tree: a tenant or a group.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TreeNode {
     /// Names from the top, joined by `/`; also the path of its cgroup below the root. Every status contains
     /// this path.
@@ -51,7 +51,7 @@ pub struct TreeNode {
 }
 
 /// Bounds of a node as written in the policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// Guarantees.
     pub guarantee: PerResource<Option<Amount>>,
@@ -102,7 +102,7 @@ impl NodeNumber {
 }
 
 /// One cgroup of a tenant with several or varying cgroups.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Number of its tenant.
     pub tenant: usize,
@@ -117,7 +117,7 @@ pub struct Member {
 }
 
 /// A cgroup above tenants that belongs to no tenant. Its values follow from the nodes below it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ancestor {
     /// Name in findings: its unit, or else its cgroup.
     pub name: String,
@@ -134,7 +134,7 @@ pub struct Ancestor {
 }
 
 /// Parent of a node's cgroup in the kernel's tree, which may differ from the policy's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum CgroupParent {
     /// No cgroup, or none found yet.
     Unknown,
@@ -147,7 +147,7 @@ pub enum CgroupParent {
 }
 
 /// Nodes of the policy, their members, and the ancestors of their cgroups.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tree {
     nodes: Arc<[TreeNode]>,
     members: Arc<[Member]>,
@@ -494,14 +494,3 @@ fn add(tenant: &Tenant, parent: Option<usize>, nodes: &mut Vec<TreeNode>) {
 fn absolute(amounts: &PerResource<Option<Amount>>) -> PerResource<Option<f64>> {
     PerResource::from_fn(|r| Some(r.amount(amounts[r]?.on(None)?)))
 }
-
-// --- recorded ---
-
-coded!(struct Written { guarantee, limit });
-coded!(struct TreeNode {
-    path, parent, depth, is_leaf, is_found, weight, guarantee, limit, written, dop, cpus,
-});
-coded!(struct Member { tenant, at, name, is_attached, parent });
-coded!(struct Ancestor { name, cgroup, parent, is_unit, is_shared, has_protection });
-coded!(enum CgroupParent { Unknown {}, Members {}, Top {}, Governed { 0: number } });
-coded!(struct Tree { nodes, members, ancestors, parents, depths, machine, cut });

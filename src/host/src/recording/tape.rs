@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::ring;
-use super::segment::{self, Beginning, HEAD_BYTES, Head};
+use super::rows::Last;
+use super::segment::{self, Beginning, HEAD_BYTES, Head, LAYOUT};
 use tenantd_control::state::step::Decision;
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tick::event::{self, Event, Memory};
+use tenantd_control::tick::event::{self, Event};
 
 /// Reason for a failed reading.
 #[derive(Debug, thiserror::Error)]
@@ -66,9 +67,14 @@ pub fn segments(path: &Path) -> Result<Vec<(Duration, PathBuf)>, TapeError> {
 /// Checks that this version can replay the segment at `path`, reading only the head if possible.
 pub fn check(path: &Path) -> Result<(), TapeError> {
     match head(path)? {
-        Some(head) if head.format == event::format() => Ok(()),
+        Some(head) if is_readable(&head) => Ok(()),
         _ => Tape::open(path).map(|_| ()),
     }
+}
+
+fn is_readable(head: &Head) -> bool {
+    const FORMAT: u64 = event::format();
+    head.layout == LAYOUT && head.format == FORMAT
 }
 
 fn head(path: &Path) -> Result<Option<Head>, TapeError> {
@@ -89,7 +95,7 @@ pub struct Tape {
     pub host: String,
     /// The control loop before the next event.
     pub control: ControlLoop,
-    memory: Memory,
+    last: Last,
     file: Vec<u8>,
     at: usize,
     /// Remaining events of a chunk, and the time of its clock.
@@ -116,16 +122,19 @@ impl Tape {
         let file = fs::read(path)
             .map_err(|source| TapeError::Unreadable { path: path.to_path_buf(), source })?;
         let head = Head::of(&file).ok_or_else(|| TapeError::NotARecording(path.to_path_buf()))?;
+        let other = |version| TapeError::OtherVersion { path: path.to_path_buf(), version };
+        if head.layout != LAYOUT {
+            return Err(other("with another layout of files".into()));
+        }
         let torn = || TapeError::Torn(path.to_path_buf());
         let (first, at) = segment::inflate(&file, HEAD_BYTES).ok_or_else(torn)?;
-        if head.format != event::format() {
-            let version = Beginning::version(&first).map_err(|_| torn())?;
-            return Err(TapeError::OtherVersion { path: path.to_path_buf(), version });
+        if !is_readable(&head) {
+            return Err(other(Beginning::version(&first).map_err(|_| torn())?));
         }
         let Beginning { version, host, control } = Beginning::of(&first).map_err(|_| torn())?;
-        let (memory, events) = (Memory::of(&control), Vec::new().into_iter());
+        let (last, events) = (Last::default(), Vec::new().into_iter());
         let clock = segment::Clock::default();
-        Ok(Tape { version, host, control, memory, file, at, events, clock, is_torn: false })
+        Ok(Tape { version, host, control, last, file, at, events, clock, is_torn: false })
     }
 
     /// True if the segment ended in a torn tail.
@@ -147,9 +156,9 @@ impl Tape {
                 return None;
             }
             let chunk = segment::inflate(&self.file, self.at);
-            let read = chunk.and_then(|(parts, end)| {
+            let read = chunk.and_then(|(data, end)| {
                 self.at = end;
-                segment::events(&parts, &mut self.memory).ok()
+                segment::events(&data, &mut self.last)
             });
             let Some((clock, events)) = read else {
                 self.end();
@@ -178,7 +187,7 @@ impl Tape {
                 Event::Step(input) => input.now,
                 _ => Duration::ZERO,
             };
-            if let Some(decision) = event.happen(&mut self.control) {
+            if let Some(decision) = self.control.apply(event) {
                 return Some(Played { wall: self.wall_at(now), now, decision });
             }
         }

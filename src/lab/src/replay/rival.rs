@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tenantd_control::state::step::{Decision, Input, NodeInput, Settings};
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tick::event::Event;
+use tenantd_control::tick::event::{Event, TreeChange};
 use tenantd_control::tree::{self, CgroupParent, Member, Tree, TreeNode};
 use tenantd_host::recording::tape::Tape;
 use tenantd_policy::model::{CpusPolicy, Policy, Tenant};
@@ -103,7 +103,8 @@ impl Rival {
             })
         };
         let kept: Vec<Option<usize>> = (0..before.len()).map(place).collect();
-        self.control.take_tree(tree, &kept, &[]);
+        let change = TreeChange { tree, kept, unpinned: Vec::new() };
+        self.control.apply(Event::TakeTree(Box::new(change)));
         self.origins = all;
     }
 
@@ -115,21 +116,21 @@ impl Rival {
                 Event::Step(input) => {
                     let wall = tape.wall_at(input.now);
                     let would = self.step(&input, &tape.control, wall);
-                    let was = Event::Step(input).happen(&mut tape.control).unwrap_or_default();
+                    let was = tape.control.apply(Event::Step(input)).unwrap_or_default();
                     return Some(Tick { wall, was, would });
                 }
                 Event::TakeTree(_) => {
-                    event.happen(&mut tape.control);
+                    tape.control.apply(event);
                     self.follow(&tape.control);
                 }
                 Event::Lose(number, _) => {
                     if let Some(own) = self.origins.iter().position(|it| *it == Some(number)) {
-                        self.control.lose(own, false);
+                        self.control.apply(Event::Lose(own, false));
                     }
-                    event.happen(&mut tape.control);
+                    tape.control.apply(event);
                 }
                 other => {
-                    other.happen(&mut tape.control);
+                    tape.control.apply(other);
                 }
             }
         }
@@ -144,12 +145,12 @@ impl Rival {
         let nodes = self.origins.iter().map(|origin| node(input, *origin)).collect();
         let known = recorded.topology().filter(|_| self.control.topology().is_none());
         let topology = input.topology.clone().or_else(|| known.cloned());
-        self.control.begin_tick();
+        self.control.apply(Event::Begin);
         let input = Input { now, host: input.host, nodes, topology, above: input.above };
-        let decision = self.control.step(input);
+        let decision = self.control.apply(Event::step(input)).unwrap_or_default();
         for action in &decision.actions {
             let written = action.to.clone();
-            self.control.settle((action.clone(), Ok(written)));
+            self.control.apply(Event::settle((action.clone(), Ok(written))));
         }
         decision
     }

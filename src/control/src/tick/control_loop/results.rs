@@ -14,7 +14,7 @@ impl ControlLoop {
     }
 
     /// Records the result of an action.
-    pub fn settle(&mut self, (action, outcome): Outcome) {
+    pub(crate) fn settle(&mut self, (action, outcome): Outcome) {
         let (tick, state) = (self.tick, &mut self.states[action.node]);
         if let (Ok(_), Some((now, _))) = (&outcome, self.last) {
             state.observed_at[action.knob as usize] = now;
@@ -24,7 +24,7 @@ impl ControlLoop {
     }
 
     /// Records the file contents of a newly opened node, so that the next tick need not read them.
-    pub fn observe_first(&mut self, number: usize, observed: Vec<Observation>) {
+    pub(crate) fn observe_first(&mut self, number: usize, observed: Vec<Observation>) {
         let (state, now) = (&mut self.states[number], self.last.map(|(now, _)| now));
         for seen in &observed {
             state.observed_at[seen.knob as usize] = now.unwrap_or_default();
@@ -33,23 +33,23 @@ impl ControlLoop {
     }
 
     /// Drops the acceptance of a foreign value that could not be recorded in the journal.
-    pub fn reclaim(&mut self, number: usize, knob: Knob) {
+    pub(crate) fn reclaim(&mut self, number: usize, knob: Knob) {
         self.states[number].left_to_others.retain(|known| *known != knob);
     }
 
     /// Handles the loss of a node's cgroup. Accepted foreign values are forgotten, unless they outlive the
     /// cgroup (`keeps_left`).
-    pub fn lose(&mut self, number: usize, keeps_left: bool) {
+    pub(crate) fn lose(&mut self, number: usize, keeps_left: bool) {
         self.states[number].lose_cgroup(keeps_left);
     }
 
     /// Forgets the state of `knob` after its value was restored.
-    pub fn forget(&mut self, number: usize, knob: Knob) {
+    pub(crate) fn forget(&mut self, number: usize, knob: Knob) {
         self.states[number].forget(knob);
     }
 
     /// Forgets all observed values and retries because all cgroups are opened anew.
-    pub fn forget_observed(&mut self) {
+    pub(crate) fn forget_observed(&mut self) {
         for state in &mut self.states {
             state.observed.clear();
             state.retries.clear();
@@ -57,7 +57,7 @@ impl ControlLoop {
     }
 
     /// Resets all nodes after all values were restored.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.states.iter_mut().for_each(NodeState::reset);
     }
 
