@@ -26,7 +26,6 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use nix::unistd::Uid;
-use tenantd_host::cgroup::Dialect;
 
 use bar::Bars;
 use cpu_tree::cpu_tree;
@@ -108,9 +107,9 @@ struct Plain(PathBuf);
 
 impl Plain {
     fn make() -> Plain {
-        let (dialect, root) = cpu_tree(&format!("tenantd-builds-plain-{}", std::process::id()));
+        let (layout, root) = cpu_tree(&format!("tenantd-builds-plain-{}", std::process::id()));
         fs::create_dir(&root).unwrap();
-        if dialect == Dialect::Unified {
+        if layout.is_unified() {
             fs::write(root.join("cgroup.subtree_control"), "+cpu").unwrap();
         }
         TENANTS.iter().for_each(|tenant| fs::create_dir(root.join(tenant)).unwrap());

@@ -3,14 +3,16 @@
 use std::fs;
 use std::path::PathBuf;
 
-use tenantd_host::cgroup::{Dialect, Facet, Layout};
+use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
-/// Where the cgroup `root` is in that tree, as a daemon finds it, and how its files are called.
-pub(crate) fn cpu_tree(root: &str) -> (Dialect, PathBuf) {
+/// The hierarchies with `root` as the root of the tenants, as a daemon finds them, and its place in the tree of
+/// the CPU controller.
+pub(crate) fn cpu_tree(root: &str) -> (Layout, PathBuf) {
     let read = |path: &str| fs::read(path).unwrap();
     let root = RootChoice::Path(root.into());
     let (mounts, own) = (read("/proc/self/mountinfo"), read("/proc/self/cgroup"));
     let layout = Layout::detect(&mounts, &own, HierarchyChoice::Auto, &root).unwrap();
-    (layout.dialect, layout.trees[layout.tree(Facet::Cpu).unwrap()].root.clone())
+    let root = layout.trees[layout.tree(Facet::Cpu).unwrap()].root.clone();
+    (layout, root)
 }

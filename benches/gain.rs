@@ -31,7 +31,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use tempfile::TempDir;
 use tenantd_dop::CpuSet;
-use tenantd_host::cgroup::{Dialect, Facet, Layout};
+use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
 /// Those whose threads spin for each other.
@@ -99,10 +99,9 @@ impl Place {
     /// Gives the tenants together as much more weight than the rest of the machine as the kernel allows. Where
     /// it does not, the machine had better be quiet.
     fn outweigh(&self) {
-        let (file, most) = match self.layout.dialect {
-            Dialect::Unified => ("cpu.weight", "10000"),
-            Dialect::Legacy => ("cpu.shares", "262144"),
-        };
+        let is_unified = self.layout.is_unified();
+        let (file, most) =
+            if is_unified { ("cpu.weight", "10000") } else { ("cpu.shares", "262144") };
         let tree = self.layout.tree(Facet::Cpu).map(|tree| &self.layout.trees[tree]);
         let outcome = tree.map(|tree| fs::write(tree.root.join(file), most));
         if !matches!(outcome, Some(Ok(()))) {
@@ -291,10 +290,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    let hierarchy = match place.layout.dialect {
-        Dialect::Unified => "cgroup v2",
-        Dialect::Legacy => "cgroup v1",
-    };
+    let hierarchy = if place.layout.is_unified() { "cgroup v2" } else { "cgroup v1" };
     println!(
         "gain: {} CPUs, {hierarchy}; {NR_ROUNDS} rounds; load before: {}",
         place.nr_cpus,

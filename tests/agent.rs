@@ -8,6 +8,7 @@ mod claims;
 mod contest;
 mod converge;
 mod crash;
+mod credits;
 mod each;
 mod effect;
 mod estimate;

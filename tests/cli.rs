@@ -338,6 +338,7 @@ fn the_simulated_demo_is_fair() {
     assert!(demo["max_share_error"].as_f64().unwrap() <= 0.05, "{demo:#}");
     assert!(demo["jain_index"].as_f64().unwrap() >= 0.99, "{demo:#}");
     assert_eq!((&demo["clean"], &demo["simulated"]), (&true.into(), &true.into()));
+    assert_eq!((&demo["fair"], &demo["no_verdict"]), (&true.into(), &serde_json::Value::Null));
     // Without an agent the greedy tenant takes the most, and the scan displaces the files of the other one.
     let without = |tenant: usize, key: &str| demo["without"]["tenants"][tenant][key].as_f64();
     assert!(without(0, "measured_share").unwrap() > 0.5, "{demo:#}");

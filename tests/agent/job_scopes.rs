@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tenantd::agent::jobs::JobAnswer;
+use tenantd::agent::JobAnswer;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::systemd::Order;
 use tenantd_sim::{Load, UnitFault, Workload};

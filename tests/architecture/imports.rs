@@ -1,8 +1,8 @@
 //! Imports among the files of one crate: from the `use` trees and the paths that start with `crate::`, `self::`,
 //! `super::` or the name of a child module.
 //!
-//! A path belongs to the file of the deepest module that it names, so `crate::cgroup::mount::Dialect` is an
-//! import of `cgroup/mount.rs`, and `crate::cgroup::Dialect` one of `cgroup/mod.rs`, whatever file the re-export comes from. A
+//! A path belongs to the file of the deepest module that it names, so `crate::cgroup::mount::Layout` is an
+//! import of `cgroup/mount.rs`, and `crate::cgroup::Layout` one of `cgroup/mod.rs`, whatever file the re-export comes from. A
 //! declaration (`mod drf;`) is no import. Comments, string literals and unit tests are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,12 +164,12 @@ fn tree(tokens: &[String], mut at: usize, stem: &[String], found: &mut Vec<Modul
     at
 }
 
-fn is_name(token: &str) -> bool {
+pub(super) fn is_name(token: &str) -> bool {
     token.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
 /// Names, `::` and single signs; without comments, string literals, and the unit tests at the end.
-fn tokens(text: &str) -> Vec<String> {
+pub(super) fn tokens(text: &str) -> Vec<String> {
     let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let mut found = Vec::new();
     let mut rest = text;
@@ -185,9 +185,8 @@ fn tokens(text: &str) -> Vec<String> {
             let end = if rest.starts_with("r\"") { "\"" } else { "\"#" };
             let begin = end.len() + 1;
             rest[begin..].find(end).map_or(rest.len(), |at| begin + at + end.len())
-        } else if rest.starts_with("'\"'") || rest.starts_with("'\\\"'") {
-            // A quotation mark as a character opens no string.
-            rest[1..].find("'").map_or(rest.len(), |at| at + 2)
+        } else if let Some(length) = character_length(rest) {
+            length
         } else if first.is_alphanumeric() || first == '_' {
             let is_part = |sign: char| sign.is_alphanumeric() || sign == '_';
             let length = rest.find(|sign: char| !is_part(sign)).unwrap_or(rest.len());
@@ -202,6 +201,17 @@ fn tokens(text: &str) -> Vec<String> {
         rest = &rest[length..];
     }
     found
+}
+
+/// The length of the character literal that `text` begins with; `None` for a lifetime.
+fn character_length(text: &str) -> Option<usize> {
+    let inside = text.strip_prefix('\'')?;
+    let mut signs = inside.char_indices().skip(1);
+    if inside.starts_with('\\') {
+        signs.next();
+        return signs.find(|(_, sign)| *sign == '\'').map(|(at, _)| at + 2);
+    }
+    signs.next().filter(|(_, sign)| *sign == '\'').map(|(at, _)| at + 2)
 }
 
 /// The length of the string literal that `text` begins with, its quotation marks included.

@@ -161,7 +161,7 @@ fn a_policy_may_be_a_file_beside_the_scenario_and_change() {
 /// Each with one finding.
 const BAD_SCENARIOS: &[(&str, &str)] = &[
     ("", "H001 "),
-    ("host: { cpus: 4 }", "H004 1:1 `version` is missing"),
+    ("host: { cpus: 4, memory: 1GiB }", "H004 1:1 `version` is missing"),
     ("host: { cpus: 4 }", "H004 1:7 `memory` is missing"),
     ("ticks: 0\ntenants: {}", "H006 4:8 `0` is out of range"),
     ("ticks: 5\nduration: 5s\ntenants: {}", "H008 4:1 `ticks` and `duration` exclude each other"),

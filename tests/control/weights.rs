@@ -11,8 +11,8 @@ use tenantd_control::tree::{self, TreeNode};
 use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 use tenantd_core::units::Weight;
-use tenantd_host::cgroup::Dialect;
-use tenantd_policy::model::{Allocation, Policy, Tenant};
+use tenantd_host::cgroup::Layout;
+use tenantd_policy::model::{Allocation, HierarchyChoice, Policy, RootChoice, Tenant};
 
 use crate::util;
 
@@ -33,9 +33,22 @@ fn hungry(nodes: &[TreeNode], cores: f64) -> Vec<Demand> {
     vec![Demand { amount: PerResource([cores, 0.0]), ..Demand::UNKNOWN }; nodes.len()]
 }
 
+fn unified() -> Layout {
+    layout("30 20 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw", "0::/")
+}
+
+fn legacy() -> Layout {
+    layout("30 20 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu", "4:cpu:/")
+}
+
+fn layout(mountinfo: &str, own: &str) -> Layout {
+    let (hierarchy, root) = (HierarchyChoice::Auto, RootChoice::Auto);
+    Layout::detect(mountinfo.as_bytes(), own.as_bytes(), hierarchy, &root).unwrap()
+}
+
 /// The number that a file of this hierarchy holds.
-fn written(dialect: Dialect, target: &Target) -> f64 {
-    let spelling = dialect.spell(Knob::CpuWeight, &Value::Weight(target.cpu_weight));
+fn written(layout: &Layout, target: &Target) -> f64 {
+    let spelling = layout.spell(Knob::CpuWeight, &Value::Weight(target.cpu_weight));
     spelling[0].text.parse().unwrap()
 }
 
@@ -49,8 +62,8 @@ fn check_ratios(nodes: &[TreeNode], targets: &[Target], entitled: &[f64]) -> usi
     };
     let is_off = |index: &usize| {
         let exact = targets[*index].exact_cpu_weight;
-        let legacy = written(Dialect::Legacy, &targets[*index]) / 10.24;
-        let files = [written(Dialect::Unified, &targets[*index]), legacy];
+        let legacy = written(&legacy(), &targets[*index]) / 10.24;
+        let files = [written(&unified(), &targets[*index]), legacy];
         files.iter().any(|file| (file - exact).abs() > 0.025 * exact)
     };
     let off: Vec<usize> = (0..nodes.len()).filter(is_off).collect();
@@ -59,13 +72,13 @@ fn check_ratios(nodes: &[TreeNode], targets: &[Target], entitled: &[f64]) -> usi
     // Only small weights may be off: none is cut to the kernel's largest.
     assert!(off.iter().all(|&index| targets[index].exact_cpu_weight < 20.0), "{findings:?}");
     // The smallest and the largest error of one make the largest of any two.
-    for dialect in [Dialect::Unified, Dialect::Legacy] {
+    for layout in [unified(), legacy()] {
         let errors = (0..nodes.len())
             .filter(|index| !off.contains(index))
-            .map(|index| written(dialect, &targets[index]) / entitled[index]);
+            .map(|index| written(&layout, &targets[index]) / entitled[index]);
         let (least, most) =
             errors.fold((f64::INFINITY, 0.0_f64), |(a, b), error| (a.min(error), b.max(error)));
-        assert!(most <= least * 1.0513, "{dialect:?}: {}", most / least);
+        assert!(most <= least * 1.0513, "{}: {}", layout.describe(), most / least);
     }
     off.len()
 }
@@ -129,9 +142,9 @@ fn a_thousand_light_siblings_leave_the_heavy_ones_their_ratio() {
     let targets =
         target::targets(&nodes, &hungry(&nodes, CORES), PerResource([CORES, GIB]), Allocation::Drf);
     assert_eq!(check_ratios(&nodes, &targets, &weights), 0);
-    let file = |dialect, index: usize| written(dialect, &targets[index]);
-    assert_eq!([0, 1, 2].map(|i| file(Dialect::Unified, i)), [9000.0, 3000.0, 3.0]);
-    assert_eq!([0, 1, 2].map(|i| file(Dialect::Legacy, i)), [92160.0, 30720.0, 31.0]);
+    let file = |layout, index: usize| written(&layout, &targets[index]);
+    assert_eq!([0, 1, 2].map(|i| file(unified(), i)), [9000.0, 3000.0, 3.0]);
+    assert_eq!([0, 1, 2].map(|i| file(legacy(), i)), [92160.0, 30720.0, 31.0]);
 }
 
 #[test]
@@ -193,7 +206,7 @@ fn a_guarantee_does_not_starve_others_when_the_outside_takes_the_cpus() {
         assert_eq!(target::findings(&nodes, &targets).is_empty(), cores == 0.7, "{targets:?}");
         // At least half of a tenth of what its weight alone would give it, and nowhere near the
         // kernel's least.
-        let shares_file = written(Dialect::Legacy, &targets[2]);
+        let shares_file = written(&legacy(), &targets[2]);
         assert!(shares_file >= 50.0, "cpu.shares {shares_file}");
         let share = shares(&targets, &[0, 2])[1];
         assert!(share >= 0.05, "{share}: {targets:?}");
@@ -213,7 +226,7 @@ fn a_guarantee_does_not_starve_its_own_group() {
     assert!(targets[2].allocation[CPU] < 1e-6, "{targets:?}");
     let inner = shares(&targets, &[1, 2]);
     assert!(inner[0] > 0.95 && inner[1] > 0.01, "{inner:?}");
-    assert!(written(Dialect::Legacy, &targets[2]) > 100.0, "{targets:?}");
+    assert!(written(&legacy(), &targets[2]) > 100.0, "{targets:?}");
 }
 
 /// A group with a limit beside a hungry tenant: the other tenant gets what the group cannot use,

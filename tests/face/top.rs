@@ -187,6 +187,21 @@ fn no_figure_loses_a_digit() {
 }
 
 #[test]
+fn credit_has_a_column_where_the_policy_has_credits() {
+    let drawn = |view: &View| lines(view, 120, 24).join("\n");
+    let mut view = view();
+    assert!(!drawn(&view).contains("credit"));
+    let mut status = Status { tick: 43, ..status() };
+    for (tenant, factor) in status.tenants.iter_mut().zip([19.2, 1.0]) {
+        (tenant.credit_seconds, tenant.credit_factor) = (Some(44.4), Some(factor));
+    }
+    view.update(status, Instant::now());
+    let drawn = drawn(&view);
+    assert!(drawn.contains(" credit ") && drawn.contains(" 44s×19 "), "{drawn}");
+    assert!(drawn.contains(" 44s "), "{drawn}");
+}
+
+#[test]
 fn a_bar_shows_usage_demand_and_entitlement() {
     let drawn = |used, wants, entitled| -> String {
         bars::bar(used, wants, entitled, 8.0, 8).into_iter().map(Cell::symbol).collect()

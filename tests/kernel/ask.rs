@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tenantd_control::why::explain::Explanation;
-use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_host::cgroup::Facet;
 
 use super::ground::{Daemon, Ground};
 use crate::util::{self, Ran, assert_same, fits_a_terminal, wait_until};
@@ -261,7 +261,7 @@ fn work_beside_a_tenant_is_named() {
     let mut places = vec![(format!("/{}/other", asked.ground.name), false)];
     asked.ground.load("other", &busy);
     // The unified hierarchy has no processes beside cgroups.
-    if asked.ground.layout.dialect == Dialect::Legacy {
+    if !asked.ground.layout.is_unified() {
         places.push((format!("/{}", asked.ground.name), true));
         asked.ground.load("", &busy);
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
 use tenantd_dop::CpuSet;
-use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_host::cgroup::Facet;
 
 use super::ground::{Daemon, Ground};
 use crate::util::{self, assert_same, wait_until};
@@ -43,10 +43,8 @@ fn cpus(ground: &Ground, tenant: &str) -> CpuSet {
 }
 
 fn effective(ground: &Ground, tenant: &str) -> CpuSet {
-    let name = match ground.layout.dialect {
-        Dialect::Unified => "cpuset.cpus.effective",
-        Dialect::Legacy => "cpuset.effective_cpus",
-    };
+    let name =
+        if ground.layout.is_unified() { "cpuset.cpus.effective" } else { "cpuset.effective_cpus" };
     set(ground, tenant, name)
 }
 
@@ -60,9 +58,12 @@ fn allowed(pid: u32) -> CpuSet {
 /// Where a process is in the tree that has cpusets.
 fn home(ground: &Ground, pid: u32) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
-    let is_cpuset = |line: &&str| match ground.layout.dialect {
-        Dialect::Unified => line.starts_with("0::"),
-        Dialect::Legacy => line.split(':').nth(1).is_some_and(|names| names.contains("cpuset")),
+    let is_cpuset = |line: &&str| {
+        if ground.layout.is_unified() {
+            line.starts_with("0::")
+        } else {
+            line.split(':').nth(1).is_some_and(|names| names.contains("cpuset"))
+        }
     };
     text.lines().find(is_cpuset).unwrap().splitn(3, ':').nth(2).unwrap().to_string()
 }
@@ -120,7 +121,7 @@ fn cpus_of_a_sleeper_are_lent_and_given_back() {
 /// `a` was pinned by somebody before, to one CPU; `b` was not.
 fn adopted() -> Option<(Ground, usize)> {
     let (ground, nr_cpus) = made()?;
-    if ground.layout.dialect == Dialect::Legacy {
+    if !ground.layout.is_unified() {
         for dir in ["", "a"].map(|below| ground.dir(Facet::Cpuset, below)) {
             let above = dir.parent()?.to_path_buf();
             fs::create_dir(&dir).unwrap();

@@ -4,7 +4,7 @@
 use std::process::{Child, Stdio};
 
 use serde_json::json;
-use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_host::cgroup::Facet;
 use tenantd_queue::discipline::Name;
 
 use super::ask::Asked;
@@ -59,10 +59,7 @@ impl Record {
 /// The jobs of all tenants, each tenant's from a process of its own. A job uses so many times the CPU time of its tenant.
 fn submit(asked: &Asked, times: f64) -> Vec<Child> {
     let log = asked.ground.scratch.path().join("jobs").display().to_string();
-    let file = match asked.ground.layout.dialect {
-        Dialect::Unified => "cpu.stat",
-        Dialect::Legacy => "cpuacct.usage",
-    };
+    let file = if asked.ground.layout.is_unified() { "cpu.stat" } else { "cpuacct.usage" };
     let path = |tenant: &str| asked.ground.dir(Facet::Cpuacct, tenant).join(file);
     let paths = TENANTS.map(|(tenant, ..)| path(tenant).display().to_string());
     let of = |(tenant, _, count, seconds): &(&str, f64, usize, f64)| {

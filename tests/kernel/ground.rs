@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
-use tenantd_host::cgroup::{Dialect, Facet, Layout, Tree};
+use tenantd_host::cgroup::{Facet, Layout, Tree};
 use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
 use crate::util::{self, CGROUP_FILES, Snapshot};
@@ -65,7 +65,7 @@ impl Ground {
     fn try_make(&self, below: &str) -> Result<(), String> {
         for tree in self.layout.trees.iter().filter(|tree| tree.is_for_all()) {
             let path = join(&tree.root, below);
-            if self.layout.dialect == Dialect::Unified {
+            if self.layout.is_unified() {
                 let control = path.parent().unwrap().join("cgroup.subtree_control");
                 if !below.is_empty() {
                     fs::write(&control, "+cpu +memory").map_err(|error| error.to_string())?;
@@ -88,19 +88,13 @@ impl Ground {
 
     /// The path of the file that holds the CPU weight of `below`.
     pub(super) fn weight_file(&self, below: &str) -> PathBuf {
-        let name = match self.layout.dialect {
-            Dialect::Unified => "cpu.weight",
-            Dialect::Legacy => "cpu.shares",
-        };
+        let name = if self.layout.is_unified() { "cpu.weight" } else { "cpu.shares" };
         self.dir(Facet::Cpu, below).join(name)
     }
 
     /// Whether the weight of `below` was written by an agent: it is not the kernel's default.
     pub(super) fn is_weighed(&self, below: &str) -> bool {
-        let default = match self.layout.dialect {
-            Dialect::Unified => 100.0,
-            Dialect::Legacy => 1024.0,
-        };
+        let default = if self.layout.is_unified() { 100.0 } else { 1024.0 };
         self.weight(below).is_some_and(|weight| weight != default)
     }
 
@@ -126,35 +120,33 @@ impl Ground {
     /// CPU time that `below` has used, in seconds.
     pub(super) fn used_sec(&self, below: &str) -> f64 {
         let dir = self.dir(Facet::Cpuacct, below);
-        match self.layout.dialect {
-            Dialect::Unified => {
-                let text = fs::read_to_string(dir.join("cpu.stat")).unwrap();
-                let usec = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
-                usec.unwrap().parse::<f64>().unwrap() * 1e-6
-            }
-            Dialect::Legacy => {
-                let text = fs::read_to_string(dir.join("cpuacct.usage")).unwrap();
-                text.trim().parse::<f64>().unwrap() * 1e-9
-            }
+        if self.layout.is_unified() {
+            let text = fs::read_to_string(dir.join("cpu.stat")).unwrap();
+            let usec = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
+            usec.unwrap().parse::<f64>().unwrap() * 1e-6
+        } else {
+            let text = fs::read_to_string(dir.join("cpuacct.usage")).unwrap();
+            text.trim().parse::<f64>().unwrap() * 1e-9
         }
     }
 
     /// Values that no kernel gives a new cgroup, and that a policy will want to be others.
     pub(super) fn give_values(&self, below: &str) {
-        let values: &[(Facet, &str, &str)] = match self.layout.dialect {
-            Dialect::Unified => &[
+        let values: &[(Facet, &str, &str)] = if self.layout.is_unified() {
+            &[
                 (Facet::Cpu, "cpu.weight", "77"),
                 (Facet::Cpu, "cpu.max", "90000 50000"),
                 (Facet::Memory, "memory.low", "1048576"),
                 (Facet::Memory, "memory.max", "536870912"),
-            ],
-            Dialect::Legacy => &[
+            ]
+        } else {
+            &[
                 (Facet::Cpu, "cpu.shares", "77"),
                 (Facet::Cpu, "cpu.cfs_period_us", "50000"),
                 (Facet::Cpu, "cpu.cfs_quota_us", "90000"),
                 (Facet::Memory, "memory.soft_limit_in_bytes", "1048576"),
                 (Facet::Memory, "memory.limit_in_bytes", "536870912"),
-            ],
+            ]
         };
         for (facet, name, value) in values {
             fs::write(self.dir(*facet, below).join(name), value).unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
-use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_host::cgroup::Facet;
 
 use super::ground::{Daemon, Ground};
 use crate::util::{self, assert_same, wait_until};
@@ -99,7 +99,7 @@ impl Drop for Made {
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn memory_and_cpus_are_set_in_place_and_given_back() {
     let Some(ground) = Ground::take() else { return };
-    if ground.layout.dialect != Dialect::Legacy || ground.layout.tree(Facet::Memory).is_none() {
+    if ground.layout.is_unified() || ground.layout.tree(Facet::Memory).is_none() {
         return util::skipped("the memory hierarchy is not a legacy one");
     }
     // Only below the own cgroup there.

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_host::cgroup::Facet;
 
 use super::ask::{Asked, as_nobody};
 use super::ground::Ground;
@@ -129,10 +129,8 @@ fn a_job_runs_in_a_cgroup_of_its_own() {
     assert_eq!(started["started"]["ineffective"], json!([]), "{started}");
     let below = format!("a/job-{}", started["id"]);
     let memory = asked.ground.dir(Facet::Memory, &below);
-    let limit = match asked.ground.layout.dialect {
-        Dialect::Unified => "memory.max",
-        Dialect::Legacy => "memory.limit_in_bytes",
-    };
+    let limit =
+        if asked.ground.layout.is_unified() { "memory.max" } else { "memory.limit_in_bytes" };
     let limit = std::fs::read_to_string(memory.join(limit)).unwrap();
     assert_eq!(limit.trim(), (64 * MIB).to_string());
     assert!(

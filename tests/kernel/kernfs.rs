@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use nix::errno::Errno;
-use tenantd_host::cgroup::{Cgroup, Dialect, Facet, Last};
+use tenantd_host::cgroup::{Cgroup, Facet, Last};
 use tenantd_host::kernfs::{ErrorKind, KernFs, Operation, RealKernFs};
 
 use super::ground::Ground;
@@ -82,16 +82,13 @@ fn shares_are_clamped_and_weights_are_not() {
     let Some(ground) = Ground::take() else { return };
     let mut kernel = RealKernFs::new();
     let dir = kernel.open_dir(&ground.dir(Facet::Cpu, "")).unwrap();
-    match ground.layout.dialect {
-        Dialect::Legacy => {
-            for (written, held) in [("1", "2\n"), ("300000", "262144\n"), ("1024", "1024\n")] {
-                kernel.write(dir, "cpu.shares", written).unwrap();
-                assert_eq!(kernel.read_once(dir, "cpu.shares").unwrap(), held.as_bytes());
-            }
-        }
-        Dialect::Unified => {
-            let error = kernel.write(dir, "cpu.weight", "0").unwrap_err();
-            assert_eq!(error.errno, Errno::ERANGE);
+    if ground.layout.is_unified() {
+        let error = kernel.write(dir, "cpu.weight", "0").unwrap_err();
+        assert_eq!(error.errno, Errno::ERANGE);
+    } else {
+        for (written, held) in [("1", "2\n"), ("300000", "262144\n"), ("1024", "1024\n")] {
+            kernel.write(dir, "cpu.shares", written).unwrap();
+            assert_eq!(kernel.read_once(dir, "cpu.shares").unwrap(), held.as_bytes());
         }
     }
 }
@@ -169,10 +166,7 @@ fn a_file_longer_than_the_buffer_is_read_whole() {
     let pid = ground.load("a", "threads=3000 duty=0");
     let mut kernel = RealKernFs::new();
     let dir = kernel.open_dir(&ground.dir(Facet::Cpu, "a")).unwrap();
-    let name = match ground.layout.dialect {
-        Dialect::Unified => "cgroup.threads",
-        Dialect::Legacy => "tasks",
-    };
+    let name = if ground.layout.is_unified() { "cgroup.threads" } else { "tasks" };
     crate::util::wait_until("3000 threads", || {
         let text = kernel.read_once(dir, name).unwrap();
         text.split(|byte| *byte == b'\n').count() > 3000 && text.ends_with(b"\n")

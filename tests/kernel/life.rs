@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_host::cgroup::Facet;
 
 use super::ground::{Daemon, Ground};
 use crate::util::{self, assert_same, wait_until};
@@ -121,9 +121,10 @@ fn a_memory_limit_below_usage_kills_no_process() {
     let Some(mut ground) = Ground::take() else { return };
     ground.make("a");
     let pid = ground.load("a", "memory=134217728");
-    let file = ground.dir(Facet::Memory, "a").join(match ground.layout.dialect {
-        Dialect::Unified => "memory.current",
-        Dialect::Legacy => "memory.usage_in_bytes",
+    let file = ground.dir(Facet::Memory, "a").join(if ground.layout.is_unified() {
+        "memory.current"
+    } else {
+        "memory.usage_in_bytes"
     });
     let current = || fs::read_to_string(&file).unwrap().trim().parse::<u64>().unwrap();
     wait_until("128 MiB in use", || current() > 128 << 20);
@@ -131,9 +132,10 @@ fn a_memory_limit_below_usage_kills_no_process() {
     daemon.says("memory limit 64MiB not set yet");
     assert!(ground.pids("a").contains(&pid));
     ground.say(pid, "memory=0");
-    let limit = ground.dir(Facet::Memory, "a").join(match ground.layout.dialect {
-        Dialect::Unified => "memory.max",
-        Dialect::Legacy => "memory.limit_in_bytes",
+    let limit = ground.dir(Facet::Memory, "a").join(if ground.layout.is_unified() {
+        "memory.max"
+    } else {
+        "memory.limit_in_bytes"
     });
     wait_until("the limit", || fs::read_to_string(&limit).unwrap().trim() == "67108864");
     assert!(ground.pids("a").contains(&pid));
@@ -144,7 +146,7 @@ fn a_memory_limit_below_usage_kills_no_process() {
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn the_legacy_host_of_a_hybrid_has_no_controllers_for_a_unified_policy() {
     let Some(ground) = Ground::take() else { return };
-    if ground.layout.dialect == Dialect::Unified {
+    if ground.layout.is_unified() {
         return util::skipped("this machine has the unified hierarchy alone");
     }
     let before = ground.snapshot();

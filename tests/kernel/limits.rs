@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use serde_json::json;
-use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_host::cgroup::Facet;
 
 use super::ask::Asked;
 use super::ground::Ground;
@@ -78,7 +78,7 @@ fn a_job_that_lingers_keeps_no_file_open() {
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn a_user_hands_over_no_memory_of_others() {
     let Some(mut ground) = Ground::take() else { return };
-    if ground.layout.dialect != Dialect::Legacy {
+    if ground.layout.is_unified() {
         return util::skipped("there is one tree");
     }
     ground.make("x");

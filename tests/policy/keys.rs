@@ -20,18 +20,20 @@ pub(crate) struct Changed {
 }
 
 /// Texts of which some value of each kind is one.
-const SAMPLES: [&str; 16] = [
+const SAMPLES: [&str; 18] = [
     "2",
     "1GiB",
     "500ms",
     "30s",
     "7d",
     "true",
+    "false",
     "/x",
     "a.service",
     "ana",
     "\"0-1\"",
     "3",
+    "20%",
     "imci",
     "dop",
     "rest",

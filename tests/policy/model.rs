@@ -54,6 +54,7 @@ control:
   watch_policy: true
   on_drift: accept
   trim: true
+  credits: { half_life: 20m, cap: 90s, keep: 12.5% }
 memory: { probe: true }
 admission:
   discipline: wf2q
@@ -73,7 +74,7 @@ tenants:
     cpus: dop
     allow: { users: [ana], groups: [analysts] }
   batch: { dop: { manual: 4 }, cpus: "8,0-3,2", owner: systemd }
-  idle:
+  idle: { credits: false }
   ci:
     weight: 100
     tenants:
@@ -105,6 +106,11 @@ fn sections_have_the_values_of_the_text() {
             watch_policy: true,
             on_drift: OnDrift::Accept,
             trim: true,
+            credits: Some(CreditsPolicy {
+                half_life: Duration::from_secs(1200),
+                cap: Duration::from_secs(90),
+                keep: 0.125,
+            }),
             ..ControlPolicy::default()
         }
     );
@@ -156,7 +162,8 @@ fn tenants_have_the_values_of_the_text() {
     let nightly = Tenant { dop: DopPolicy::Imci, ..leaf("nightly", 1.0) };
     let pull_requests = Tenant { cpus: CpusPolicy::Exclusive, ..leaf("pull-requests", 3.0) };
     let ci = Tenant { tenants: vec![nightly, pull_requests], ..leaf("ci", 100.0) };
-    assert_eq!(policy(VALUES).tenants, [web, analytics, batch, leaf("idle", 100.0), ci]);
+    let idle = Tenant { credits: false, ..leaf("idle", 100.0) };
+    assert_eq!(policy(VALUES).tenants, [web, analytics, batch, idle, ci]);
 }
 
 #[test]

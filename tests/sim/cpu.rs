@@ -354,3 +354,36 @@ proptest! {
         }
     }
 }
+
+/// Two CPUs with run queues, on which `/a` and `/b` of weights 1 and 2 are busy beside one of weight 4 with this duty.
+fn on_run_queues(threads: [u32; 2], duty: f64) -> [f64; 3] {
+    let host = SimHost { cpus: 2, has_run_queues: true, ..SimHost::default() };
+    let mut kernel = SimKernel::new(host);
+    for (path, weight) in [("/a", "100"), ("/b", "200"), ("/c", "400")] {
+        kernel.make_cgroup(path).unwrap();
+        write(&mut kernel, &format!("{path}/cpu.weight"), weight).unwrap();
+    }
+    kernel.spawn("/a", Load::busy(threads[0])).unwrap();
+    kernel.spawn("/b", Load::busy(threads[1])).unwrap();
+    kernel.spawn("/c", super::duty(duty)).unwrap();
+    kernel.advance(SECOND * 5);
+    let rates = rates(&mut kernel, &["/a", "/b", "/c"], SECOND * 10);
+    [rates[0], rates[1], rates[2]]
+}
+
+#[test]
+fn run_queues_divide_by_weight_if_loads_are_even() {
+    let [a, b, c] = on_run_queues([8, 8], 0.0);
+    assert!((a - 2.0 / 3.0).abs() < 0.02 && (a + b - 2.0).abs() < 1e-6 && c == 0.0, "{a} {b} {c}");
+}
+
+#[test]
+fn a_heavy_sleeper_misleads_the_balance() {
+    let off = |threads| {
+        let [a, b, c] = on_run_queues(threads, 0.4);
+        assert!((c - 0.4).abs() < 1e-3 && (a + b + c - 2.0).abs() < 1e-6, "{a} {b} {c}");
+        (a - 1.6 / 3.0).abs()
+    };
+    let errors = [[16, 8], [8, 8], [24, 8]].map(off);
+    assert!(errors.iter().all(|error| *error > 0.05), "{errors:?}");
+}

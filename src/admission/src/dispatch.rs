@@ -21,7 +21,7 @@ impl Admission {
     pub fn dispatch(&mut self, measured: Measured, now: f64) -> Dispatch {
         self.measured = measured;
         let mut started = Vec::new();
-        if !self.free_workers.is_empty() && self.nr_waiting() > 0 {
+        if self.nr_waiting() > 0 {
             self.start_all(now, &mut started);
         }
         self.divide(&started)
@@ -29,18 +29,19 @@ impl Admission {
 
     fn start_all(&mut self, now: f64, started: &mut Vec<JobId>) {
         let mut free = self.free_now();
+        if free.busy >= self.workers() {
+            return;
+        }
         let mut passed: Vec<Passed> = Vec::new();
         let mut held: Vec<TenantId> = Vec::new();
-        while let Some(worker) = self.free_workers.first().copied() {
-            if free.slots == 0 {
-                break;
-            }
+        while free.busy < self.workers() && free.slots > 0 {
+            let worker = self.next_worker();
             let Some(id) = self.choose(worker, &free, &mut passed, &mut held, now) else { break };
             if !self.start(id, worker, now) {
                 break;
             }
             let job = &self.jobs[&id];
-            free.take(&job.need, job.reserved_bytes());
+            free.take(&job.need, job.held_slots(), job.reserved_bytes());
             passed.retain(|it| it.id != id);
             self.count_overtaken(id, &passed, &free);
             started.push(id);
@@ -98,6 +99,7 @@ impl Admission {
         self.seniors.retain(|senior| *senior != id);
         if let Some(job) = self.jobs.get_mut(&id) {
             job.state = State::Running(Run { ticket: picked.ticket, worker, since: now, dop: 0 });
+            (job.is_idle, job.busy) = (false, Some((job.cpu_seconds, now)));
         }
         true
     }

@@ -51,7 +51,7 @@ impl Admission {
     fn reason(&self, id: JobId, free: &Free) -> Reason {
         let job = &self.jobs[&id];
         let lack = self.lack(&job.need, free);
-        let is_full = self.free_workers.is_empty();
+        let is_full = free.busy >= self.workers();
         if let Some(max) = self.rules.max_running.filter(|_| is_full && lack.is_none()) {
             return Reason::Running { max };
         }
@@ -92,10 +92,15 @@ impl Admission {
             Lack::Slots => Reason::Slots {
                 wanted: need.floor,
                 free: free.slots_for(need.tenant),
+                left_to: free
+                    .most_lacking(need.tenant)
+                    .filter(|_| need.floor <= free.slots.min(free.widest))
+                    .map(|(tenant, owed)| (tenant.to_string(), owed)),
                 // One job gets at most the width of the machine.
-                total: u64::from(match need.floor > free.widest {
-                    true => self.widest(),
-                    false => self.slots(),
+                total: u64::from(if need.floor > free.widest {
+                    self.widest()
+                } else {
+                    self.slots()
                 }),
             },
         }

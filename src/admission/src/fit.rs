@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::nested::Withheld;
-use super::types::{Capacity, Terms};
+use super::types::{Capacity, Owed, Terms};
 use tenantd_queue::TenantId;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +59,8 @@ impl Lack {
 #[derive(Clone, Debug)]
 pub(super) struct Free {
     pub(super) slots: u64,
+    /// Jobs that hold slots and a worker; idle ones lend theirs.
+    pub(super) busy: u32,
     /// Largest width of a job.
     pub(super) widest: u64,
     /// `None` if the memory is unknown: then no job lacks it.
@@ -88,6 +90,7 @@ impl Free {
     ) -> Free {
         Free {
             slots: u64::from(slots),
+            busy: 0,
             widest: u64::from(widest),
             memory_bytes: capacity.memory_bytes.map(|bytes| bytes.saturating_sub(outside_bytes)),
             units: capacity.units.iter().map(|(_, count)| *count).collect(),
@@ -101,22 +104,32 @@ impl Free {
     }
 
     pub(super) fn slots_for(&self, tenant: TenantId) -> u64 {
+        // One job may always run: nothing is gained by an idle machine.
+        if self.busy == 0 {
+            return self.slots.min(self.widest);
+        }
         // The free slots already exclude those held by the claims' own jobs.
         let held = self.held.iter().map(|(tenant, held)| (*tenant, held.slots));
         self.slots.saturating_sub(self.withheld.left_by(tenant, held)).min(self.widest)
     }
 
-    pub(super) fn take(&mut self, need: &Need, reserved_bytes: u64) {
-        self.slots = self.slots.saturating_sub(need.floor);
+    /// Takes what a job holds: its floor of `slots`, none while it lends them.
+    pub(super) fn take(&mut self, need: &Need, slots: u64, reserved_bytes: u64) {
+        self.slots = self.slots.saturating_sub(slots);
+        self.busy += u32::from(slots > 0);
         self.memory_bytes = self.memory_bytes.map(|bytes| bytes.saturating_sub(reserved_bytes));
         for (free, taken) in self.units.iter_mut().zip(&need.units) {
             *free = free.saturating_sub(*taken);
         }
         let held = self.held.entry(need.tenant).or_default();
         held.running += 1;
-        held.slots += need.floor;
+        held.slots += slots;
         held.memory_bytes = held.memory_bytes.saturating_add(reserved_bytes);
         *held.of_users.entry(need.user).or_default() += 1;
+    }
+
+    pub(super) fn most_lacking(&self, tenant: TenantId) -> Option<(&str, Owed)> {
+        self.withheld.most_lacking(tenant)
     }
 
     pub(super) fn reserved_of(&self, tenant: TenantId) -> u64 {

@@ -41,7 +41,9 @@
 //!    estimate was; but at least for a twentieth of a CPU while it holds a worker. Virtual time passes as
 //!    jobs are charged, so a slow machine does not change the order.
 //! 7. *Preemption.* While a guarantee is due to a tenant, the jobs of others get narrower and do not start
-//!    beyond the rest; none is ended ([`Preemption`]).
+//!    beyond the rest; none is ended ([`Preemption`]). One job may always run.
+//! 8. *Lend.* A job that has used no CPU for a minute is *idle*: its slots and its worker count as free. Once it
+//!    is busy again they count as taken, so that it gets them back with the next job that ends.
 //!
 //! A job whose first process has ended while others remain *lingers*: its worker, slots and units are
 //! released, and the remaining processes count as outside usage and stay in their tenant.
@@ -91,5 +93,5 @@ pub use reason::{Reason, Refusal};
 pub use share::weights;
 pub use state::Admission;
 pub use types::{
-    Capacity, Dispatch, JobId, JobView, Measured, Phase, Request, Rules, Start, Terms,
+    Capacity, Dispatch, JobId, JobView, Measured, Owed, Phase, Request, Rules, Start, Terms,
 };

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use super::types::Owed;
 use tenantd_queue::TenantId;
 
 /// Claims by their paths, each group before its members.
@@ -91,17 +92,22 @@ impl Forest {
 pub(super) struct Withheld {
     pub(super) forest: Forest,
     slots: Vec<f64>,
+    owed: Vec<Owed>,
     levels: BTreeMap<TenantId, usize>,
 }
 
 impl Withheld {
-    pub(super) fn new(slots: &BTreeMap<String, u32>, tenants: &BTreeMap<String, u32>) -> Withheld {
-        let forest = Forest::new(slots.keys().map(String::as_str));
-        let slots = forest.paths().iter().map(|path| f64::from(slots[path])).collect();
+    pub(super) fn new(
+        claims: &BTreeMap<String, (u32, Owed)>,
+        tenants: &BTreeMap<String, u32>,
+    ) -> Withheld {
+        let forest = Forest::new(claims.keys().map(String::as_str));
+        let slots = forest.paths().iter().map(|path| f64::from(claims[path].0)).collect();
+        let owed = forest.paths().iter().map(|path| claims[path].1).collect();
         let level =
             |(path, number): (&String, &u32)| Some((TenantId(*number), forest.level(path)?));
         let levels = tenants.iter().filter_map(level).collect();
-        Withheld { forest, slots, levels }
+        Withheld { forest, slots, owed, levels }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -115,6 +121,14 @@ impl Withheld {
 
     pub(super) fn level(&self, tenant: TenantId) -> Option<usize> {
         self.levels.get(&tenant).copied()
+    }
+
+    /// The claim with the largest lack among those to which jobs of this tenant leave slots.
+    pub(super) fn most_lacking(&self, tenant: TenantId) -> Option<(&str, Owed)> {
+        let claims = self.forest.below(self.level(tenant));
+        let lacking = |claim: &usize| self.owed[*claim].lacking_cores;
+        let claim = claims.max_by(|a, b| lacking(a).total_cmp(&lacking(b)))?;
+        Some((self.forest.paths()[claim].as_str(), self.owed[claim]))
     }
 
     pub(super) fn due(&self) -> Vec<u64> {

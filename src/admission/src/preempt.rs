@@ -12,13 +12,15 @@
 //! in such a group, the group's other tenants are others too (`nested`).
 //!
 //! # Rules
-//! 1. *Patience.* Nothing happens before a tenant has lacked for [`PATIENCE_SECONDS`]: the weights come first.
-//! 2. *Narrow.* Then the others together get at most the slots left after all due guarantees, down to their
+//! 1. *Cause.* A lack counts up to the CPUs that the jobs of others use: narrower jobs cannot help against
+//!    work outside jobs.
+//! 2. *Patience.* Nothing happens before a tenant has lacked for [`PATIENCE_SECONDS`]: the weights come first.
+//! 3. *Narrow.* Then the others together get at most the slots left after all due guarantees, down to their
 //!    floors, and none of them starts beyond that. This lasts until the tenant has not lacked for
 //!    [`HOLD_SECONDS`], or wants nothing any more; the withheld slots follow its demand.
-//! 3. *Freeze*, only if the policy has a bound. If a tenant still lacks [`FREEZE_AFTER_SECONDS`] later, the
+//! 4. *Freeze*, only if the policy has a bound. If a tenant still lacks [`FREEZE_AFTER_SECONDS`] later, the
 //!    youngest of the others are frozen, until their width covers the lack.
-//! 4. *Thaw.* A job is frozen for at most the bound, and then runs at least as long before the next time; it is
+//! 5. *Thaw.* A job is frozen for at most the bound, and then runs at least as long before the next time; it is
 //!    thawed at once when no guarantee is due.
 //!
 //! # Properties (`tests/admission/preempt.rs`)
@@ -26,13 +28,14 @@
 //!   frozen; a job of a tenant with a due guarantee is never frozen (`a_job_is_frozen_for_a_bounded_time`).
 //! - When nothing is due any more, nothing is withheld and no job is frozen
 //!   (the same test).
+//! - Nothing is withheld for a lack that jobs do not cause (`a_lack_that_jobs_do_not_cause_withholds_nothing`).
 //! - Withheld slots narrow the others to their floors at most, and never a job of a tenant with a due guarantee
 //!   (`the_others_are_narrowed_and_nobody_else`).
 
 use std::collections::BTreeMap;
 
-use super::nested::Forest;
-use super::types::JobId;
+use super::nested::{Forest, is_in_group};
+use super::types::{JobId, Owed};
 
 /// Time in seconds for which a tenant lacks its guarantee before jobs of others are narrowed.
 pub const PATIENCE_SECONDS: f64 = 2.0;
@@ -63,13 +66,15 @@ pub struct Running {
     pub since: f64,
     /// Its width in CPUs.
     pub dop: u32,
+    /// CPUs that it uses.
+    pub used_cores: f64,
 }
 
 /// Concessions of a tick.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Orders {
-    /// Tenants and groups with a due guarantee, with the CPUs that the jobs of others leave to each.
-    pub withheld: BTreeMap<String, f64>,
+    /// Tenants and groups with a due guarantee, to which the jobs of others leave CPUs.
+    pub withheld: BTreeMap<String, Owed>,
     /// Jobs to freeze.
     pub freeze: Vec<JobId>,
     /// Jobs to thaw.
@@ -102,14 +107,16 @@ impl Preemption {
         freeze_seconds: Option<f64>,
         now: f64,
     ) -> Orders {
+        let claims = &self.caused(claims, running)[..];
         self.note(claims, now);
         let is_narrow = |it: &&Claim| {
             it.due_cores > 0.0
                 && self.due.get(&it.tenant).is_some_and(|due| due.narrow_since.is_some())
         };
         let narrow: Vec<&Claim> = claims.iter().filter(is_narrow).collect();
-        let withheld: BTreeMap<String, f64> =
-            narrow.iter().map(|it| (it.tenant.clone(), it.due_cores)).collect();
+        let owed = |it: &&Claim| Owed { due_cores: it.due_cores, lacking_cores: it.lacking_cores };
+        let withheld: BTreeMap<String, Owed> =
+            narrow.iter().map(|it| (it.tenant.clone(), owed(it))).collect();
         let is_there = |job: &JobId| running.iter().any(|it| it.job == *job);
         self.frozen.retain(|job, _| is_there(job));
         self.rests.retain(|job, until| is_there(job) && *until > now);
@@ -156,6 +163,21 @@ impl Preemption {
     fn rest(&mut self, job: JobId, until: f64) {
         self.frozen.remove(&job);
         self.rests.insert(job, until);
+    }
+
+    /// The claims, with the part of each lack that jobs cause: those of others by their use, and its own if they
+    /// are frozen.
+    fn caused(&self, claims: &[Claim], running: &[Running]) -> Vec<Claim> {
+        let caused = |claim: &Claim| {
+            let (own, others): (Vec<&Running>, Vec<&Running>) =
+                running.iter().partition(|it| is_in_group(&it.tenant, &claim.tenant));
+            if own.iter().any(|it| self.frozen.contains_key(&it.job)) {
+                return claim.clone();
+            }
+            let by_others: f64 = others.iter().map(|it| it.used_cores).sum();
+            Claim { lacking_cores: claim.lacking_cores.min(by_others), ..claim.clone() }
+        };
+        claims.iter().map(caused).collect()
     }
 
     /// Records the lacking tenants, and those for which others were narrowed.

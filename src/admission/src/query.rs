@@ -41,6 +41,14 @@ impl Admission {
         workers(&self.rules, &self.capacity)
     }
 
+    /// Worker for the next job: a free one, or one beyond while idle jobs lend theirs.
+    pub(super) fn next_worker(&self) -> u32 {
+        self.free_workers.first().copied().unwrap_or_else(|| {
+            let beyond = self.runs().map(|(_, run)| run.worker + 1).max().unwrap_or(0);
+            beyond.max(self.workers())
+        })
+    }
+
     /// Number of divided slots: at least one per worker.
     pub fn slots(&self) -> u32 {
         self.capacity.slots.max(self.workers())
@@ -121,5 +129,7 @@ fn view(job: JobId, known: &Job) -> JobView<'_> {
         },
         cpu_seconds: known.cpu_seconds,
         used_bytes: known.used_bytes,
+        is_idle: known.is_idle,
+        used_cores: known.used_cores(),
     }
 }

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use super::types::JobId;
+use super::types::{JobId, Owed};
 use tenantd_core::units::Bytes;
 
 /// Obstacle to a job's start, with figures.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
     /// Other jobs go first.
     Turn,
@@ -23,6 +23,8 @@ pub enum Reason {
         free: u64,
         /// All slots.
         total: u64,
+        /// Tenant or group whose guarantee is due, if the slots that are free are left to it.
+        left_to: Option<(String, Owed)>,
     },
     /// Too little memory is free.
     Memory {
@@ -97,11 +99,19 @@ impl fmt::Display for Reason {
             Reason::Running { max } => {
                 write!(f, "{max} jobs run, as many as may (admission.max_running)")
             }
-            Reason::Slots { wanted: 1, free, total } => {
-                write!(f, "it needs a slot, and {free} of {total} are free")
-            }
-            Reason::Slots { wanted, free, total } => {
-                write!(f, "it needs {wanted} slots, and {free} of {total} are free")
+            Reason::Slots { wanted, free, total, left_to } => {
+                if *wanted == 1 {
+                    write!(f, "it needs a slot, and {free} of {total} are free")?;
+                } else {
+                    write!(f, "it needs {wanted} slots, and {free} of {total} are free")?;
+                }
+                let Some((tenant, owed)) = left_to else { return Ok(()) };
+                let Owed { due_cores, lacking_cores } = owed;
+                let has = (due_cores - lacking_cores).max(0.0);
+                write!(
+                    f,
+                    ": jobs leave the others to {tenant}, which has {has:.2} of its guaranteed {due_cores:.2} CPUs"
+                )
             }
             Reason::Memory { wanted, free, total } => write!(
                 f,

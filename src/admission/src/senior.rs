@@ -19,7 +19,7 @@ impl Admission {
         let mut free = self.free_without_jobs();
         for (id, _) in self.runs() {
             let job = &self.jobs[&id];
-            free.take(&job.need, job.reserved_bytes());
+            free.take(&job.need, job.held_slots(), job.reserved_bytes());
         }
         free
     }

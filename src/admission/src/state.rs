@@ -22,6 +22,12 @@ const COST_SECONDS: f64 = 0.1;
 /// its tenant would always go before newer ones.
 const WORKER_CORES: f64 = 0.05;
 
+/// Time after which a job that uses no CPU lends its slots.
+const IDLE_SECONDS: f64 = 60.0;
+
+/// CPU use that counts as none: shells and editors wake up now and then.
+const IDLE_CORES: f64 = 0.01;
+
 /// Part of the mean duration that stays when a job ends.
 const PACE_KEPT: f64 = 0.9;
 
@@ -72,6 +78,15 @@ pub(super) struct Job {
     #[serde(default)]
     pub(super) paid_seconds: f64,
     pub(super) used_bytes: Option<u64>,
+    /// Time of the last charge, and the CPU use before it.
+    #[serde(skip)]
+    pub(super) charged: Option<(f64, f64)>,
+    /// CPU time and time of the last use that was more than an idle job's.
+    #[serde(default)]
+    pub(super) busy: Option<(f64, f64)>,
+    /// True if it lends its slots and its worker because it uses no CPU.
+    #[serde(default)]
+    pub(super) is_idle: bool,
     /// Counted resources, by index, that it has lacked at the end of a dispatch since it is a senior.
     #[serde(default)]
     pub(super) lacked_units: BTreeSet<usize>,
@@ -103,6 +118,9 @@ impl Job {
             cpu_seconds: 0.0,
             paid_seconds: 0.0,
             used_bytes: None,
+            charged: None,
+            busy: None,
+            is_idle: false,
             lacked_units: BTreeSet::new(),
         }
     }
@@ -116,6 +134,32 @@ impl Job {
 
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self.state, State::Waiting { .. })
+    }
+
+    /// Slots without which others have to do.
+    pub(super) fn held_slots(&self) -> u64 {
+        if self.is_idle { 0 } else { self.need.floor }
+    }
+
+    /// CPU use before the last charge; 0 before the second one.
+    pub(super) fn used_cores(&self) -> f64 {
+        self.charged.map_or(0.0, |(_, cores)| cores)
+    }
+
+    /// Notes the use of `more` CPU time up to `now`: a job is idle after [`IDLE_SECONDS`] with less than [`IDLE_CORES`].
+    fn note_use(&mut self, more: f64, now: f64) {
+        let elapsed = self.charged.map_or(0.0, |(at, _)| now - at);
+        // Calls in one instant keep the last use.
+        if elapsed > 0.0 || self.charged.is_none() {
+            let cores = if elapsed > 0.0 { more / elapsed } else { 0.0 };
+            self.charged = Some((now, cores));
+        }
+        let (cpu_seconds, since) = *self.busy.get_or_insert((self.cpu_seconds, now));
+        if self.cpu_seconds - cpu_seconds >= IDLE_CORES * IDLE_SECONDS {
+            (self.busy, self.is_idle) = (Some((self.cpu_seconds, now)), false);
+        } else if now - since >= IDLE_SECONDS {
+            self.is_idle = true;
+        }
     }
 
     pub(super) fn reserved_bytes(&self) -> u64 {
@@ -319,8 +363,12 @@ impl Admission {
         job.used_bytes = used_bytes.or(job.used_bytes);
         // A counter that could not be read, or began anew, takes nothing back.
         self.nr_changes += u64::from(cpu_seconds > job.cpu_seconds);
-        job.cpu_seconds = job.cpu_seconds.max(cpu_seconds);
+        let more = (cpu_seconds - job.cpu_seconds).max(0.0);
+        job.cpu_seconds += more;
         let State::Running(run) = job.state else { return };
+        let was_idle = job.is_idle;
+        job.note_use(more, now);
+        self.nr_changes += u64::from(job.is_idle != was_idle);
         let due = job.cpu_seconds.max((now - run.since) * WORKER_CORES);
         let more = due - job.paid_seconds;
         if more > 0.0 {
@@ -401,9 +449,8 @@ impl Admission {
         self.queue.promote(TenantId(number), id.0, now);
         let Some(picked) = self.queue.take(TenantId(number), now) else { return };
         // There may be fewer workers than jobs: it runs nevertheless.
-        let beyond = self.runs().map(|(_, run)| run.worker + 1).max().unwrap_or(0);
-        let free = self.free_workers.pop_first();
-        let worker = free.unwrap_or(beyond.max(self.workers()));
+        let worker = self.next_worker();
+        self.free_workers.remove(&worker);
         self.active.insert(id);
         self.nr_changes += 1;
         if let Some(job) = self.jobs.get_mut(&id) {

@@ -179,4 +179,17 @@ pub struct JobView<'a> {
     pub cpu_seconds: f64,
     /// Memory used; `None` if it was not measured.
     pub used_bytes: Option<u64>,
+    /// True if it lends its slots because it has used no CPU for a minute.
+    pub is_idle: bool,
+    /// CPU use before the last charge; 0 before the second one.
+    pub used_cores: f64,
+}
+
+/// A claim whose slots the jobs of others leave free.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Owed {
+    /// Guaranteed CPUs that the tenant wants.
+    pub due_cores: f64,
+    /// CPUs of these that jobs of others use.
+    pub lacking_cores: f64,
 }

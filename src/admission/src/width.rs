@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::nested::Withheld;
-use super::state::Admission;
-use super::types::JobId;
+use super::state::{Admission, Job};
+use super::types::{JobId, Owed};
 use tenantd_fair::integer::{self, Claim};
 use tenantd_queue::TenantId;
 
 impl Admission {
-    /// Makes the jobs of others leave these slots to each tenant or group, down to the jobs' floors. Replaces
-    /// the earlier values; returns true if they changed.
-    pub fn withhold(&mut self, slots: &BTreeMap<String, u32>) -> bool {
-        let withheld = Withheld::new(slots, self.numbers.all());
+    /// Makes the jobs of others leave these slots to each tenant or group, down to the jobs' floors, for what is
+    /// owed to it. Replaces the earlier values; returns true if the slots changed.
+    pub fn withhold(&mut self, claims: &BTreeMap<String, (u32, Owed)>) -> bool {
+        let withheld = Withheld::new(claims, self.numbers.all());
         let before = std::mem::replace(&mut self.withheld, withheld);
         !before.is_as(&self.withheld)
     }
@@ -64,9 +64,10 @@ impl Admission {
             *nr_of.entry(self.jobs[id].need.tenant).or_default() += 1.0;
         }
         let claim = |id: &JobId| {
-            let need = &self.jobs[id].need;
+            let Job { need, is_idle, .. } = &self.jobs[id];
             let weight = self.terms(need.tenant).map_or(1.0, |terms| terms.weight);
-            Claim { weight: weight / nr_of[&need.tenant], floor: need.floor, ceiling: need.ceiling }
+            let (floor, ceiling) = if *is_idle { (1, 1) } else { (need.floor, need.ceiling) };
+            Claim { weight: weight / nr_of[&need.tenant], floor, ceiling }
         };
         let claims: Vec<Claim> = running.iter().map(claim).collect();
         let mut widths = integer::apportion(u64::from(self.slots()), &claims);

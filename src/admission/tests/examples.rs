@@ -189,7 +189,7 @@ fn no_job_is_wider_than_the_slots() {
         assert_eq!(starts(&mut admission, 0.0), [Start { job: second, dop: widest }]);
         let exact = |dop: u32| Request { width: Width::Manual(dop.into()), ..Request::new("a", 1) };
         let wide = u64::from(widest);
-        let reason = Reason::Slots { wanted: wide + 1, free: wide, total: wide };
+        let reason = Reason::Slots { wanted: wide + 1, free: wide, total: wide, left_to: None };
         let refused = admission.submit(exact(widest + 1), 0.0);
         assert_eq!(refused, Err(Refusal::NeverFits(reason)));
         let third = admission.submit(exact(widest), 0.0).unwrap();

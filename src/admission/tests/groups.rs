@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tenantd_admission::{
-    Admission, Capacity, Claim, FREEZE_AFTER_SECONDS, JobId, Measured, PATIENCE_SECONDS, Phase,
-    Preemption, Request, Rules, Running, Terms,
+    Admission, Capacity, Claim, FREEZE_AFTER_SECONDS, JobId, Measured, Owed, PATIENCE_SECONDS,
+    Phase, Preemption, Request, Rules, Running, Terms,
 };
 use tenantd_dop::target::Width;
 
@@ -47,7 +47,8 @@ fn claim(tenant: &str, due_cores: f64, lacking_cores: f64) -> Claim {
 }
 
 fn running(job: u64, tenant: &str, dop: u32) -> Running {
-    Running { job: JobId(job), tenant: tenant.to_string(), since: job as f64, dop }
+    let (job, tenant, since) = (JobId(job), tenant.to_string(), job as f64);
+    Running { job, tenant, since, dop, used_cores: f64::from(dop) }
 }
 
 /// The jobs that are frozen while these claims lack.
@@ -112,8 +113,8 @@ fn queue() -> Admission {
 }
 
 fn withhold(admission: &mut Admission, slots: &[(&str, u32)]) -> bool {
-    let slots = slots.iter().map(|(path, slots)| (path.to_string(), *slots));
-    admission.withhold(&slots.collect())
+    let claims = slots.iter().map(|(path, slots)| (path.to_string(), (*slots, Owed::default())));
+    admission.withhold(&claims.collect())
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tenantd_admission::{
-    Admission, Claim, FREEZE_AFTER_SECONDS, HOLD_SECONDS, JobId, Measured, PATIENCE_SECONDS, Phase,
-    Preemption, Request, Rules, Running,
+    Admission, Capacity, Claim, FREEZE_AFTER_SECONDS, HOLD_SECONDS, JobId, Measured, Owed,
+    PATIENCE_SECONDS, Phase, Preemption, Request, Rules, Running,
 };
 use tenantd_dop::target::Width;
 
@@ -16,7 +16,8 @@ fn claim(tenant: &str, due_cores: f64, lacking_cores: f64) -> Claim {
 }
 
 fn running(job: u64, tenant: &str, dop: u32) -> Running {
-    Running { job: JobId(job), tenant: tenant.to_string(), since: job as f64, dop }
+    let (job, tenant, since) = (JobId(job), tenant.to_string(), job as f64);
+    Running { job, tenant, since, dop, used_cores: f64::from(dop) }
 }
 
 #[test]
@@ -29,7 +30,8 @@ fn jobs_are_narrowed_first_and_frozen_later_and_thawed_in_time() {
     assert_eq!(step(1.5, 0.0), Default::default(), "the weights come first");
     assert_eq!(step(1.5, PATIENCE_SECONDS - 0.1), Default::default());
     let narrow = step(1.5, PATIENCE_SECONDS);
-    assert_eq!(narrow.withheld, BTreeMap::from([("a".to_string(), 3.0)]));
+    let owed = Owed { due_cores: 3.0, lacking_cores: 1.5 };
+    assert_eq!(narrow.withheld, BTreeMap::from([("a".to_string(), owed)]));
     assert!(narrow.freeze.is_empty());
     let frozen_at = PATIENCE_SECONDS + FREEZE_AFTER_SECONDS;
     let freeze = step(1.5, frozen_at).freeze;
@@ -40,6 +42,75 @@ fn jobs_are_narrowed_first_and_frozen_later_and_thawed_in_time() {
     // Once it lacks nothing for long enough, all is as before.
     let end = step(0.0, frozen_at + 5.5 + HOLD_SECONDS);
     assert_eq!((end.withheld.len(), end.thaw), (0, vec![JobId(1)]));
+}
+
+/// A guarantee that work outside jobs breaks: narrower jobs would not help, and jobs wait for nothing.
+#[test]
+fn a_lack_that_jobs_do_not_cause_withholds_nothing() {
+    for (used_cores, is_caused) in [(None, false), (Some(0.0), false), (Some(0.3), true)] {
+        let mut preemption = Preemption::default();
+        let job = |used_cores| Running { used_cores, ..running(1, "b", 2) };
+        let jobs: Vec<Running> = used_cores.map(job).into_iter().collect();
+        let mut orders = Default::default();
+        for second in 0..10 {
+            let claims = [claim("a", 0.5, 0.45)];
+            orders = preemption.step(&claims, &jobs, Some(60.0), f64::from(second));
+        }
+        assert_eq!(!orders.withheld.is_empty(), is_caused, "{used_cores:?}");
+        assert_eq!(preemption.is_frozen(JobId(1)), is_caused, "{used_cores:?}");
+    }
+}
+
+/// One job runs even if all slots are left to a guarantee; a second one waits, and says for whom.
+#[test]
+fn one_job_may_always_run() {
+    let mut admission =
+        Admission::new(Rules::default(), Capacity { slots: 2, ..Capacity::default() });
+    admission.policy(Rules::default(), terms(), 0.0);
+    let owed = Owed { due_cores: 0.5, lacking_cores: 0.25 };
+    admission.withhold(&BTreeMap::from([(TENANTS[0].to_string(), (2, owed))]));
+    let mut submit = || admission.submit(Request::new(TENANTS[1], 1), 0.0).unwrap();
+    let [first, second] = [submit(), submit()];
+    let starts = admission.dispatch(Measured::default(), 0.0).starts;
+    assert_eq!(starts.iter().map(|start| start.job).collect::<Vec<_>>(), [first]);
+    let reason = admission.why(second).unwrap().to_string();
+    let tenant = TENANTS[0];
+    let figures =
+        format!("leave the others to {tenant}, which has 0.25 of its guaranteed 0.50 CPUs");
+    assert!(reason.contains("0 of 2 are free") && reason.contains(&figures), "{reason}");
+}
+
+/// A shell that waits for its user lends its slot after a minute, and has it back with the next end.
+#[test]
+fn an_idle_job_lends_its_slot() {
+    let mut admission =
+        Admission::new(Rules::default(), Capacity { slots: 1, ..Capacity::default() });
+    admission.policy(Rules::default(), terms(), 0.0);
+    let mut submit = || admission.submit(Request::new(TENANTS[0], 1), 0.0).unwrap();
+    let [shell, build, last] = [submit(), submit(), submit()];
+    let starts = |admission: &mut Admission, now| -> Vec<JobId> {
+        let dispatch = admission.dispatch(Measured::default(), now);
+        dispatch.starts.iter().map(|start| start.job).collect()
+    };
+    assert_eq!(starts(&mut admission, 0.0), [shell]);
+    for second in 0..60 {
+        // Less than a hundredth of a CPU.
+        admission.charge(shell, 0.005 * f64::from(second), None, f64::from(second));
+        assert_eq!(starts(&mut admission, f64::from(second)), []);
+    }
+    admission.charge(shell, 0.3, None, 60.0);
+    assert!(admission.job(shell).unwrap().is_idle);
+    assert_eq!(starts(&mut admission, 60.0), [build]);
+    // A stored queue keeps the loan.
+    let stored = serde_json::to_string(&admission).unwrap();
+    assert!(serde_json::from_str::<Admission>(&stored).unwrap().job(shell).unwrap().is_idle);
+    admission.charge(shell, 2.0, None, 61.0);
+    admission.charge(build, 1.0, None, 61.0);
+    assert!(!admission.job(shell).unwrap().is_idle);
+    admission.ended(build, 62.0);
+    assert_eq!(starts(&mut admission, 62.0), [], "the shell has its slot back");
+    admission.ended(shell, 63.0);
+    assert_eq!(starts(&mut admission, 63.0), [last]);
 }
 
 #[test]
@@ -138,9 +209,11 @@ proptest! {
             running.collect()
         };
         let before = widths(&admission);
-        let of_paths: BTreeMap<String, u32> =
-            withheld.iter().map(|(tenant, slots)| (TENANTS[*tenant].to_string(), *slots)).collect();
-        let sum: u32 = of_paths.values().sum();
+        let of_paths: BTreeMap<String, (u32, Owed)> = withheld
+            .iter()
+            .map(|(tenant, slots)| (TENANTS[*tenant].to_string(), (*slots, Owed::default())))
+            .collect();
+        let sum: u32 = of_paths.values().map(|(slots, _)| slots).sum();
         prop_assert!(admission.withhold(&of_paths));
         admission.dispatch(Measured::default(), 1.0);
         let after = widths(&admission);

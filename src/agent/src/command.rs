@@ -66,6 +66,7 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
         observe: args.observe,
         root: args.root.clone(),
         state_dir: Some(args.state_dir.clone()),
+        credits_of: None,
         accounts,
         people: Some(People::of_this_machine),
     };

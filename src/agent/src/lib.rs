@@ -7,8 +7,9 @@
 //! | [`recovery`] | state that one agent leaves to the next, and to `--restore` |
 //! | [`backend`] | the cgroups of tenants, behind one set of operations |
 //! | `report` | output of a tick for readers: status, trace, log |
+//! | `tenants` | the tenants in force: policy, decisions, cgroups and journal |
 //! | `jobs` | admitted jobs: their clients, processes and cgroups |
-//! | [`agent`] | sample, step, apply, report; reload; mode |
+//! | [`agent`] | sample, step, apply, report; start, transitions and stop |
 //! | [`service`] | the agent with its policy on disk, its socket and its service manager |
 //! | [`command`] | the command `tenantd`: [`args`], [`log`], [`exit`] |
 
@@ -25,3 +26,4 @@ pub mod recovery;
 mod report;
 pub mod service;
 pub mod start_error;
+mod tenants;

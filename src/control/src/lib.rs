@@ -20,7 +20,7 @@
 //! | | [`govern`] | weights across the tree of cgroups |
 //! | | `siblings` | weights of siblings in either tree |
 //! | | [`members`] | tenants of several cgroups: sums and parts |
-//! | | [`credit`] | use beside fair shares → banks and factors of weights; not in force yet |
+//! | | [`credit`] | use beside fair shares → banks and factors of weights |
 //! | protect | [`protect`] | wanted protection, unreclaimable memory → possible protection |
 //! | memory alarm | [`alarm`] | stall of the whole host → withdrawn protection |
 //! | probe | [`probe`] | stalls at a bound → next bound |

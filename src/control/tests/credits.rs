@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde::{Deserialize, Deserializer};
-use tenantd_control::share::credit::{self, Account, Conduct, Entry, Standing, Terms, Tick};
+use tenantd_control::share::credit::{self, Account, Conduct, Entry, Standing, Tick};
 use tenantd_control::tree::TreeNode;
 use tenantd_core::resource::{CPU, PerResource};
+use tenantd_policy::model::CreditsPolicy;
 
 const TOLERANCE: f64 = 1e-6;
 
@@ -122,8 +123,8 @@ impl Given {
         self.nodes.iter().map(node).collect()
     }
 
-    fn terms(&self) -> Terms {
-        Terms {
+    fn terms(&self) -> CreditsPolicy {
+        CreditsPolicy {
             half_life: Duration::from_secs_f64(self.credits.half_life.0),
             cap: Duration::from_secs_f64(self.credits.cap.0),
             keep: self.credits.keep.0,
@@ -151,6 +152,7 @@ impl Given {
                 held: leaf.held.map_or(0.0, |held| held.0),
                 is_over: leaf.over,
                 is_apart: leaf.apart,
+                is_unread: false,
             }
         };
         self.nodes.iter().map(conduct).collect()
@@ -170,6 +172,7 @@ fn plain(parent: Option<usize>, weight: f64) -> TreeNode {
         written: Default::default(),
         dop: Default::default(),
         cpus: Default::default(),
+        has_credit: true,
     }
 }
 
@@ -237,7 +240,7 @@ struct World {
     cores: f64,
     nodes: Vec<TreeNode>,
     ticks: Vec<Vec<Conduct>>,
-    terms: Terms,
+    terms: CreditsPolicy,
 }
 
 fn leaf() -> impl Strategy<Value = TreeNode> {
@@ -286,6 +289,7 @@ fn conduct(cores: f64) -> impl Strategy<Value = Conduct> {
             held: held.unwrap_or(0.0),
             is_over,
             is_apart,
+            is_unread: false,
         })
 }
 
@@ -298,8 +302,11 @@ fn world() -> impl Strategy<Value = World> {
             (Just((cores, nodes, keep, half_life)), ticks)
         })
         .prop_map(|((cores, nodes, keep, half_life), ticks)| {
-            let terms =
-                Terms { half_life: Duration::from_secs(half_life), keep, ..Terms::default() };
+            let terms = CreditsPolicy {
+                half_life: Duration::from_secs(half_life),
+                keep,
+                ..CreditsPolicy::default()
+            };
             World {
                 cores,
                 ticks: ticks.into_iter().map(|it| fit(&nodes, it, cores)).collect(),
@@ -577,7 +584,7 @@ fn share_of_on_and_off(seconds_on: usize, seconds_off: usize) -> [f64; 3] {
             ..Conduct::default()
         };
         let conducts = [conduct(0), conduct(1), conduct(2)];
-        credit::tick(&standings, &conducts, &tick, &Terms::default(), &mut accounts);
+        credit::tick(&standings, &conducts, &tick, &CreditsPolicy::default(), &mut accounts);
         (0..3).for_each(|i| sums[i] += used[i] / 600.0 / cores);
     }
     sums

@@ -51,9 +51,8 @@ pub fn text_of(bytes: &[u8]) -> String {
 
 /// Name or path with this text.
 pub fn bytes_of(text: &str) -> Vec<u8> {
-    let names = text.split('/').map(|name| match is_own_text(name) {
-        true => name.as_bytes().to_vec(),
-        false => decoded(name.as_bytes()),
+    let names = text.split('/').map(|name| {
+        if is_own_text(name) { name.as_bytes().to_vec() } else { decoded(name.as_bytes()) }
     });
     names.collect::<Vec<_>>().join(&b'/')
 }
@@ -108,9 +107,10 @@ fn escape(name: &[u8], text: &mut String) {
     for chunk in name.utf8_chunks() {
         for (at, c) in chunk.valid().char_indices() {
             let reads_as_escape = escape_at(&chunk.valid().as_bytes()[at..]).is_some();
-            match !is_plain(c) || reads_as_escape {
-                true => text.extend(c.encode_utf8(&mut [0; 4]).bytes().map(code)),
-                false => text.push(c),
+            if is_plain(c) && !reads_as_escape {
+                text.push(c);
+            } else {
+                text.extend(c.encode_utf8(&mut [0; 4]).bytes().map(code));
             }
         }
         text.extend(chunk.invalid().iter().copied().map(code));

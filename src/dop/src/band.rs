@@ -202,10 +202,7 @@ impl Band {
         let rested = self.changed.is_none_or(|changed| now.saturating_sub(changed) >= DWELL);
         if rested && let Some(width) = wanted {
             let width = width.clamp(low, high);
-            match width == self.dop {
-                true => self.forget(),
-                false => self.change(width, now),
-            }
+            if width == self.dop { self.forget() } else { self.change(width, now) }
         }
         self.dop
     }

@@ -214,9 +214,10 @@ impl fmt::Display for CpuSet {
             while cpus.next_if_eq(&(end + 1)).is_some() {
                 end += 1;
             }
-            match start == end {
-                true => write!(f, "{separator}{start}")?,
-                false => write!(f, "{separator}{start}-{end}")?,
+            if start == end {
+                write!(f, "{separator}{start}")?
+            } else {
+                write!(f, "{separator}{start}-{end}")?
             }
             separator = ",";
         }

@@ -24,6 +24,7 @@ pub mod environment;
 pub mod imci;
 pub mod map;
 pub mod placement;
+mod problem;
 pub mod rounds;
 pub mod target;
 pub mod tenant;

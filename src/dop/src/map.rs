@@ -125,10 +125,7 @@ fn name_tenants(entries: &[Entry<'_>], letters: &[Option<char>], lines: &mut Vec
     let name_width = longest.min(24);
     for (entry, letter) in named {
         let name = fitted(entry.name, name_width);
-        let cpus = match entry.shared {
-            true => "shared".to_string(),
-            false => format!("on {}", entry.cpus),
-        };
+        let cpus = if entry.shared { "shared".to_string() } else { format!("on {}", entry.cpus) };
         let line =
             format!("{}  {name:name_width$}  dop {:>3}  {cpus}", letter.unwrap_or(' '), entry.dop);
         lines.push(fitted(&line, WIDTH_MAX));
@@ -166,8 +163,9 @@ fn explain(topology: &Topology, marks: &[char]) -> Option<String> {
 
 /// Cuts a text to `width` characters, with a sign for the rest.
 fn fitted(text: &str, width: usize) -> String {
-    match text.chars().count() <= width {
-        true => text.to_string(),
-        false => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
+    if text.chars().count() <= width {
+        text.to_string()
+    } else {
+        text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
     }
 }

@@ -37,9 +37,12 @@ const EPSILON: f64 = 1e-6;
 /// The part of a slot that may be lent to tenants of width one and given to the others as well.
 const SHARED_SLOT: f64 = 0.25;
 
-/// The slots of a machine: allocatable CPUs × oversubscription, rounded down, at least 1.
+/// The slots of a machine: allocatable CPUs × oversubscription, rounded to the nearest whole number, at least 1.
+///
+/// Rounding down would take a whole CPU of two from jobs for a reserve of a tenth.
 pub fn slots(allocatable_cpus: f64, oversubscription: f64) -> u32 {
-    ((allocatable_cpus * oversubscription + EPSILON) as u32).max(1)
+    // Float-to-integer casts saturate.
+    ((allocatable_cpus * oversubscription + 0.5 + EPSILON) as u32).max(1)
 }
 
 /// The policy for a tenant's width.
@@ -175,13 +178,12 @@ impl Terms {
             Some(sample) => (low, whole_cpus(sample.useful_cpus).clamp(low, high)),
         };
         let weight = claimant.allocation_cpus.max(EPSILON);
-        match ceiling == 1 && !claimant.exclusive {
-            true => {
-                let useful = claimant.sample.map_or(1.0, |sample| sample.useful_cpus);
-                let lent = useful.min(claimant.allocation_cpus).clamp(0.0, 1.0);
-                Terms { weight, floor: 0, ceiling: 0, lent, allowed }
-            }
-            false => Terms { weight, floor, ceiling, lent: 0.0, allowed },
+        if ceiling == 1 && !claimant.exclusive {
+            let useful = claimant.sample.map_or(1.0, |sample| sample.useful_cpus);
+            let lent = useful.min(claimant.allocation_cpus).clamp(0.0, 1.0);
+            Terms { weight, floor: 0, ceiling: 0, lent, allowed }
+        } else {
+            Terms { weight, floor, ceiling, lent: 0.0, allowed }
         }
     }
 }
@@ -224,8 +226,9 @@ fn supply(slots: u32, claimants: &[Claimant], present: &[u32]) -> Supply {
             _ => f64::from(present),
         };
     }
-    match (taken - lent.min(SHARED_SLOT) - EPSILON).ceil() > f64::from(slots) {
-        true => Supply::Short,
-        false => Supply::Enough,
+    if (taken - lent.min(SHARED_SLOT) - EPSILON).ceil() > f64::from(slots) {
+        Supply::Short
+    } else {
+        Supply::Enough
     }
 }

@@ -97,9 +97,10 @@ fn nested(
     for index in (0..groups.len()).rev() {
         if let Some(parent) = groups[index].parent {
             debug_assert!(parent < index, "parents come first");
-            let needs = match sets[index].is_empty() {
-                true => substitute(&groups[index]),
-                false => sets[index].clone(),
+            let needs = if sets[index].is_empty() {
+                substitute(&groups[index])
+            } else {
+                sets[index].clone()
             };
             sets[parent] = sets[parent].union(&needs);
         }

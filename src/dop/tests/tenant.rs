@@ -46,7 +46,9 @@ fn dops(targets: &[Target]) -> Vec<u32> {
 #[test]
 fn slots_are_cpus_times_oversubscription() {
     assert_eq!(slots(8.0, 1.0), 8);
-    assert_eq!(slots(7.5, 1.0), 7);
+    assert_eq!(slots(7.4, 1.0), 7);
+    assert_eq!(slots(7.5, 1.0), 8);
+    assert_eq!(slots(1.9, 1.0), 2, "a small reserve costs jobs no CPU");
     assert_eq!(slots(8.0, 1.25), 10);
     assert_eq!(slots(10.0, 1.1), 11, "not ten for want of a last bit");
     assert_eq!(slots(1.0, 0.1), 1);

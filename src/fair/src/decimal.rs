@@ -19,6 +19,7 @@
 use std::cmp::Ordering;
 
 use super::exact::{Exact, Unit};
+use super::problem::Problem;
 
 /// Digits of the largest amount of a resource.
 const DIGITS: i32 = 28;
@@ -65,6 +66,17 @@ impl Scale {
             by @ 0.. => power(by).and_then(|ten| digits.checked_mul(ten)).unwrap_or(i128::MAX),
             by => power(by).map_or(0, |ten| digits / ten),
         }
+    }
+
+    /// The units of the resources of a problem.
+    pub(super) fn of_resources(problem: &Problem) -> Vec<Scale> {
+        let m = problem.resources();
+        let matrices = [&problem.task, &problem.limit, &problem.guarantee];
+        let scale = |r: usize| {
+            let columns = matrices.iter().flat_map(|matrix| matrix.iter().skip(r).step_by(m));
+            Scale::of(problem.capacity[r], columns.copied())
+        };
+        (0..m).map(scale).collect()
     }
 
     /// The `f64` nearest to a number of units.
@@ -174,9 +186,10 @@ impl Precise {
 impl Ord for Precise {
     fn cmp(&self, other: &Precise) -> Ordering {
         let difference = (self.high - other.high) + (self.low - other.low);
-        match difference.abs() <= EQUAL * self.high.abs().max(other.high.abs()) {
-            true => Ordering::Equal,
-            false => difference.total_cmp(&0.0),
+        if difference.abs() <= EQUAL * self.high.abs().max(other.high.abs()) {
+            Ordering::Equal
+        } else {
+            difference.total_cmp(&0.0)
         }
     }
 }

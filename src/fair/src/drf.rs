@@ -362,10 +362,8 @@ pub(super) fn trim_to(
             break;
         }
         let factor = shrinking(excess / if held > 0.0 { held } else { whole }, round);
-        let (from, least): (Vec<usize>, bool) = match held > 0.0 {
-            true => (loose, true),
-            false => (leaves().filter(uses).collect(), false),
-        };
+        let (from, least): (Vec<usize>, bool) =
+            if held > 0.0 { (loose, true) } else { (leaves().filter(uses).collect(), false) };
         for leaf in from {
             let least = if least { growth[leaf].lo } else { 0.0 };
             tasks[leaf] = (tasks[leaf] * factor).max(least);

@@ -22,10 +22,8 @@ const FRACTION_BITS: i32 = 100;
 impl Unit {
     /// The unit for terms of magnitude at most `largest`; larger ones still add up while they fit.
     pub(super) fn for_terms_up_to(largest: f64) -> Unit {
-        let exponent = match largest.is_finite() && largest > 0.0 {
-            true => largest.log2().ceil() as i32,
-            false => 0,
-        };
+        let exponent =
+            if largest.is_finite() && largest > 0.0 { largest.log2().ceil() as i32 } else { 0 };
         let bits = FRACTION_BITS - exponent;
         Unit { bits, size: 2_f64.powi(-bits) }
     }

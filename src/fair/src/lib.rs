@@ -48,6 +48,7 @@
 #![deny(missing_docs)]
 
 pub mod audit;
+mod check;
 mod course;
 mod decimal;
 mod drf;
@@ -59,12 +60,14 @@ pub mod integer;
 mod limits;
 pub mod max_min;
 pub mod measure;
+mod node;
 pub mod nodes;
 pub mod order;
 mod phase;
 pub mod problem;
 mod promises;
 mod second_stage;
+mod slots;
 mod solution;
 pub mod steps;
 pub mod tasks;

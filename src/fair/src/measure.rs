@@ -153,9 +153,12 @@ pub fn alone(problem: &Problem) -> Vec<f64> {
 pub fn endowments(problem: &Problem) -> Vec<f64> {
     let m = problem.resources();
     let wanted = weights::wanted(&problem.parent, &problem.task);
-    let shares = |node: usize, r: usize| match problem.scalar[sibling_set(&problem.parent, node)] {
-        true => wanted[node * m..(node + 1) * m].contains(&true),
-        false => wanted[node * m + r],
+    let shares = |node: usize, r: usize| {
+        if problem.scalar[sibling_set(&problem.parent, node)] {
+            wanted[node * m..(node + 1) * m].contains(&true)
+        } else {
+            wanted[node * m + r]
+        }
     };
     let entries = || (0..problem.nodes()).flat_map(|node| (0..m).map(move |r| (node, r)));
     let mut sums = vec![0.0; (problem.nodes() + 1) * m];

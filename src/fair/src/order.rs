@@ -15,9 +15,8 @@
 //! # Properties
 //! The published tests of both (vectors `seeds_mesos`, `seeds_yarn_order`).
 
-use super::decimal::Precise;
+use super::decimal::{Precise, Scale};
 use super::problem::Problem;
-use super::tasks;
 use super::tree;
 use super::yarn::{self, Schedulable};
 
@@ -34,7 +33,7 @@ pub enum Sorter {
 /// by node. O(n log n · m).
 pub fn walk(problem: &Problem, sorter: Sorter, allocations: &[u64], active: &[bool]) -> Vec<usize> {
     let (n, m) = (problem.nodes(), problem.resources());
-    let scales = tasks::scales(problem);
+    let scales = Scale::of_resources(problem);
     let rows = problem.task.iter().zip(scales.iter().cycle());
     let mut used: Vec<i128> = rows.map(|(&amount, scale)| scale.units(amount)).collect();
     let mut allocations = allocations.to_vec();
@@ -78,10 +77,10 @@ pub fn walk(problem: &Problem, sorter: Sorter, allocations: &[u64], active: &[bo
     let mut stack = sorted(None);
     let mut order = Vec::new();
     while let Some(node) = stack.pop() {
-        match problem.is_leaf[node] {
-            true if active[node] => order.push(node),
-            true => {}
-            false => stack.extend(sorted(Some(node))),
+        if !problem.is_leaf[node] {
+            stack.extend(sorted(Some(node)));
+        } else if active[node] {
+            order.push(node);
         }
     }
     order

@@ -183,9 +183,10 @@ impl<'a> Tree<'a> {
         courses.clear();
         self.hold(rank, phase);
         for &node in self.subtrees[rank].iter().rev() {
-            match self.problem.is_leaf[node] {
-                true => self.leaf(node, phase, &mut courses),
-                false => self.group(node, phase, &mut courses),
+            if self.problem.is_leaf[node] {
+                self.leaf(node, phase, &mut courses)
+            } else {
+                self.group(node, phase, &mut courses)
             }
         }
         phase.courses[rank] = courses;
@@ -387,9 +388,10 @@ impl<'a> Tree<'a> {
         let mut course = Courses::new(m);
         courses.walk(std::iter::once(standing.course.clone()), standing.level, |step| {
             let step = Step { claimed: step.used, ..*step };
-            match live.contains(&true) {
-                true => fold.fold(&mut course, &step),
-                false => fold.jump(&mut course, &step),
+            if live.contains(&true) {
+                fold.fold(&mut course, &step)
+            } else {
+                fold.jump(&mut course, &step)
             }
             Walk::GoOn
         });

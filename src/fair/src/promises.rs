@@ -74,9 +74,8 @@ impl Subtree {
         for (r, limit) in limit[..m].iter_mut().enumerate() {
             *limit = limit.min(guarantee[r].max(promised[r]));
         }
-        let parent = |&node: &usize| match node == group {
-            true => None,
-            false => whole.parent[node].and_then(|parent| place[parent]),
+        let parent = |&node: &usize| {
+            if node == group { None } else { whole.parent[node].and_then(|parent| place[parent]) }
         };
         let problem = Problem {
             capacity: whole.capacity.clone(),

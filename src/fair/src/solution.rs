@@ -6,10 +6,11 @@ use super::growth::{self, Growth};
 use super::hierarchy;
 use super::max_min::{self, Claim};
 use super::measure;
-use super::nodes::{self, Machines, Nodes, Placed};
+use super::nodes::{Machines, Nodes, Placed};
 use super::problem::Problem;
 use super::promises;
 use super::second_stage;
+use super::slots;
 use super::tasks;
 use super::tree;
 use super::weights::sibling_set;
@@ -137,7 +138,7 @@ pub fn allocate_on(problem: &Problem, nodes: &Nodes, slots: Option<u64>) -> Solu
     let kept = promises::to_leaves(problem);
     let problem = kept.as_ref().unwrap_or(problem);
     let (grants, placed) = match slots {
-        Some(slots) => nodes::slots(problem, nodes, slots),
+        Some(slots) => slots::fill(problem, nodes, slots),
         None => {
             let mut machines = Machines::new(problem, nodes);
             let grants = tasks::fill(problem, Some(&mut machines));
@@ -188,9 +189,10 @@ fn in_proportion(problem: &Problem, filling: &Filling) -> Vec<f64> {
 }
 
 fn fill(problem: &Problem, reservations: Reservations) -> Filling {
-    match problem.is_flat() && problem.order.is_empty() {
-        true => drf::fill(problem, reservations),
-        false => hierarchy::fill(problem, reservations),
+    if problem.is_flat() && problem.order.is_empty() {
+        drf::fill(problem, reservations)
+    } else {
+        hierarchy::fill(problem, reservations)
     }
 }
 
@@ -200,9 +202,10 @@ fn each_alone(problem: &Problem) -> (Vec<f64>, Filling) {
     let mut allocation = vec![0.0; n * m];
     for r in 0..m {
         let claim = |node: usize| {
-            let (floor, ceiling) = match problem.is_leaf[node] {
-                true => (problem.floor(node, r), problem.ceiling(node, r)),
-                false => (problem.guarantee(node)[r], problem.limit(node)[r]),
+            let (floor, ceiling) = if problem.is_leaf[node] {
+                (problem.floor(node, r), problem.ceiling(node, r))
+            } else {
+                (problem.guarantee(node)[r], problem.limit(node)[r])
             };
             Claim { weight: problem.weight(node)[r], floor, ceiling }
         };

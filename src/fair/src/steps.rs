@@ -5,7 +5,6 @@
 use super::decimal::{Precise, Scale};
 use super::measure;
 use super::problem::Problem;
-use super::tasks;
 
 /// A grant. The vectors have an entry for each resource.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +26,7 @@ pub struct Step {
 /// The grants in an order, one after the other.
 pub fn steps(problem: &Problem, order: &[usize]) -> impl Iterator<Item = Step> {
     let (n, m) = (problem.nodes(), problem.resources());
-    let scales = tasks::scales(problem);
+    let scales = Scale::of_resources(problem);
     let capacity: Vec<i128> =
         problem.capacity.iter().zip(&scales).map(|(&it, scale)| scale.units(it)).collect();
     let mut held = vec![0_i128; (n + 1) * m];

@@ -68,17 +68,6 @@ pub fn most_tasks(problem: &Problem) -> f64 {
     each_alone.min(by_capacity)
 }
 
-pub(super) fn scales(problem: &Problem) -> Vec<Scale> {
-    let m = problem.resources();
-    let column = |matrix: &'_ [f64], r: usize| matrix.iter().skip(r).step_by(m).copied().collect();
-    let scale = |r: usize| {
-        let columns: [Vec<f64>; 3] =
-            [&problem.task, &problem.limit, &problem.guarantee].map(|matrix| column(matrix, r));
-        Scale::of(problem.capacity[r], columns.into_iter().flatten())
-    };
-    (0..m).map(scale).collect()
-}
-
 #[derive(Debug)]
 pub(super) struct Grants {
     /// The tasks of each node, and its upper bound; 0 for groups.
@@ -176,7 +165,7 @@ struct Group {
 impl<'a> Room<'a> {
     fn new(problem: &'a Problem, machines: Option<&'a mut Machines>) -> Self {
         let (n, m) = (problem.nodes(), problem.resources());
-        let scales = scales(problem);
+        let scales = Scale::of_resources(problem);
         let units = |matrix: &[f64]| -> Vec<i128> {
             matrix.iter().zip(scales.iter().cycle()).map(|(&it, scale)| scale.units(it)).collect()
         };
@@ -328,14 +317,13 @@ impl<'a> Room<'a> {
         let first = group.waiting.peek().map(|Reverse((_, member))| self.level[*member]);
         let is_rescaled = !is_leaf && group.order == Order::Drf;
         for (index, r) in row.zip(0..) {
-            self.vector[index] = match is_rescaled {
-                true => {
-                    let group = &self.groups[node];
-                    let rays = Precise::sum(self.ray_unit, group.rays[r]);
-                    let fixed = Precise::sum(self.ray_unit, group.fixed[r]);
-                    first.unwrap_or_default().times(rays).plus(fixed)
-                }
-                false => self.part(self.held[index], r),
+            self.vector[index] = if is_rescaled {
+                let group = &self.groups[node];
+                let rays = Precise::sum(self.ray_unit, group.rays[r]);
+                let fixed = Precise::sum(self.ray_unit, group.fixed[r]);
+                first.unwrap_or_default().times(rays).plus(fixed)
+            } else {
+                self.part(self.held[index], r)
             };
         }
         if !is_leaf {

@@ -58,10 +58,7 @@ pub(super) fn leaves_below(problem: &Problem, members: &Members, group: usize) -
     let mut leaves = Vec::new();
     let mut stack = vec![group];
     while let Some(node) = stack.pop() {
-        match problem.is_leaf[node] {
-            true => leaves.push(node),
-            false => stack.extend(members.of(Some(node))),
-        }
+        if problem.is_leaf[node] { leaves.push(node) } else { stack.extend(members.of(Some(node))) }
     }
     leaves
 }

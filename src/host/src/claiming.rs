@@ -110,9 +110,12 @@ impl ClaimRules {
     }
 
     fn of_place(&self, place: &Place) -> Option<&ClaimRule> {
-        let is_wanted = |rule: &&ClaimRule| match place.is_split() {
-            true => place.outside.iter().any(|path| rule.wants_cgroup(path)),
-            false => rule.wants_cgroup(&place.cpu_path),
+        let is_wanted = |rule: &&ClaimRule| {
+            if place.is_split() {
+                place.outside.iter().any(|path| rule.wants_cgroup(path))
+            } else {
+                rule.wants_cgroup(&place.cpu_path)
+            }
         };
         self.of_cgroups.iter().map(|index| &self.rules[*index]).find(is_wanted)
     }

@@ -4,7 +4,7 @@
 //! other user can have written to it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -20,6 +20,13 @@ pub fn create(path: &Path) -> io::Result<File> {
         file.set_permissions(Permissions::from_mode(0o600))?;
     }
     Ok(file)
+}
+
+/// Replaces a file by one with this content. On an error the old file stays.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    create(&fresh)?.write_all(content)?;
+    fs::rename(&fresh, path)
 }
 
 /// Makes a directory and its missing parents. Users pass through it to the job servers of their jobs.

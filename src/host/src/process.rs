@@ -386,8 +386,9 @@ fn is_of_session(tree: &Tree, line: &CgroupLine, path: &str) -> bool {
 }
 
 fn is_line_of(tree: &Tree, line: &CgroupLine) -> bool {
-    match tree.facets.contains(&Facet::Pressure) {
-        true => line.hierarchy == 0,
-        false => tree.facets.iter().any(|facet| line.has(facet.controller())),
+    if tree.facets.contains(&Facet::Pressure) {
+        line.hierarchy == 0
+    } else {
+        tree.facets.iter().any(|facet| line.has(facet.controller()))
     }
 }

@@ -1,8 +1,8 @@
 //! `tenantctl dop`: the auto-DOP of a problem file.
 //!
 //! [`read`](mod@read) parses the text into a round, or into a run of queries over time. This file solves
-//! rounds and [`course`] prints runs, as a table or as one JSON object. All findings of a bad problem are
-//! reported with their places, and the exit code is 78.
+//! rounds and [`course`] prints runs, as a table or as one JSON object. The first error of a bad
+//! problem is reported with its place, and the exit code is 78.
 
 mod course;
 mod read;
@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::text::visible;
 use super::{json, problem, table};
 use crate::args::DopArgs;
+use crate::table::MOST_ROWS;
 use read::{Asked, Task};
 use tenantd::args::Colour;
 use tenantd::exit::Exit;
@@ -21,8 +22,6 @@ use tenantd_dop::target::{Admission, Problem, Query, Width};
 
 /// A commented problem that can be solved.
 const EXAMPLE: &str = include_str!("../../../scenarios/dop/example.yaml");
-
-const MOST_ROWS: usize = 200;
 
 /// The widest bar.
 const BAR_WIDTH: u64 = 32;
@@ -49,9 +48,10 @@ pub fn run(args: &DopArgs, colour: Colour) -> anyhow::Result<Exit> {
     match &task.asked {
         Asked::Round(problem) => {
             let admission = task.rule.admit(problem);
-            match args.json {
-                true => print_json(&mut out, &task, &admission)?,
-                false => print_table(&mut out, &task, problem, &admission)?,
+            if args.json {
+                print_json(&mut out, &task, &admission)?;
+            } else {
+                print_table(&mut out, &task, problem, &admission)?;
             }
         }
         Asked::Course(course, lists) => match (course.run(), args.json) {
@@ -105,7 +105,9 @@ fn print_table(
     admission: &Admission,
 ) -> io::Result<()> {
     let mut table = table::plain();
-    table.set_header(["query", "width", "weight", "memory", "dop", ""]);
+    let resources = task.resources.iter().map(|name| visible(name));
+    let first = ["query", "width", "weight", "memory"].map(str::to_string).into_iter();
+    table.set_header(first.chain(resources).chain(["dop".to_string(), String::new()]));
     let widest = admission.dop.iter().copied().max().unwrap_or(0);
     let queries = problem.queue().iter().zip(&admission.dop);
     for (index, (query, dop)) in queries.enumerate().take(MOST_ROWS) {
@@ -113,16 +115,15 @@ fn print_table(
             0 => "waits".to_string(),
             _ => bar(*dop, widest),
         };
-        table.add_row([
-            (index + 1).to_string(),
-            shown_width(query),
-            query.weight.to_string(),
-            shown_memory(query, *dop),
-            dop.to_string(),
-            state,
-        ]);
+        let width = (*dop).max(1);
+        let amounts = (0..task.resources.len()).map(|it| shown(query.resource_at(it, width)));
+        let (first, memory) = ((index + 1).to_string(), shown(query.memory_at(width)));
+        let first = [first, shown_width(query), query.weight.to_string(), memory];
+        table.add_row(first.into_iter().chain(amounts).chain([dop.to_string(), state]));
     }
-    table::align_right(&mut table, [0, 2, 3, 4]);
+    let figures = 2..=task.resources.len() + 4;
+    table::align_right(&mut table, std::iter::once(0).chain(figures));
+    table::fit(&mut table);
     table::print(out, &table, problem.queue().len(), MOST_ROWS)?;
     writeln!(out, "\n{}", summary(problem, admission, bound_by(task, admission)))
 }
@@ -152,8 +153,8 @@ fn shown_width(query: &Query) -> String {
     }
 }
 
-fn shown_memory(query: &Query, dop: u64) -> String {
-    match query.memory_at(dop.max(1)) {
+fn shown(amount: f64) -> String {
+    match amount {
         0.0 => "-".to_string(),
         amount => ((amount * 1e4).round() / 1e4).to_string(),
     }

@@ -1,41 +1,33 @@
 //! `tenantctl solve`: the allocation of a problem file.
 //!
 //! `read` parses the text into a [`fair::Problem`], `judge` maps the findings of its constructor to places
-//! in the text, `show` prints the solution as a table or as JSON. All errors of a problem are reported at
-//! once, on standard error in the style of rustc, and with `--json` on standard output as records; the exit
-//! code is then 78.
+//! in the text, `show` prints the solution as a table or as JSON. The first error of a problem is reported, on
+//! standard error in the style of rustc, and with `--json` on standard output as a record; the exit code is
+//! then 78.
 
+mod amounts;
 mod audit;
 mod codes;
 mod judge;
 mod read;
+mod rules;
 mod show;
 mod steps;
 mod task;
-mod together;
 mod values;
 
 use std::io::{self, BufWriter, Write};
 
 use super::problem;
 use crate::args::SolveArgs;
-use task::{Asked, Rule, Task};
+use task::{Answer, Asked, Rule, Task};
 use tenantd::args::Colour;
 use tenantd::exit::Exit;
 use tenantd_fair::audit::Audit;
-use tenantd_fair::{self as fair, Algorithm, Problem, Solution, measure, order};
+use tenantd_fair::{self as fair, Algorithm, Problem, measure, order};
 
 /// A commented problem that can be solved.
 const EXAMPLE: &str = include_str!("../../../scenarios/solve/example.yaml");
-
-struct Answer {
-    solution: Solution,
-    /// The tasks of each leaf with true claims of all, and the true tasks that it runs; `None` if all
-    /// claims are true.
-    claims: Option<Vec<(f64, f64)>>,
-    audit: Option<Audit>,
-    lists_steps: bool,
-}
 
 /// Runs the command.
 ///
@@ -64,9 +56,10 @@ pub fn run(args: &SolveArgs, colour: Colour) -> anyhow::Result<Exit> {
         return Ok(Exit::Ok);
     }
     let answer = answer(&task, asked);
-    match args.json {
-        true => show::json(&mut out, &task, &answer)?,
-        false => show::table(&mut out, &task, &answer)?,
+    if args.json {
+        show::json(&mut out, &task, &answer)?;
+    } else {
+        show::table(&mut out, &task, &answer)?;
     }
     out.flush()?;
     Ok(Exit::Ok)

@@ -2,10 +2,14 @@
 
 use std::io::{self, Write};
 
+use comfy_table::ContentArrangement;
 use comfy_table::presets::NOTHING;
 pub use comfy_table::{CellAlignment, Table};
 
-use super::text::visible;
+use super::text::{WIDTH, visible};
+
+/// Rows that are shown of a problem.
+pub(crate) const MOST_ROWS: usize = 200;
 
 /// Returns a table without rows.
 pub fn plain() -> Table {
@@ -34,6 +38,11 @@ pub fn set_gap(table: &mut Table, gap: u16) {
     for column in table.column_iter_mut().skip(1) {
         column.set_padding((gap, 0));
     }
+}
+
+/// Wraps cells, so that the table is at most as wide as a terminal.
+pub(crate) fn fit(table: &mut Table) {
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH as u16);
 }
 
 /// The table as text, without spaces at the ends of its lines and without control characters.

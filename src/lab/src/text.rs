@@ -9,6 +9,15 @@ use tenantd_core::units::Bytes;
 /// Columns of a line.
 pub const WIDTH: usize = 80;
 
+/// Credit in seconds, and the factor of a raised weight: `44s×19`.
+pub fn credit(credit: Option<(f64, f64)>) -> String {
+    match credit {
+        None => "-".to_string(),
+        Some((seconds, factor)) if factor > 1.0 => format!("{seconds:.0}s×{factor:.0}"),
+        Some((seconds, _)) => format!("{seconds:.0}s"),
+    }
+}
+
 /// An amount of memory.
 pub fn memory(bytes: f64) -> String {
     Bytes(bytes.max(0.0) as u64).rounded()
@@ -60,9 +69,12 @@ pub fn percent(ratio: Option<f64>) -> String {
 
 /// A number of any size, in at most four significant digits or so.
 pub fn short(number: f64) -> String {
-    let trimmed = |digits: &str| match digits.contains('.') {
-        true => digits.trim_end_matches('0').trim_end_matches('.').to_string(),
-        false => digits.to_string(),
+    let trimmed = |digits: &str| {
+        if digits.contains('.') {
+            digits.trim_end_matches('0').trim_end_matches('.').to_string()
+        } else {
+            digits.to_string()
+        }
     };
     match number.abs() {
         size if size >= 1e6 || (size > 0.0 && size < 1e-3) => {

@@ -29,9 +29,10 @@ impl Amount {
     /// # Errors
     /// The text is not an amount of this resource.
     pub fn parse(resource: Resource, text: &str) -> Result<Amount, QuantityError> {
-        match text.contains('%') {
-            true => text.parse().map(Amount::Percent).map_err(|error| beyond(error, resource)),
-            false => resource.parse(text).map(Amount::Absolute),
+        if text.contains('%') {
+            text.parse().map(Amount::Percent).map_err(|error| beyond(error, resource))
+        } else {
+            resource.parse(text).map(Amount::Absolute)
         }
     }
 

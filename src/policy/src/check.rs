@@ -21,7 +21,7 @@ use super::templates;
 use super::tree::Place;
 use super::types::{CpusPolicy, DopPolicy};
 use tenantd_core::resource::{CPU, Resource};
-use tenantd_dop::CpuSet;
+use tenantd_dop::{CpuSet, tenant};
 
 /// Most places in one finding; more would bury the first.
 const MOST_PLACES: usize = 4;
@@ -304,8 +304,8 @@ fn limit_too_small(node: &Node<'_>, resource: Resource, report: &mut Report) {
 fn dop_beyond_slots(draft: &Draft, leaf: &Node<'_>, host: &HostFacts, report: &mut Report) {
     let Some((width, at)) = manual_dop(leaf) else { return };
     let cpus = CPU.amount(allocatable(draft, host, CPU));
-    let slots = (cpus * draft.policy.control.oversubscription).floor();
-    if f64::from(width) > slots {
+    let slots = tenant::slots(cpus, draft.policy.control.oversubscription);
+    if width > slots {
         let message = format!("`{}` is {width} wide, and the machine has {slots} slots", leaf.path);
         let help = "slots are the CPUs less the reserve, times `control.oversubscription`";
         report.push(rules::DOP_BEYOND_SLOTS.at(at, message, "").help(help));

@@ -276,17 +276,19 @@ pub(super) fn overlapping_patterns(what: &str, claims: &mut [Claim<'_>], report:
 fn overlapping_pair(what: &str, a: Claim<'_>, b: Claim<'_>) -> Diagnostic {
     let place = |claim: &Claim<'_>| (claim.place.source.name().to_string(), claim.place.span.start);
     let (first, second) = if place(&a) <= place(&b) { (a, b) } else { (b, a) };
-    let message = match a.name == b.name {
-        true => format!("{what} `{}`", a.name),
-        false => format!("what is in both `{}` and `{}`", first.name, second.name),
+    let message = if a.name == b.name {
+        format!("{what} `{}`", a.name)
+    } else {
+        format!("what is in both `{}` and `{}`", first.name, second.name)
     };
     claimed_twice(&message, first, second)
 }
 
 pub(super) fn claimed_twice(what: &str, first: Claim<'_>, second: Claim<'_>) -> Diagnostic {
-    let message = match first.tenant == second.tenant {
-        true => format!("{what} is claimed twice by `{}`", first.tenant),
-        false => format!("{what} is claimed by both `{}` and `{}`", first.tenant, second.tenant),
+    let message = if first.tenant == second.tenant {
+        format!("{what} is claimed twice by `{}`", first.tenant)
+    } else {
+        format!("{what} is claimed by both `{}` and `{}`", first.tenant, second.tenant)
     };
     rules::OVERLAPPING_MATCH
         .at(second.place, message, "again here")

@@ -50,10 +50,7 @@ pub(super) struct KeysOr<M: 'static>(
 
 impl<M: PartialEq + Default> Form<M> for KeysOr<M> {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut M) {
-        match node.is_word(self.1) {
-            true => *into = (self.2)(),
-            false => reader.keys(self.0, node, into),
-        }
+        if node.is_word(self.1) { *into = (self.2)() } else { reader.keys(self.0, node, into) }
     }
 
     fn schema(&self) -> Value {
@@ -65,9 +62,10 @@ impl<M: PartialEq + Default> Form<M> for KeysOr<M> {
     }
 
     fn outline(&self, value: &M, default: &M, path: &str, into: &mut Vec<Setting>) {
-        match *value == (self.2)() {
-            true => into.push(Setting { key: path.to_string(), value: self.1.to_string() }),
-            false => outline(self.0, value, default, &format!("{path}."), into),
+        if *value == (self.2)() {
+            into.push(Setting { key: path.to_string(), value: self.1.to_string() })
+        } else {
+            outline(self.0, value, default, &format!("{path}."), into)
         }
     }
 }

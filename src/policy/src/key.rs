@@ -11,8 +11,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::hint::{listed, shortened};
-use super::reader::Reader;
+use super::hint::listed;
+use super::reader::{Reader, name_the_key};
 use super::tree::{Entry, Kind, Node};
 
 /// Properties of a key beside its value.
@@ -113,18 +113,10 @@ impl Reader<'_> {
         let entries = match &node.kind {
             Kind::Map(entries) => entries.as_slice(),
             Kind::Null => &[],
-            kind => {
-                let help = match (kind, table.first()) {
-                    (Kind::Scalar { text, .. }, Some(first)) => {
-                        format!("name the key, as in `{{ {}: {} }}`", first.name, shortened(text))
-                    }
-                    (Kind::List(_), Some(first)) => {
-                        let value = node.only_item().map_or("…".into(), shortened);
-                        format!("name the keys instead, as in `{{ {}: {value} }}`", first.name)
-                    }
-                    _ => String::new(),
-                };
-                self.wrong_type(node, &format!("a map with {}", listed(names())), &help);
+            _ => {
+                let names: Vec<&str> = names().collect();
+                let expected = format!("a map with {}", listed(names.iter().copied()));
+                self.wrong_type(node, &expected, &name_the_key(node, &names));
                 return None;
             }
         };
@@ -137,11 +129,6 @@ impl Reader<'_> {
             match fields.iter().find(|(seen, _)| seen.name == key.name) {
                 Some((_, first)) => self.duplicate(first, entry),
                 None => fields.push((key, entry)),
-            }
-        }
-        for (key, help) in table.iter().filter_map(|key| Some((key, key.needed()?))) {
-            if !fields.iter().any(|(given, _)| given.name == key.name) {
-                self.missing_key(node, key.name, help);
             }
         }
         Some(Fields(fields))

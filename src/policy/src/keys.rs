@@ -7,8 +7,11 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::amount::Amount;
 use super::bounds::{AmountOf, Processes, UpTo};
+use super::credits::{CAP, HALF_LIFE, Optional, Percent};
 use super::forms::{
     Bound, Count, Counts, DisciplineWord, DopForm, Interval, Keys, KeysOr, Number, OneOrEach,
     Structure, Template, VersionNumber, WeightNumber, Word,
@@ -93,11 +96,28 @@ section! {
         /// Weights and protection of the slices, services and other cgroups above tenants. manage: set as the
         /// tenants below need it. leave: leave them, and report what cannot take effect.
         "ancestors" => ancestors: AncestorsChoice, Word;
-        /// In mode enforce: whether weights are moved by up to a fifth, in windows of ten seconds, where the kernel divides
-        /// CPU time among busy siblings otherwise than their weights say.
+        /// In mode enforce: whether weights are corrected, by up to a factor of 2.5, where the kernel divides CPU time among
+        /// busy siblings otherwise than their weights say.
         "trim" => trim: bool, Word;
+        /// CPU time that a tenant leaves to busy siblings is returned to it later as weight, so that short bursts run as if
+        /// alone. `{}`: on with the defaults. Left out: off.
+        "credits" => credits: Option<CreditsPolicy>,
+            Optional { keys: CREDITS, lengths: |it: &CreditsPolicy| [it.half_life, it.cap] };
         /// Whether to reload the policy when its files change.
         "watch_policy" => watch_policy: bool, Word;
+    }
+}
+
+section! {
+    /// `credits:` CPU time that a tenant leaves to its siblings, and gets back.
+    #[derive(Copy, Serialize, Deserialize)]
+    pub struct CreditsPolicy, CREDITS {
+        /// Time in which unused credit falls to half, from 10s to 30d.
+        "half_life" => half_life: Duration = Duration::from_secs(600), HALF_LIFE;
+        /// Largest credit, in time of the tenant's own fair share, from 1s to 1h; at most the half-life.
+        "cap" => cap: Duration = Duration::from_secs(60), CAP;
+        /// Part of its fair share that each sibling keeps during a burst, from 1% to 90%.
+        "keep" => keep: f64 = 0.1, Percent { least: 1.0, most: 90.0 };
     }
 }
 
@@ -139,7 +159,7 @@ section! {
     #[derive(Copy, Eq)]
     pub struct HistoryPolicy, HISTORY {
         /// The most that is kept, the oldest goes first. 0: nothing is kept.
-        "max_size" => max_size: u64 = 96 << 20, Size;
+        "max_size" => max_size: u64 = 64 << 20, Size;
         /// What is older is not kept.
         "max_age" => max_age: Duration = Duration::from_secs(24 * 3600), Age;
     }
@@ -174,6 +194,8 @@ section! {
         /// Who writes its cgroup. direct: tenantd, below its root. systemd: systemd, through a unit or a
         /// slice created for it. auto: systemd if a unit is matched, else direct.
         "owner" => owner: OwnerChoice, Word;
+        /// Whether it takes part in `control.credits`. false: it earns no credit and spends none; so do the tenants in it.
+        "credits" => credits: bool = true, Word;
         /// Bounds of its degree of parallelism (DOP).
         "dop" => dop: DopPolicy, DopForm(DOP), [Leaf];
         /// The CPUs it runs on. shared: all. dop: as many as its DOP. exclusive: as many as its DOP, shared

@@ -136,10 +136,7 @@ fn check_trees(
     }
     check::check(&draft, host, &mut report);
     report.sort(sources);
-    match report.has_errors() {
-        true => Err(report),
-        false => Ok(Loaded { policy: draft.policy, report }),
-    }
+    if report.has_errors() { Err(report) } else { Ok(Loaded { policy: draft.policy, report }) }
 }
 
 /// Checks the required keys of all files; the first file is shown for a missing one.

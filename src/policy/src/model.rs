@@ -6,8 +6,8 @@
 
 pub use super::amount::Amount;
 pub use super::keys::{
-    Accounts, AdmissionPolicy, ControlPolicy, HistoryPolicy, HostPolicy, JobsPolicy, Matches,
-    MemoryPolicy, Policy, Tenant,
+    Accounts, AdmissionPolicy, ControlPolicy, CreditsPolicy, HistoryPolicy, HostPolicy, JobsPolicy,
+    Matches, MemoryPolicy, Policy, Tenant,
 };
 pub use super::types::*;
 
@@ -84,9 +84,10 @@ impl Policy {
         fn walk<'a>(prefix: &str, tenants: &'a [Tenant], into: &mut Vec<(String, &'a Tenant)>) {
             for tenant in tenants {
                 let path = format!("{prefix}{}", tenant.name);
-                match tenant.is_group() {
-                    true => walk(&format!("{path}/"), &tenant.tenants, into),
-                    false => into.push((path, tenant)),
+                if tenant.is_group() {
+                    walk(&format!("{path}/"), &tenant.tenants, into)
+                } else {
+                    into.push((path, tenant))
                 }
             }
         }
@@ -123,9 +124,6 @@ impl Matches {
     /// Beside users and groups they are moved; into a unit none is.
     pub fn in_place(&self) -> &[String] {
         let has_owners = !(self.users.is_empty() && self.groups.is_empty());
-        match self.moves || has_owners && self.units.is_empty() {
-            true => &[],
-            false => &self.cgroups,
-        }
+        if self.moves || has_owners && self.units.is_empty() { &[] } else { &self.cgroups }
     }
 }

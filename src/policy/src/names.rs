@@ -67,9 +67,10 @@ impl Form<Vec<String>> for Names {
     }
 
     fn show(&self, value: &Vec<String>) -> Option<String> {
-        match self.0.has_numbers {
-            true => show_names(&value.iter().map(|name| notation(name)).collect::<Vec<_>>()),
-            false => show_names(value),
+        if self.0.has_numbers {
+            show_names(&value.iter().map(|name| notation(name)).collect::<Vec<_>>())
+        } else {
+            show_names(value)
         }
     }
 

@@ -231,21 +231,21 @@ impl Builder<'_> {
 
     fn count(&mut self, nodes: usize, span: Range<usize>) -> Result<(), Unparsed> {
         self.nodes += nodes;
-        match self.nodes > self.budget.nodes {
-            true => {
-                let message = format!("more than {} values", self.budget.nodes);
-                Err(self.fault(Fault::Budget, message, span))
-            }
-            false => Ok(()),
+        if self.nodes > self.budget.nodes {
+            let message = format!("more than {} values", self.budget.nodes);
+            Err(self.fault(Fault::Budget, message, span))
+        } else {
+            Ok(())
         }
     }
 
     fn refuse_tag(&self, tagged: bool, span: &Range<usize>) -> Result<(), Unparsed> {
-        match tagged {
-            true => Err(self
+        if tagged {
+            Err(self
                 .fault(Fault::Syntax, "tags (`!name`) are not read", span.clone())
-                .with_help("write the value without its tag")),
-            false => Ok(()),
+                .with_help("write the value without its tag"))
+        } else {
+            Ok(())
         }
     }
 

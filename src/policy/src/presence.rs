@@ -163,9 +163,10 @@ fn about(
         (Answer::Missing, None) => {
             let message = format!("this machine has no {what} `{name}`");
             let finding = rules::UNKNOWN_ACCOUNT.at(place, message, "");
-            let several = match name.contains(char::is_whitespace) {
-                true => "; several names make a list: `[ana, bob]`",
-                false => "",
+            let several = if name.contains(char::is_whitespace) {
+                "; several names make a list: `[ana, bob]`"
+            } else {
+                ""
             };
             Some(finding.help(format!("it has no effect until there is one{several}")))
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::hint::{listed, shortened};
 use super::key::{Fields, Flag, Row, rows};
 use super::keys::{MATCH, POLICY, Policy, TENANT, Tenant};
-use super::reader::{Codes, Given, Reader};
+use super::reader::{Given, Reader};
 use super::report::{Report, Source};
 use super::rules;
 use super::tree::{Entry, Kind, Node, Place};
@@ -20,16 +20,6 @@ use tenantd_core::resource::Resource;
 const DEEPEST: usize = 16;
 /// Most tenants, including groups.
 pub const MOST_TENANTS: usize = 10_000;
-
-static CODES: Codes = Codes {
-    unknown_key: rules::UNKNOWN_KEY,
-    duplicate_key: rules::DUPLICATE_KEY,
-    missing_key: None,
-    wrong_type: rules::WRONG_TYPE,
-    unknown_word: rules::UNKNOWN_WORD,
-    out_of_range: rules::OUT_OF_RANGE,
-    elsewhere,
-};
 
 fn elsewhere(name: &str) -> Option<String> {
     let is_named = |row: &&Row| row.name == name;
@@ -108,7 +98,7 @@ impl Places {
 
 impl Draft {
     pub(super) fn file(&mut self, source: &Arc<Source>, root: &Node, report: &mut Report) {
-        let mut reader = Reader::new(report, source, &CODES, "policy");
+        let mut reader = Reader::new(report, source, elsewhere, "policy");
         let Some(mut fields) = reader.fields(POLICY, root) else { return };
         fields.0.retain(|(key, entry)| match self.given.key(key.name) {
             // Tenants may be spread over files; everything else is given once.

@@ -1,35 +1,16 @@
 //! Reading a tree: scalars become values, and errors become findings.
 //!
-//! This file has the errors of all file kinds: unknown, repeated and missing keys, values of the wrong
-//! type, unknown words. The kinds differ in the [`Codes`] of their findings. Reading goes on after a
-//! finding, with the default in place of the wrong value. [`super::key`] defines the keys of a map.
+//! This file has the errors of a policy's single values: unknown and repeated keys, values of the wrong type,
+//! unknown words. Reading goes on after a finding, with the default in place of the wrong value.
+//! [`super::key`] defines the keys of a map. [`super::file`] shares the messages.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::hint::{listed, nearest, shortened};
 use super::report::{Report, Source};
-use super::rules::Rule;
+use super::rules::{self, Rule};
 use super::tree::{Entry, Kind, Node, Place};
-
-/// Rules that any file can break, with their codes for a kind of file.
-#[derive(Clone, Copy, Debug)]
-pub struct Codes {
-    /// A key in the wrong place.
-    pub unknown_key: Rule,
-    /// A key given twice.
-    pub duplicate_key: Rule,
-    /// A missing required key; `None` if another file may have it.
-    pub missing_key: Option<Rule>,
-    /// A value of the wrong type.
-    pub wrong_type: Rule,
-    /// A word that is not one of the choices.
-    pub unknown_word: Rule,
-    /// A number out of range.
-    pub out_of_range: Rule,
-    /// Name, for messages, of the only other map of the file with a key of this name.
-    pub elsewhere: fn(&str) -> Option<String>,
-}
 
 /// Places of a given key.
 #[derive(Clone, Debug)]
@@ -54,24 +35,25 @@ pub struct Reader<'r> {
     /// Name of the map whose keys are being read.
     pub scope: &'static str,
     source: Arc<Source>,
-    codes: &'static Codes,
+    elsewhere: fn(&str) -> Option<String>,
     path: Vec<&'static str>,
     /// Open keys, as indices into `given`.
     open: Vec<usize>,
 }
 
 impl<'r> Reader<'r> {
-    /// Creates a reader of `source`, which findings call `scope`.
+    /// Creates a reader of `source`, which findings call `scope`. `elsewhere` names the only map of a policy
+    /// with a key.
     pub fn new(
         report: &'r mut Report,
         source: &Arc<Source>,
-        codes: &'static Codes,
+        elsewhere: fn(&str) -> Option<String>,
         scope: &'static str,
     ) -> Self {
         let (given, misspelt) = (Vec::new(), Vec::new());
         let (path, open) = (Vec::new(), Vec::new());
         let source = Arc::clone(source);
-        Reader { report, given, misspelt, scope, source, codes, path, open }
+        Reader { report, given, misspelt, scope, source, elsewhere, path, open }
     }
 
     /// Place of a value.
@@ -128,62 +110,28 @@ impl<'r> Reader<'r> {
 
     /// Reports a key that is not in `keys`.
     pub fn unknown_key(&mut self, keys: &[&'static str], entry: &Entry) {
-        // YAML reads `{ weight:300 }` and `{ weight 300 }` as keys without a value.
-        let (name, rest) = entry.key.split_at(entry.key.find([':', ' ', ';', '=']).unwrap_or(0));
-        if keys.contains(&name) && matches!(entry.value.kind, Kind::Null) {
-            let message = format!("`{}` is a key without a value", shortened(&entry.key));
-            let value = rest.trim_start_matches([':', ' ', ';', '=']);
-            let finding = self.codes.unknown_key.at(&self.key_place(entry), message, "");
-            let help = format!("write `{name}: {}`, with a colon and a space", shortened(value));
-            return self.report.push(finding.help(help));
-        }
-        // A key that is right in another place is not a misspelling here.
-        let elsewhere = (self.codes.elsewhere)(&entry.key);
-        let near = nearest(&entry.key, keys.iter().copied()).filter(|_| elsewhere.is_none());
-        self.misspelt.extend(near);
+        let is_empty = matches!(entry.value.kind, Kind::Null);
+        let unknown = unknown_key(keys, &entry.key, is_empty, (self.elsewhere)(&entry.key));
+        self.misspelt.extend(unknown.near);
         if self.report.is_full() {
             return self.report.leave_out();
         }
         let map = self.path.last().unwrap_or(&self.scope);
-        let message = match map.is_empty() {
-            true => format!("unknown key `{}`", shortened(&entry.key)),
-            false => format!("unknown key `{}` in `{map}`", shortened(&entry.key)),
+        let message = if map.is_empty() || unknown.is_value {
+            unknown.message
+        } else {
+            format!("{} in `{map}`", unknown.message)
         };
-        let label = near.map(|name| format!("did you mean `{name}`?")).unwrap_or_default();
-        let help = match &*entry.key {
-            key if key.starts_with(|c: char| c.is_ascii_digit())
-                && matches!(entry.value.kind, Kind::Null) =>
-            {
-                "the comma ends the value before it: decimals have a point, as in `1.5`".to_string()
-            }
-            "<<" => "merge keys are not supported: write the keys out".to_string(),
-            key => match elsewhere {
-                Some(map) => format!("`{key}` is a key of {map}"),
-                None => format!("keys here: {}", listed(keys.iter().copied())),
-            },
-        };
-        let finding = self.codes.unknown_key.at(&self.key_place(entry), message, label);
-        self.report.push(finding.help(help));
-    }
-
-    /// Reports a missing required key, with the remedy `help`.
-    pub fn missing_key(&mut self, node: &Node, key: &str, help: &str) {
-        let Some(rule) = self.codes.missing_key else { return };
-        // A misspelt key is one finding, not two.
-        if !self.misspelt.contains(&key) {
-            let begin = node.start as usize..node.start as usize + 1;
-            let place = Place { source: Arc::clone(&self.source), span: begin };
-            let finding = rule.at(&place, format!("`{key}` is missing"), "");
-            self.report.push(finding.help(help));
-        }
+        let label = unknown.near.map(|name| format!("did you mean `{name}`?")).unwrap_or_default();
+        let finding = rules::UNKNOWN_KEY.at(&self.key_place(entry), message, label);
+        self.report.push(finding.help(unknown.help));
     }
 
     /// Reports a repeated key.
     pub fn duplicate(&mut self, first: &Entry, again: &Entry) {
         let message = format!("`{}` is given twice", shortened(&again.key));
         let first = self.key_place(first).label("first given here");
-        let finding =
-            self.codes.duplicate_key.at(&self.key_place(again), message, "given again here");
+        let finding = rules::DUPLICATE_KEY.at(&self.key_place(again), message, "given again here");
         self.report.push(finding.also(first).help("remove one of them"));
     }
 
@@ -211,40 +159,21 @@ impl<'r> Reader<'r> {
 
     /// Reports the repeated names of a map.
     pub fn duplicates(&mut self, entries: &[Entry]) {
-        // Most maps are small; a hash map for each of a million tenants is slow.
-        const FEW: usize = 8;
-        if entries.len() <= FEW {
-            for (index, entry) in entries.iter().enumerate() {
-                if let Some(first) = entries[..index].iter().find(|first| first.key == entry.key) {
-                    self.duplicate(first, entry);
-                }
-            }
-            return;
-        }
-        let mut seen: HashMap<&str, &Entry> = HashMap::with_capacity(entries.len());
-        for entry in entries {
-            let first = *seen.entry(&entry.key).or_insert(entry);
-            if !std::ptr::eq(first, entry) {
-                self.duplicate(first, entry);
-            }
-        }
+        duplicates(entries).for_each(|(first, again)| self.duplicate(first, again));
     }
 
     // --- scalars ---
 
     /// Reports a value of the wrong type.
     pub fn wrong_type(&mut self, node: &Node, expected: &str, help: &str) {
-        let message = format!("expected {expected}, found {}", node.describe());
-        let brackets = node.only_item().filter(|_| help.is_empty());
-        let brackets = brackets.map(|item| format!("drop the brackets: `{}`", shortened(item)));
-        let help = brackets.as_deref().unwrap_or(help);
-        self.find(&self.codes.wrong_type, node, message, help);
+        let (message, help) = mistyped(node, expected, help);
+        self.find(&rules::WRONG_TYPE, node, message, help);
     }
 
     /// Reports a number out of range.
     pub fn out_of_range(&mut self, node: &Node, expected: &str) {
         let message = format!("{} is out of range", node.describe());
-        self.find(&self.codes.out_of_range, node, message, format!("expected {expected}"));
+        self.find(&rules::OUT_OF_RANGE, node, message, format!("expected {expected}"));
     }
 
     /// Reads a text.
@@ -280,31 +209,18 @@ impl<'r> Reader<'r> {
         let message = format!("`{}` is not one of the choices", shortened(text));
         let label = nearest(text, words.clone());
         let label = label.map(|near| format!("did you mean `{near}`?")).unwrap_or_default();
-        let finding = self.codes.unknown_word.at(&self.place(node), message, label);
+        let finding = rules::UNKNOWN_WORD.at(&self.place(node), message, label);
         self.report.push(finding.help(format!("one of {}{further}", listed(words))));
     }
 
-    /// Reads a number as YAML 1.2 and JSON write it, including `.nan` and `.inf`, which the rules report.
+    /// Reads a number; an error that the text does not explain has the remedy `help`.
     pub fn number(&mut self, node: &Node, expected: &str, help: &str) -> Option<f64> {
-        let (text, plain) = match &node.kind {
-            Kind::Scalar { text, plain } => (&**text, *plain),
-            _ => ("", false),
-        };
-        let number = parse_number(text);
-        if plain && number.is_some() {
-            return number;
+        let number = number(node);
+        if let Err(of_text) = &number {
+            let is_explained = !of_text.is_empty() || node.only_item().is_some();
+            self.wrong_type(node, expected, if is_explained { of_text } else { help });
         }
-        match number {
-            Some(_) => self.wrong_type(node, expected, &format!("drop the quotes: `{text}`")),
-            None if node.only_item().is_some() => self.wrong_type(node, expected, ""),
-            None => match text.replacen(',', ".", 1) {
-                point if parse_number(&point).is_some() => {
-                    self.wrong_type(node, expected, &format!("decimals have a point: `{point}`"));
-                }
-                _ => self.wrong_type(node, expected, help),
-            },
-        }
-        None
+        number.ok()
     }
 
     /// Reads a whole number of a range.
@@ -317,6 +233,104 @@ impl<'r> Reader<'r> {
             return None;
         }
         Some(number as u32)
+    }
+}
+
+/// The remark on a key that is not one of the choices.
+pub(super) struct Unknown {
+    pub(super) message: String,
+    /// True if the key is a key and its value in one word.
+    pub(super) is_value: bool,
+    /// The probable correction.
+    pub(super) near: Option<&'static str>,
+    pub(super) help: String,
+}
+
+/// Describes a key that is not in `keys`, perhaps without a value; `elsewhere` names the only other map with
+/// such a key.
+pub(super) fn unknown_key(
+    keys: &[&'static str],
+    key: &str,
+    is_empty: bool,
+    elsewhere: Option<String>,
+) -> Unknown {
+    // YAML reads `{ weight:300 }` and `{ weight 300 }` as keys without a value.
+    let (name, rest) = key.split_at(key.find([':', ' ', ';', '=']).unwrap_or(0));
+    if is_empty && keys.contains(&name) {
+        let value = shortened(rest.trim_start_matches([':', ' ', ';', '=']));
+        return Unknown {
+            message: format!("`{}` is a key without a value", shortened(key)),
+            is_value: true,
+            near: None,
+            help: format!("write `{name}: {value}`, with a colon and a space"),
+        };
+    }
+    // A key that is right in another place is not a misspelling here.
+    let near = nearest(key, keys.iter().copied()).filter(|_| elsewhere.is_none());
+    let help = match (key, elsewhere) {
+        (key, _) if key.starts_with(|c: char| c.is_ascii_digit()) && is_empty => {
+            "the comma ends the value before it: decimals have a point, as in `1.5`".to_string()
+        }
+        ("<<", _) => "merge keys are not supported: write the keys out".to_string(),
+        (key, Some(map)) => format!("`{key}` is a key of {map}"),
+        (_, None) => format!("keys here: {}", listed(keys.iter().copied())),
+    };
+    let message = format!("unknown key `{}`", shortened(key));
+    Unknown { message, is_value: false, near, help }
+}
+
+/// Message and remedy for a value of the wrong type.
+pub(super) fn mistyped(node: &Node, expected: &str, help: &str) -> (String, String) {
+    let brackets = node.only_item().filter(|_| help.is_empty());
+    let brackets = brackets.map(|item| format!("drop the brackets: `{}`", shortened(item)));
+    let message = format!("expected {expected}, found {}", node.describe());
+    (message, brackets.unwrap_or(help.to_string()))
+}
+
+/// Remedy for another value than a map with these keys.
+pub(super) fn name_the_key(node: &Node, keys: &[&str]) -> String {
+    match (&node.kind, keys.first()) {
+        (Kind::Scalar { text, .. }, Some(first)) => {
+            format!("name the key, as in `{{ {first}: {} }}`", shortened(text))
+        }
+        (Kind::List(_), Some(first)) => {
+            let value = node.only_item().map_or("…".into(), shortened);
+            format!("name the keys instead, as in `{{ {first}: {value} }}`")
+        }
+        _ => String::new(),
+    }
+}
+
+/// The repeated entries of a map, each with the first of its key.
+pub(super) fn duplicates(entries: &[Entry]) -> impl Iterator<Item = (&Entry, &Entry)> {
+    // Most maps are small; a hash map for each of a million tenants is slow.
+    const FEW: usize = 8;
+    let is_small = entries.len() <= FEW;
+    let mut seen: HashMap<&str, &Entry> = HashMap::new();
+    entries.iter().enumerate().filter_map(move |(index, entry)| {
+        let first = match is_small {
+            true => entries[..index].iter().find(|first| first.key == entry.key)?,
+            false => *seen.entry(&entry.key).or_insert(entry),
+        };
+        (!std::ptr::eq(first, entry)).then_some((first, entry))
+    })
+}
+
+/// The number that a scalar is, including `.nan` and `.inf`, which the rules report.
+///
+/// # Errors
+/// The remedy; empty if the text does not explain what was meant.
+pub(super) fn number(node: &Node) -> Result<f64, String> {
+    let Kind::Scalar { text, plain } = &node.kind else { return Err(String::new()) };
+    match parse_number(text) {
+        Some(number) if *plain => Ok(number),
+        Some(_) => Err(format!("drop the quotes: `{text}`")),
+        None => match text.replacen(',', ".", 1) {
+            point if parse_number(&point).is_some() => {
+                Err(format!("decimals have a point: `{point}`"))
+            }
+            _ => Err(String::new()),
+        },
     }
 }
 

@@ -231,10 +231,7 @@ impl Style {
 
 /// Draws one finding in the style of rustc; ends with a newline.
 pub fn render(diagnostic: &Diagnostic, style: Style) -> String {
-    let renderer = match style.colour {
-        true => Renderer::styled(),
-        false => Renderer::plain(),
-    };
+    let renderer = if style.colour { Renderer::styled() } else { Renderer::plain() };
     let renderer = renderer.term_width(style.width.clamp(40, DEFAULT_TERM_WIDTH));
     let level = match diagnostic.severity {
         Severity::Error => Level::ERROR,
@@ -362,15 +359,14 @@ impl Report {
 
     /// Adds a finding.
     pub fn push(&mut self, finding: Diagnostic) {
-        match self.findings.len() < Self::MOST_FINDINGS {
-            true => self.findings.push(finding),
+        if self.findings.len() < Self::MOST_FINDINGS {
+            self.findings.push(finding)
+        } else {
             // An error must not be lost to earlier notes.
-            false => {
-                self.left_out += 1;
-                let note = self.findings.iter().rposition(|kept| kept.severity != Severity::Error);
-                if let (Severity::Error, Some(note)) = (finding.severity, note) {
-                    self.findings[note] = finding;
-                }
+            self.left_out += 1;
+            let note = self.findings.iter().rposition(|kept| kept.severity != Severity::Error);
+            if let (Severity::Error, Some(note)) = (finding.severity, note) {
+                self.findings[note] = finding;
             }
         }
     }

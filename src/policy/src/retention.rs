@@ -58,9 +58,10 @@ impl Form<Duration> for Age {
     fn show(&self, value: &Duration) -> Option<String> {
         // Whole hours are shown as hours: `24h`, not `1day`.
         let hours = value.as_secs() / 3600;
-        Some(match *value == Duration::from_secs(hours * 3600) {
-            true => format!("{hours}h"),
-            false => humantime::format_duration(*value).to_string(),
+        Some(if *value == Duration::from_secs(hours * 3600) {
+            format!("{hours}h")
+        } else {
+            humantime::format_duration(*value).to_string()
         })
     }
 

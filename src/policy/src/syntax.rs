@@ -106,10 +106,7 @@ impl<'t> Line<'t> {
 }
 
 fn without_comment(line: &str) -> &str {
-    match line.starts_with('#') {
-        true => "",
-        false => line.split(" #").next().unwrap_or(line),
-    }
+    if line.starts_with('#') { "" } else { line.split(" #").next().unwrap_or(line) }
 }
 
 fn colon_missing(line: &Line<'_>) -> Option<Mistake> {

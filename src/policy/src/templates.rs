@@ -168,9 +168,10 @@ pub(super) fn found_now(
     if let Some(rest) = rest {
         let left = left(&expanded.policy, &known.numbers(), &found);
         let left: Vec<&str> = left.iter().map(String::as_str).collect();
-        let message = match left.is_empty() {
-            true => format!("`{}` has no cgroup on this machine now", rest.tenant),
-            false => format!("`{}` has on this machine now: {}", rest.tenant, first_of(&left)),
+        let message = if left.is_empty() {
+            format!("`{}` has no cgroup on this machine now", rest.tenant)
+        } else {
+            format!("`{}` has on this machine now: {}", rest.tenant, first_of(&left))
         };
         report.push(rules::FOUND.at(rest.place, message, ""));
     }

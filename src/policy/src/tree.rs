@@ -79,18 +79,31 @@ impl Node {
             || matches!(self.kind, Kind::Null)
     }
 
-    /// Items of a list of `N`.
-    pub fn items<const N: usize>(&self) -> Option<&[Node; N]> {
+    /// Entries of a map, with repeats; none of another value.
+    pub fn entries(&self) -> &[Entry] {
         match &self.kind {
-            Kind::List(items) => items.as_slice().try_into().ok(),
-            _ => None,
+            Kind::Map(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    /// First entry of a map with this key.
+    pub fn get(&self, key: &str) -> Option<&Entry> {
+        self.entries().iter().find(|entry| &*entry.key == key)
+    }
+
+    /// Items of a list; none of another value.
+    pub fn list(&self) -> &[Node] {
+        match &self.kind {
+            Kind::List(items) => items,
+            _ => &[],
         }
     }
 
     /// Text of the only item of a list.
     pub fn only_item(&self) -> Option<&str> {
-        match self.items() {
-            Some([Node { kind: Kind::Scalar { text, .. }, .. }]) => Some(text),
+        match self.list() {
+            [Node { kind: Kind::Scalar { text, .. }, .. }] => Some(text),
             _ => None,
         }
     }

@@ -159,9 +159,10 @@ pub(super) const ONE_OR_SEVERAL: &str =
 pub(super) fn account_name(name: &str) -> Result<(), String> {
     // Active Directory names have spaces (`domain users`), and a backslash or a realm.
     let forbidden = |c: char| c.is_control() || matches!(c, ':' | '/' | ',' | '*');
-    match name.len() <= 256 && !name.contains(forbidden) && name.trim() == name {
-        true => Ok(()),
-        false => Err(SEVERAL.into()),
+    if name.len() <= 256 && !name.contains(forbidden) && name.trim() == name {
+        Ok(())
+    } else {
+        Err(SEVERAL.into())
     }
 }
 

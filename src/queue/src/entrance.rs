@@ -147,9 +147,10 @@ impl Entrance {
         let waiting = &self.tenants[tenant.index()];
         let Some(bucket) = &waiting.gate.bucket else { return };
         let entry = (Tag::rounded(bucket.next()), tenant);
-        match waiting.unpaid.is_empty() {
-            true => self.tokens.remove(&entry),
-            false => self.tokens.insert(entry),
+        if waiting.unpaid.is_empty() {
+            self.tokens.remove(&entry)
+        } else {
+            self.tokens.insert(entry)
         };
     }
 

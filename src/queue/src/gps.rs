@@ -206,9 +206,10 @@ impl Gps {
     /// Service of a tenant so far, in cost units.
     pub fn service(&self, tenant: TenantId) -> f64 {
         let Some(fluid) = self.tenants.get(tenant.index()) else { return 0.0 };
-        match fluid.is_active {
-            true => fluid.before + fluid.weight * (self.virtual_time - fluid.since),
-            false => fluid.arrived,
+        if fluid.is_active {
+            fluid.before + fluid.weight * (self.virtual_time - fluid.since)
+        } else {
+            fluid.arrived
         }
     }
 

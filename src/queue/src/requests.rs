@@ -67,9 +67,10 @@ struct Tenant {
 
 impl Tenant {
     fn activity(&self) -> Activity {
-        match self.waiting.is_empty() && self.nr_running == 0 {
-            true => Activity::Idle,
-            false => Activity::Active,
+        if self.waiting.is_empty() && self.nr_running == 0 {
+            Activity::Idle
+        } else {
+            Activity::Active
         }
     }
 }

@@ -138,10 +138,7 @@ impl Clock {
             Clock::Served(clock) => &mut clock.weights,
             Clock::Gps(_) => return,
         };
-        match is_active {
-            true => weights.add(weight),
-            false => weights.subtract(weight),
-        }
+        if is_active { weights.add(weight) } else { weights.subtract(weight) }
     }
 
     /// Records the usage of a running request.
@@ -156,10 +153,7 @@ impl Clock {
     /// A request arrives.
     pub(super) fn arrive(&mut self, tenant: TenantId, cost: f64, is_endless: bool, now: f64) {
         if let Clock::Gps(gps) = self {
-            match is_endless {
-                true => gps.set_endless(tenant, now),
-                false => gps.arrive(tenant, 0, cost, now),
-            }
+            if is_endless { gps.set_endless(tenant, now) } else { gps.arrive(tenant, 0, cost, now) }
         }
     }
 }

@@ -12,40 +12,85 @@ use std::collections::BTreeMap;
 use super::controller::Controller;
 use super::flow::EPSILON;
 use super::fluid::{Group, Problem, Solution, Source};
-use super::kernel::SimKernel;
+use super::host::SimHost;
 use super::parse::CpuSet;
-use super::pressure::{AVERAGING_NSEC, Activity, kept};
+use super::population::{Changed, Population};
+use super::pressure::Activity;
 use super::process::Process;
-use super::rates::{Posed, QuotaState, Rates, quarters};
-use super::tree::CgroupId;
+use super::queues::{BALANCING_NSEC, Queues};
+use super::rates::{CpuTimes, Posed, QuotaState, Rates, quarters};
+use super::tree::{CgroupId, Tree};
 
 /// Weight of one thread in its group: nice 0, like a group of `cpu.weight` 100.
 const THREAD_WEIGHT: f64 = 1024.0;
 
-impl SimKernel {
-    pub(super) fn compute_rates(&mut self, rates: &mut Rates) {
-        let mut posed = self.posed.take().unwrap_or_else(|| {
-            let posed = Box::new(self.pose());
+#[derive(Debug)]
+pub(super) struct Cpu {
+    pub(super) online: CpuSet,
+    /// By number of the CPU.
+    pub(super) times: Vec<CpuTimes>,
+    rates: Rates,
+    /// Competition for CPUs; `None` at first.
+    posed: Option<Box<Posed>>,
+    /// `None` if all CPUs divide as one.
+    queues: Option<Queues>,
+}
+
+impl Cpu {
+    pub(super) fn new(host: &SimHost) -> Cpu {
+        let cpus = host.cpus.max(1);
+        let times = vec![CpuTimes::default(); cpus as usize];
+        let queues = host.has_run_queues.then(Queues::default);
+        Cpu { online: (0..cpus).collect(), times, rates: Rates::default(), posed: None, queues }
+    }
+
+    /// Balances the run queues if it is time to, and returns the time until the next balancing.
+    pub(super) fn balance(&mut self, live: &mut Population, now_nsec: u64) -> u64 {
+        let Some(queues) = &mut self.queues else { return u64::MAX };
+        let passed_nsec = now_nsec % BALANCING_NSEC;
+        if passed_nsec == 0 {
+            queues.balance();
+            live.changed = live.changed.max(Changed::Stalls);
+        }
+        BALANCING_NSEC - passed_nsec
+    }
+
+    /// Computes the rates again if anything changed. Stalls only change demands.
+    pub(super) fn update(&mut self, live: &mut Population) {
+        let changed = std::mem::replace(&mut live.changed, Changed::Nothing);
+        if changed == Changed::Nothing {
+            return;
+        }
+        let mut rates = std::mem::take(&mut self.rates);
+        let known = self.posed.take().filter(|_| changed == Changed::Stalls);
+        let mut posed = known.unwrap_or_else(|| {
+            let posed = Box::new(self.pose(live));
             rates.cgroups.clear();
             rates.cgroups.extend(posed.all.iter().map(|&id| (id, Activity::default(), [0.0; 6])));
             posed
         });
-        for (source, process) in posed.problem.sources.iter_mut().zip(self.processes.values()) {
-            source.demand = self.demand_of(process);
+        for (source, process) in posed.problem.sources.iter_mut().zip(live.processes.values()) {
+            source.demand = demand_of(&live.tree, process);
         }
-        posed.problem.solve(&mut posed.solution);
-        self.rates_of(&posed, rates);
-        self.posed = Some(posed);
+        if let Some(queues) = &mut self.queues {
+            let threads = |(pid, process): (&u32, &Process)| (*pid, process.threads.len());
+            let threads: Vec<(u32, usize)> = live.processes.iter().map(threads).collect();
+            queues.solve(&posed.problem, &threads, &self.online, &mut posed.solution);
+        } else {
+            posed.problem.solve(&mut posed.solution);
+        }
+        self.rates_of(live, &posed, &mut rates);
+        (self.rates, self.posed) = (rates, Some(posed));
     }
 
-    fn rates_of(&self, posed: &Posed, rates: &mut Rates) {
+    fn rates_of(&self, live: &Population, posed: &Posed, rates: &mut Rates) {
         let solution = &posed.solution;
         rates.processes.clear();
         for (_, activity, stalls) in &mut rates.cgroups {
             (*activity, *stalls) = (Activity::default(), [0.0; 6]);
         }
         let mut total = Activity::default();
-        for (index, process) in self.processes.values().enumerate() {
+        for (index, process) in live.processes.values().enumerate() {
             let rate = solution.rates[index];
             let demand = posed.problem.sources[index].demand;
             let (activity, wait_ratio) = activity_of(process, demand, rate);
@@ -61,8 +106,8 @@ impl SimKernel {
             rates.quotas = self.quota_states(posed, &solution.throttled);
         }
         for &(id, QuotaState { throttled_ratio, .. }) in &rates.quotas {
-            let place = self.tree.places(posed.all.iter().copied());
-            for below in self.tree.subtree(id).iter() {
+            let place = live.tree.places(posed.all.iter().copied());
+            for below in live.tree.subtree(id).iter() {
                 let activity = &mut rates.cgroups[place[below.0]].1;
                 activity.throttled_ratio = activity.throttled_ratio.max(throttled_ratio);
             }
@@ -74,39 +119,24 @@ impl SimKernel {
         rates.system_ratio = if total.running > 0.0 { total.system / total.running } else { 0.0 };
     }
 
-    fn demand_of(&self, process: &Process) -> f64 {
-        let is_frozen = |&id: &CgroupId| self.tree.is_frozen(id);
-        match self.tree.has_frozen && process.cgroups.iter().any(is_frozen) {
-            true => 0.0,
-            false => process.cpu_demand(),
-        }
-    }
-
-    pub(super) fn cpu_hierarchy(&self) -> usize {
-        self.tree.home(Controller::Cpu).unwrap_or(0)
-    }
-
-    pub(super) fn cpu_root(&self) -> CgroupId {
-        self.tree.hierarchies[self.cpu_hierarchy()].root
-    }
-
-    fn pose(&self) -> Posed {
-        let (hierarchy, root) = (self.cpu_hierarchy(), self.cpu_root());
+    fn pose(&self, live: &Population) -> Posed {
+        let hierarchy = live.tree.home_or_first(Controller::Cpu);
+        let root = live.tree.root_of(Controller::Cpu);
         let mut posed = Posed {
             problem: Problem::default(),
             solution: Solution::default(),
-            group_ids: self.tree.subtree(root).to_vec(),
+            group_ids: live.tree.subtree(root).to_vec(),
             places: Vec::new(),
-            all: self.tree.ids().collect(),
+            all: live.tree.ids().collect(),
         };
-        let place = self.tree.places(posed.all.iter().copied());
+        let place = live.tree.places(posed.all.iter().copied());
         posed
             .group_ids
-            .retain(|&id| id == root || self.tree[id].controllers.contains(Controller::Cpu));
-        let index = self.tree.places(posed.group_ids.iter().copied());
+            .retain(|&id| id == root || live.tree[id].controllers.contains(Controller::Cpu));
+        let index = live.tree.places(posed.group_ids.iter().copied());
         for &id in &posed.group_ids {
-            let cgroup = &self.tree[id];
-            let parent = cgroup.parent.map_or(root, |p| self.tree.effective(p, Controller::Cpu));
+            let cgroup = &live.tree[id];
+            let parent = cgroup.parent.map_or(root, |p| live.tree.effective(p, Controller::Cpu));
             posed.problem.groups.push(Group {
                 parent: index[parent.0],
                 weight: cgroup.cpu.shares as f64 * cgroup.cpu.bias,
@@ -115,23 +145,23 @@ impl SimKernel {
         }
         let mut masks: BTreeMap<CpuSet, usize> = BTreeMap::new();
         // Cpusets that are already resolved.
-        let (cpusets, mut known) = (self.tree.home(Controller::Cpuset), Vec::new());
-        for (&pid, process) in self.processes.iter() {
-            let group = self.tree.effective(process.cgroups[hierarchy], Controller::Cpu);
+        let (cpusets, mut known) = (live.tree.home(Controller::Cpuset), Vec::new());
+        for process in live.processes.values() {
+            let group = live.tree.effective(process.cgroups[hierarchy], Controller::Cpu);
             let home = cpusets.map(|home| process.cgroups[home]);
             let seen = known.iter().find(|(id, _)| *id == home).map(|(_, mask)| *mask);
             let mask = seen.unwrap_or_else(|| {
                 let next = masks.len();
-                let mask = *masks.entry(self.allowed_cpus(pid)).or_insert(next);
+                let mask = *masks.entry(self.allowed(&live.tree, process)).or_insert(next);
                 known.push((home, mask));
                 mask
             });
-            let above = process.cgroups.iter().flat_map(|&id| self.tree.lineage(id));
+            let above = process.cgroups.iter().flat_map(|&id| live.tree.lineage(id));
             posed.places.push(above.map(|id| place[id.0]).collect());
             posed.problem.sources.push(Source {
                 group: index[group.0],
                 weight: THREAD_WEIGHT * f64::from(process.load.threads),
-                demand: self.demand_of(process),
+                demand: demand_of(&live.tree, process),
                 mask,
             });
         }
@@ -141,11 +171,9 @@ impl SimKernel {
         posed
     }
 
-    pub(super) fn allowed_cpus(&self, pid: u32) -> CpuSet {
-        match self.tree.home(Controller::Cpuset) {
-            Some(home) => {
-                self.tree.effective_cpus(self.processes[&pid].cgroups[home], &self.online)
-            }
+    pub(super) fn allowed(&self, tree: &Tree, process: &Process) -> CpuSet {
+        match tree.home(Controller::Cpuset) {
+            Some(home) => tree.effective_cpus(process.cgroups[home], &self.online),
             None => self.online.clone(),
         }
     }
@@ -174,10 +202,10 @@ impl SimKernel {
     }
 
     /// Advances `nr_steps` of `dt_nsec` at the present rates.
-    pub(super) fn account(&mut self, rates: &Rates, dt_nsec: u64, nr_steps: u64) {
-        let (dt, nr) = (dt_nsec as f64, nr_steps as f64);
+    pub(super) fn account(&mut self, live: &mut Population, dt_nsec: u64, nr_steps: u64) {
+        let (rates, dt, nr) = (&self.rates, dt_nsec as f64, nr_steps as f64);
         let passed = |rate: f64| quarters(rate * dt) * nr;
-        for (process, &(rate, wait_ratio)) in self.processes.values_mut().zip(&rates.processes) {
+        for (process, &(rate, wait_ratio)) in live.processes.values_mut().zip(&rates.processes) {
             if rate == 0.0 && wait_ratio == 0.0 {
                 continue;
             }
@@ -191,14 +219,14 @@ impl SimKernel {
             }
         }
         for (id, activity, stalls) in rates.cgroups.iter().filter(|(_, it, _)| !it.is_none()) {
-            let cgroup = &mut self.tree[*id];
+            let cgroup = &mut live.tree[*id];
             let is_root = cgroup.parent.is_none();
             cgroup.cpu_account.usage_nsec += passed(activity.running);
             cgroup.cpu_account.system_nsec += passed(activity.system);
             cgroup.pressure.advance(stalls, passed, is_root);
         }
         for &(id, state) in &rates.quotas {
-            let cgroup = &mut self.tree[id];
+            let cgroup = &mut live.tree[id];
             let period_nsec = cgroup.cpu.bandwidth.period_usec * 1000;
             let account = &mut cgroup.cpu_account;
             let elapsed_nsec = account.period_elapsed_nsec + dt_nsec * nr_steps;
@@ -214,19 +242,17 @@ impl SimKernel {
         for &cpu in &self.online {
             while known.next_if(|(other, _)| *other < cpu).is_some() {}
             let busy = known.next_if(|(other, _)| *other == cpu).map_or(0.0, |(_, busy)| *busy);
-            let times = &mut self.cpu_times[cpu as usize];
+            let times = &mut self.times[cpu as usize];
             times.system_nsec += passed(busy * rates.system_ratio);
             times.user_nsec += passed(busy * (1.0 - rates.system_ratio));
             times.idle_nsec += passed(1.0 - busy);
         }
     }
+}
 
-    pub(super) fn average_pressure(&mut self) {
-        if self.now_nsec.is_multiple_of(AVERAGING_NSEC) {
-            let (kept, ids): (_, Vec<CgroupId>) = (kept(), self.tree.ids().collect());
-            ids.into_iter().for_each(|id| self.tree[id].pressure.average(&kept));
-        }
-    }
+fn demand_of(tree: &Tree, process: &Process) -> f64 {
+    let is_frozen = tree.has_frozen && process.cgroups.iter().any(|&id| tree.is_frozen(id));
+    if is_frozen { 0.0 } else { process.cpu_demand() }
 }
 
 /// Activity of a process that wants `demand` CPUs and gets `rate`, and the waiting part of each thread's time.

@@ -5,23 +5,13 @@
 
 use super::controller::Controller;
 use super::files_v1;
-use super::kernel::SimKernel;
 use super::pressure::Resource;
-use super::spec::{Bound, File, Mode, Place, Spec};
-use super::tree::{CgroupId, Version};
-
-const fn spec(
-    name: &'static str,
-    file: File,
-    controller: Option<Controller>,
-    place: Place,
-    mode: Mode,
-) -> Spec {
-    Spec { name, file, controller, place, mode }
-}
+use super::spec::{Bound, File, Mode, Place, Spec, spec};
+use super::tree::{CgroupId, Tree, Version};
 
 /// Files of the unified hierarchy, in arbitrary order.
 pub(super) const UNIFIED: &[Spec] = {
+    use Bound::SwapMax;
     use Controller::{Cpu, Cpuset, Io, Memory, Pids};
     use Mode::{Read, ReadWrite, Write};
     use Place::{BelowRoot, Everywhere};
@@ -62,23 +52,17 @@ pub(super) const UNIFIED: &[Spec] = {
         spec("memory.oom.group", File::MemoryOomGroup, Some(Memory), BelowRoot, ReadWrite),
         spec("memory.reclaim", File::MemoryReclaim, Some(Memory), Everywhere, Write),
         spec("memory.swap.current", File::MemorySwapCurrent, Some(Memory), BelowRoot, Read),
-        spec(
-            "memory.swap.max",
-            File::MemoryBound(Bound::SwapMax),
-            Some(Memory),
-            BelowRoot,
-            ReadWrite,
-        ),
+        spec("memory.swap.max", File::MemoryBound(SwapMax), Some(Memory), BelowRoot, ReadWrite),
         spec("pids.current", File::PidsCurrent, Some(Pids), BelowRoot, Read),
         spec("pids.max", File::PidsMax, Some(Pids), BelowRoot, ReadWrite),
         spec("pids.events", File::PidsEvents, Some(Pids), BelowRoot, Read),
     ]
 };
 
-impl SimKernel {
+impl Tree {
     pub(super) fn spec(&self, id: CgroupId, name: &str) -> Option<&'static Spec> {
-        self.tree.get(id)?;
-        let table = match self.tree.version(id) {
+        self.get(id)?;
+        let table = match self.version(id) {
             Version::V2 => UNIFIED,
             Version::V1 => files_v1::LEGACY,
         };
@@ -86,10 +70,16 @@ impl SimKernel {
     }
 
     pub(super) fn has_file(&self, id: CgroupId, spec: &Spec) -> bool {
-        let Some(cgroup) = self.tree.get(id) else { return false };
+        let Some(cgroup) = self.get(id) else { return false };
         let enabled = spec.controller.is_none_or(|c| cgroup.controllers.contains(c));
         let placed = spec.place == Place::Everywhere || cgroup.parent.is_some();
         let shown = !matches!(spec.file, File::Pressure(_)) || cgroup.shows_pressure;
         enabled && placed && shown
+    }
+
+    /// Number of disablings of the controller of a file: a kept file of an earlier one is dead.
+    pub(super) fn epoch(&self, id: CgroupId, spec: &Spec) -> u32 {
+        let known = self.get(id).zip(spec.controller);
+        known.map_or(0, |(cgroup, controller)| cgroup.epochs[controller as usize])
     }
 }

@@ -191,10 +191,8 @@ impl Problem {
             }
             let mut left = part;
             for &Member { demand, weight, kind, .. } in members.iter() {
-                let rate = match is_short {
-                    true => demand.min(left * weight / weights).max(0.0),
-                    false => demand,
-                };
+                let part = left * weight / weights;
+                let rate = if is_short { demand.min(part).max(0.0) } else { demand };
                 (left, weights) = (left - rate, weights - weight);
                 match kind {
                     MemberKind::Source(index) => rates[index] = rate,
@@ -298,10 +296,8 @@ impl<'a> Filling<'a> {
             }
         }
         for (index, source) in self.problem.sources.iter().enumerate() {
-            self.speeds[index] = match self.active[index] {
-                true => speeds[source.group] * source.weight / weights[source.group],
-                false => 0.0,
-            };
+            let part = speeds[source.group] * source.weight / weights[source.group];
+            self.speeds[index] = if self.active[index] { part } else { 0.0 };
         }
         self.group_speeds = speeds;
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tenantd_host::kernfs::FileId;
+use nix::errno::Errno;
+use tenantd_host::kernfs::{DirId, FileId, KernError, Operation};
 
 use super::pressure::Resource;
 use super::spec::Spec;
@@ -113,4 +114,11 @@ pub(super) struct Handles {
     pub(super) dirs: Open<KeptDir>,
     pub(super) files: Open<KeptFile>,
     pub(super) text: Vec<u8>,
+}
+
+impl Handles {
+    pub(super) fn dir(&self, dir: DirId) -> Result<&KeptDir, KernError> {
+        let closed = || KernError::new(Operation::Open, "(closed directory)", Errno::EBADF);
+        self.dirs.get(dir.0).ok_or_else(closed)
+    }
 }

@@ -7,23 +7,20 @@
 //!
 //! **Shape.** [`SimKernel`] serves the files of a host, and its time advances only with
 //! [`SimKernel::advance`]. Between two calls it is a value: the same calls give the same history, bit for
-//! bit. Its parts:
+//! bit. It owns these parts; each calls only those above it in the table:
 //!
-//! | file | contents |
-//! |---|---|
-//! | `kernel` | the host, its processes, the clock |
-//! | `vfs` | paths, handles, and the results of operations on them |
-//! | `tree`, `rules` | cgroups, and the kernel's rules for making, removing, moving, enabling |
-//! | `account`, `rates`, `spec`, `handles` | counters, rates, the kinds of files, open handles |
-//! | `files`, `show`, `digits`, `store`, `files_v1` | interface files: list, texts, accepted values |
-//! | `proc_files`, `sys_files` | `/proc` and `/sys/devices/system` |
-//! | `fluid`, `flow`, `cpu` | CPU time: weighted max-min with quotas and affinities |
-//! | `memory`, `reclaim`, `candidates`, `swap`, `oom` | memory: charges, protection, throttling, swap, kills |
-//! | `pressure` | stalls, as PSI reports them |
-//! | `workload`, `process`, `processes`, `charges` | the loads of processes, and their state |
-//! | `quiet` | time in which only counters change, passed at once |
-//! | `systemd`, `scopes` | `SimSystemd`: units on top of all this |
-//! | `fault` | `Faulty`: errors on demand, and a log of calls, around any `KernFs` |
+//! | part | files | contents |
+//! |---|---|---|
+//! | `Tree` | `tree`, `account`, `pressure`, `controller` | cgroups: settings, counters, stalls |
+//! | `Population` | `population`, `process`, `processes`, `workload`, `charges`, `ledger`, `oom` | processes: loads, charges |
+//! | | `rules` | the kernel's rules for making, removing, moving, enabling |
+//! | `Memory` | `memory`, `swap`, `reclaim`, `charge`, `touch` | memory of the host: size and swap, protection, throttling, use |
+//! | `Cpu` | `cpu`, `rates`, `fluid`, `flow`, `queues` | CPU time: max-min by weight on all CPUs, or on each by itself |
+//! | `SimKernel` | `kernel`, `host` | the clock, and the calls of tests |
+//! | files | `spec`, `files`, `show`, `digits`, `store`, `files_v1`, `proc_files`, `sys_files` | list, texts, accepted values |
+//! | handles | `paths`, `handles`, `vfs` | paths, open handles, and the results of operations on them |
+//! | `SimSystemd` | `systemd`, `orders` | units on top of all this |
+//! | `Faulty` | `fault` | errors on demand, and a log of calls, around any `KernFs` |
 //!
 //! **Behaviour.** Texts are those of Linux 6.12, and errors those of 6.1 to 6.18, as tried: `cpu.weight` of
 //! 0 is ERANGE and `junk` EINVAL; `memory.max` rounds down to pages; a kept file of a removed cgroup always
@@ -37,7 +34,7 @@
 #![deny(missing_docs)]
 
 mod account;
-mod candidates;
+mod charge;
 mod charges;
 mod controller;
 mod cpu;
@@ -48,33 +45,40 @@ mod files_v1;
 mod flow;
 mod fluid;
 mod handles;
+mod host;
 mod kernel;
+mod ledger;
 mod memory;
 mod oom;
+mod orders;
 mod parse;
+mod paths;
+mod population;
 mod pressure;
 mod proc_files;
 mod process;
 mod processes;
-mod quiet;
+mod queues;
 mod rates;
 mod reclaim;
 mod rules;
-mod scopes;
 mod show;
 mod spec;
 mod store;
 mod swap;
 mod sys_files;
 mod systemd;
+mod touch;
 mod tree;
 mod vfs;
 mod workload;
 
 pub use controller::Controller;
 pub use fault::{Call, Fault, Faulty, When};
-pub use kernel::{Access, Layout, SimHost, SimKernel};
+pub use host::{Access, Layout, SimHost};
+pub use kernel::SimKernel;
+pub use orders::SimUnits;
 pub use process::ProcessUsage;
 pub use swap::Swap;
-pub use systemd::{SimSystemd, SimUnit, SimUnits, UnitFault};
+pub use systemd::{SimSystemd, SimUnit, UnitFault};
 pub use workload::{Load, Trace, Workload};

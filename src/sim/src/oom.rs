@@ -7,11 +7,12 @@
 
 use std::cmp::Reverse;
 
-use super::kernel::SimKernel;
+use super::controller::Controller;
+use super::population::Population;
 use super::process::Process;
 use super::tree::CgroupId;
 
-impl SimKernel {
+impl Population {
     pub(super) fn out_of_memory(&mut self, id: CgroupId) {
         if self.tree[id].parent.is_some() {
             self.raise(id, |events| events.oom += 1);
@@ -30,7 +31,7 @@ impl SimKernel {
 
     /// Process below `id` with the most anonymous pages; the first of several equals.
     fn oom_victim(&self, id: CgroupId) -> Option<u32> {
-        let hierarchy = self.memory_hierarchy();
+        let hierarchy = self.tree.home_or_first(Controller::Memory);
         let below = |p: &Process| self.tree.lineage(p.cgroups[hierarchy]).any(|above| above == id);
         let candidates =
             self.processes.iter().filter(|(pid, p)| !self.is_exempt(**pid) && below(p));
@@ -55,6 +56,6 @@ impl SimKernel {
         let Some(process) = self.processes.get(&pid) else { return };
         let cgroup = self.memory_cgroup(process);
         self.raise(cgroup, |events| events.oom_kill += 1);
-        self.end_process(pid);
+        self.end(pid);
     }
 }

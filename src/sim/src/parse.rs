@@ -143,9 +143,10 @@ pub(super) fn cpu_list(text: &str, count: u32) -> Result<CpuSet, Errno> {
     let separators = |c: char| c == ',' || c.is_ascii_whitespace();
     for region in text.split(separators).filter(|region| !region.is_empty()) {
         let (first, last) = region.split_once('-').unwrap_or((region, region));
-        let number = |digits: &str| match digits.bytes().all(|b| b.is_ascii_digit()) {
-            true => digits.parse::<u32>().map_err(|_| Errno::EINVAL),
-            false => Err(Errno::EINVAL),
+        let number = |digits: &str| {
+            let is_number = digits.bytes().all(|b| b.is_ascii_digit());
+            let value = digits.parse::<u32>().ok().filter(|_| is_number);
+            value.ok_or(Errno::EINVAL)
         };
         let (first, last) = (number(first)?, number(last)?);
         if first > last {
@@ -168,9 +169,8 @@ pub(super) fn format_list(set: &CpuSet) -> String {
             _ => ranges.push((cpu, cpu)),
         }
     }
-    let shown = ranges.iter().map(|&(first, last)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
+    let shown = ranges.iter().map(|&(first, last)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
     });
     shown.collect::<Vec<_>>().join(",")
 }

@@ -133,6 +133,16 @@ impl Process {
         }
     }
 
+    /// Number of pages of one kind that it touches in `dt_sec`; `ratio` of the accesses meet a missing one.
+    pub(super) fn touched(&mut self, kind: Kind, dt_sec: f64, ratio: f64) -> u64 {
+        let speed = self.load.touch_bytes_per_sec as f64 / PAGE_BYTES as f64;
+        let remainder = &mut self.touch_remainder[kind as usize];
+        let pages = speed * dt_sec * ratio * self.stall.awake_ratio() + *remainder;
+        let (whole, rest) = whole_and_rest(pages);
+        *remainder = rest;
+        whole
+    }
+
     /// Counts the touched bytes of its memory and its hot files in `nr_steps` of `dt_nsec`.
     pub(super) fn go_over(&mut self, dt_nsec: u64, nr_steps: u64) {
         let has_hot_files = self.load.hot_file_bytes >= PAGE_BYTES;

@@ -31,10 +31,10 @@ impl<T> ByPid<T> {
 
     /// Index of the next pid after `pid`, which was at `place`; it and others may have ended since.
     pub(super) fn place_after(&self, pid: u32, place: usize) -> usize {
-        match self.pid_at(place) == Some(pid) {
-            true => place + 1,
-            false => self.pids.partition_point(|&other| other <= pid),
+        if self.pid_at(place) == Some(pid) {
+            return place + 1;
         }
+        self.pids.partition_point(|&other| other <= pid)
     }
 
     #[inline]

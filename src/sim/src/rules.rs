@@ -8,10 +8,89 @@
 use nix::errno::Errno;
 
 use super::controller::{Controller, ControllerSet};
-use super::kernel::SimKernel;
-use super::tree::{CgroupId, CpuKnobs, CpusetKnobs, MemoryKnobs, Version};
+use super::population::{Changed, Population};
+use super::tree::{CgroupId, CpuKnobs, CpusetKnobs, MemoryKnobs, Tree, Version};
 
-impl SimKernel {
+impl Tree {
+    pub(super) fn vet_attach(&self, id: CgroupId) -> Result<(), Errno> {
+        let cgroup = &self[id];
+        if self.version(id) == Version::V1 {
+            let is_child = cgroup.parent.is_some();
+            let needs_sets = is_child && cgroup.controllers.contains(Controller::Cpuset);
+            let lacks_sets = cgroup.cpuset.cpus.is_empty() || cgroup.cpuset.mems.is_empty();
+            return if needs_sets && lacks_sets { Err(Errno::ENOSPC) } else { Ok(()) };
+        }
+        if !self.is_valid_domain(id) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let is_allowed = self.can_be_thread_root(id) || cgroup.subtree_control.is_empty();
+        if is_allowed { Ok(()) } else { Err(Errno::EBUSY) }
+    }
+
+    /// True if `id` has processes and also enables threaded controllers for its children, which then can
+    /// hold only its threads (`cgroup_is_thread_root`).
+    pub(super) fn is_thread_root(&self, id: CgroupId) -> bool {
+        let cgroup = &self[id];
+        let passes_on = cgroup.subtree_control.without(ControllerSet::THREADED);
+        !cgroup.processes.is_empty() && passes_on != cgroup.subtree_control
+    }
+
+    /// True if `id` can have processes of its own; no cgroup below a thread root can. The root of the
+    /// hierarchy may be both.
+    pub(super) fn is_valid_domain(&self, id: CgroupId) -> bool {
+        let below_root = |&above: &CgroupId| self[above].parent.is_some();
+        !self.lineage(id).skip(1).filter(below_root).any(|above| self.is_thread_root(above))
+    }
+
+    /// Checks that one more process fits under every `pids.max` above `id`. The unified hierarchy counts a
+    /// refusal at the full cgroup and its ancestors, the legacy one in `id` (`pids_event`, Linux 6.11).
+    pub(super) fn vet_fork(&mut self, id: CgroupId) -> Result<(), Errno> {
+        let full = |above: &CgroupId| match self[*above].pids_max {
+            Some(max) => self.nr_processes(*above) >= max,
+            None => false,
+        };
+        let Some(full) = self.lineage(id).find(full) else { return Ok(()) };
+        let counting: Vec<CgroupId> = match self.version(id) {
+            Version::V1 => vec![id],
+            Version::V2 => self.lineage(full).collect(),
+        };
+        counting.into_iter().for_each(|id| self[id].nr_refused_forks += 1);
+        Err(Errno::EAGAIN)
+    }
+
+    pub(super) fn nr_processes(&self, id: CgroupId) -> u64 {
+        self.subtree(id).iter().map(|&id| self[id].processes.len() as u64).sum()
+    }
+
+    /// True if `id` may hold processes beside children: the root, and a cgroup that enables only threaded
+    /// controllers and has no populated child (`cgroup_can_be_thread_root`).
+    fn can_be_thread_root(&self, id: CgroupId) -> bool {
+        let cgroup = &self[id];
+        cgroup.parent.is_none()
+            || (cgroup.subtree_control.without(ControllerSet::THREADED).is_empty()
+                && !cgroup.children.values().any(|&child| self.is_populated(child)))
+    }
+
+    /// Checks that `id` may enable these controllers (`cgroup_vet_subtree_control_enable`).
+    fn vet_enable(&self, id: CgroupId, enable: ControllerSet) -> Result<(), Errno> {
+        let cgroup = &self[id];
+        if !self.is_valid_domain(id) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if cgroup.parent.is_none() {
+            return Ok(());
+        }
+        let threaded_only = enable.without(ControllerSet::THREADED).is_empty();
+        if !threaded_only && self.is_thread_root(id) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let is_allowed =
+            cgroup.processes.is_empty() || (threaded_only && self.can_be_thread_root(id));
+        if is_allowed { Ok(()) } else { Err(Errno::EBUSY) }
+    }
+}
+
+impl Population {
     /// `mkdir`. The caller has checked that `name` is free.
     pub(super) fn add_cgroup(&mut self, parent: CgroupId, name: &str) -> Result<CgroupId, Errno> {
         // Such a name would break the line in /proc/PID/cgroup.
@@ -27,7 +106,7 @@ impl SimKernel {
                 return Err(Errno::EAGAIN);
             }
         }
-        self.reschedule();
+        self.changed = Changed::Everything;
         Ok(self.tree.add_child(parent, name))
     }
 
@@ -37,84 +116,23 @@ impl SimKernel {
         if cgroup.parent.is_none() || !cgroup.children.is_empty() || !cgroup.processes.is_empty() {
             return Err(Errno::EBUSY);
         }
-        self.reparent_memory(id);
+        self.reparent(id);
         self.tree.remove(id);
-        self.reschedule();
+        self.changed = Changed::Everything;
         Ok(())
     }
 
     pub(super) fn attach(&mut self, id: CgroupId, pid: u32) -> Result<(), Errno> {
         let hierarchy = self.tree[id].hierarchy;
         let from = self.processes.get(&pid).ok_or(Errno::ESRCH)?.cgroups[hierarchy];
-        self.vet_attach(id)?;
+        self.tree.vet_attach(id)?;
         self.tree[from].processes.remove(&pid);
         self.tree[id].processes.insert(pid);
         if let Some(process) = self.processes.get_mut(&pid) {
             process.cgroups[hierarchy] = id;
         }
-        self.reschedule();
+        self.changed = Changed::Everything;
         Ok(())
-    }
-
-    pub(super) fn vet_attach(&self, id: CgroupId) -> Result<(), Errno> {
-        let cgroup = &self.tree[id];
-        if self.tree.version(id) == Version::V1 {
-            let is_child = cgroup.parent.is_some();
-            let needs_sets = is_child && cgroup.controllers.contains(Controller::Cpuset);
-            let lacks_sets = cgroup.cpuset.cpus.is_empty() || cgroup.cpuset.mems.is_empty();
-            return if needs_sets && lacks_sets { Err(Errno::ENOSPC) } else { Ok(()) };
-        }
-        if !self.is_valid_domain(id) {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        match self.can_be_thread_root(id) || cgroup.subtree_control.is_empty() {
-            true => Ok(()),
-            false => Err(Errno::EBUSY),
-        }
-    }
-
-    /// True if `id` has processes and also enables threaded controllers for its children, which then can
-    /// hold only its threads (`cgroup_is_thread_root`).
-    pub(super) fn is_thread_root(&self, id: CgroupId) -> bool {
-        let cgroup = &self.tree[id];
-        let passes_on = cgroup.subtree_control.without(ControllerSet::THREADED);
-        !cgroup.processes.is_empty() && passes_on != cgroup.subtree_control
-    }
-
-    /// True if `id` can have processes of its own; no cgroup below a thread root can. The root of the
-    /// hierarchy may be both.
-    pub(super) fn is_valid_domain(&self, id: CgroupId) -> bool {
-        let below_root = |&above: &CgroupId| self.tree[above].parent.is_some();
-        !self.tree.lineage(id).skip(1).filter(below_root).any(|above| self.is_thread_root(above))
-    }
-
-    /// Checks that one more process fits under every `pids.max` above `id`. The unified hierarchy counts a
-    /// refusal at the full cgroup and its ancestors, the legacy one in `id` (`pids_event`, Linux 6.11).
-    pub(super) fn vet_fork(&mut self, id: CgroupId) -> Result<(), Errno> {
-        let full = |above: &CgroupId| match self.tree[*above].pids_max {
-            Some(max) => self.nr_processes(*above) >= max,
-            None => false,
-        };
-        let Some(full) = self.tree.lineage(id).find(full) else { return Ok(()) };
-        let counting: Vec<CgroupId> = match self.tree.version(id) {
-            Version::V1 => vec![id],
-            Version::V2 => self.tree.lineage(full).collect(),
-        };
-        counting.into_iter().for_each(|id| self.tree[id].nr_refused_forks += 1);
-        Err(Errno::EAGAIN)
-    }
-
-    pub(super) fn nr_processes(&self, id: CgroupId) -> u64 {
-        self.tree.subtree(id).iter().map(|&id| self.tree[id].processes.len() as u64).sum()
-    }
-
-    /// True if `id` may hold processes beside children: the root, and a cgroup that enables only threaded
-    /// controllers and has no populated child (`cgroup_can_be_thread_root`).
-    fn can_be_thread_root(&self, id: CgroupId) -> bool {
-        let cgroup = &self.tree[id];
-        cgroup.parent.is_none()
-            || (cgroup.subtree_control.without(ControllerSet::THREADED).is_empty()
-                && !cgroup.children.values().any(|&child| self.tree.is_populated(child)))
     }
 
     /// `cgroup.subtree_control`: `+name` and `-name` between blanks.
@@ -158,7 +176,7 @@ impl SimKernel {
             }
         }
         if !enable.is_empty() {
-            self.vet_enable(id, enable)?;
+            self.tree.vet_enable(id, enable)?;
         }
         let after = cgroup.subtree_control.union(enable).without(disable);
         let children: Vec<CgroupId> = cgroup.children.values().copied().collect();
@@ -168,27 +186,8 @@ impl SimKernel {
             lost.iter().for_each(|controller| self.forget(child, controller));
             self.tree[child].controllers = after;
         }
-        self.reschedule();
+        self.changed = Changed::Everything;
         Ok(())
-    }
-
-    /// Checks that `id` may enable these controllers (`cgroup_vet_subtree_control_enable`).
-    fn vet_enable(&self, id: CgroupId, enable: ControllerSet) -> Result<(), Errno> {
-        let cgroup = &self.tree[id];
-        if !self.is_valid_domain(id) {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        if cgroup.parent.is_none() {
-            return Ok(());
-        }
-        let threaded_only = enable.without(ControllerSet::THREADED).is_empty();
-        if !threaded_only && self.is_thread_root(id) {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        match cgroup.processes.is_empty() || (threaded_only && self.can_be_thread_root(id)) {
-            true => Ok(()),
-            false => Err(Errno::EBUSY),
-        }
     }
 
     /// Discards the settings of a disabled controller; its memory is charged to the parent.
@@ -208,7 +207,7 @@ impl SimKernel {
                 self.tree[id].nr_refused_forks = 0;
             }
             Controller::Memory => {
-                self.reparent_memory(id);
+                self.reparent(id);
                 self.tree[id].memory = MemoryKnobs::default();
             }
             Controller::Cpuacct | Controller::Io => {}

@@ -26,6 +26,16 @@ pub(super) struct Spec {
     pub(super) mode: Mode,
 }
 
+pub(super) const fn spec(
+    name: &'static str,
+    file: File,
+    controller: Option<Controller>,
+    place: Place,
+    mode: Mode,
+) -> Spec {
+    Spec { name, file, controller, place, mode }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
     Min,

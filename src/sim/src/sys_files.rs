@@ -6,35 +6,35 @@
 
 use std::collections::BTreeMap;
 
-use super::kernel::SimKernel;
+use super::host::SimHost;
 use super::parse::{CpuSet, format_list};
 
 const CPU: &str = "/sys/devices/system/cpu";
 const NODE: &str = "/sys/devices/system/node";
 const GENERATIONS: &str = "/sys/kernel/mm/lru_gen";
 
-impl SimKernel {
-    pub(super) fn sys_files(&self) -> BTreeMap<String, String> {
-        let cpus = self.host.cpus.max(1);
+impl SimHost {
+    pub(super) fn sys_files(&self, online: &CpuSet) -> BTreeMap<String, String> {
+        let cpus = self.cpus.max(1);
         let all: CpuSet = (0..cpus).collect();
         let nodes: CpuSet = (0..self.nr_nodes()).collect();
         let mut files = BTreeMap::new();
         let mut list = |path: String, set: &CpuSet| {
             files.insert(path, format_list(set) + "\n");
         };
-        list(format!("{CPU}/online"), &self.online);
-        list(format!("{CPU}/offline"), &(&all - &self.online));
+        list(format!("{CPU}/online"), online);
+        list(format!("{CPU}/offline"), &(&all - online));
         list(format!("{CPU}/possible"), &all);
         list(format!("{CPU}/present"), &all);
         list(format!("{NODE}/online"), &nodes);
         list(format!("{NODE}/possible"), &nodes);
         for node in nodes {
-            let members = self.online.iter().copied().filter(|&cpu| self.node_of(cpu) == node);
+            let members = online.iter().copied().filter(|&cpu| self.node_of(cpu) == node);
             list(format!("{NODE}/node{node}/cpulist"), &members.collect());
         }
-        for &cpu in &self.online {
+        for &cpu in online {
             let sharing = |same: &dyn Fn(u32) -> bool| -> CpuSet {
-                self.online.iter().copied().filter(|&other| same(other)).collect()
+                online.iter().copied().filter(|&other| same(other)).collect()
             };
             let core = sharing(&|other| self.core_of(other) == self.core_of(cpu));
             let socket = sharing(&|other| self.node_of(other) == self.node_of(cpu));
@@ -51,27 +51,27 @@ impl SimKernel {
             list(format!("{cache}/id"), &CpuSet::from([self.node_of(cpu)]));
             list(format!("{cache}/shared_cpu_list"), &socket);
         }
-        for &cpu in &self.online {
+        for &cpu in online {
             files.insert(format!("{CPU}/cpu{cpu}/cache/index3/type"), "Unified\n".into());
             files.insert(format!("{CPU}/cpu{cpu}/cache/index3/size"), "32768K\n".into());
         }
-        if self.host.has_generations {
+        if self.has_generations {
             files.insert(format!("{GENERATIONS}/enabled"), "0x0007\n".into());
         }
         // The first CPU of this architecture cannot be switched off and has no such file.
         for cpu in 1..cpus {
-            let online = u8::from(self.online.contains(&cpu));
+            let online = u8::from(online.contains(&cpu));
             files.insert(format!("{CPU}/cpu{cpu}/online"), format!("{online}\n"));
         }
         files
     }
 
     fn nr_cores(&self) -> u32 {
-        self.host.cpus.max(1).div_ceil(self.host.threads_per_core.max(1))
+        self.cpus.max(1).div_ceil(self.threads_per_core.max(1))
     }
 
     fn nr_nodes(&self) -> u32 {
-        self.host.numa_nodes.clamp(1, self.nr_cores())
+        self.numa_nodes.clamp(1, self.nr_cores())
     }
 
     fn core_of(&self, cpu: u32) -> u32 {

@@ -7,18 +7,15 @@
 //! everything in it, and restarting one restarts it. Masked units, and units in masked slices, do not start.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use super::kernel::{MOUNT, SimKernel};
-use tenantd_host::cgroup::Dialect;
+use super::host::MOUNT;
+use super::kernel::SimKernel;
+use tenantd_host::cgroup::spell_unified;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::systemd::{
-    Answer, Held, Order, Property, PropertyValue, Reply, RunResult, Setting, UnitError,
-    UnitManager, UnitState,
+    Held, Order, Property, PropertyValue, RunResult, Setting, UnitError, UnitState,
 };
-use tenantd_policy::pattern;
 
 /// A failure of systemd, or of the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +214,12 @@ impl SimSystemd {
     }
 
     /// Sets all properties of one call, and writes the files once.
-    fn set_properties(&mut self, kernel: &mut SimKernel, unit: &str, settings: &[Setting]) {
+    pub(super) fn set_properties(
+        &mut self,
+        kernel: &mut SimKernel,
+        unit: &str,
+        settings: &[Setting],
+    ) {
         if let Some(known) = self.units.get_mut(unit) {
             for setting in settings {
                 known.properties.insert(setting.property, setting.value.clone());
@@ -225,17 +227,6 @@ impl SimSystemd {
             }
         }
         self.write(kernel, unit);
-    }
-
-    /// Executes the oldest accepted scope or settings; returns true if there was one.
-    pub fn catch_up(&mut self, kernel: &mut SimKernel) -> bool {
-        if let Some(order) = self.late_scopes.pop_front() {
-            self.start_scope(kernel, &order);
-            return true;
-        }
-        let Some((unit, settings)) = self.accepted.pop_front() else { return false };
-        self.set_properties(kernel, &unit, &settings);
-        true
     }
 
     /// `systemctl mask` or `systemctl unmask`, which reload the configuration.
@@ -273,99 +264,15 @@ impl SimSystemd {
         let arrives = |property: &Property| self.fault != Some(UnitFault::Ignores(*property));
         for property in Property::ALL.into_iter().filter(arrives) {
             let Some(value) = known.value(property).expected() else { continue };
-            for spelling in Dialect::Unified.spell(property.knob(), &value) {
+            for spelling in spell_unified(property.knob(), &value) {
                 let path = format!("{MOUNT}{}/{}", known.cgroup, spelling.file);
                 kernel.write_file(&path, &format!("{}\n", spelling.text)).ok();
             }
         }
     }
 
-    fn id<'a>(&'a self, unit: &'a str) -> &'a str {
+    pub(super) fn id<'a>(&'a self, unit: &'a str) -> &'a str {
         self.aliases.get(unit).map_or(unit, String::as_str)
-    }
-
-    /// Executes one order.
-    ///
-    /// # Errors
-    /// Errors of the real systemd, or of the failure in force.
-    pub fn carry_out(&mut self, kernel: &mut SimKernel, order: &Order) -> Result<Reply, UnitError> {
-        let unit = order.unit().to_string();
-        match self.fault {
-            Some(UnitFault::Away) => return Err(UnitError::Away("Connection refused".into())),
-            Some(UnitFault::Denied)
-                if !matches!(order, Order::Look { .. } | Order::List { .. }) =>
-            {
-                let message = "Interactive authentication required.".into();
-                return Err(UnitError::Denied { unit, message });
-            }
-            _ => {}
-        }
-        if !matches!(order, Order::Watch | Order::List { .. }) {
-            self.orders.push(order.clone());
-        }
-        let outcome = self.done(kernel, order);
-        match self.fault {
-            Some(UnitFault::Late) => Err(UnitError::Late(Duration::from_secs(30))),
-            _ => outcome,
-        }
-    }
-
-    fn done(&mut self, kernel: &mut SimKernel, order: &Order) -> Result<Reply, UnitError> {
-        match order {
-            Order::Look { unit } => return Ok(Reply::Unit(self.state(unit))),
-            Order::StartSlice { unit, .. } => {
-                let cgroup = cgroup_of(unit);
-                self.refuse_masked(slices_above(&cgroup).chain([&**unit]))?;
-                self.add_above(kernel, &cgroup);
-                if !self.units.contains_key(unit) {
-                    self.add_transient(unit, &cgroup);
-                }
-                self.start(kernel, unit);
-            }
-            Order::StartScope { .. } => return self.ask_for_scope(kernel, order),
-            Order::Set { unit, settings } => {
-                let unit = self.id(unit).to_string();
-                self.refuse_masked([&*unit].into_iter())?;
-                if !self.units.contains_key(&unit) {
-                    return Err(UnitError::NoSuchUnit(unit));
-                }
-                match self.fault {
-                    Some(UnitFault::Behind) => self.accepted.push_back((unit, settings.clone())),
-                    _ => self.set_properties(kernel, &unit, settings),
-                }
-            }
-            Order::Rewrite { unit, drop_ins } => {
-                for (property, text) in drop_ins {
-                    let known = self.units.get_mut(unit).and_then(|u| u.drop_ins.get_mut(property));
-                    if let (Some(known), Ok(value)) = (known, serde_json::from_str(text)) {
-                        *known = value;
-                    }
-                }
-            }
-            Order::Forget { unit, properties } => {
-                if let Some(known) = self.units.get_mut(unit) {
-                    known.drop_ins.retain(|property, _| !properties.contains(property));
-                }
-            }
-            Order::ForgetOurs { unit, ours, before } => {
-                let before = before.as_ref().and_then(|text| serde_json::from_str(text).ok());
-                if let Some(known) = self.units.get_mut(unit)
-                    && known.drop_ins.get(&ours.property) == Some(&ours.value)
-                {
-                    known.drop_ins.remove(&ours.property);
-                    known.drop_ins.extend(before.map(|value| (ours.property, value)));
-                }
-            }
-            Order::List { patterns } => {
-                let fits = |name: &String| patterns.iter().any(|it| pattern::fits(it, name));
-                let running = self.units.iter().filter(|(name, it)| it.is_active && fits(name));
-                return Ok(Reply::Running(running.map(|(name, _)| name.clone()).collect()));
-            }
-            Order::Watch => return Ok(Reply::Results(std::mem::take(&mut self.results))),
-            Order::Reload => self.reload(),
-            Order::Stop { unit } => self.stop(kernel, unit),
-        }
-        Ok(Reply::Done)
     }
 
     pub(super) fn refuse_masked<'u>(
@@ -387,7 +294,7 @@ impl SimSystemd {
         }
     }
 
-    fn state(&self, unit: &str) -> UnitState {
+    pub(super) fn state(&self, unit: &str) -> UnitState {
         let unit = self.id(unit);
         let Some(known) = self.units.get(unit) else {
             // Any slice name can be started.
@@ -439,44 +346,4 @@ pub(super) fn cgroup_of(slice: &str) -> String {
     let name = slice.trim_end_matches(".slice");
     let ends = name.match_indices('-').map(|(end, _)| end).chain([name.len()]);
     ends.map(|end| format!("/{}.slice", &name[..end])).collect()
-}
-
-/// A [`UnitManager`] that executes each order at once, and answers when it is polled.
-pub struct SimUnits<F> {
-    carry_out: F,
-    answers: VecDeque<Answer>,
-}
-
-impl<F> SimUnits<F>
-where
-    F: FnMut(&Order) -> Result<Reply, UnitError>,
-{
-    /// Creates a manager that sends orders to `carry_out`.
-    pub fn new(carry_out: F) -> SimUnits<F> {
-        SimUnits { carry_out, answers: VecDeque::new() }
-    }
-}
-
-impl<F> fmt::Debug for SimUnits<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimUnits").field("answers", &self.answers).finish_non_exhaustive()
-    }
-}
-
-impl<F> UnitManager for SimUnits<F>
-where
-    F: FnMut(&Order) -> Result<Reply, UnitError>,
-{
-    fn submit(&mut self, order: Order) {
-        let outcome = (self.carry_out)(&order);
-        self.answers.push_back(Answer { order, outcome });
-    }
-
-    fn nr_unanswered(&self) -> usize {
-        self.answers.len()
-    }
-
-    fn answer(&mut self, _patience: Duration) -> Option<Answer> {
-        self.answers.pop_front()
-    }
 }

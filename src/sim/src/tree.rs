@@ -10,7 +10,8 @@ use std::sync::{Arc, OnceLock};
 use super::account::{CpuAccount, MemoryAccount};
 use super::controller::{Controller, ControllerSet};
 use super::parse::{Bandwidth, CpuSet, PAGES_MAX};
-use super::pressure::Pressure;
+use super::pressure::{Pressure, kept};
+use super::spec::Bound;
 
 /// Id of a cgroup; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,6 +77,23 @@ impl Default for MemoryKnobs {
     }
 }
 
+impl MemoryKnobs {
+    pub(super) fn bound(&self, bound: Bound) -> u64 {
+        let mut knobs = *self;
+        *knobs.bound_mut(bound)
+    }
+
+    pub(super) fn bound_mut(&mut self, bound: Bound) -> &mut u64 {
+        match bound {
+            Bound::Min => &mut self.min,
+            Bound::Low => &mut self.low,
+            Bound::High => &mut self.high,
+            Bound::Max => &mut self.max,
+            Bound::SwapMax => &mut self.swap_max,
+        }
+    }
+}
+
 /// `cpuset.*` as written; empty means inherited in the unified hierarchy.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CpusetKnobs {
@@ -83,7 +101,7 @@ pub(super) struct CpusetKnobs {
     pub(super) mems: CpuSet,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Cgroup {
     pub(super) hierarchy: usize,
     pub(super) parent: Option<CgroupId>,
@@ -144,28 +162,10 @@ impl Tree {
     ) -> CgroupId {
         let id = CgroupId(self.cgroups.len());
         self.inodes.push(inode);
-        self.cgroups.push(Some(Box::new(Cgroup {
-            hierarchy,
-            parent,
-            name,
-            children: BTreeMap::new(),
-            processes: BTreeSet::new(),
-            controllers,
-            subtree_control: ControllerSet::default(),
-            epochs: [0; Controller::ALL.len()],
-            max_descendants: None,
-            max_depth: None,
-            pids_max: None,
-            nr_refused_forks: 0,
-            frozen: false,
-            shows_pressure: true,
-            cpu: CpuKnobs::default(),
-            cpuset: CpusetKnobs::default(),
-            memory: MemoryKnobs::default(),
-            cpu_account: CpuAccount::default(),
-            memory_account: MemoryAccount::default(),
-            pressure: Pressure::default(),
-        })));
+        let shows_pressure = true;
+        let cgroup =
+            Cgroup { hierarchy, parent, name, controllers, shows_pressure, ..Cgroup::default() };
+        self.cgroups.push(Some(Box::new(cgroup)));
         id
     }
 
@@ -233,6 +233,36 @@ impl Tree {
 
     pub(super) fn home(&self, controller: Controller) -> Option<usize> {
         self.homes[controller as usize]
+    }
+
+    pub(super) fn home_or_first(&self, controller: Controller) -> usize {
+        self.home(controller).unwrap_or(0)
+    }
+
+    pub(super) fn root_of(&self, controller: Controller) -> CgroupId {
+        self.hierarchies[self.home_or_first(controller)].root
+    }
+
+    pub(super) fn roots(&self) -> impl Iterator<Item = CgroupId> {
+        self.hierarchies.iter().map(|hierarchy| hierarchy.root)
+    }
+
+    pub(super) fn mounts(&self) -> impl Iterator<Item = &str> {
+        self.hierarchies.iter().map(|hierarchy| hierarchy.mount.as_str())
+    }
+
+    pub(super) fn find(&self, root: CgroupId, path: &str) -> Option<CgroupId> {
+        let mut names = path.split('/').filter(|name| !name.is_empty());
+        names.try_fold(root, |id, name| self[id].children.get(name).copied())
+    }
+
+    pub(super) fn find_of(&self, controller: Controller, path: &str) -> Option<CgroupId> {
+        self.find(self.root_of(controller), path)
+    }
+
+    pub(super) fn average_pressure(&mut self) {
+        let kept = kept();
+        self.cgroups.iter_mut().flatten().for_each(|cgroup| cgroup.pressure.average(&kept));
     }
 
     pub(super) fn lineage(&self, id: CgroupId) -> impl Iterator<Item = CgroupId> {

@@ -1,4 +1,4 @@
-//! Paths and handles: [`KernFs`] for the simulated kernel.
+//! Handles: [`KernFs`] for the simulated kernel.
 //!
 //! A handle refers to a place, and a cgroup's place has its id, so a kept handle always refers to its own
 //! cgroup. Results of dead places are those of a real kernel: a kept file ENODEV; an open, a mkdir and an
@@ -16,19 +16,18 @@ use tenantd_core::kernel_text::{bytes_of, path_of, text_of_path};
 use tenantd_host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
 
 use super::handles::{DirPlace, FilePlace, KeptDir, KeptFile};
-use super::kernel::{Access, MOUNT, SimKernel};
-use super::process::Process;
-use super::spec::{File, Mode, Spec};
+use super::host::{Access, MOUNT};
+use super::kernel::SimKernel;
+use super::paths::{Found, names_in, parent_of, step, walk, walk_from_root};
+use super::proc_files::show_proc;
+use super::show::show;
+use super::spec::{File, Mode};
+use super::store::store;
 use super::tree::{CgroupId, Version};
 
 /// Time for which the legacy kernel keeps the list of an open file for the next read
 /// (`CGROUP_PIDLIST_DESTROY_DELAY`, `kernel/cgroup/cgroup-v1.c`); each read restarts it.
 const LIST_KEPT: Duration = Duration::from_secs(1);
-
-enum Found {
-    Dir(DirPlace),
-    File(FilePlace),
-}
 
 impl SimKernel {
     /// Number of kept directories.
@@ -41,115 +40,13 @@ impl SimKernel {
         self.handles.files.close_all();
     }
 
-    fn kept_dir(&self, dir: DirId) -> Result<&KeptDir, KernError> {
-        self.handles
-            .dirs
-            .get(dir.0)
-            .ok_or_else(|| KernError::new(Operation::Open, "(closed directory)", Errno::EBADF))
-    }
-
-    fn step(&self, place: &DirPlace, name: &str) -> Result<Found, Errno> {
-        match place {
-            DirPlace::Cgroup(id) => {
-                let cgroup = self.tree.get(*id).ok_or(Errno::ENOENT)?;
-                if let Some(&child) = cgroup.children.get(name) {
-                    return Ok(Found::Dir(DirPlace::Cgroup(child)));
-                }
-                let spec = self.spec(*id, name).ok_or(Errno::ENOENT)?;
-                Ok(Found::File(FilePlace::Cgroup(*id, spec, self.epoch(*id, spec))))
-            }
-            DirPlace::Still(path) => self.step_still(&format!("{path}/{name}")),
-            _ => self.step_proc(place, name),
-        }
-    }
-
-    fn vet_alive(&self, place: &DirPlace) -> Result<(), Errno> {
-        match place {
-            DirPlace::Process(pid) | DirPlace::Tasks(pid) | DirPlace::Task(pid, _) => {
-                self.processes.get(pid).map(|_| ()).ok_or(Errno::ESRCH)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn step_proc(&self, place: &DirPlace, name: &str) -> Result<Found, Errno> {
-        self.vet_alive(place)?;
-        let dir = match (place, name) {
-            (DirPlace::Proc, "self") => Some(DirPlace::Process(self.caller())),
-            (DirPlace::Proc, "pressure") if self.host.psi => Some(DirPlace::ProcPressure),
-            (DirPlace::Proc, "sys") => Some(DirPlace::ProcSys),
-            (DirPlace::ProcSys, "vm") => Some(DirPlace::ProcVm),
-            (DirPlace::Proc, _) => {
-                name.parse().ok().and_then(|number| self.process_or_thread(number))
-            }
-            (DirPlace::Process(pid), "task") => Some(DirPlace::Tasks(*pid)),
-            (DirPlace::Tasks(pid), _) => {
-                let process = self.processes.get(pid).ok_or(Errno::ESRCH)?;
-                let tid = name.parse().ok();
-                let tid = tid.filter(|tid| process.threads.iter().any(|t| t.tid == *tid));
-                tid.map(|tid| DirPlace::Task(*pid, tid))
-            }
-            _ => None,
-        };
-        match dir {
-            Some(dir) => Ok(Found::Dir(dir)),
-            None => Ok(Found::File(FilePlace::Proc(self.proc_file(place, name)?))),
-        }
-    }
-
-    /// `/proc/NUMBER`: a process, or one of its threads, which is not listed but can be opened.
-    fn process_or_thread(&self, number: u32) -> Option<DirPlace> {
-        if self.processes.contains_key(&number) {
-            return Some(DirPlace::Process(number));
-        }
-        let has = |process: &Process| process.threads.iter().any(|thread| thread.tid == number);
-        let owner = self.processes.iter().find(|(_, process)| has(process));
-        owner.map(|(pid, _)| DirPlace::Task(*pid, number))
-    }
-
-    fn step_still(&self, path: &str) -> Result<Found, Errno> {
-        if let Some(hierarchy) = self.tree.hierarchies.iter().find(|h| h.mount == path) {
-            return Ok(Found::Dir(DirPlace::Cgroup(hierarchy.root)));
-        }
-        if path == "/proc" {
-            return Ok(Found::Dir(DirPlace::Proc));
-        }
-        if self.sys.contains_key(path) {
-            return Ok(Found::File(FilePlace::Sys(path.to_string())));
-        }
-        let below = format!("{path}/");
-        let mut mounts = self.tree.hierarchies.iter().map(|h| h.mount.as_str());
-        let first = self.sys.range(below.clone()..).next();
-        let has_files = first.is_some_and(|(path, _)| path.starts_with(&below));
-        match has_files || mounts.any(|mount| mount.starts_with(&below)) {
-            true => Ok(Found::Dir(DirPlace::Still(path.to_string()))),
-            false => Err(Errno::ENOENT),
-        }
-    }
-
-    fn walk_from_root(&self, path: &str) -> Result<Found, Errno> {
-        let below = |mount: &str| path.strip_prefix(mount).filter(|rest| rest.starts_with('/'));
-        for hierarchy in &self.tree.hierarchies {
-            if let Some(rest) = below(&hierarchy.mount) {
-                return self.walk(&DirPlace::Cgroup(hierarchy.root), rest);
-            }
-        }
-        self.walk(&DirPlace::Still(String::new()), path)
-    }
-
-    fn walk(&self, place: &DirPlace, path: &str) -> Result<Found, Errno> {
-        let mut names = path.split('/').filter(|name| !name.is_empty() && *name != ".");
-        names.try_fold(Found::Dir(place.clone()), |found, name| match found {
-            Found::Dir(place) => self.step(&place, name),
-            Found::File(_) => Err(Errno::ENOTDIR),
-        })
-    }
-
     fn file_at(&self, dir: DirId, name: &str) -> Result<FilePlace, KernError> {
-        let kept = self.kept_dir(dir)?;
+        let kept = self.handles.dir(dir)?;
         let failed = |errno| KernError::new(Operation::Open, kept.path.join(name), errno);
-        match self.walk(&kept.place, name).map_err(failed)? {
-            Found::File(FilePlace::Cgroup(_, spec, _)) if self.may_not_read(spec) => {
+        match walk(self, &kept.place, name).map_err(failed)? {
+            Found::File(FilePlace::Cgroup(_, spec, _))
+                if spec.mode == Mode::Write && self.host.access == Access::Unprivileged =>
+            {
                 Err(failed(Errno::EACCES))
             }
             Found::File(place) => Ok(place),
@@ -157,40 +54,28 @@ impl SimKernel {
         }
     }
 
-    fn may_not_read(&self, spec: &Spec) -> bool {
-        spec.mode == Mode::Write && self.host.access == Access::Unprivileged
-    }
-
-    fn epoch(&self, id: CgroupId, spec: &Spec) -> u32 {
-        let cgroup = self.tree.get(id);
-        cgroup
-            .zip(spec.controller)
-            .map_or(0, |(cgroup, controller)| cgroup.epochs[controller as usize])
-    }
-
     fn text_of(&self, place: &FilePlace) -> Result<String, Errno> {
         match place {
             FilePlace::Cgroup(id, spec, epoch) => {
-                let is_there = self.has_file(*id, spec);
-                match is_there && self.epoch(*id, spec) == *epoch {
-                    true => self.show(*id, spec.file),
-                    false => Err(Errno::ENODEV),
-                }
+                let tree = &self.live.tree;
+                let is_same = tree.has_file(*id, spec) && tree.epoch(*id, spec) == *epoch;
+                if is_same { show(self, *id, spec.file) } else { Err(Errno::ENODEV) }
             }
-            FilePlace::Proc(file) => self.show_proc(*file),
+            FilePlace::Proc(file) => show_proc(self, *file),
             FilePlace::Sys(path) => self.sys.get(path).cloned().ok_or(Errno::ENODEV),
         }
     }
 
     fn is_kept_list(&self, place: &FilePlace) -> bool {
         let FilePlace::Cgroup(id, spec, _) = place else { return false };
-        self.tree.version(*id) == Version::V1 && matches!(spec.file, File::Procs | File::Threads)
+        self.live.tree.version(*id) == Version::V1
+            && matches!(spec.file, File::Procs | File::Threads)
     }
 
     fn write_to(&mut self, place: FilePlace, value: &str) -> Result<(), Errno> {
         match (place, self.host.access) {
             (FilePlace::Cgroup(..), Access::ReadOnlyMount) => Err(Errno::EROFS),
-            (FilePlace::Cgroup(id, spec, _), Access::Root) => self.store(id, spec, value),
+            (FilePlace::Cgroup(id, spec, _), Access::Root) => store(self, id, spec, value),
             (FilePlace::Proc(_), Access::Root | Access::ReadOnlyMount) => Err(Errno::EIO),
             _ => Err(Errno::EACCES),
         }
@@ -201,7 +86,7 @@ impl SimKernel {
     /// A lost cgroup is reported as missing before any permission is checked.
     fn changeable(&self, place: &DirPlace) -> Result<CgroupId, Errno> {
         let DirPlace::Cgroup(id) = place else { return Err(Errno::EPERM) };
-        match (self.tree.get(*id), self.host.access) {
+        match (self.live.tree.get(*id), self.host.access) {
             (None, _) => Err(Errno::ENOENT),
             (Some(_), Access::Root) => Ok(*id),
             (Some(_), Access::Unprivileged) => Err(Errno::EACCES),
@@ -210,76 +95,29 @@ impl SimKernel {
     }
 
     fn make(&mut self, place: &DirPlace, name: &str) -> Result<(), Errno> {
-        if !name.is_empty() && self.walk(place, name).is_ok() {
+        if !name.is_empty() && walk(self, place, name).is_ok() {
             return Err(Errno::EEXIST);
         }
-        let (place, name) = self.parent_of(place, name)?;
+        let (place, name) = parent_of(self, place, name)?;
         let id = self.changeable(&place)?;
-        self.add_cgroup(id, &name).map(|_| ())
+        self.live.add_cgroup(id, &name).map(|_| ())
     }
 
     fn unmake(&mut self, place: &DirPlace, name: &str) -> Result<(), Errno> {
-        let (place, name) = self.parent_of(place, name)?;
+        let (place, name) = parent_of(self, place, name)?;
         let parent = self.changeable(&place)?;
-        match self.step(&DirPlace::Cgroup(parent), &name)? {
-            Found::Dir(DirPlace::Cgroup(id)) => self.remove_cgroup(id),
+        match step(self, &DirPlace::Cgroup(parent), &name)? {
+            Found::Dir(DirPlace::Cgroup(id)) => self.live.remove_cgroup(id),
             _ => Err(Errno::ENOTDIR),
         }
     }
-
-    fn parent_of(&self, place: &DirPlace, name: &str) -> Result<(DirPlace, String), Errno> {
-        let (above, last) = name.rsplit_once('/').unwrap_or(("", name));
-        match self.walk(place, above)? {
-            Found::Dir(place) if !last.is_empty() => Ok((place, last.to_string())),
-            Found::Dir(_) => Err(Errno::ENOENT),
-            Found::File(_) => Err(Errno::ENOTDIR),
-        }
-    }
-
-    fn names_in(&self, place: &DirPlace) -> Result<Vec<String>, Errno> {
-        self.vet_alive(place)?;
-        let numbers =
-            |numbers: &mut dyn Iterator<Item = u32>| numbers.map(|n| n.to_string()).collect();
-        Ok(match place {
-            DirPlace::Cgroup(id) => match self.tree.get(*id) {
-                Some(cgroup) => cgroup.children.keys().cloned().collect(),
-                None => Vec::new(),
-            },
-            DirPlace::Proc => numbers(&mut self.processes.keys().copied()),
-            DirPlace::Process(_) => vec!["task".into()],
-            DirPlace::Tasks(pid) => {
-                let process = self.processes.get(pid).ok_or(Errno::ESRCH)?;
-                numbers(&mut process.threads.iter().map(|thread| thread.tid))
-            }
-            DirPlace::Task(..) | DirPlace::ProcPressure | DirPlace::ProcSys | DirPlace::ProcVm => {
-                Vec::new()
-            }
-            DirPlace::Still(path) => self.names_below(path),
-        })
-    }
-
-    fn names_below(&self, path: &str) -> Vec<String> {
-        let below = format!("{path}/");
-        let mounts = self.tree.hierarchies.iter().map(|h| h.mount.as_str());
-        let paths = self.sys.keys().map(String::as_str).chain(mounts).chain(["/proc/self"]);
-        let names = paths.filter_map(|path| path.strip_prefix(&below));
-        let mut dirs: Vec<String> =
-            names.filter_map(|rest| rest.split_once('/')).map(|(name, _)| name.into()).collect();
-        let roots = self.tree.hierarchies.iter().filter_map(|h| h.mount.strip_prefix(&below));
-        dirs.extend(roots.filter(|name| !name.contains('/')).map(String::from));
-        dirs.sort_unstable();
-        dirs.dedup();
-        dirs
-    }
-
-    // --- short cuts for tests and reports ---
 
     /// Text of the file at an absolute path, for a reader with all permissions.
     ///
     /// # Errors
     /// Errors of opening and reading it.
     pub fn file(&self, path: &str) -> Result<String, Errno> {
-        match self.walk_from_root(path)? {
+        match walk_from_root(self, path)? {
             Found::File(place) => self.text_of(&place),
             Found::Dir(_) => Err(Errno::EISDIR),
         }
@@ -290,8 +128,8 @@ impl SimKernel {
     /// # Errors
     /// The kernel's own.
     pub fn write_file(&mut self, path: &str, value: &str) -> Result<(), Errno> {
-        match self.walk_from_root(path)? {
-            Found::File(FilePlace::Cgroup(id, spec, _)) => self.store(id, spec, value),
+        match walk_from_root(self, path)? {
+            Found::File(FilePlace::Cgroup(id, spec, _)) => store(self, id, spec, value),
             Found::File(_) => Err(Errno::EACCES),
             Found::Dir(_) => Err(Errno::EISDIR),
         }
@@ -303,12 +141,12 @@ impl SimKernel {
     /// # Errors
     /// ENOENT, EBUSY.
     pub fn remove_cgroup_at(&mut self, path: &str) -> Result<(), Errno> {
-        let roots: Vec<CgroupId> = self.tree.hierarchies.iter().map(|h| h.root).collect();
-        let found: Vec<CgroupId> = roots.iter().filter_map(|&root| self.find(root, path)).collect();
+        let tree = &self.live.tree;
+        let found: Vec<CgroupId> = tree.roots().filter_map(|root| tree.find(root, path)).collect();
         if found.is_empty() {
             return Err(Errno::ENOENT);
         }
-        found.into_iter().try_for_each(|id| self.remove_cgroup(id))
+        found.into_iter().try_for_each(|id| self.live.remove_cgroup(id))
     }
 
     /// Mount point of the unified hierarchy, or directory of the legacy ones.
@@ -321,7 +159,7 @@ impl KernFs for SimKernel {
     fn open_dir(&mut self, path: &Path) -> Result<DirId, KernError> {
         let failed = |errno| KernError::new(Operation::Open, path, errno);
         let text = text_of_path(path);
-        let place = match self.walk_from_root(&text).map_err(failed)? {
+        let place = match walk_from_root(self, &text).map_err(failed)? {
             Found::Dir(place) => place,
             Found::File(_) => return Err(failed(Errno::ENOTDIR)),
         };
@@ -336,27 +174,23 @@ impl KernFs for SimKernel {
     }
 
     fn dir_path(&self, dir: DirId) -> PathBuf {
-        self.kept_dir(dir).map(|kept| kept.path.clone()).unwrap_or_else(|error| error.path)
+        self.handles.dir(dir).map(|kept| kept.path.clone()).unwrap_or_else(|error| error.path)
     }
 
     fn inode(&mut self, dir: DirId) -> Result<u64, KernError> {
-        let kept = self.kept_dir(dir)?;
+        let kept = self.handles.dir(dir)?;
         Ok(match &kept.place {
             // A removed cgroup keeps its number.
-            DirPlace::Cgroup(id) => self.tree.inode(*id),
+            DirPlace::Cgroup(id) => self.live.tree.inode(*id),
             DirPlace::Process(pid) | DirPlace::Tasks(pid) | DirPlace::Task(pid, _) => (*pid).into(),
-            DirPlace::Proc
-            | DirPlace::ProcPressure
-            | DirPlace::ProcSys
-            | DirPlace::ProcVm
-            | DirPlace::Still(_) => 1,
+            _ => 1,
         })
     }
 
     fn nr_dirs(&mut self, dir: DirId) -> Result<u64, KernError> {
-        let place = self.kept_dir(dir)?.place.clone();
+        let place = self.handles.dir(dir)?.place.clone();
         let failed = |errno| KernError::new(Operation::Open, self.dir_path(dir), errno);
-        Ok(self.names_in(&place).map_err(failed)?.len() as u64)
+        Ok(names_in(self, &place).map_err(failed)?.len() as u64)
     }
 
     fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {
@@ -395,9 +229,9 @@ impl KernFs for SimKernel {
     }
 
     fn write(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError> {
-        let kept = self.kept_dir(dir);
+        let kept = self.handles.dir(dir);
         let path = kept.as_ref().map_or_else(|error| error.path.clone(), |k| k.path.join(name));
-        let found = kept.map_err(|error| error.errno).and_then(|k| self.walk(&k.place, name));
+        let found = kept.map_err(|error| error.errno).and_then(|k| walk(self, &k.place, name));
         let outcome = match found {
             Ok(Found::File(place)) => self.write_to(place, value),
             Ok(Found::Dir(_)) => Err(Errno::EISDIR),
@@ -412,19 +246,19 @@ impl KernFs for SimKernel {
     }
 
     fn make_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError> {
-        let KeptDir { place, path, .. } = self.kept_dir(dir)?.clone();
+        let KeptDir { place, path, .. } = self.handles.dir(dir)?.clone();
         self.make(&place, name)
             .map_err(|errno| KernError::new(Operation::MakeDir, path.join(name), errno))
     }
 
     fn remove_dir(&mut self, dir: DirId, name: &str) -> Result<(), KernError> {
-        let KeptDir { place, path, .. } = self.kept_dir(dir)?.clone();
+        let KeptDir { place, path, .. } = self.handles.dir(dir)?.clone();
         self.unmake(&place, name)
             .map_err(|errno| KernError::new(Operation::RemoveDir, path.join(name), errno))
     }
 
     fn lock_dir(&mut self, dir: DirId) -> Result<(), KernError> {
-        let KeptDir { place, path, .. } = self.kept_dir(dir)?.clone();
+        let KeptDir { place, path, .. } = self.handles.dir(dir)?.clone();
         // A lock belongs to the open file description, not to the process; opening the directory again
         // creates another one.
         let is_other = |(number, other): (u32, &KeptDir)| {
@@ -448,8 +282,8 @@ impl KernFs for SimKernel {
     }
 
     fn list_dirs(&mut self, dir: DirId) -> Result<Vec<OsString>, KernError> {
-        let kept = self.kept_dir(dir)?;
-        self.names_in(&kept.place)
+        let kept = self.handles.dir(dir)?;
+        names_in(self, &kept.place)
             .map(|names| names.iter().map(|name| path_of(name).into_os_string()).collect())
             .map_err(|errno| KernError::new(Operation::List, &kept.path, errno))
     }

@@ -176,9 +176,7 @@ impl Trace {
             }
         }
     }
-}
 
-impl Trace {
     /// Nanoseconds after `age` for which the load surely stays the same; 0 if it may change at once.
     pub(super) fn steady_for(&self, age: Duration) -> u64 {
         let nsec = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

@@ -171,6 +171,9 @@ pub struct DemoArgs {
     /// Use the simulated kernel, also as root; in real time, except with --json.
     #[arg(long)]
     pub simulated: bool,
+    /// Exit with 1 also if there is no verdict because other programs took CPU time: for CI.
+    #[arg(long)]
+    pub strict: bool,
     /// Show what the agent knows and writes as well: demand, allocation, weights, findings.
     #[arg(long)]
     pub verbose: bool,

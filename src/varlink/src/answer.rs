@@ -63,9 +63,10 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
     }
     let is_reader = method.access() == Access::Read;
     let Governance { policy, accounts, .. } = &*newest.governance;
-    let permission = match is_reader {
-        true => Permission::Refused,
-        false => peer.is_among(&policy.administrators, accounts),
+    let permission = if is_reader {
+        Permission::Refused
+    } else {
+        peer.is_among(&policy.administrators, accounts)
     };
     if permission == Permission::Later {
         return Ok(Reply::Later);
@@ -84,9 +85,10 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
             return Err(CallError::ExpectedMore {});
         }
         Request::Change(Change::Submit(parameters)) => {
-            let allowed = match is_administrator {
-                true => Some(Allowed::All),
-                false => allowed(peer, parameters.tenant.as_deref(), newest),
+            let allowed = if is_administrator {
+                Some(Allowed::All)
+            } else {
+                allowed(peer, parameters.tenant.as_deref(), newest)
             };
             let Some(allowed) = allowed else { return Ok(Reply::Later) };
             let (uid, pid) = (peer.uid, u32::try_from(peer.pid).unwrap_or(0));
@@ -144,9 +146,10 @@ fn read(
         Read::GetPolicy(Nothing {}) => once(newest.governance.outline_json()),
         Read::List(Nothing {}) => once(&newest.jobs.json(viewer(peer, newest))),
         Read::WatchJobs(Nothing {}) => {
-            return match more {
-                true => Ok(ReadReply::WatchJobs(viewer(peer, newest))),
-                false => Err(CallError::ExpectedMore {}),
+            return if more {
+                Ok(ReadReply::WatchJobs(viewer(peer, newest)))
+            } else {
+                Err(CallError::ExpectedMore {})
             };
         }
     }))
@@ -176,9 +179,10 @@ fn is_of_another(id: u64, peer: &Peer, newest: &Published) -> bool {
 fn viewer(peer: &Peer, newest: &Published) -> Viewer {
     let Governance { policy, accounts, access, .. } = &*newest.governance;
     // During a look-up the peer sees its own jobs.
-    match access.of(peer, policy, accounts).is_some_and(|rights| rights.sees_all) {
-        true => Viewer::All,
-        false => Viewer::User(peer.uid),
+    if access.of(peer, policy, accounts).is_some_and(|rights| rights.sees_all) {
+        Viewer::All
+    } else {
+        Viewer::User(peer.uid)
     }
 }
 

@@ -129,9 +129,10 @@ impl Connection {
             self.last_used = Instant::now();
             return Ok(Some(call));
         }
-        match self.framer.is_within_message() {
-            true => self.request_began = Some(self.request_began.unwrap_or_else(Instant::now)),
-            false => self.request_began = None,
+        if self.framer.is_within_message() {
+            self.request_began = Some(self.request_began.unwrap_or_else(Instant::now))
+        } else {
+            self.request_began = None
         }
         Ok(None)
     }

@@ -124,6 +124,9 @@ pub struct Job {
     /// True if its processes are frozen while a guarantee of another tenant is due.
     #[serde(default)]
     pub frozen: bool,
+    /// True if it has used no CPU for a minute, and lends its slots until the next job ends.
+    #[serde(default)]
+    pub idle: bool,
     /// True if its first process runs outside its cgroup, which is empty. Its width stays reserved.
     #[serde(default)]
     pub outside: bool,
@@ -172,7 +175,7 @@ pub struct WaitReason {
     pub free: Option<f64>,
     /// Total amount.
     pub total: Option<f64>,
-    /// Counted resource.
+    /// Counted resource, or the tenant to whose guarantee slots are left.
     pub name: Option<String>,
     /// Job that goes first.
     pub job: Option<u64>,

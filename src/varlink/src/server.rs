@@ -292,10 +292,13 @@ impl Server {
             self.ready.remove(account, |queued| *queued == number);
         }
         match connection.turn {
-            Turn::Submitted(ticket) => match self.bridge.leave(account, ticket) {
-                true => self.tickets.withdraw(ticket),
-                false => self.tickets.close(ticket),
-            },
+            Turn::Submitted(ticket) => {
+                if self.bridge.leave(account, ticket) {
+                    self.tickets.withdraw(ticket)
+                } else {
+                    self.tickets.close(ticket)
+                }
+            }
             Turn::Waiting(ticket) => self.tickets.close(ticket),
             Turn::Idle | Turn::Watching { .. } | Turn::WatchingJobs { .. } => {}
         }

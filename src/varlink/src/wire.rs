@@ -71,10 +71,11 @@ impl Framer {
                 Ok(Some(&self.buffer[message]))
             }
             None => {
-                match self.begin == self.buffer.len() {
+                if self.begin == self.buffer.len() {
                     // Freed between messages, because it may have held a long one.
-                    true => self.buffer = Vec::new(),
-                    false => drop(self.buffer.drain(..self.begin)),
+                    self.buffer = Vec::new()
+                } else {
+                    drop(self.buffer.drain(..self.begin))
                 }
                 (self.begin, self.scanned) = (0, self.buffer.len());
                 Ok(None)

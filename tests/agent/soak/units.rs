@@ -440,7 +440,7 @@ impl Stage for Run {
 fn spelled(setting: &Setting) -> Option<Vec<(&'static str, String)>> {
     let value = setting.expected()?;
     let knob = setting.property.knob();
-    let lines = tenantd_host::cgroup::Dialect::Unified.spell(knob, &value);
+    let lines = tenantd_host::cgroup::spell_unified(knob, &value);
     Some(lines.into_iter().map(|line| (line.file, line.text)).collect())
 }
 

@@ -212,18 +212,24 @@ class Tenantd(Nothing):
     """A policy with the same weights and guarantees."""
 
     name = "tenantd"
+    # Keys of `control` beside the interval.
+    control = {}
 
     def begin(self):
         host = self.stage.host
-        self.policy = host.policy(self.tenants())
+        self.policy = self.write_policy()
         self.daemon = self.stage.ground.daemon(host, self.policy)
         self.daemon.says("started on")
+
+    def write_policy(self):
+        control = {"interval": "1s", **self.control}
+        return self.stage.host.policy(self.tenants(), control=control)
 
     def tenants(self):
         return {tenant.name: tenant.policy() for tenant in self.stage.tenants}
 
     def reweigh(self):
-        self.policy.write_text(self.stage.host.policy(self.tenants()).read_text())
+        self.policy.write_text(self.write_policy().read_text())
         self.daemon.process.send_signal(signal.SIGHUP)
 
     def end(self):
@@ -252,7 +258,16 @@ class Jobs(Tenantd):
         super().end()
 
 
+class Credits(Tenantd):
+    """The same, and CPU time that a tenant leaves to the others is returned to it later."""
+
+    name = "tenantd, credits"
+    control = {"credits": {}}
+
+
 ALL = (Nothing, Static, Arbiter, Tenantd)
+# Where tenants leave CPU time to others.
+WITH_CREDITS = (*ALL, Credits)
 
 
 def cpu_of(program):

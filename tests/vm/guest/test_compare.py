@@ -103,7 +103,7 @@ def test_a_bursty_tenant_beside_steady_ones(host):
         hungry(host, "c", 100, 2 * host.cpus),
         hungry(host, "d", 100, 2 * host.cpus),
     ]
-    judge(compare.compare(Stage(host, tenants, "bursty", shares=False)))
+    judge(compare.compare(Stage(host, tenants, "bursty", shares=False), compare.WITH_CREDITS))
 
 
 @compared
@@ -115,7 +115,7 @@ def test_requests_beside_a_batch_job(host):
         Tenant("web", 300, (0.2, MIB), [Load("web", "answer", 20, units, victim=True)]),
         hungry(host, "batch", 100, 4 * host.cpus),
     ]
-    judge(compare.compare(Stage(host, tenants, "requests beside a batch job", shares=False)))
+    judge(compare.compare(Stage(host, tenants, "requests beside a batch job", shares=False), compare.WITH_CREDITS))
 
 
 @compared
@@ -126,7 +126,7 @@ def test_a_database_beside_a_batch_job(host):
         Tenant("db", 300, (float(host.cpus), 64 * MIB), [Database(host, "db")]),
         hungry(host, "batch", 100, 4 * host.cpus),
     ]
-    judge(compare.compare(Stage(host, tenants, "a database beside a batch job", shares=False)))
+    judge(compare.compare(Stage(host, tenants, "a database beside a batch job", shares=False), compare.WITH_CREDITS))
 
 
 @compared
@@ -197,7 +197,7 @@ def test_fifty_tenants_of_which_five_are_busy(host):
     tenants += [Tenant(name, 100, (0.0, MIB)) for name in idle]
     stage = Stage(host, tenants, "50 tenants, 5 busy")
     begin()
-    judge(compare.compare(stage, (Nothing, Static, Tenantd)))
+    judge(compare.compare(stage, (Nothing, Static, Tenantd, compare.Credits)))
 
 
 @compared

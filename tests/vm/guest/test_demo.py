@@ -17,7 +17,7 @@ def test_converges_and_leaves_a_clean_host(host):
     # A guest whose processors are taken away for seconds shows an unfair half: the demo may be played again.
     for _ in range(3):
         ticks = Ticks()
-        done = host.ctl("demo", "--json", "--seconds", "20")
+        done = host.ctl("demo", "--json", "--strict", "--seconds", "20")
         arriving = ticks.arriving()
         result = json.loads(done.stdout)
         error, jain = result["max_share_error"], result["jain_index"]

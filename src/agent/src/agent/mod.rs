@@ -2,42 +2,24 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | [`start`] | state, start and stop of an agent |
+//! | [`state`] | the parts of an agent, and what others read of them |
+//! | `start` | start and stop |
 //! | `tick` | one tick |
 //! | [`attach`] | attaching running work to tenants |
-//! | `attached` | attached work across restarts |
-//! | [`jobs`], `job_submit`, `job_start`, `job_scope`, `job_valves` | jobs from submission to end |
-//! | `job_preempt` | preemption of running jobs |
-//! | `job_nested` | jobs submitted from within a job |
-//! | [`mode`] | switching between observe and enforce |
-//! | `ready` | the part of a reload that may fail |
-//! | [`reload`] | exchanging the policy |
-//! | `base` | a policy resolved on this host |
+//! | [`mode`] | beginning and ending to enforce |
 //! | `names` | numbers of the names in the policy, which may arrive late |
-//! | `recorded` | the control loop with the recorder of its events |
-//! | `each` | tenants found by the templates of the policy |
+//! | `transition` | exchanging the policy, its found tenants and the mode |
 
 pub mod attach;
-mod attach_check;
-mod attached;
-mod base;
-mod each;
-mod job_nested;
-mod job_preempt;
-mod job_scope;
-mod job_start;
-mod job_submit;
-mod job_valves;
-pub mod jobs;
 pub mod mode;
 mod names;
-mod ready;
-mod recorded;
-pub mod reload;
-pub mod start;
-mod take_names;
+mod start;
+pub mod state;
 mod tick;
+mod transition;
 
+pub use crate::jobs::reply::JobAnswer;
 pub use crate::start_error::StartError;
+pub use crate::tenants::state::Options;
 pub use mode::ChangeError;
-pub use start::{Agent, Options};
+pub use state::Agent;

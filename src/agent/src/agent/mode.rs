@@ -1,25 +1,32 @@
-//! Switching between observe and enforce while the agent runs.
+//! Beginning and ending to enforce, and the part of a reload that may fail.
 //!
 //! In observe mode no value on the host is the agent's. The switch to observe restores the host as before the
 //! agent started; the switch back works like a start. In observe mode the agent still samples existing cgroups
 //! of the policy.
+//!
+//! New tenants of a reload may need a root, and CPU sets may need controllers that were not enabled before. Both are
+//! prepared before any value is restored or exchanged. If one is refused, the preparation is undone and the old
+//! policy stays in force.
+
+use std::path::Path;
 
 use tracing::info;
 
-use super::start::Agent;
 use crate::backend::access::HostAccess;
 use crate::backend::location::Location;
-use crate::backend::root;
+use crate::jobs::room::JobRoom;
 use crate::recovery::deadline::Deadline;
 use crate::recovery::leftover;
+use crate::recovery::restore::{self, Extent};
 use crate::recovery::restored::Restored;
 use crate::start_error::StartError;
+use crate::tenants::state::Tenants;
 use tenantd_control::state::step::Settings;
 use tenantd_control::tick::event::Event;
 use tenantd_control::tree::TreeNode;
-use tenantd_host::enforce::with_causes;
+use tenantd_host::enforce::{SUBTREE_CONTROL, with_causes};
+use tenantd_host::journal::{Entry, Mark};
 use tenantd_host::kernfs::KernFs;
-use tenantd_policy::model::Mode;
 
 /// Reason for a refused change; the agent goes on as before.
 #[derive(Debug, thiserror::Error)]
@@ -35,135 +42,152 @@ pub enum ChangeError {
     Start(#[from] StartError),
 }
 
-impl<K: KernFs> Agent<K> {
-    /// Switches to `mode`; returns the values that could not be restored. On an error the agent goes on
-    /// observing.
-    pub fn set_mode(&mut self, mode: Mode) -> Result<Vec<String>, ChangeError> {
-        match (self.mode(), mode) {
-            (Mode::Observe, Mode::Enforce) => {
-                let tree = self.control.tree();
-                let (nodes, locations) = (tree.shared_nodes(), self.backends.locations(tree));
-                self.begin_enforcing(&nodes, &locations, self.host.pins)?;
-                self.take_up_attached();
-                Ok(Vec::new())
-            }
-            (Mode::Enforce, Mode::Observe) => Ok(self.put_all_back().failures),
-            (Mode::Enforce, Mode::Enforce) => {
-                self.control.apply(Event::TryYielded);
-                Ok(Vec::new())
-            }
-            (Mode::Observe, Mode::Observe) => Ok(Vec::new()),
-        }
-    }
+/// Restores all values and goes on observing.
+pub(super) fn observe<K: KernFs>(tenants: &mut Tenants<K>, jobs: &mut JobRoom) -> Restored {
+    jobs.thaw_all(&mut tenants.host);
+    tenants.backends.close_all(&mut tenants.host.kernel);
+    tenants.control.apply(Event::Reset);
+    tenants.keeper.end();
+    set_enforcing(tenants, false);
+    let restored = put_journal_back(tenants);
+    tenants.backends.close_root(&mut tenants.host.kernel);
+    info!("mode observe: no value is written from now on");
+    restored
+}
 
-    pub(crate) fn publish_mode(&mut self) {
-        let mode = self.mode();
-        self.reporter.amend(|status| status.mode = mode);
+fn put_journal_back<K: KernFs>(tenants: &mut Tenants<K>) -> Restored {
+    let Tenants { host, backends, keeper, .. } = tenants;
+    let units = backends.take_manager();
+    let HostAccess { kernel, machine, journal, notifier, .. } = host;
+    let deadline = Deadline::between_ticks(notifier);
+    keeper.attachments.gather(kernel, machine.proc(), journal.entries());
+    keeper.attachments.set_inside(|_| false);
+    let owed = (journal.entries(), keeper.has_stale_units);
+    let mut restored = leftover::put_back(kernel, machine, units, owed, deadline);
+    keeper.has_stale_units = restored.is_stale;
+    backends.restart_units(kernel);
+    // A second restoration is harmless, so a journal that stays is only reported as a failure.
+    if let Err(error) = leftover::keep_owed(journal, &restored) {
+        restored.failures.push(with_causes(&error));
     }
+    leftover::report(&restored, keeper);
+    restored
+}
 
-    /// Restores all values and goes on observing.
-    ///
-    /// Values that could not be restored are in [`Restored::failures`] and stay in the journal. The agent tries
-    /// them again at the next switch to observe, when it begins to enforce, and when it stops.
-    pub fn put_all_back(&mut self) -> Restored {
-        self.thaw_all_jobs();
-        self.backends.close_all(&mut self.host.kernel);
-        self.control.apply(Event::Reset);
-        self.keeper.end();
-        self.set_enforcing(false);
-        let restored = self.put_journal_back();
-        self.backends.close_root(&mut self.host.kernel);
-        info!("mode observe: no value is written from now on");
-        restored
+/// Takes the root for the tenants `nodes` at their `locations`, as at a start. On an error the agent goes on
+/// observing.
+pub(super) fn enforce<K: KernFs>(
+    tenants: &mut Tenants<K>,
+    nodes: &[TreeNode],
+    locations: &[Location],
+    pins: bool,
+) -> Result<(), ChangeError> {
+    if tenants.options.observe {
+        return Err(ChangeError::OnlyObserves);
     }
-
-    fn put_journal_back(&mut self) -> Restored {
-        let units = self.backends.take_manager();
-        let HostAccess { kernel, machine, journal, notifier, .. } = &mut self.host;
+    let state_dir = tenants.options.state_dir.clone();
+    if !tenants.host.journal.is_on_disk() && state_dir.is_some() {
+        let HostAccess { kernel, machine, notifier, .. } = &mut tenants.host;
         let deadline = Deadline::between_ticks(notifier);
-        let attachments = &mut self.keeper.attachments;
-        attachments.gather(kernel, machine.proc(), journal.entries());
-        attachments.set_inside(|_| false);
-        let owed = (journal.entries(), self.keeper.has_stale_units);
-        let mut restored = leftover::put_back(kernel, machine, units, owed, deadline);
-        self.keeper.has_stale_units = restored.is_stale;
-        self.backends.restart_units(kernel);
-        // A second restoration is harmless, so a journal that stays is only reported as a failure.
-        if let Err(error) = leftover::keep_owed(journal, &restored) {
-            restored.failures.push(with_causes(&error));
-        }
-        leftover::report(&restored, &mut self.keeper);
-        restored
+        let (journal, keeper) =
+            leftover::take_up(kernel, machine, state_dir.as_deref(), true, deadline)?;
+        tenants.host.journal = journal;
+        tenants.keeper = keeper.with_credits_of(&mut tenants.keeper);
     }
+    if !tenants.host.journal.entries().is_empty() {
+        // As at a start: tries again the values that could not be restored at the switch to observe.
+        put_journal_back(tenants);
+    }
+    if let Err(error) = tenants.take_root_for(nodes, locations, pins) {
+        put_journal_back(tenants);
+        return Err(error.into());
+    }
+    tenants.host.pins = pins;
+    tenants.keeper.begin(state_dir.as_deref(), pins);
+    set_enforcing(tenants, true);
+    tenants.open_anew();
+    info!("mode enforce: values are written from now on");
+    Ok(())
+}
 
-    /// Takes the root for the tenants `nodes` at their `locations`, as at a start. On an error the agent goes
-    /// on observing.
-    pub(super) fn begin_enforcing(
-        &mut self,
-        nodes: &[TreeNode],
-        locations: &[Location],
-        pins: bool,
-    ) -> Result<(), ChangeError> {
-        if self.options.observe {
-            return Err(ChangeError::OnlyObserves);
-        }
-        let state_dir = self.options.state_dir.as_deref();
-        if !self.host.journal.is_on_disk() && state_dir.is_some() {
-            let HostAccess { kernel, machine, notifier, .. } = &mut self.host;
-            let deadline = Deadline::between_ticks(notifier);
-            (self.host.journal, self.keeper) =
-                leftover::take_up(kernel, machine, state_dir, true, deadline)?;
-        }
-        if !self.host.journal.entries().is_empty() {
-            // As at a start: tries again the values that could not be restored at the switch to observe.
-            self.put_journal_back();
-        }
-        if let Err(error) = self.take_root_for(nodes, locations, pins) {
-            self.put_journal_back();
-            return Err(error.into());
-        }
-        self.host.pins = pins;
-        self.keeper.begin(self.options.state_dir.as_deref(), pins);
-        self.set_enforcing(true);
-        self.open_anew();
-        info!("mode enforce: values are written from now on");
-        Ok(())
-    }
+fn set_enforcing<K: KernFs>(tenants: &mut Tenants<K>, is_enforcing: bool) {
+    let settings = Settings { is_enforcing, ..tenants.control.settings().clone() };
+    tenants.set(settings);
+    tenants.find_obstacles();
+}
 
-    /// Takes the root, unless it is taken already or the agent makes no cgroup for any node. On an error all
-    /// writes so far are in the journal.
-    pub(super) fn take_root_for(
-        &mut self,
-        nodes: &[TreeNode],
-        locations: &[Location],
-        pins: bool,
-    ) -> Result<(), StartError> {
-        if self.backends.has_root() || !locations.iter().any(Location::is_made) {
-            return Ok(());
+/// Prepares the root and the controllers for `nodes`, completely or not at all.
+pub(super) fn make_ready<K: KernFs>(
+    tenants: &mut Tenants<K>,
+    nodes: &[TreeNode],
+    locations: &[Location],
+    pins: bool,
+) -> Result<(), ChangeError> {
+    let (mark, had_root) = (tenants.host.journal.mark(), tenants.backends.has_root());
+    let controllers = controllers_above(&mut tenants.host);
+    let ready = tenants.take_root_for(nodes, locations, pins);
+    let begins = pins && !tenants.host.pins;
+    let ready = ready.and_then(|()| if begins { begin_pinning(tenants) } else { Ok(()) });
+    if let Err(error) = ready {
+        put_back_since(tenants, mark, controllers);
+        if !had_root {
+            tenants.backends.close_root(&mut tenants.host.kernel);
         }
-        let pinned_before = std::mem::replace(&mut self.host.pins, pins);
-        let taken = root::take(&mut self.host, nodes, self.keeper.displaced());
-        self.host.pins = pinned_before;
-        let (root, waiting) = taken?;
-        self.backends.hold_root(root);
-        self.keeper.replace_displaced(waiting);
-        Ok(())
+        return Err(error.into());
     }
+    Ok(())
+}
 
-    pub(super) fn set(&mut self, settings: Settings) {
-        self.host.leaves_drift = settings.leaves_drift();
-        self.control.apply(Event::Set(settings));
+fn put_back_since<K: KernFs>(tenants: &mut Tenants<K>, mark: Mark, controllers: Vec<Entry>) {
+    let host = &mut tenants.host;
+    let undone = [&controllers, host.journal.since(mark)].concat();
+    let proc = host.proc();
+    let mut restored = restore::put_back(&mut host.kernel, proc, &undone, Extent::Part);
+    if restored.failures.is_empty()
+        && let Err(error) = host.journal.forget_since(mark)
+    {
+        restored.failures.push(with_causes(&error));
     }
+    leftover::report(&restored, &mut tenants.keeper);
+}
 
-    fn set_enforcing(&mut self, is_enforcing: bool) {
-        let settings = Settings { is_enforcing, ..self.control.settings().clone() };
-        self.set(settings);
-        self.reporter.find_obstacles(&mut self.host, &self.backends, is_enforcing);
+fn begin_pinning<K: KernFs>(tenants: &mut Tenants<K>) -> Result<(), StartError> {
+    tenants.host.pins = true;
+    // Units need no root, and systemd enables their cpusets.
+    let has_root = tenants.backends.has_root();
+    let trees = if has_root { tenants.host.layout.trees.clone() } else { Vec::new() };
+    let mut enforcer = tenants.host.enforcer();
+    let ready = trees.iter().try_for_each(|tree| {
+        let missing = enforcer.make_missing(tree)?;
+        enforcer.enable_above(tree, &missing)
+    });
+    if let Err(error) = ready {
+        tenants.host.pins = false;
+        return Err(error.into());
     }
+    tenants.keeper.begin_placing(tenants.options.state_dir.as_deref());
+    tenants.open_anew();
+    Ok(())
+}
 
-    /// Closes every cgroup, so that the next tick makes and opens those needed by then. Samples stay.
-    pub(super) fn open_anew(&mut self) {
-        self.backends.close_all(&mut self.host.kernel);
-        self.control.apply(Event::ForgetObserved);
+/// Controllers that the agent's cgroups above the root enable for their children, topmost first. The journal
+/// only has the state before the first write.
+fn controllers_above<K: KernFs>(host: &mut HostAccess<K>) -> Vec<Entry> {
+    if !host.layout.is_unified() {
+        return Vec::new();
     }
+    let (kernel, tree) = (&mut host.kernel, &host.layout.trees[0]);
+    let held = |path: &Path| -> Option<Entry> {
+        let dir = kernel.open_dir(path).ok()?;
+        let inode = kernel.inode(dir).ok();
+        let value = kernel.read_once(dir, SUBTREE_CONTROL).ok();
+        let value = value.map(|text| String::from_utf8_lossy(text).trim_end().into());
+        kernel.close_dir(dir);
+        let (path, file) = (path.to_path_buf(), SUBTREE_CONTROL.into());
+        Some(Entry::Held { path, inode: inode?, file, value: value? })
+    };
+    let above = tree.root.ancestors().skip(1).take_while(|up| up.starts_with(&tree.own));
+    let mut entries: Vec<Entry> = above.filter_map(held).collect();
+    entries.reverse();
+    entries
 }

@@ -31,17 +31,17 @@ struct Use {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     uses: BTreeMap<Question, Use>,
     /// Generation of the answers at the last look.
     generation: u64,
     look_at: Duration,
     findings: Vec<Finding>,
-    pub(super) failure: Option<Finding>,
+    pub(crate) failure: Option<Finding>,
 }
 
 impl Names {
-    pub(super) fn of(policy: &Policy) -> Names {
+    pub(crate) fn of(policy: &Policy) -> Names {
         let mut uses = BTreeMap::new();
         let mut add = |tenant: Option<&str>, key, users: &[String], groups: &[String]| {
             let users = users.iter().filter(|name| *name != ALL_USERS).cloned();
@@ -63,12 +63,12 @@ impl Names {
     }
 
     /// True if an answer may have changed since the last look.
-    pub(super) fn is_due(&self, accounts: &Accounts) -> bool {
+    pub(crate) fn is_due(&self, accounts: &Accounts) -> bool {
         !self.uses.is_empty()
             && (accounts.generation() != self.generation || accounts.now() >= self.look_at)
     }
 
-    pub(super) fn look(&mut self, accounts: &Accounts) {
+    pub(crate) fn look(&mut self, accounts: &Accounts) {
         // Read before the answers: an answer that arrives meanwhile is read again.
         self.generation = accounts.generation();
         self.findings.clear();
@@ -92,7 +92,7 @@ impl Names {
         self.look_at = accounts.now() + if is_pending { SOON } else { SELDOM };
     }
 
-    pub(super) fn findings(&self, accounts: &Accounts) -> impl Iterator<Item = Finding> + use<> {
+    pub(crate) fn findings(&self, accounts: &Accounts) -> impl Iterator<Item = Finding> + use<> {
         let stall = accounts.stall().map(|stall| {
             let what = format!(
                 "accounts do not answer: the look-up of {} has taken {} s, and {} wait behind it; new users are \

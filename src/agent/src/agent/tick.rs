@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use tracing::info;
 
-use super::start::Agent;
+use super::state::Agent;
 use crate::backend::backends::{Backends, Events};
-use crate::backend::location::Location;
+use crate::backend::backlog::Work;
 use crate::report::reporter::TickReport;
+use crate::tenants::state::Tenants;
 use tenantd_control::measure::sample::HostSample;
 use tenantd_control::report::status::Status;
 use tenantd_control::share::pids;
@@ -51,24 +52,19 @@ impl<K: KernFs> Agent<K> {
 
     /// Counts the missed ticks before a tick that is `late`.
     pub fn note_delay(&mut self, late: Duration) {
-        let interval = self.control.settings().interval.as_nanos().max(1);
+        let interval = self.tenants.control.settings().interval.as_nanos().max(1);
         let nr_missed = u64::try_from(late.as_nanos() / interval).unwrap_or(u64::MAX);
-        self.reporter.count_skipped(nr_missed);
+        self.tenants.reporter.count_skipped(nr_missed);
     }
 
     /// Ticks since the start that were missed, or came too soon after a late one and decided nothing.
     pub fn nr_skipped_ticks(&self) -> u64 {
-        self.reporter.nr_skipped_ticks()
+        self.tenants.reporter.nr_skipped_ticks()
     }
 
     /// True if the last tick left work over.
     pub fn has_more_work(&self) -> bool {
-        self.control.tick() > 0
-            && (self.backends.has_more_to_write()
-                || self.backends.has_more_to_attach()
-                || self.backends.has_more_to_join()
-                || self.keeper.is_behind()
-                || self.backends.nr_owed_searches() > 0)
+        self.tenants.control.tick() > 0 && self.tenants.backends.next_work().is_some()
     }
 
     /// Does a step of the remaining work: writes values, attaches tenants, moves processes into cpusets, or
@@ -76,77 +72,95 @@ impl<K: KernFs> Agent<K> {
     pub fn continue_work(&mut self) {
         let is_enforcing = self.mode() == Mode::Enforce;
         let mut findings = Vec::new();
-        let Agent { host, backends, control, keeper, reporter, .. } = self;
+        let Tenants { host, backends, control, keeper, reporter, .. } = &mut self.tenants;
         let (tree, states) = (control.tree(), control.states());
-        if backends.has_more_to_write() {
-            let events = backends.write_more(host, tree, STEP);
-            reporter.note_late(tree, events.outcomes.iter().map(|(action, _)| action));
-            self.take_in(events, &mut findings);
-        } else if backends.has_more_to_attach() {
-            let attached = backends.attach_more(host, tree, is_enforcing, STEP);
-            // An opened cgroup may be a member; the width belongs to its tenant. The next tick retries and
-            // reports failures.
-            let owners = attached.iter().filter_map(|number| tree.owner_of(*number));
-            keeper.tell_widths(tree, states, owners, STEP);
-            let mut events = Events::default();
-            let observe = |number| {
-                Some((number, backends.observe(host, tree, number, (&[], false), &mut events)?))
-            };
-            let observed: Vec<_> = attached.into_iter().filter_map(observe).collect();
-            for (number, observed) in observed {
-                self.control.apply(Event::ObserveFirst(number, observed));
+        match backends.next_work() {
+            Some(Work::Write) => {
+                let events = backends.write_more(host, tree, STEP);
+                reporter.note_late(tree, events.outcomes.iter().map(|(action, _)| action));
+                self.tenants.take_in(events, &mut findings);
             }
-            self.take_in(events, &mut findings);
-        } else if backends.has_more_to_join() {
-            findings = backends.join_cpusets(host, tree, None, is_pinned(states), STEP);
-        } else if keeper.is_behind() {
-            let attached = with_width(tree, backends);
-            keeper.tell_widths(tree, states, attached, STEP);
-        } else {
-            backends.claim(host, tree, is_enforcing, STEP);
+            Some(Work::Attach) => {
+                let attached = backends.attach_more(host, tree, is_enforcing, STEP);
+                // An opened cgroup may be a member; the width belongs to its tenant. The next tick retries and
+                // reports failures.
+                let owners = attached.iter().filter_map(|number| tree.owner_of(*number));
+                let (_, has_untold) = keeper.tell_widths(tree, states, owners, STEP);
+                backends.note_untold(has_untold);
+                let mut events = Events::default();
+                let observe = |number| {
+                    Some((number, backends.observe(host, tree, number, (&[], false), &mut events)?))
+                };
+                let observed: Vec<_> = attached.into_iter().filter_map(observe).collect();
+                for (number, observed) in observed {
+                    self.tenants.control.apply(Event::ObserveFirst(number, observed));
+                }
+                self.tenants.take_in(events, &mut findings);
+            }
+            Some(Work::Join) => {
+                findings = backends.join_cpusets(host, tree, None, is_pinned(states), STEP);
+            }
+            Some(Work::Tell) => {
+                let attached = with_width(tree, backends);
+                let (_, has_untold) = keeper.tell_widths(tree, states, attached, STEP);
+                backends.note_untold(has_untold);
+            }
+            Some(Work::Search) | None => backends.claim(host, tree, is_enforcing, STEP),
         }
-        self.reporter.note_late_findings(findings);
+        self.tenants.reporter.note_late_findings(findings);
     }
 
     fn tick_with(&mut self, now: Duration, nr_max: usize) -> &Status {
         // Nothing is read then: one-time events would be lost.
-        if self.control.is_premature(now) {
-            self.reporter.count_skipped(1);
-            return self.reporter.status();
+        if self.tenants.control.is_premature(now) {
+            self.tenants.reporter.count_skipped(1);
+            return self.tenants.reporter.status();
         }
-        self.control.apply(Event::Begin);
-        let tick = self.control.tick();
-        let begin = self.host.kernel.clock();
-        self.backends.begin_tick(now);
-        let mut findings = self.reporter.standing_findings();
-        if let Err(error) = self.host.journal.compact() {
+        self.tenants.control.apply(Event::Begin);
+        let tick = self.tenants.control.tick();
+        let begin = self.tenants.host.kernel.clock();
+        self.tenants.backends.begin_tick(now);
+        let mut findings = self.tenants.reporter.standing_findings();
+        if let Err(error) = self.tenants.host.journal.compact() {
             findings.push(Finding::of_host(Code::NotKept, with_causes(&error)));
         }
         self.attach(tick, now, nr_max, &mut findings);
-        let host_sample = match self.host.machine.sample(&mut self.host.kernel) {
+        let host_sample = match self.tenants.host.machine.sample(&mut self.tenants.host.kernel) {
             Ok(host_sample) => host_sample,
             Err(error) => {
                 // Without the size of the machine nothing can be divided: all decisions stand.
                 findings.push(Finding::of_host(Code::Unreadable, error.to_string()).as_error());
-                self.reporter.skip(tick, &findings, now);
-                return self.reporter.status();
+                self.tenants.reporter.skip(tick, &findings, now);
+                return self.tenants.reporter.status();
             }
         };
+        self.tenants.take_up_credits();
         let sampled_at = now + self.since(begin);
         let input = self.sample(sampled_at, host_sample, &mut findings);
-        let mut decision = self.control.apply(Event::step(input)).unwrap_or_default();
+        let mut decision = self.tenants.control.apply(Event::step(input)).unwrap_or_default();
         findings.append(&mut decision.findings);
-        self.reporter.log_drifts(&self.host, &self.control, &decision.drifts);
+        self.tenants.reporter.log_drifts(
+            &self.tenants.host,
+            &self.tenants.control,
+            &decision.drifts,
+        );
         self.leave_to_others(&decision, &mut findings);
         if self.mode() == Mode::Enforce {
             self.apply(tick, &decision.actions, nr_max, &mut findings);
         }
-        let actions =
-            self.reporter.spell_actions(&self.host, &self.backends, &self.control, &decision);
-        findings.extend(self.control.findings(|knob| self.host.file(knob)));
-        let trouble = self.control.witness().and_then(|witness| witness.trouble());
+        let Tenants { control, keeper, .. } = &mut self.tenants;
+        let (nodes, states) = (control.tree().nodes(), control.states());
+        findings.extend(keeper.keep_credits(Some(now), nodes, states));
+        let actions = self.tenants.reporter.spell_actions(
+            &self.tenants.host,
+            &self.tenants.backends,
+            &self.tenants.control,
+            &decision,
+        );
+        findings.extend(self.tenants.control.findings(|knob| self.tenants.host.file(knob)));
+        let trouble = self.tenants.control.witness().and_then(|witness| witness.trouble());
         findings.extend(trouble.map(|why| Finding::of_host(Code::NotKept, why)));
-        let Agent { host, backends, control, reporter, .. } = self;
+        let Tenants { host, backends, control, reporter, .. } = &mut self.tenants;
         reporter.publish(TickReport {
             now,
             host_sample,
@@ -163,19 +177,25 @@ impl<K: KernFs> Agent<K> {
     fn attach(&mut self, tick: u64, now: Duration, nr_max: usize, findings: &mut Vec<Finding>) {
         let is_enforcing = self.mode() == Mode::Enforce;
         self.take_names();
-        let events = self.backends.poll(&mut self.host, self.control.tree(), tick, is_enforcing);
-        self.take_in(events, findings);
-        self.backends.discover(&mut self.host, self.control.tree(), tick);
-        findings.extend(self.backends.find(&mut self.host, tick));
+        let events = self.tenants.backends.poll(
+            &mut self.tenants.host,
+            self.tenants.control.tree(),
+            tick,
+            is_enforcing,
+        );
+        self.tenants.take_in(events, findings);
+        self.tenants.backends.discover(&mut self.tenants.host, self.tenants.control.tree(), tick);
+        findings.extend(self.tenants.backends.find(&mut self.tenants.host, tick));
         self.take_found();
-        self.grow(is_enforcing, findings);
+        self.tenants.grow(findings);
         // Before another cgroup of the same name is opened.
-        self.keep_attached(findings);
-        let tree = self.control.tree();
-        let events = self.backends.attach(&mut self.host, tree, tick, is_enforcing, nr_max);
-        self.take_in(events, findings);
-        self.grow(is_enforcing, findings);
-        let Agent { host, backends, control, reporter, .. } = self;
+        self.tenants.keep_attached(findings);
+        let tree = self.tenants.control.tree();
+        let events =
+            self.tenants.backends.attach(&mut self.tenants.host, tree, tick, is_enforcing, nr_max);
+        self.tenants.take_in(events, findings);
+        self.tenants.grow(findings);
+        let Tenants { host, backends, control, reporter, .. } = &mut self.tenants;
         reporter.look_around(host, backends, control, now);
         findings.extend(reporter.mount_findings(host, tick).iter().cloned());
         if is_enforcing {
@@ -193,15 +213,15 @@ impl<K: KernFs> Agent<K> {
         }
         backends.find_users(tick);
         if self.take_found() {
-            let Agent { host, backends, control, .. } = self;
+            let Tenants { host, backends, control, .. } = &mut self.tenants;
             backends.attach_more(host, control.tree(), is_enforcing, nr_max);
             backends.look_again();
             backends.claim(host, control.tree(), is_enforcing, nr_max);
         }
-        let Agent { host, backends, keeper, .. } = self;
-        findings.extend(self.base.findings());
+        let Tenants { host, base, backends, keeper, options, .. } = &mut self.tenants;
+        findings.extend(base.findings());
         findings.extend(backends.people_findings());
-        findings.extend(self.names.findings(&self.options.accounts));
+        findings.extend(self.names.findings(&options.accounts));
         if tick % LOST_TICKS == 1 {
             keeper.look_for_lost(&mut host.kernel, &host.layout);
         }
@@ -211,45 +231,8 @@ impl<K: KernFs> Agent<K> {
         findings.extend(keeper.lost().filter(|_| is_enforcing).cloned());
     }
 
-    fn grow(&mut self, is_enforcing: bool, findings: &mut Vec<Finding>) {
-        if !self.backends.has_grown() {
-            return;
-        }
-        let locations = self.backends.locations(self.control.tree());
-        self.settle_members(&locations, is_enforcing, findings);
-    }
-
-    /// Exchanges the tree for one with the nodes at `locations`.
-    pub(super) fn settle_members(
-        &mut self,
-        locations: &[Location],
-        is_enforcing: bool,
-        findings: &mut Vec<Finding>,
-    ) {
-        let tree = self.control.tree();
-        let Some((tree, kept)) = self.backends.grown(&self.host, tree, locations) else { return };
-        if is_enforcing && kept.iter().any(Option::is_none) {
-            let failures = self.let_go_of_ended(&tree, &kept);
-            findings
-                .extend(failures.iter().map(|why| Finding::of_host(Code::NotKept, why.as_str())));
-        }
-        self.backends.take_grown(&mut self.host.kernel, &tree, locations, &kept);
-        self.reporter.renumber_cgroups(&kept);
-        self.control.take_tree(tree, &kept, |_| false);
-    }
-
-    fn take_in(&mut self, events: Events, findings: &mut Vec<Finding>) {
-        findings.extend(events.findings);
-        for outcome in events.outcomes {
-            self.control.apply(Event::settle(outcome));
-        }
-        for loss in events.losses {
-            self.control.apply(Event::Lose(loss.number, loss.keeps_left));
-        }
-    }
-
     fn sample(&mut self, now: Duration, host: HostSample, findings: &mut Vec<Finding>) -> Input {
-        let topology = match self.backends.topology(&mut self.host) {
+        let topology = match self.tenants.backends.topology(&mut self.tenants.host) {
             Ok(topology) => topology,
             Err(finding) => {
                 findings.push(finding);
@@ -260,26 +243,26 @@ impl<K: KernFs> Agent<K> {
             self.note_topology(topology);
         }
         let mut events = Events::default();
-        let begin = self.host.kernel.clock();
-        let nodes = (0..self.control.tree().len())
+        let begin = self.tenants.host.kernel.clock();
+        let nodes = (0..self.tenants.control.tree().len())
             .map(|number| self.sample_node(number, begin, &mut events))
             .collect();
-        self.take_in(events, findings);
-        let refreshes = self.control.wants_bounds();
-        let above = self.backends.bounds_above(&mut self.host, refreshes);
+        self.tenants.take_in(events, findings);
+        let refreshes = self.tenants.control.wants_bounds();
+        let above = self.tenants.backends.bounds_above(&mut self.tenants.host, refreshes);
         Input { now, host, nodes, topology, above }
     }
 
     fn since(&self, begin: Duration) -> Duration {
-        let steps =
-            self.host.kernel.clock().saturating_sub(begin).as_nanos() / CLOCK_STEP.as_nanos();
+        let steps = self.tenants.host.kernel.clock().saturating_sub(begin).as_nanos()
+            / CLOCK_STEP.as_nanos();
         CLOCK_STEP * u32::try_from(steps).unwrap_or(u32::MAX)
     }
 
     /// Reads one node; `begin` is the time of the first read of this sample.
     fn sample_node(&mut self, number: usize, begin: Duration, events: &mut Events) -> NodeInput {
         let sampled_after = self.since(begin);
-        let Agent { host, backends, control, reporter, .. } = self;
+        let Tenants { host, backends, control, reporter, .. } = &mut self.tenants;
         let tree = control.tree();
         // The values of groups, and of tenants with several cgroups, are those of the nodes below.
         let is_ancestor = tree.is_ancestor(number);
@@ -321,40 +304,42 @@ impl<K: KernFs> Agent<K> {
     }
 
     fn note_topology(&mut self, topology: &Topology) {
-        match self.control.topology() {
+        match self.tenants.control.topology() {
             Some(_) => info!(cpus = %topology.usable(), "the usable CPUs changed"),
             None => {
-                let mut placed = self.keeper.placements(topology.usable());
-                self.control.place_on(|node| placed.remove(node.path.as_str()));
+                let mut placed = self.tenants.keeper.placements(topology.usable());
+                self.tenants.control.place_on(|node| placed.remove(node.path.as_str()));
             }
         }
     }
 
     fn leave_to_others(&mut self, decision: &Decision, findings: &mut Vec<Finding>) {
-        if !self.control.settings().leaves_drift() {
+        if !self.tenants.control.settings().leaves_drift() {
             return;
         }
         for drift in &decision.drifts {
-            if let Err(error) = self.backends.leave(&mut self.host, drift) {
+            if let Err(error) = self.tenants.backends.leave(&mut self.tenants.host, drift) {
                 // Overwritten until the journal can record it.
-                let name = self.control.tree().name(drift.node);
+                let name = self.tenants.control.tree().name(drift.node);
                 findings.push(Finding::of(name, Code::NotKept, error.to_string()));
-                self.control.apply(Event::Reclaim(drift.node, drift.knob));
+                self.tenants.control.apply(Event::Reclaim(drift.node, drift.knob));
             }
         }
     }
 
     fn apply(&mut self, tick: u64, actions: &[Action], nr_max: usize, findings: &mut Vec<Finding>) {
-        let Agent { host, backends, control, keeper, .. } = self;
+        let Tenants { host, backends, control, keeper, .. } = &mut self.tenants;
         let (tree, states) = (control.tree(), control.states());
         findings.extend(backends.join_cpusets(host, tree, Some(tick), is_pinned(states), nr_max));
         let attached = with_width(tree, backends);
-        findings.extend(keeper.tell_widths(tree, states, attached, nr_max));
+        let (untold, has_untold) = keeper.tell_widths(tree, states, attached, nr_max);
+        findings.extend(untold);
+        backends.note_untold(has_untold);
         findings.extend(keeper.keep_placement(tree.nodes(), states));
         let due: Vec<Action> =
             actions.iter().filter(|action| control.is_due(action)).cloned().collect();
         let events = backends.apply(host, tree, tick, due, nr_max);
-        self.take_in(events, findings);
+        self.tenants.take_in(events, findings);
     }
 }
 

@@ -45,6 +45,6 @@ impl<K> HostAccess<K> {
     }
 
     pub(crate) fn file(&self, knob: Knob) -> &'static str {
-        self.layout.dialect.file(knob)
+        self.layout.file(knob)
     }
 }

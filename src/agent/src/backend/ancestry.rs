@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use super::location::Location;
 use tenantd_control::tree::{Ancestor, CgroupParent, Member, Tree, TreeNode};
-use tenantd_host::cgroup::{Dialect, Facet, Layout};
+use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_host::systemd::slice_name::TOP;
 use tenantd_policy::unit_path::units_of;
 
@@ -55,7 +55,7 @@ pub(crate) fn tree(
         GovernedAbove::Cgroups => &root,
         GovernedAbove::Nothing | GovernedAbove::Units => units_of(&root),
     };
-    let has_protection = layout.dialect == Dialect::Unified;
+    let has_protection = layout.is_unified();
     let cgroups = (&known[..], &of_members[..]);
     let mut ancestry = Ancestry::new((governs, has_protection), governed_root, &nodes, cgroups);
     let before = before.iter().flat_map(|tree| tree.ancestors());

@@ -72,7 +72,7 @@ impl Backends {
             }
         }
         if !self.has_more_to_attach() {
-            self.pass = Some(0);
+            self.backlog.pass = Some(0);
         }
         self.attach_more(host, tree, is_enforcing, nr_max);
         events.findings.extend(self.unattached.values().cloned());
@@ -113,11 +113,11 @@ impl Backends {
     }
 
     pub(crate) fn has_more_to_attach(&self) -> bool {
-        self.pass.is_some()
+        self.backlog.pass.is_some()
     }
 
     pub(crate) fn is_pending(&self, number: usize) -> bool {
-        self.pass.is_some_and(|next| number >= next) && !self.is_present(number)
+        self.backlog.pass.is_some_and(|next| number >= next) && !self.is_present(number)
     }
 
     /// Continues the pass with at most `nr_max` cgroups; returns the numbers of the opened ones.
@@ -128,7 +128,7 @@ impl Backends {
         is_enforcing: bool,
         nr_max: usize,
     ) -> Vec<usize> {
-        let Some(first) = self.pass else { return Vec::new() };
+        let Some(first) = self.backlog.pass else { return Vec::new() };
         // Groups come before their members.
         let is_missing = |number: &usize| {
             let place = &self.places[*number];
@@ -136,7 +136,7 @@ impl Backends {
         };
         let mut missing = (first..tree.first_ancestor()).filter(is_missing);
         let mut batch: Vec<usize> = missing.by_ref().take(nr_max).collect();
-        self.pass = missing.next();
+        self.backlog.pass = missing.next();
         batch.retain(|number| {
             let place = &mut self.places[*number];
             match direct::attach(host, place, tree.name(*number), is_enforcing) {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::access::HostAccess;
 use super::ancestry;
-use super::backlog::Backlog;
+use super::backlog::{Backlog, Work};
 use super::claims::Search;
 use super::cpusets::CpuInventory;
 use super::found::Finds;
@@ -35,6 +35,7 @@ use tenantd_core::kernel_text::path_of;
 use tenantd_host::cgroup::Facet;
 use tenantd_host::claiming::{ClaimRule, ClaimRules};
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
+use tenantd_host::knobs::row_of;
 use tenantd_host::systemd::UnitManager;
 use tenantd_host::systemd::slice_name::TOP;
 use tenantd_policy::rest::Claimed;
@@ -56,8 +57,6 @@ pub(crate) struct Events {
 #[derive(Debug)]
 pub(crate) struct Backends {
     pub(super) places: Vec<Place>,
-    /// Number at which the pass over the agent's own cgroups continues; `None` when it is complete.
-    pub(super) pass: Option<usize>,
     pub(super) unattached: BTreeMap<usize, Finding>,
     pub(super) systemd: Systemd,
     pub(super) members: Members,
@@ -71,7 +70,6 @@ pub(crate) struct Backends {
     pub(super) search: Search,
     pub(super) unmoved: Unmoved,
     pub(super) backlog: Backlog,
-    pub(super) has_unjoined: bool,
     /// Limits above the direct cgroups, at the last reading.
     pub(super) above: AncestorBounds,
 }
@@ -87,7 +85,6 @@ impl Backends {
         let systemd = Systemd::new(kernel, &places);
         Backends {
             places,
-            pass: None,
             unattached: BTreeMap::new(),
             systemd,
             members: Members::default(),
@@ -102,7 +99,6 @@ impl Backends {
             search: Search::default(),
             unmoved: Unmoved::default(),
             backlog: Backlog::default(),
-            has_unjoined: false,
         }
     }
 
@@ -150,7 +146,7 @@ impl Backends {
         let place = &self.places[number];
         let facets =
             knobs.iter().filter(|knob| place.cgroup.is_some() && !place.has(&host.layout, **knob));
-        let facets = facets.map(|knob| host.layout.dialect.facet(*knob));
+        let facets = facets.map(|knob| row_of(*knob).facet);
         facets.filter(|facet| host.layout.tree(*facet).is_some()).collect()
     }
 
@@ -192,9 +188,10 @@ impl Backends {
         dir.clone_from(above);
         if let Some(below) = below.map(|below| below.trim_start_matches('/')) {
             // Names of the agent's own cgroups are plain; those of others may be escaped.
-            match above == &trees.mount && below.contains('\\') {
-                true => dir.push(path_of(below)),
-                false => dir.push(below),
+            if above == &trees.mount && below.contains('\\') {
+                dir.push(path_of(below))
+            } else {
+                dir.push(below)
             }
         }
         below.is_some()
@@ -240,9 +237,9 @@ impl Backends {
     /// Closes every cgroup, so that the next tick makes and opens those needed by then.
     pub(crate) fn close_all(&mut self, kernel: &mut impl KernFs) {
         self.places.iter_mut().for_each(|place| place.close(kernel));
-        self.pass = Some(0);
+        self.backlog = Backlog::default();
+        self.backlog.pass = Some(0);
         self.restart_search();
-        (self.backlog, self.has_unjoined) = (Backlog::default(), false);
     }
 
     pub(crate) fn restart_units(&mut self, kernel: &impl KernFs) {
@@ -269,7 +266,7 @@ impl Backends {
         self.members.discovery.restart();
         self.rest.restart();
         self.restart_search();
-        self.has_unjoined = false;
+        self.backlog.has_unjoined = false;
     }
 
     /// Like [`Backends::take_tree`] if only the finds of templates changed: the state of processes stays.
@@ -282,7 +279,7 @@ impl Backends {
         kept: &[Option<usize>],
     ) {
         self.replace(kernel, tree, locations, kept);
-        self.pass = Some(0);
+        self.backlog.pass = Some(0);
         self.unattached.clear();
         let before = std::mem::replace(&mut self.claim_rules, ClaimRules::new(claim_rules));
         self.claim_rules.finds_users = before.finds_users;
@@ -316,7 +313,7 @@ impl Backends {
         }
         self.systemd.replace(kernel, &self.places, kept);
         self.rest.claimed = None;
-        self.backlog = Backlog::default();
+        self.backlog.forget_actions();
         // Jobs come and go with names of their own.
         let in_place: BTreeSet<&str> =
             self.places.iter().filter_map(|place| place.location.in_place()).collect();
@@ -422,8 +419,8 @@ impl Backends {
         self.unattached.retain(|number, _| *number < nr_nodes);
         let is_missing = |place: &Place| place.location.is_below_root() && place.cgroup.is_none();
         let is_new = self.places[nr_nodes..].iter().any(is_missing);
-        let next = self.pass.or(is_new.then_some(nr_nodes));
-        self.pass = next.map(|next| next.min(nr_nodes));
+        let next = self.backlog.pass.or(is_new.then_some(nr_nodes));
+        self.backlog.pass = next.map(|next| next.min(nr_nodes));
     }
 
     pub(crate) fn claim_findings(&self) -> impl Iterator<Item = &Finding> {
@@ -437,6 +434,16 @@ impl Backends {
 
     pub(crate) fn nr_moves(&self) -> u64 {
         self.search.nr_moves
+    }
+
+    /// The most urgent kind of work that the last tick left over.
+    pub(crate) fn next_work(&self) -> Option<Work> {
+        self.backlog.next(self.search.owed())
+    }
+
+    /// Notes whether the width files of some tenants are still to be written.
+    pub(crate) fn note_untold(&mut self, has_untold: bool) {
+        self.backlog.has_untold = has_untold;
     }
 
     /// Parts of the process list not yet fully searched since the agent started, or changed its rules or mode.

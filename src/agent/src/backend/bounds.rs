@@ -15,7 +15,7 @@ use tenantd_host::kernfs::KernFs;
 pub(super) fn read<K: KernFs>(host: &mut HostAccess<K>) -> AncestorBounds {
     let mut bounds = AncestorBounds::default();
     for knob in Resource::ALL.map(Knob::limit) {
-        let Some(tree) = host.layout.tree(host.layout.dialect.facet(knob)) else { continue };
+        let Some(tree) = host.layout.tree_of(knob) else { continue };
         let tree = host.layout.trees[tree].clone();
         let ups = tree.root.ancestors().take_while(|up| up.starts_with(&tree.mount));
         for up in ups.take_while(|up| *up != tree.mount) {
@@ -32,7 +32,7 @@ pub(crate) fn limit_at<K: KernFs>(
 ) -> AncestorBounds {
     let mut bounds = AncestorBounds::default();
     let Ok(dir) = host.kernel.open_dir(path) else { return bounds };
-    let value = cgroup::observe_in(&mut host.kernel, host.layout.dialect, dir, knob);
+    let value = cgroup::observe_in(&mut host.kernel, &host.layout, dir, knob);
     host.kernel.close_dir(dir);
     if let Ok(Value::Amount(resource, Limit::Finite(limit))) = value {
         bounds.limit[resource] = Some(resource.amount(limit));

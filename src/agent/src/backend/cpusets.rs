@@ -11,7 +11,7 @@ use super::access::HostAccess;
 use super::place::Place;
 use tenantd_core::kernel_text::proc_files::process_numbers;
 use tenantd_dop::{CpuSet, Topology};
-use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_host::cgroup::Facet;
 use tenantd_host::enforce::{EnforceError, cpus_of};
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process;
@@ -48,13 +48,13 @@ impl CpuInventory {
 fn allowed_in_root<K: KernFs>(host: &mut HostAccess<K>) -> Option<CpuSet> {
     let root = &host.layout.trees[host.layout.tree(Facet::Cpuset)?].root;
     let dir = host.kernel.open_dir(root).ok()?;
-    let allowed = cpus_of(&mut host.kernel, dir, host.layout.dialect.effective_cpus());
+    let allowed = cpus_of(&mut host.kernel, dir, host.layout.effective_cpus());
     host.kernel.close_dir(dir);
     allowed.ok().flatten().filter(|allowed| !allowed.is_empty())
 }
 
 pub(super) fn needs_joining<K: KernFs>(host: &HostAccess<K>) -> bool {
-    host.layout.dialect == Dialect::Legacy && host.pins
+    !host.layout.is_unified() && host.pins
 }
 
 /// In cgroup v1, moves the processes in the other cgroups of tenant `name` into its cpuset; returns their

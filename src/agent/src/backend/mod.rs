@@ -29,7 +29,7 @@
 //! | `find` | searching for templates |
 //! | `attach` | opening cgroups, and closing those that went |
 //! | `read` | sampling, observing, and results of orders to systemd |
-//! | `backlog` | decided values that are not written yet |
+//! | `backlog` | work left for the time until the next tick |
 //! | `write` | moving processes, and writing or ordering values |
 //! | `release` | restoring the values that a reload removes |
 
@@ -37,7 +37,7 @@ pub(super) mod access;
 pub(super) mod ancestry;
 mod attach;
 pub(super) mod backends;
-mod backlog;
+pub(crate) mod backlog;
 pub(super) mod bounds;
 mod claim_findings;
 pub mod claims;

@@ -10,7 +10,7 @@ use super::ancestry::GovernedAbove;
 use super::location::{Location, UserSlices, locations, rest_of};
 use crate::recovery::residents::REST_CGROUP;
 use tenantd_control::tree::{self, TreeNode};
-use tenantd_host::cgroup::{Dialect, Layout};
+use tenantd_host::cgroup::Layout;
 use tenantd_host::enforce::AGENT_CGROUP;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::expand::Numbers;
@@ -24,21 +24,22 @@ pub(crate) fn governed_above(
     locations: &[Location],
 ) -> GovernedAbove {
     let has_in_place = locations.iter().any(Location::may_be_in_place);
-    match (layout.dialect, kernel.unit_manager().is_some()) {
+    match (layout.is_unified(), kernel.unit_manager().is_some()) {
         _ if policy.control.ancestors == AncestorsChoice::Leave => GovernedAbove::Nothing,
-        (Dialect::Unified, true) => GovernedAbove::Units,
-        (Dialect::Unified, false) => GovernedAbove::Cgroups,
-        (Dialect::Legacy, false) if has_in_place => GovernedAbove::Cgroups,
+        (true, true) => GovernedAbove::Units,
+        (true, false) => GovernedAbove::Cgroups,
+        (false, false) if has_in_place => GovernedAbove::Cgroups,
         // Systemd owns the files of units and sets them in one tree only.
-        (Dialect::Legacy, _) => GovernedAbove::Nothing,
+        (false, _) => GovernedAbove::Nothing,
     }
 }
 
 /// Tells if systemd runs this host, with units and user slices in the tree that the agent writes.
 pub(crate) fn user_slices(kernel: &impl KernFs, layout: &Layout) -> UserSlices {
-    match layout.dialect == Dialect::Unified && kernel.unit_manager().is_some() {
-        true => UserSlices::Kept,
-        false => UserSlices::Unknown,
+    if layout.is_unified() && kernel.unit_manager().is_some() {
+        UserSlices::Kept
+    } else {
+        UserSlices::Unknown
     }
 }
 
@@ -50,7 +51,7 @@ pub(crate) fn locations_on(
 ) -> Vec<Location> {
     let mut locations = locations(policy, numbers, user_slices(kernel, layout));
     settle_in_place(kernel, layout, policy, &mut locations);
-    if layout.dialect == Dialect::Legacy {
+    if !layout.is_unified() {
         for location in locations.iter_mut().filter(|location| location.is_of_systemd()) {
             *location = Location::Unknown(NEEDS_UNIFIED.into());
         }
@@ -157,14 +158,14 @@ impl Ground {
         let Some(unit) = unit_at(path).filter(|_| self.has_systemd) else {
             return Ok(Location::InPlace(path.to_string()));
         };
-        match (layout.dialect, is_direct) {
+        match (layout.is_unified(), is_direct) {
             // In cgroup v1 systemd writes only values that were requested, and a policy may prefer its own.
-            (Dialect::Legacy, true) => Ok(Location::InPlace(path.to_string())),
-            (Dialect::Legacy, false) => Err(NEEDS_UNIFIED.into()),
-            (Dialect::Unified, true) => Err(format!(
+            (false, true) => Ok(Location::InPlace(path.to_string())),
+            (false, false) => Err(NEEDS_UNIFIED.into()),
+            (true, true) => Err(format!(
                 "{path} is the cgroup of {unit}, which is changed through systemd: drop `owner: direct`"
             )),
-            (Dialect::Unified, false) => Ok(Location::Unit(unit.to_string())),
+            (true, false) => Ok(Location::Unit(unit.to_string())),
         }
     }
 }

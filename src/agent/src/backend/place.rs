@@ -8,9 +8,7 @@ use tenantd_control::measure::thread_budget::{Look, PER_TENANT};
 use tenantd_control::state::drift::Observation;
 use tenantd_control::state::step::Sampling;
 use tenantd_control::words::knob::{Knob, Value};
-use tenantd_host::cgroup::{
-    self, Cgroup, Dialect, Facet, Known, Last, Layout, ReadError, Rest, Threads,
-};
+use tenantd_host::cgroup::{self, Cgroup, Facet, Known, Last, Layout, ReadError, Rest, Threads};
 use tenantd_host::kernfs::{ErrorKind, KernError, KernFs};
 
 #[derive(Debug)]
@@ -99,7 +97,7 @@ impl Place {
             self.was_populated |= sample.populated == Some(true);
             self.is_emptied = self.was_populated && sample.populated == Some(false);
         }
-        if host.layout.dialect == Dialect::Legacy
+        if !host.layout.is_unified()
             && let Ok(Sampled { nr_oom_kills: Some(kills), .. }) = &mut read
             && let Some(dir) = cgroup.dir(&host.layout, Facet::Memory)
         {
@@ -134,7 +132,7 @@ impl Place {
         let dir = self.cgroup.as_ref()?.knob_dir(&host.layout, knob).ok()?;
         let (path, inode) = (host.kernel.dir_path(dir), host.kernel.inode(dir).ok()?);
         let held = host.journal.held_file(&path, inode, host.file(knob))?;
-        host.layout.dialect.read(knob, held.as_bytes()).ok()
+        host.layout.read(knob, held.as_bytes()).ok()
     }
 }
 

@@ -14,10 +14,10 @@ use tenantd_control::state::step::Sampling;
 use tenantd_control::tree::bounds::AncestorBounds;
 use tenantd_control::tree::{Tree, TreeNode};
 use tenantd_control::words::finding::{Code, Finding};
-use tenantd_control::words::knob::{Knob, Value};
+use tenantd_control::words::knob::{Knob, Purpose, Value};
 use tenantd_core::resource::MEMORY;
 use tenantd_dop::Topology;
-use tenantd_host::cgroup::{self, Dialect, Facet};
+use tenantd_host::cgroup::{self, Facet};
 use tenantd_host::kernfs::KernFs;
 
 impl Backends {
@@ -103,19 +103,22 @@ impl Backends {
         let pins = host.pins;
         let is_ancestor = tree.is_ancestor(number);
         let node = tree.node(number);
-        // Cgroup v1 has no such file.
         let is_promised = |node: &TreeNode| !node.is_leaf || node.guarantee[MEMORY].is_some();
-        let has_least = host.layout.dialect == Dialect::Unified && node.is_none_or(is_promised);
-        let is_asked = |knob: &Knob| match knob {
-            Knob::MemoryMin => has_least,
-            Knob::CpuWeight | Knob::MemoryLow => true,
-            Knob::MemoryHigh => is_bounded,
-            Knob::CpuMax | Knob::MemoryMax => !is_ancestor,
-            Knob::PidsMax => node.is_some_and(|node| node.written.limit.pids.is_some()),
-            Knob::Cpus => !is_ancestor && pins,
+        let is_needed = |knob: Knob| match knob.purpose() {
+            Purpose::Weight | Purpose::Protection => true,
+            Purpose::Guarantee => node.is_none_or(is_promised),
+            Purpose::Bound => is_bounded,
+            // A limit of a divided resource bounds its demand, also one of another program.
+            Purpose::Limit if knob.resource().is_some() => true,
+            Purpose::Limit => node.is_some_and(|node| node.limit_of(knob).is_some()),
+            Purpose::Placement => pins,
         };
-        let knobs = Knob::ALL.into_iter().filter(is_asked);
-        let mut observed = self.places[number].observe(host, knobs)?;
+        let layout = &host.layout;
+        let is_asked = |knob: &Knob| {
+            is_needed(*knob) && layout.has_file(*knob) && (!is_ancestor || knob.is_above())
+        };
+        let knobs: Vec<Knob> = Knob::ALL.into_iter().filter(is_asked).collect();
+        let mut observed = self.places[number].observe(host, knobs.into_iter())?;
         let gaps = std::mem::take(&mut observed.gaps);
         let name = tree.name(number);
         events

@@ -17,13 +17,12 @@ use crate::recovery::{restore, unit_restore};
 use tenantd_control::share::target;
 use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tree::{Tree, TreeNode};
-use tenantd_control::words::knob::{Action, Knob, Value};
-use tenantd_core::resource::Resource;
-use tenantd_host::cgroup::Dialect;
+use tenantd_control::words::knob::{Action, Knob, Purpose, Value};
 use tenantd_host::claiming::ClaimRule;
 use tenantd_host::enforce::{EnforceError, cpus_of, with_causes};
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::KernFs;
+use tenantd_host::knobs::row_of;
 use tenantd_host::systemd::Property;
 use tenantd_policy::model::CpusPolicy;
 
@@ -63,14 +62,16 @@ impl<'a, K: KernFs> Release<'a, K> {
             let Some(kept) = self.kept[number] else { continue };
             let new = &self.new.nodes()[kept];
             let is_free = new.cpus == CpusPolicy::Shared && !has_exclusive;
-            let (was, is) = (old.written.limit, new.written.limit);
-            let is_unlimited = |r: &Resource| was[*r].is_some() && is[*r].is_none();
-            let unlimited = Resource::ALL.into_iter().filter(is_unlimited).map(Knob::limit);
-            let uncounted = (was.pids.is_some() && is.pids.is_none()).then_some(Knob::PidsMax);
-            let unpinned = (is_free && self.is_pinned[number]).then_some(Knob::Cpus);
-            let unpromised =
-                (was_promised[number] && !is_promised[kept]).then_some(Knob::MemoryMin);
-            for knob in unlimited.chain(uncounted).chain(unpinned).chain(unpromised) {
+            let is_unnamed = |knob: &Knob| match knob.purpose() {
+                Purpose::Limit => old.limits(*knob) && !new.limits(*knob),
+                Purpose::Placement => is_free && self.is_pinned[number],
+                Purpose::Guarantee => was_promised[number] && !is_promised[kept],
+                Purpose::Weight | Purpose::Protection | Purpose::Bound => false,
+            };
+            let mut knobs: Vec<Knob> = Knob::ALL.into_iter().filter(is_unnamed).collect();
+            // Memory stays protected while the kernel reclaims for a limit that comes back.
+            knobs.sort_by_key(|knob| knob.is_protection());
+            for knob in knobs {
                 unnamed.extend(self.old.cgroups_of(number).map(|cgroup| (cgroup, knob)));
             }
         }
@@ -136,7 +137,7 @@ impl<'a, K: KernFs> Release<'a, K> {
     /// Moves processes out of cgroups that will be removed and whose ancestors take no process: to beside the
     /// tenants, never above the root.
     fn rehouse(&mut self, made: &[&Path], restored: &mut Restored) {
-        if self.host.layout.dialect != Dialect::Unified {
+        if !self.host.layout.is_unified() {
             return;
         }
         for path in made.iter().rev() {
@@ -186,12 +187,11 @@ impl<'a, K: KernFs> Release<'a, K> {
     }
 
     fn put_back_value(&mut self, number: usize, knob: Knob) {
-        let dialect = self.host.layout.dialect;
-        let facet = dialect.facet(knob);
+        let facet = row_of(knob).facet;
         let Some(dir) = self.backends.dir_of(self.host, &self.old, number, facet) else { return };
         let path = self.old.name(number).to_string();
         let is_made = |entry: &Entry| made_path(entry) == Some(&*dir);
-        if knob == Knob::Cpus && self.host.journal.entries().iter().any(is_made) {
+        if knob.purpose() == Purpose::Placement && self.host.journal.entries().iter().any(is_made) {
             // While the cgroup has processes its CPU list cannot be emptied: it is widened to confine none.
             if let Err(error) = self.widen(number, &dir) {
                 self.failures.push(format!("{path}: {error}"));
@@ -219,13 +219,12 @@ impl<'a, K: KernFs> Release<'a, K> {
         else {
             return Ok(());
         };
-        let dialect = self.host.layout.dialect;
-        if dialect == Dialect::Unified {
+        if self.host.layout.is_unified() {
             let dir = cgroup.knob_dir(&self.host.layout, Knob::Cpus)?;
             return Ok(unconfine(&mut self.host.kernel, dir)?);
         }
         let above = self.host.kernel.open_dir(parent)?;
-        let cpus = cpus_of(&mut self.host.kernel, above, dialect.effective_cpus());
+        let cpus = cpus_of(&mut self.host.kernel, above, self.host.layout.effective_cpus());
         self.host.kernel.close_dir(above);
         let Some(cpus) = cpus? else { return Ok(()) };
         let action = Action {
@@ -304,7 +303,7 @@ impl<'a, K: KernFs> Release<'a, K> {
 
     fn knobs_of(&self, number: usize) -> impl IntoIterator<Item = Knob> + use<K> {
         let is_tenant = !self.old.is_ancestor(number);
-        Knob::ALL.into_iter().filter(move |knob| is_tenant || Knob::ABOVE.contains(knob))
+        Knob::ALL.into_iter().filter(move |knob| is_tenant || knob.is_above())
     }
 
     fn files_of(
@@ -312,10 +311,10 @@ impl<'a, K: KernFs> Release<'a, K> {
         number: usize,
         knobs: impl IntoIterator<Item = Knob>,
     ) -> BTreeSet<(PathBuf, &'static str)> {
-        let dialect = self.host.layout.dialect;
+        let layout = &self.host.layout;
         let file = |knob: Knob| {
-            let dir = self.backends.dir_of(self.host, &self.old, number, dialect.facet(knob))?;
-            Some(dialect.files(knob).map(move |file| (dir.clone(), file)))
+            let dir = self.backends.dir_of(self.host, &self.old, number, row_of(knob).facet)?;
+            Some(layout.files(knob).iter().map(move |file| (dir.clone(), *file)))
         };
         knobs.into_iter().filter_map(file).flatten().collect()
     }

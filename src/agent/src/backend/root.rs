@@ -10,7 +10,7 @@ use super::access::HostAccess;
 use crate::recovery::residents::{self, Resident};
 use crate::start_error::StartError;
 use tenantd_control::tree::TreeNode;
-use tenantd_host::cgroup::{Dialect, Facet, Layout};
+use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_host::enforce::EnforceError;
 use tenantd_host::kernfs::{DirId, ErrorKind, KernError, KernFs};
 
@@ -66,13 +66,11 @@ fn hold(
 }
 
 fn has_controllers(kernel: &mut impl KernFs, layout: &Layout, root: DirId) -> bool {
-    match layout.dialect {
-        Dialect::Legacy => true,
-        Dialect::Unified => kernel.read_once(root, "cgroup.controllers").is_ok_and(|text| {
+    !layout.is_unified()
+        || kernel.read_once(root, "cgroup.controllers").is_ok_and(|text| {
             let text = String::from_utf8_lossy(text);
             text.split_ascii_whitespace().any(|name| name == "cpu" || name == "memory")
-        }),
-    }
+        })
 }
 
 /// Checks once, before the first tick, that cgroups below `root` may be changed.

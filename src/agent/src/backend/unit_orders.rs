@@ -25,10 +25,11 @@ use tenantd_control::state::Outcome;
 use tenantd_control::state::drift::Observation;
 use tenantd_control::words::knob::{Action, Knob, Value};
 use tenantd_core::units::Limit;
-use tenantd_host::cgroup::{Cgroup, Dialect, Facet};
+use tenantd_host::cgroup::{Cgroup, Facet};
 use tenantd_host::enforce::{EnforceError, taken};
 use tenantd_host::journal::{Entry, Journal, JournalError, UnitHeld, UnitProperty};
 use tenantd_host::kernfs::KernFs;
+use tenantd_host::knobs::{Hazard, row_of};
 use tenantd_host::systemd::{Order, Property, Setting, UnitError};
 
 /// Time for a value to appear in the file after systemd reported success. Systemd writes the file a moment
@@ -331,7 +332,7 @@ impl Systemd {
 
 /// True if the action lowers protection, so that reclaim finds pages.
 fn relieves(action: &Action) -> bool {
-    matches!(action.knob, Knob::MemoryMin | Knob::MemoryLow) && action.shrinks()
+    action.knob.is_protection() && action.shrinks()
 }
 
 /// Drops the records that `settings` of a unit were left to another program, by an earlier agent or policy.
@@ -373,7 +374,7 @@ fn without_lethal<K: KernFs>(
     mut actions: Vec<Action>,
     outcomes: &mut Vec<Outcome>,
 ) -> Vec<Action> {
-    let limit = actions.iter().position(|action| action.knob == Knob::MemoryMax);
+    let limit = actions.iter().position(|action| row_of(action.knob).hazard == Hazard::Kills);
     let Some(at) = limit else { return actions };
     let Value::Amount(_, Limit::Finite(limit)) = actions[at].to else { return actions };
     if let Err(error) = check_limit(host, cgroup, limit) {
@@ -397,7 +398,7 @@ fn not_arrived(unit: &str, action: &Action, found: Option<String>) -> EnforceErr
         unit: unit.to_string(),
         property: setting.property.name(),
         written: action.to.to_string(),
-        file: Dialect::Unified.file(action.knob),
+        file: row_of(action.knob).unified,
         found: found.unwrap_or_else(|| "nothing".to_string()),
     }
 }

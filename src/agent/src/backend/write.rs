@@ -14,6 +14,7 @@ use tenantd_control::words::finding::{Code, Finding};
 use tenantd_control::words::knob::{Action, Knob};
 use tenantd_host::journal::{Entry, JournalError};
 use tenantd_host::kernfs::KernFs;
+use tenantd_host::knobs::{Hazard, row_of};
 use tenantd_host::systemd::Property;
 
 /// Ticks between two looks for processes that others put into some of a tenant's cgroups only.
@@ -32,9 +33,10 @@ impl Backends {
     ) {
         let Backends { places, claim_rules, search, unmoved, .. } = self;
         let (nodes, rules) = (tree.nodes(), &*claim_rules);
-        match is_enforcing {
-            true => direct::claim(host, places, nodes, rules, nr_max, search),
-            false => direct::look_for(host, nodes, rules, search, unmoved),
+        if is_enforcing {
+            direct::claim(host, places, nodes, rules, nr_max, search)
+        } else {
+            direct::look_for(host, nodes, rules, search, unmoved)
         }
     }
 
@@ -49,7 +51,7 @@ impl Backends {
         is_pinned: impl Fn(usize) -> bool,
         nr_max: usize,
     ) -> Vec<Finding> {
-        self.has_unjoined = false;
+        self.backlog.has_unjoined = false;
         if !cpusets::needs_joining(host) {
             return Vec::new();
         }
@@ -68,7 +70,7 @@ impl Backends {
                 continue;
             }
             if nr_done >= nr_max {
-                self.has_unjoined |= !place.is_joined && place.cgroup.is_some();
+                self.backlog.has_unjoined |= !place.is_joined && place.cgroup.is_some();
                 continue;
             }
             let is_first = !place.is_joined;
@@ -84,10 +86,6 @@ impl Backends {
         findings
     }
 
-    pub(crate) fn has_more_to_join(&self) -> bool {
-        self.has_unjoined
-    }
-
     /// Orders the values of `actions` on units from systemd. Writes the others and all memory bounds, at most
     /// about `nr_max` of them; [`Backends::write_more`] writes the rest. A failure does not stop the others.
     pub(crate) fn apply<K: KernFs>(
@@ -99,8 +97,9 @@ impl Backends {
         nr_max: usize,
     ) -> Events {
         // A bound is short-lived: it is written to the file, bypassing systemd.
-        let is_direct =
-            |action: &Action| action.knob == Knob::MemoryHigh || !self.systemd.owns(action.node);
+        let is_direct = |action: &Action| {
+            row_of(action.knob).hazard == Hazard::Blocks || !self.systemd.owns(action.node)
+        };
         let (direct, asked): (Vec<Action>, Vec<Action>) = actions.into_iter().partition(is_direct);
         let outcomes = self.systemd.order(host, &self.places, tick, &asked);
         let actions = direct.into_iter().filter(|action| self.is_present(action.node)).collect();
@@ -108,10 +107,6 @@ impl Backends {
         let mut events = self.write_more(host, tree, nr_max);
         events.outcomes.splice(..0, outcomes);
         events
-    }
-
-    pub(crate) fn has_more_to_write(&self) -> bool {
-        !self.backlog.is_empty()
     }
 
     /// Decided values of the last tick that are not written yet, by node number.

@@ -10,7 +10,7 @@ use crate::recovery::processes::{listed_up_to, nested, nested_up_to};
 use tenantd_control::measure::sample::TenantSample;
 use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::kernel_text::text_of_name;
-use tenantd_host::cgroup::{Cgroup, Dialect, Facet, Last, Layout, Tree, pids_sample};
+use tenantd_host::cgroup::{Cgroup, Facet, Last, Layout, Tree, pids_sample};
 use tenantd_host::kernfs::{DirId, KernError, KernFs, Operation};
 
 #[derive(Debug)]
@@ -144,9 +144,10 @@ impl JobCgroup {
             Some(path) => Cgroup::open_from_mount(kernel, layout, path)?,
             None => Cgroup::open(kernel, layout, &self.below)?,
         };
-        let outcome = match cgroup.generation() == inode {
-            true => work(kernel, &cgroup),
-            false => Err(gone(&self.below)),
+        let outcome = if cgroup.generation() == inode {
+            work(kernel, &cgroup)
+        } else {
+            Err(gone(&self.below))
         };
         cgroup.close(kernel);
         outcome
@@ -162,7 +163,7 @@ impl JobCgroup {
     ) -> Result<(), KernError> {
         self.with(kernel, layout, |kernel, cgroup| {
             let dir = cgroup.knob_dir(layout, knob)?;
-            let mut spellings = layout.dialect.spell(knob, value).into_iter();
+            let mut spellings = layout.spell(knob, value).into_iter();
             spellings.try_for_each(|spelling| kernel.write(dir, spelling.file, &spelling.text))
         })
     }
@@ -211,7 +212,7 @@ impl JobCgroup {
         let inside = nested_up_to(kernel, &path, INSIDE_MAX).ok()??;
         let mut left = LISTED_MAX;
         for path in std::iter::once(path).chain(inside) {
-            let list = layout.dialect.thread_list();
+            let list = layout.thread_list();
             left -= listed_up_to(kernel, &path, list, left).ok()??.len();
         }
         u32::try_from(LISTED_MAX - left).ok()
@@ -334,6 +335,6 @@ fn remove_dir<K: KernFs>(kernel: &mut K, path: &Path) -> Result<(), KernError> {
 
 /// True if jobs may have CPU sets inside a tenant with its own CPUs. Not in cgroup v1: the kernel would refuse
 /// to take a CPU from the tenant while a job uses it.
-pub(crate) fn may_confine(dialect: Dialect, is_tenant_pinned: bool) -> bool {
-    dialect == Dialect::Unified || !is_tenant_pinned
+pub(crate) fn may_confine(layout: &Layout, is_tenant_pinned: bool) -> bool {
+    layout.is_unified() || !is_tenant_pinned
 }

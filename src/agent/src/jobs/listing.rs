@@ -1,8 +1,8 @@
 //! The jobs as readers see them.
 
-use super::record::Jobs;
 use super::records::{Home, Record};
 use super::reply::waiting;
+use super::room::JobRoom;
 use tenantd_admission::{JobId, JobView, Phase};
 use tenantd_varlink::jobs::{Job, JobState, ListReply, Pool, Started, Units, Valve};
 
@@ -20,7 +20,7 @@ pub(crate) fn started(home: &Home, dop: u32) -> Started {
 }
 
 /// All jobs, running ones first.
-pub(crate) fn list(jobs: &Jobs, now: f64) -> ListReply {
+pub(crate) fn list(jobs: &JobRoom, now: f64) -> ListReply {
     let admission = &jobs.admission;
     let mut listed = Vec::new();
     for view in admission.jobs().filter(|view| !matches!(view.phase, Phase::Waiting { .. })) {
@@ -47,7 +47,7 @@ pub(crate) fn list(jobs: &Jobs, now: f64) -> ListReply {
     ListReply { jobs: listed, pool }
 }
 
-fn job(jobs: &Jobs, view: &JobView<'_>, record: &Record, now: f64) -> Job {
+fn job(jobs: &JobRoom, view: &JobView<'_>, record: &Record, now: f64) -> Job {
     let (state, since, dop) = match view.phase {
         Phase::Waiting { .. } => (JobState::Waiting, None, 0),
         Phase::Running { since, dop } => (JobState::Running, Some(since), dop),
@@ -70,6 +70,7 @@ fn job(jobs: &Jobs, view: &JobView<'_>, record: &Record, now: f64) -> Job {
         units: units(&view.request.units),
         waiting: None,
         frozen: jobs.preemption.is_frozen(view.job),
+        idle: view.is_idle,
         outside: record.home.as_ref().is_some_and(|home| home.is_left),
         started: record.home.as_ref().map(|home| started(home, dop)),
     }

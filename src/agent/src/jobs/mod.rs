@@ -4,10 +4,6 @@
 //! executes its command. The client may vanish in every state, its pid may be reused before the move, and the
 //! agent may be killed at any point.
 //!
-//! **Owner.** The control thread owns the queue, the records and the cgroups, without locks. Requests of
-//! clients arrive as messages from the socket's thread. A submission is decided and started at once, not at the
-//! next tick.
-//!
 //! **Start.** The agent makes the cgroup `job-N` inside the tenant's own cgroup (if systemd owns that, a scope
 //! in its slice: [`scope`]), and sets its memory limit, CPUs and weight. Then it moves the process, and only
 //! then answers. Before and after the move it checks that the process and its user are those that connected (by
@@ -20,28 +16,47 @@
 //! queue is in `queue.json` ([`store`]). Jobs are not in the journal, because a job outlives the agent. The
 //! files are not synced to disk, because no cgroup outlives the machine.
 //!
+//! **Owner.** A [`JobRoom`](room::JobRoom) has the queue, the records and the cgroups of all jobs. It is part of the
+//! control thread, without locks, and borrows the [tenants](crate::tenants) or only the host for each step. Requests
+//! of clients arrive as messages from the socket's thread. A submission is decided and started at once, not at the
+//! next tick.
+//!
 //! | file | contents |
 //! |---|---|
-//! | `record` | all jobs with their shared state |
+//! | `room` | all jobs with their shared state |
 //! | `records` | client, process and cgroup of each job |
-//! | `cgroup` | the cgroup of a job |
-//! | `scope` | the same if systemd owns it |
-//! | `place` | CPUs and weight of each job |
 //! | `store` | the files of the state directory |
-//! | `terms` | the policy of jobs in the queue's types |
-//! | `reply` | answers to clients |
-//! | `listing` | the jobs as readers see them |
-//! | `summary` | sums of the jobs in the status |
+//! | `terms` | policy and capacity in the queue's types |
+//! | `cgroup` | the cgroup of a job |
+//! | `home` | where that cgroup is made, and the move into it |
+//! | `scope`, `arrival` | the same if systemd owns it |
+//! | `place` | CPUs and weight of each job |
+//! | `valves` | job servers |
+//! | `preempt` | preemption of running jobs |
+//! | `end` | charging, end and removal |
+//! | `start` | start and adoption |
+//! | `tend` | the steps of a tick and between ticks |
+//! | `submit`, `nested` | submission, also from within a job |
+//! | `reply`, `listing`, `summary` | the jobs as clients and readers see them |
 //! | `watch` | wakes the agent while jobs run |
 
-pub(super) mod cgroup;
-pub(super) mod listing;
-pub(super) mod place;
-pub(super) mod record;
-pub(super) mod records;
+mod arrival;
+mod cgroup;
+mod end;
+mod home;
+mod listing;
+mod nested;
+mod place;
+mod preempt;
+mod records;
 pub(super) mod reply;
-pub(super) mod scope;
+pub(super) mod room;
+mod scope;
+mod start;
 pub(super) mod store;
+mod submit;
 pub(super) mod summary;
-pub(super) mod terms;
+mod tend;
+mod terms;
+mod valves;
 pub(super) mod watch;

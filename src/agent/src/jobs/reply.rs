@@ -36,7 +36,10 @@ pub(crate) fn reason(reason: &Reason) -> WaitReason {
     let told = match reason {
         Reason::Turn => WaitReason::default(),
         Reason::Running { max } => of(WaitKind::Running, 1, 0, u64::from(*max)),
-        Reason::Slots { wanted, free, total } => of(WaitKind::Slots, *wanted, *free, *total),
+        Reason::Slots { wanted, free, total, left_to } => WaitReason {
+            name: left_to.as_ref().map(|(tenant, _)| tenant.clone()),
+            ..of(WaitKind::Slots, *wanted, *free, *total)
+        },
         Reason::Memory { wanted, free, total } => of(WaitKind::Memory, *wanted, *free, *total),
         Reason::TenantMemory { wanted, free, total } => {
             of(WaitKind::TenantMemory, *wanted, *free, *total)

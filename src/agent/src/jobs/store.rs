@@ -183,9 +183,10 @@ impl Files {
         for number in numbers {
             let file = self.file_of(JobId(number));
             let job: KeptJob = file.load();
-            match job.request.is_some() && job.id == number {
-                true => jobs.push(job),
-                false => warn_of("the end of a job", &file, file.remove()),
+            if job.request.is_some() && job.id == number {
+                jobs.push(job)
+            } else {
+                warn_of("the end of a job", &file, file.remove())
             }
         }
         jobs

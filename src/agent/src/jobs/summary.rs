@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::record::Jobs;
+use super::room::JobRoom;
 use tenantd_admission::{JobView, Phase};
 use tenantd_control::report::status::Status;
 use tenantd_control::words::jobs::{JobsStatus, TenantJobs, WaitCount};
 
-pub(crate) fn tell(jobs: &Jobs, status: &mut Status, now: f64) {
+pub(crate) fn tell(jobs: &JobRoom, status: &mut Status, now: f64) {
     if jobs.admission.is_unused() {
         return;
     }
@@ -19,7 +19,7 @@ pub(crate) fn tell(jobs: &Jobs, status: &mut Status, now: f64) {
     }
 }
 
-fn sums(jobs: &Jobs, now: f64) -> (JobsStatus, BTreeMap<&str, TenantJobs>) {
+fn sums(jobs: &JobRoom, now: f64) -> (JobsStatus, BTreeMap<&str, TenantJobs>) {
     let admission = &jobs.admission;
     let free = admission.free();
     let mut all = JobsStatus {

@@ -1,13 +1,62 @@
 //! The policy of jobs in the types of the queue.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use tenantd_admission::{Rules, Terms};
+use tracing::warn;
+
+use super::reply::JobAnswer;
+use super::room::JobRoom;
+use crate::tenants::state::Tenants;
+use tenantd_admission::{Capacity, Measured, Rules, Terms};
 use tenantd_control::tree::TreeNode;
 use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::{CpusPolicy, DopPolicy, JobsPolicy, Policy};
+use tenantd_varlink::error::CallError;
 
-pub(crate) fn rules(policy: &Policy) -> Rules {
+impl JobRoom {
+    pub(super) fn renew_terms<K: KernFs>(&mut self, tenants: &Tenants<K>, now: f64) {
+        let nodes = tenants.control.tree().shared_nodes();
+        let rules = rules(&tenants.base.written);
+        let is_same = Arc::ptr_eq(&tenants.base.written, &self.policy);
+        if is_same && Arc::ptr_eq(&nodes, &self.nodes) {
+            return;
+        }
+        let policy = tenants.base.in_force();
+        let gone = self.admission.policy(rules, of(&nodes, policy), now);
+        let is_there = |tenant: &String| nodes.iter().any(|node| node.path == *tenant);
+        self.tallies.retain(|tenant, _| is_there(tenant));
+        (self.nodes, self.policy) = (nodes, Arc::clone(&tenants.base.written));
+        for job in gone {
+            let reason = "its tenant has left the policy".to_string();
+            self.answer(job, JobAnswer::Submitted(Err(CallError::Cancelled { reason })));
+            self.records.remove(&job);
+            self.has_changed = true;
+        }
+    }
+
+    pub(super) fn measure<K: KernFs>(&mut self, tenants: &mut Tenants<K>, now: f64) {
+        let slots = tenants.reporter.trace().slots.max(1);
+        let sample = match tenants.host.machine.sample(&mut tenants.host.kernel) {
+            Ok(sample) => sample,
+            Err(error) => return warn!("the memory for jobs is not known: {error}"),
+        };
+        let total = sample.memory_total_bytes;
+        let reserve = tenants.base.written.host.reserve[MEMORY].on(Some(total)).unwrap_or(0);
+        let memory_bytes = Some(total.saturating_sub(reserve));
+        let units = tenants.base.written.host.resources.clone();
+        self.admission.capacity(Capacity { slots, memory_bytes, units }, now);
+        let views = self.admission.active();
+        let of_jobs: u64 = views.filter_map(|view| view.used_bytes).sum();
+        if let Some(available) = sample.memory_available_bytes {
+            let used = total.saturating_sub(available);
+            self.measured = Measured { outside_bytes: used.saturating_sub(of_jobs) };
+        }
+    }
+}
+
+fn rules(policy: &Policy) -> Rules {
     let (admission, default) = (&policy.admission, Rules::default());
     Rules {
         discipline: admission.discipline,
@@ -22,7 +71,7 @@ pub(crate) fn rules(policy: &Policy) -> Rules {
 
 /// Terms of every tenant among `nodes`. The weight of a tenant is its part of the sum of its siblings, times
 /// the weight of its group, and so on up to the top.
-pub(crate) fn of(nodes: &[TreeNode], policy: &Policy) -> Vec<Terms> {
+fn of(nodes: &[TreeNode], policy: &Policy) -> Vec<Terms> {
     let leaves = policy.leaves().into_iter();
     let quotas: HashMap<String, JobsPolicy> =
         leaves.map(|(path, tenant)| (path, tenant.jobs)).collect();

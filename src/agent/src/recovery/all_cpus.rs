@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tenantd_dop::CpuSet;
-use tenantd_host::cgroup::Dialect;
+use tenantd_host::cgroup::dialect::EFFECTIVE_CPUS;
 use tenantd_host::enforce::cpus_of;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 
@@ -31,7 +31,7 @@ pub(super) fn offline_cpus(kernel: &mut impl KernFs) -> Option<CpuSet> {
 /// come and go. If the machine's list is unreadable: the present CPUs of the parent of `dir`.
 pub(super) fn all_cpus(kernel: &mut impl KernFs, dir: DirId) -> Option<CpuSet> {
     let path = kernel.dir_path(dir);
-    let above = path.parent().map(|above| (above, Dialect::Unified.effective_cpus()));
+    let above = path.parent().map(|above| (above, EFFECTIVE_CPUS));
     let places = [Some((Path::new(CPUS), "possible")), above];
     places.into_iter().flatten().find_map(|(path, file)| {
         let dir = kernel.open_dir(path).ok()?;

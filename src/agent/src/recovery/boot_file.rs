@@ -3,7 +3,7 @@
 //! It is only a hint: unreadable contents, and those of another boot, are ignored.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -49,9 +49,7 @@ impl BootFile {
 
     pub(crate) fn write(&self, content: &impl Serialize) -> io::Result<()> {
         let record = Record { boot_id: self.boot_id.clone(), content };
-        let fresh = self.path.with_extension("new");
-        private::create(&fresh)?.write_all(&serde_json::to_vec(&record)?)?;
-        fs::rename(&fresh, &self.path)
+        private::replace(&self.path, &serde_json::to_vec(&record)?)
     }
 
     pub(crate) fn remove(&self) -> io::Result<()> {

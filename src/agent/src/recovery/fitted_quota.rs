@@ -12,10 +12,9 @@
 use std::path::{Path, PathBuf};
 
 use super::processes::nested;
-use tenantd_control::words::knob::Knob;
-use tenantd_host::cgroup::Dialect;
-use tenantd_host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
+use tenantd_host::cgroup::dialect::LEGACY_NO_QUOTA;
 use tenantd_host::kernfs::{DirId, KernFs};
+use tenantd_host::knobs::{LEGACY_PERIOD, LEGACY_QUOTA};
 
 /// Part of a CPU, in microseconds of each period; `None` is all of it.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +53,7 @@ impl Part {
             let text = kernel.read_once(dir, file).ok()?;
             Some(String::from_utf8_lossy(text).into_owned())
         };
-        Part::parse(&text(LEGACY_PERIOD)?, &text(Dialect::Legacy.file(Knob::CpuMax))?)
+        Part::parse(&text(LEGACY_PERIOD)?, &text(LEGACY_QUOTA)?)
     }
 
     /// Quota of the same part in another period, rounded up if requested, and not below the minimum.

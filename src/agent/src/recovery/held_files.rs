@@ -27,14 +27,12 @@ use super::unpin::{bring_back, unpin};
 use tenantd_control::words::knob::Knob;
 use tenantd_core::units::{Bytes, Limit};
 use tenantd_dop::CpuSet;
-use tenantd_host::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD};
-use tenantd_host::cgroup::{self, Dialect, parse};
+use tenantd_host::cgroup::dialect::{LEGACY_EFFECTIVE_CPUS, LEGACY_NO_QUOTA};
+use tenantd_host::cgroup::{self, parse};
 use tenantd_host::enforce::{cpus_of, remedy};
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
-
-/// The limit for which cgroup v2 kills at once if reclaim is not enough.
-const MEMORY_MAX: &str = "memory.max";
+use tenantd_host::knobs::{LEGACY_PERIOD, LEGACY_QUOTA, kills, row_of};
 
 pub(super) struct HeldFiles<'a> {
     entries: &'a [Entry],
@@ -194,7 +192,7 @@ impl<'a> HeldFiles<'a> {
     }
 
     fn quota_of(&self, of: &Path, nr: u64) -> Option<&'a str> {
-        self.held_in(of, nr, Dialect::Legacy.file(Knob::CpuMax))
+        self.held_in(of, nr, LEGACY_QUOTA)
     }
 
     fn period_of(&self, of: &Path, nr: u64) -> Option<&'a str> {
@@ -220,9 +218,7 @@ impl<'a> HeldFiles<'a> {
 
 fn quota_at(entry: &Entry) -> Option<&Path> {
     match entry {
-        Entry::Held { path, file, .. }
-            if [Dialect::Legacy.file(Knob::CpuMax), LEGACY_PERIOD].contains(&&**file) =>
-        {
+        Entry::Held { path, file, .. } if [LEGACY_QUOTA, LEGACY_PERIOD].contains(&&**file) => {
             Some(path)
         }
         _ => None,
@@ -271,10 +267,10 @@ fn write_back_in(
         }
         return Ok(());
     }
-    if file == MEMORY_MAX
+    if kills(file)
         && let Ok(Limit::Finite(limit)) = parse::limit(value.as_bytes())
     {
-        let memory = cgroup::memory_sample(kernel, dir, Dialect::Unified)?;
+        let memory = cgroup::memory_sample_of_unit(kernel, dir)?;
         if !memory.fits(limit) {
             return Err(NotBack::WouldKill {
                 path: kernel.dir_path(dir).join(file).display().to_string(),
@@ -297,11 +293,11 @@ fn write_back_in(
 /// of cgroup v1 permanently, and accepts no list with it. `None` if no CPU remains, or the kernel refused.
 fn narrow(kernel: &mut impl KernFs, entry: &Entry) -> Option<()> {
     let Entry::Held { path, inode, file, value } = entry else { return None };
-    if **file != *Dialect::Legacy.file(Knob::Cpus) {
+    if !row_of(Knob::Cpus).is_in(file) {
         return None;
     }
     let above = kernel.open_dir(path.parent()?).ok()?;
-    let there = cpus_of(kernel, above, Dialect::Legacy.effective_cpus());
+    let there = cpus_of(kernel, above, LEGACY_EFFECTIVE_CPUS);
     kernel.close_dir(above);
     let left = value.parse::<CpuSet>().ok()?.intersection(&there.ok()??);
     let dir = open_same(kernel, path, *inode).ok()?.filter(|_| !left.is_empty())?;
@@ -321,7 +317,7 @@ fn write_pair(
     period: &str,
     quota: &str,
 ) -> Result<(), KernError> {
-    let file = Dialect::Legacy.file(Knob::CpuMax);
+    let file = LEGACY_QUOTA;
     let period_before = kernel.read_once(dir, LEGACY_PERIOD)?.trim_ascii_end().to_vec();
     let quota_before = kernel.read_once(dir, file)?.trim_ascii_end().to_vec();
     kernel.write(dir, file, LEGACY_NO_QUOTA)?;

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use tracing::warn;
 
 use super::attachments::Attachments;
+use super::credit_store::CreditStore;
 use super::dop_files::{DopFiles, dop_dir};
 use super::placement_store::PlacementStore;
 use super::residents::{self, Resident, ResidentStore};
+use tenantd_control::share::credit::Credit;
 use tenantd_control::state::NodeState;
 use tenantd_control::tree::{NodeNumber, Tree, TreeNode};
 use tenantd_control::words::finding::{Code, Finding};
@@ -28,8 +31,8 @@ pub(crate) struct Keeper {
     /// CPUs and widths handed to tenants.
     pub(crate) attachments: Attachments,
     placements: Option<PlacementStore>,
+    credits: Option<CreditStore>,
     dop_files: Option<DopFiles>,
-    is_behind: bool,
     /// True if systemd has loaded units with drop-ins that were removed.
     pub(crate) has_stale_units: bool,
 }
@@ -57,7 +60,7 @@ impl Keeper {
 
     /// Stops writing: no tenant is managed any more.
     pub(crate) fn end(&mut self) {
-        (self.placements, self.is_behind) = (None, false);
+        self.placements = None;
         if let Some(Err(error)) = self.dop_files.take().map(|mut files| files.remove()) {
             warn!("cannot remove the published DOP files: {error}");
         }
@@ -107,16 +110,15 @@ impl Keeper {
     }
 
     /// Writes the degree of parallelism of the nodes with these `numbers`, at most `nr_max` of those that
-    /// changed.
+    /// changed. Also returns true if some are left.
     pub(crate) fn tell_widths(
         &mut self,
         tree: &Tree,
         states: &[NodeState],
         numbers: impl IntoIterator<Item = NodeNumber>,
         nr_max: usize,
-    ) -> Vec<Finding> {
-        let Some(files) = &mut self.dop_files else { return Vec::new() };
-        self.is_behind = false;
+    ) -> (Vec<Finding>, bool) {
+        let Some(files) = &mut self.dop_files else { return (Vec::new(), false) };
         let (mut findings, mut nr_told) = (Vec::new(), 0);
         for number in numbers {
             let path = tree.name(number.get());
@@ -125,8 +127,7 @@ impl Keeper {
                 continue;
             }
             if nr_told == nr_max {
-                self.is_behind = true;
-                break;
+                return (findings, true);
             }
             match files.tell(path, dop) {
                 Ok(()) => nr_told += 1,
@@ -136,11 +137,7 @@ impl Keeper {
                 }
             }
         }
-        findings
-    }
-
-    pub(crate) fn is_behind(&self) -> bool {
-        self.is_behind
+        (findings, false)
     }
 
     pub(crate) fn keep_placement(
@@ -155,6 +152,47 @@ impl Keeper {
         });
         let error = store.keep(placed).err()?;
         let what = format!("cannot keep the placement for the next start: {error}");
+        Some(Finding::of_host(Code::NotKept, what))
+    }
+
+    /// Keeps credit from now on, in either mode.
+    pub(crate) fn with_credits(self, credits: CreditStore) -> Keeper {
+        Keeper { credits: Some(credits), ..self }
+    }
+
+    /// Takes over the store of credit from the keeper before it.
+    pub(crate) fn with_credits_of(self, former: &mut Keeper) -> Keeper {
+        Keeper { credits: former.credits.take(), ..self }
+    }
+
+    /// Credit of an earlier agent for nodes that have not taken theirs yet.
+    pub(crate) fn take_credits(&mut self, nodes: &[TreeNode]) -> Vec<(usize, Credit)> {
+        let paths = nodes.iter().map(|node| node.path.as_str());
+        self.credits.as_mut().map(|credits| credits.take(paths)).unwrap_or_default()
+    }
+
+    /// Drops the credit of an earlier agent that no node of its policy has taken.
+    pub(crate) fn drop_credits(&mut self) {
+        if let Some(credits) = &mut self.credits {
+            credits.drop_waiting();
+        }
+    }
+
+    /// Stores credit for the next agent: once a minute in ticks, and at once without `now`, at a stop.
+    pub(crate) fn keep_credits(
+        &mut self,
+        now: Option<Duration>,
+        nodes: &[TreeNode],
+        states: &[NodeState],
+    ) -> Option<Finding> {
+        let store = self.credits.as_mut()?;
+        let all = nodes.iter().zip(states).map(|(node, it)| (node.path.as_str(), &it.credit));
+        let stored = match now {
+            Some(now) => store.keep(now, all),
+            None => store.store(all),
+        };
+        let error = stored.err()?;
+        let what = format!("cannot keep the credit of tenants for the next start: {error}");
         Some(Finding::of_host(Code::NotKept, what))
     }
 

@@ -20,6 +20,7 @@
 //! | `attachments` | attached work, kept across a restart |
 //! | [`residents`] | displaced processes, kept across a restart |
 //! | `boot_file` | a file of the state directory for later agents of the same boot |
+//! | `credit_store` | credit of tenants, kept across a restart |
 //! | `placement_store` | placement of tenants, kept across a restart |
 //! | [`dop_files`] | the file with the degree of parallelism of each tenant |
 //! | `deadline` | longest wait for systemd |
@@ -30,6 +31,7 @@
 pub(super) mod all_cpus;
 pub(super) mod attachments;
 pub(super) mod boot_file;
+pub(super) mod credit_store;
 pub(super) mod deadline;
 pub mod dop_files;
 mod fitted_quota;

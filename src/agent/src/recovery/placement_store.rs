@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use tracing::warn;
@@ -70,9 +70,7 @@ impl PlacementStore {
         }
         let lists: BTreeMap<&str, String> =
             placed.clone().map(|(name, cpus)| (name, cpus.to_string())).collect();
-        let fresh = self.path.with_extension("new");
-        private::create(&fresh)?.write_all(&serde_json::to_vec(&lists)?)?;
-        fs::rename(&fresh, &self.path)?;
+        private::replace(&self.path, &serde_json::to_vec(&lists)?)?;
         self.kept = placed.map(|(name, cpus)| (name.to_string(), cpus.clone())).collect();
         Ok(())
     }

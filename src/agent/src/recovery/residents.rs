@@ -30,7 +30,7 @@ use super::processes::{ancestor, processes_in};
 use tenantd_control::tree::TreeNode;
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_core::kernel_text::path_text;
-use tenantd_host::cgroup::{Dialect, Facet, Layout, Tree};
+use tenantd_host::cgroup::{Facet, Layout, Tree};
 use tenantd_host::enforce::{EnforceError, Enforcer};
 use tenantd_host::kernfs::{DirId, KernFs};
 use tenantd_host::process;
@@ -242,7 +242,7 @@ fn home<'a, K: KernFs>(
         |tree: &&Tree| tree.root == shelter || (tree.own == shelter && tree.root != tree.own);
     let tree = layout.trees.iter().find(is_in_the_way)?;
     let home = || (tree, tree.root.join(REST_CGROUP));
-    (layout.dialect == Dialect::Unified).then(home)
+    layout.is_unified().then(home)
 }
 
 fn house<K: KernFs>(

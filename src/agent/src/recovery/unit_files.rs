@@ -10,9 +10,10 @@ use tracing::info;
 use super::all_cpus::all_cpus;
 use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::units::{Bytes, Limit};
-use tenantd_host::cgroup::{self, Dialect, Layout, Tree};
+use tenantd_host::cgroup::{self, Layout, Tree};
 use tenantd_host::enforce::{EnforceError, taken};
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
+use tenantd_host::knobs::{Hazard, row_of};
 use tenantd_host::systemd::{Property, Setting, UnitState};
 use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
@@ -65,7 +66,7 @@ impl<'a, K: KernFs> UnitFiles<'a, K> {
     }
 
     pub(super) fn is_confined(&mut self, dir: DirId) -> bool {
-        let text = self.kernel.read_once(dir, Dialect::Unified.file(Knob::Cpus));
+        let text = self.kernel.read_once(dir, row_of(Knob::Cpus).unified);
         text.is_ok_and(|text| !text.trim_ascii().is_empty())
     }
 
@@ -80,12 +81,13 @@ impl<'a, K: KernFs> UnitFiles<'a, K> {
     }
 
     pub(super) fn kill(&mut self, unit: &str, dir: DirId, setting: &Setting) -> Option<String> {
-        let (Knob::MemoryMax, Some(Value::Amount(_, Limit::Finite(limit)))) =
-            (setting.property.knob(), setting.expected())
+        let hazard = row_of(setting.property.knob()).hazard;
+        let (Hazard::Kills, Some(Value::Amount(_, Limit::Finite(limit)))) =
+            (hazard, setting.expected())
         else {
             return None;
         };
-        let memory = cgroup::memory_sample(self.kernel, dir, Dialect::Unified).ok()?;
+        let memory = cgroup::memory_sample_of_unit(self.kernel, dir).ok()?;
         (!memory.fits(limit)).then(|| {
             format!(
                 "{unit}: MemoryMax not put back to {} yet: {} cannot be reclaimed, and the kernel would kill \
@@ -97,7 +99,7 @@ impl<'a, K: KernFs> UnitFiles<'a, K> {
     }
 
     pub(super) fn not_arrived(&mut self, unit: &Waiting, setting: &Setting) -> EnforceError {
-        let file = Dialect::Unified.file(setting.property.knob());
+        let file = row_of(setting.property.knob()).unified;
         let found = self.kernel.read_once(unit.dir, file);
         let found = found.map(|text| String::from_utf8_lossy(text.trim_ascii()).into_owned());
         EnforceError::NotArrived {
@@ -113,9 +115,9 @@ impl<'a, K: KernFs> UnitFiles<'a, K> {
         let (knob, Some(expected)) = (setting.property.knob(), setting.expected()) else {
             return true;
         };
-        match self.kernel.read_once(dir, Dialect::Unified.file(knob)) {
+        match self.kernel.read_once(dir, row_of(knob).unified) {
             Ok(text) => {
-                Dialect::Unified.read(knob, text).is_ok_and(|found| taken(&found, &expected))
+                cgroup::read_unified(knob, text).is_ok_and(|found| taken(&found, &expected))
             }
             // The controller went with the last property that wanted it.
             Err(_) => true,

@@ -6,7 +6,7 @@
 use super::restore::Restored;
 use super::unit_debts::{Debt, Stage};
 use super::unit_files::{UnitFiles, Waiting};
-use tenantd_host::cgroup::Dialect;
+use tenantd_host::cgroup::spell_unified;
 use tenantd_host::enforce::EnforceError;
 use tenantd_host::kernfs::{DirId, KernFs};
 use tenantd_host::systemd::Setting;
@@ -47,7 +47,7 @@ fn write_setting<K: KernFs>(
     let (knob, Some(value)) = (written.property.knob(), written.expected()) else {
         return Ok(());
     };
-    for spelling in Dialect::Unified.spell(knob, &value) {
+    for spelling in spell_unified(knob, &value) {
         // An empty text would be no write at all: the kernel takes a newline for "nothing".
         let text = if spelling.text.is_empty() { "\n" } else { &*spelling.text };
         match files.kernel.write(dir, spelling.file, text) {

@@ -22,7 +22,7 @@ use crate::backend::backends::Backends;
 use tenantd_control::share::fairness::FAIR_ERROR_MAX;
 use tenantd_control::tree::{Ancestor, Tree};
 use tenantd_control::words::finding::Finding;
-use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_host::cgroup::Facet;
 use tenantd_host::kernfs::KernFs;
 
 #[derive(Debug, Default)]
@@ -81,12 +81,11 @@ impl Competition {
 
     pub(super) fn refresh<K: KernFs>(&mut self, scene: &mut Scene<'_, K>) {
         // Cgroup v1 needs no protection of ancestors.
-        let unprotected = match scene.host.layout.dialect {
-            Dialect::Legacy => Vec::new(),
-            Dialect::Unified => {
-                let dirs = parents_to_protect(scene);
-                effect::void_protection(scene.host, &dirs, &governed_above(scene))
-            }
+        let unprotected = if scene.host.layout.is_unified() {
+            let dirs = parents_to_protect(scene);
+            effect::void_protection(scene.host, &dirs, &governed_above(scene))
+        } else {
+            Vec::new()
         };
         *self = Competition { unprotected, ..Competition::default() };
         let homes = Parents::of(scene, Facet::Cpu, |_| true);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::backend::access::HostAccess;
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_core::units::Limit;
-use tenantd_host::cgroup::{Dialect, Facet, parse};
+use tenantd_host::cgroup::{Facet, parse};
 use tenantd_host::kernfs::{KernError, KernFs};
 
 /// Obstacles that affect every tenant alike, found once at the start.
@@ -52,7 +52,7 @@ fn void_pids<K: KernFs>(host: &mut HostAccess<K>, has_root: bool) -> Option<Find
         let why = "no hierarchy with the pids controller is in use".to_string();
         return void(why, "mount it where it is not mounted, and restart tenantd");
     };
-    if host.layout.dialect == Dialect::Legacy {
+    if !host.layout.is_unified() {
         return None;
     }
     let tree = &host.layout.trees[index];
@@ -89,7 +89,7 @@ pub(super) fn foreign_scheduler(kernel: &mut impl KernFs) -> Option<Finding> {
 }
 
 fn missing_controllers<K: KernFs>(host: &mut HostAccess<K>) -> Vec<Finding> {
-    if host.layout.dialect == Dialect::Legacy {
+    if !host.layout.is_unified() {
         return Vec::new();
     }
     let root = &host.layout.trees[0].root;
@@ -120,7 +120,7 @@ pub(super) fn void_protection<K: KernFs>(
     let Some(tree) = host.layout.tree(Facet::Memory).map(|index| &host.layout.trees[index]) else {
         return Vec::new();
     };
-    if host.layout.dialect == Dialect::Legacy {
+    if !host.layout.is_unified() {
         return Vec::new();
     }
     let up_to_mount = |dir: &'_ PathBuf| -> Vec<PathBuf> {

@@ -8,7 +8,7 @@
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_core::kernel_text::hidden::hidden;
 use tenantd_core::kernel_text::mountinfo::cgroup_mounts;
-use tenantd_host::cgroup::{Dialect, Facet};
+use tenantd_host::cgroup::Facet;
 use tenantd_host::kernfs::KernFs;
 
 use crate::backend::access::HostAccess;
@@ -45,7 +45,7 @@ impl Mounts {
 
 /// The finding on a host whose memory protection ends at the cgroup that it is written to.
 fn unprotected<K: KernFs>(host: &HostAccess<K>, mountinfo: &[u8]) -> Option<Finding> {
-    if host.layout.dialect != Dialect::Unified {
+    if !host.layout.is_unified() {
         return None;
     }
     let mount = &host.layout.trees[host.layout.tree(Facet::Memory)?].mount;

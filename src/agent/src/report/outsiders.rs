@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::backend::access::HostAccess;
-use tenantd_host::cgroup::{self, Dialect, Facet};
+use tenantd_host::cgroup::{self, Facet};
 use tenantd_host::enforce::AGENT_CGROUP;
 use tenantd_host::kernfs::KernFs;
 
@@ -155,5 +155,5 @@ impl Seen {
 
 fn has_processes<K>(host: &HostAccess<K>, place: &Path) -> bool {
     let tree = host.layout.tree(Facet::Cpu).map(|tree| &host.layout.trees[tree]);
-    host.layout.dialect == Dialect::Legacy || tree.is_some_and(|tree| tree.mount == place)
+    !host.layout.is_unified() || tree.is_some_and(|tree| tree.mount == place)
 }

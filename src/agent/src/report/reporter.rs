@@ -317,6 +317,7 @@ impl Reporter {
             machine: host_sample.machine(),
             capacity: decision.capacity.divided,
             rule: settings.allocation,
+            credits: settings.credits,
             slots: decision.slots,
             tree: control.tree().clone(),
             spelling: self.spelling.clone(),

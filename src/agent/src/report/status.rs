@@ -7,7 +7,8 @@ use tenantd_control::measure::sample::HostSample;
 use tenantd_control::measure::usage::Tally;
 use tenantd_control::report::reason::Reason;
 use tenantd_control::report::status::{
-    ActionStatus, FaultStatus, FaultsStatus, GroupStatus, HostStatus, ReasonStatus, TenantStatus,
+    ActionStatus, CreditPreview, FaultStatus, FaultsStatus, GroupStatus, HostStatus, ReasonStatus,
+    TenantStatus,
 };
 use tenantd_control::report::trace::Spelling;
 use tenantd_control::share::demand::Demand;
@@ -16,6 +17,7 @@ use tenantd_control::state::NodeState;
 use tenantd_control::state::capacity::Capacity;
 use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tree::{Tree, TreeNode};
+use tenantd_control::why::explain_credit::kept_cores;
 use tenantd_control::words::knob::{Action, Knob, Value};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_fair::measure;
@@ -54,10 +56,14 @@ pub(super) fn tenant_statuses(
     let nodes = control.tree().nodes();
     let leaves =
         nodes.iter().zip(control.states()).enumerate().filter(|(_, (node, _))| node.is_leaf);
+    let previews = Previews::new(control);
     // The largest allocation of every tick: one that grew would fragment the heap.
     let mut statuses = Vec::with_capacity(nodes.len());
     statuses.extend(leaves.map(|(number, (node, state))| TenantStatus {
         would_get: PerResource::from_fn(|r| would_get[r][number]),
+        credit_seconds: credit(control, state).map(|(seconds, _)| seconds),
+        credit_factor: credit(control, state).map(|(_, factor)| factor),
+        credit_preview: previews.of(control, number),
         ..tenant_status(node, state)
     }));
     statuses
@@ -69,7 +75,12 @@ pub(super) fn group_statuses(
 ) -> Vec<GroupStatus> {
     let nodes = control.tree().nodes();
     let groups = (0..nodes.len()).filter(|number| !nodes[*number].is_leaf);
-    groups.map(|number| group_status(control, number, would_get)).collect()
+    let previews = Previews::new(control);
+    let status = |number| GroupStatus {
+        credit_preview: previews.of(control, number),
+        ..group_status(control, number, would_get)
+    };
+    groups.map(status).collect()
 }
 
 fn group_status(
@@ -105,6 +116,9 @@ fn group_status(
         usage_pids: state.pids.last.map(|pids| pids.nr_current),
         nr_refused_forks: state.pids.refused.total(),
         cpu_weight: cpu_weight(state),
+        credit_seconds: credit(control, state).map(|(seconds, _)| seconds),
+        credit_factor: credit(control, state).map(|(_, factor)| factor),
+        credit_preview: None,
     }
 }
 
@@ -217,5 +231,45 @@ fn cpu_weight(state: &NodeState) -> Option<f64> {
     match state.observed(Knob::CpuWeight) {
         Some(Value::Weight(weight)) => Some(*weight),
         _ => None,
+    }
+}
+
+/// Its credit in seconds of its fair share, and the factor of its weight; absent if the policy has no credits.
+fn credit(control: &ControlLoop, state: &NodeState) -> Option<(f64, f64)> {
+    control.settings().credits?;
+    Some((state.credit.entry.bank_seconds, state.credit.account.factor))
+}
+
+/// Least credit that a preview shows.
+const PREVIEW_SECONDS: f64 = 1.0;
+/// A node that keeps this part of its fair share pays nothing.
+const PREVIEW_KEPT_RATIO: f64 = 0.99;
+
+/// Effects of credits on nodes while the policy has none.
+struct Previews {
+    /// CPUs that each node would keep; empty if the policy has credits.
+    kept_cores: Vec<f64>,
+}
+
+impl Previews {
+    fn new(control: &ControlLoop) -> Previews {
+        let nodes = control.tree().nodes();
+        let credits = control.states().iter().take(nodes.len()).map(|state| &state.credit);
+        let kept_cores = match control.settings().credits {
+            Some(_) => Vec::new(),
+            None => kept_cores(nodes, credits),
+        };
+        Previews { kept_cores }
+    }
+
+    fn of(&self, control: &ControlLoop, number: usize) -> Option<CreditPreview> {
+        let kept_cores = *self.kept_cores.get(number)?;
+        let entry = &control.states()[number].credit.entry;
+        let (seconds, factor) = (entry.bank_seconds, entry.offered_factor.max(1.0));
+        let fair_share_cores = entry.fair_cores;
+        let matters = seconds >= PREVIEW_SECONDS
+            || factor > 1.0
+            || kept_cores < fair_share_cores * PREVIEW_KEPT_RATIO;
+        matters.then_some(CreditPreview { seconds, factor, fair_share_cores, kept_cores })
     }
 }

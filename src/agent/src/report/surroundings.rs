@@ -23,6 +23,7 @@ use tenantd_core::kernel_text::text_of_path;
 use tenantd_core::resource::{CPU, Resource};
 use tenantd_host::cgroup::{self, Facet, Tree};
 use tenantd_host::kernfs::KernFs;
+use tenantd_host::knobs::row_of;
 
 const NAMED_MAX: usize = 3;
 const NAMED_CORES: f64 = 0.01;
@@ -197,7 +198,7 @@ impl Neighbourhood {
             return found;
         }
         for resource in Resource::ALL {
-            let facet = scene.host.layout.dialect.facet(Knob::limit(resource));
+            let facet = row_of(Knob::limit(resource)).facet;
             let Some(mount) = scene.tree(facet).map(|tree| &tree.mount) else { continue };
             for (tenant, dir) in scene.lacking(facet) {
                 found.extend(above(&dir, mount).filter_map(|path| {
@@ -225,7 +226,7 @@ fn together(one: &Arc<[Outsider]>, other: &Arc<[Outsider]>) -> Arc<[Outsider]> {
 }
 
 fn unnamed_above<K: KernFs>(scene: &Scene<'_, K>, knob: Knob) -> BTreeSet<PathBuf> {
-    let facet = scene.host.layout.dialect.facet(knob);
+    let facet = row_of(knob).facet;
     let Some(tree) = scene.tree(facet) else { return BTreeSet::new() };
     let homes = scene.homes(facet);
     let lacking = scene.lacking(facet);

@@ -14,10 +14,10 @@ use tenantd_control::state::step::Decision;
 use tenantd_control::state::{NodeState, Retry, without_threads};
 use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::words::finding::Finding;
-use tenantd_control::words::knob::{Knob, Value, Wanted};
+use tenantd_control::words::knob::{Knob, Purpose, Value, Wanted};
 use tenantd_core::kernel_text::text_of_path;
 use tenantd_core::units::Limit;
-use tenantd_host::cgroup::{Dialect, Facet, Layout, Tree};
+use tenantd_host::cgroup::{Facet, Layout};
 
 #[derive(Debug)]
 pub(super) struct Scene<'a, K> {
@@ -58,6 +58,7 @@ impl<K> Scene<'_, K> {
                 },
                 demand: state.demand,
                 target: state.target.clone(),
+                credit: state.credit,
                 values: first..trace.values.len(),
                 width: state.width.status(),
             });
@@ -102,15 +103,15 @@ impl<K> Scene<'_, K> {
             return Some((Outcome::Missing, None));
         }
         let protects = !matches!(wanted, Value::Amount(_, Limit::Finite(0)));
-        let why = match knob {
-            Knob::MemoryMin | Knob::MemoryLow
+        let why = match knob.purpose() {
+            Purpose::Protection | Purpose::Guarantee
                 if protects && self.competition.leaves_unprotected() =>
             {
                 let dir =
                     self.backends.dir_of(self.host, self.control.tree(), number, Facet::Memory)?;
                 self.competition.void_protection(&dir)
             }
-            Knob::CpuWeight => {
+            Purpose::Weight => {
                 self.foreign_scheduler.or_else(|| self.competition.void_weight(number))
             }
             _ => None,
@@ -163,11 +164,8 @@ fn seen(state: &NodeState, counters: &mut Vec<Counters>) -> Option<Seen> {
 /// File names and spelling of values on a host with `layout`. `homes` are the cgroups, below the mount, of the
 /// nodes outside the root, or the names of units that are not found.
 pub(super) fn spelling(layout: &Layout, homes: HashMap<String, String>) -> Spelling {
-    let dialect = layout.dialect;
-    let trees: Vec<Option<Tree>> = Knob::ALL
-        .iter()
-        .map(|knob| layout.tree(dialect.facet(*knob)).map(|tree| layout.trees[tree].clone()))
-        .collect();
+    let tree = |knob| layout.tree_of(knob).map(|tree| layout.trees[tree].clone());
+    let (trees, files) = (Knob::ALL.map(tree), Knob::ALL.map(|knob| layout.file(knob)));
     let path = move |knob: Knob, node: &str| {
         let tree = trees[knob as usize].as_ref();
         let dir = match homes.get(node) {
@@ -176,18 +174,7 @@ pub(super) fn spelling(layout: &Layout, homes: HashMap<String, String>) -> Spell
             None => tree.map(|tree| tree.root.join(node)),
         };
         let dir = dir.unwrap_or_else(|| PathBuf::from(node));
-        text_of_path(&dir.join(dialect.file(knob)))
+        text_of_path(&dir.join(files[knob as usize]))
     };
-    Spelling {
-        path: Arc::new(path),
-        text: match dialect {
-            Dialect::Unified => |knob, value| spell(Dialect::Unified, knob, value),
-            Dialect::Legacy => |knob, value| spell(Dialect::Legacy, knob, value),
-        },
-    }
-}
-
-/// A value as its file spells it.
-fn spell(dialect: Dialect, knob: Knob, value: &Value) -> String {
-    dialect.spell(knob, value).pop().map_or_else(|| value.to_string(), |last| last.text)
+    Spelling { path: Arc::new(path), text: layout.text_of() }
 }

@@ -15,7 +15,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::run::Service;
 use crate::agent::Agent;
-use crate::agent::jobs::JobAnswer;
+use crate::agent::JobAnswer;
 use tenantd_host::kernfs::KernFs;
 use tenantd_varlink::bridge::{AgentEnd, JobCall, json};
 

@@ -53,9 +53,10 @@ impl PolicyWatch {
 
     /// Watches the file or directory that has the policy's name now. On an error nothing is watched.
     pub(super) fn renew(&mut self) -> io::Result<()> {
-        let (dir, matters) = match self.path.is_dir() {
-            true => (self.path.clone(), Matter::PolicyFiles),
-            false => named(&self.path),
+        let (dir, matters) = if self.path.is_dir() {
+            (self.path.clone(), Matter::PolicyFiles)
+        } else {
+            named(&self.path)
         };
         let found = match self.add(&dir) {
             // If a directory is missing, its creation matters.

@@ -284,10 +284,8 @@ impl<K: KernFs> Service<K> {
             if is_done && !self.agent.has_more_work() {
                 return Ok(());
             }
-            let wake = match self.agent.has_more_work() {
-                true => events.poll()?,
-                false => Some(events.wait()?),
-            };
+            let wake =
+                if self.agent.has_more_work() { events.poll()? } else { Some(events.wait()?) };
             let Some(wake) = wake else {
                 self.agent.continue_work();
                 self.notifier.beat();

@@ -34,6 +34,8 @@ pub struct Explanation {
     pub allocation: AllocationStep,
     /// Weight among its siblings.
     pub weight: WeightStep,
+    /// Credit against its siblings; absent before the second sample.
+    pub credit: Option<CreditStep>,
     /// Degree of parallelism.
     pub width: Option<WidthStep>,
     /// CPUs it runs on.
@@ -178,6 +180,40 @@ pub struct WeightStep {
     /// Weight in the file, in its own unit; absent if it was not read.
     pub file_value: Option<String>,
     /// Reason for the weight.
+    pub reason: String,
+}
+
+/// Credit of a node against its siblings. Without `control.credits` it is only counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CreditStep {
+    /// True if the policy has credits.
+    pub is_on: bool,
+    /// Credit, in seconds of its own fair share; negative after an overdraft.
+    pub bank_seconds: f64,
+    /// Largest credit.
+    pub cap_seconds: f64,
+    /// Factor of its weight in force.
+    pub factor: f64,
+    /// Factor that its credit gives, also if the policy has no credits.
+    pub offered_factor: f64,
+    /// CPUs of its fair share, by its recent demand.
+    pub fair_share_cores: f64,
+    /// CPUs beyond its fair share that the offered factor gives it.
+    pub extra_cores: f64,
+    /// Credit earned in the last interval.
+    pub earned_seconds: f64,
+    /// Credit paid in the last interval.
+    pub charged_seconds: f64,
+    /// Time of full use that its credit covers; absent if its weight is not raised.
+    pub burst_seconds: Option<f64>,
+    /// Siblings that spend credit at its cost.
+    pub spenders: Vec<String>,
+    /// CPUs due to it while they spend; absent without spenders.
+    pub due_cores: Option<f64>,
+    /// Longest time that they can go on; absent without spenders.
+    pub pays_seconds: Option<f64>,
+    /// Reason in words.
     pub reason: String,
 }
 

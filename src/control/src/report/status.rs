@@ -144,6 +144,22 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// Credit in seconds, and its factor; `None` if the policy has no credits.
+    pub fn credit(self) -> Option<(f64, f64)> {
+        match self {
+            Line::Tenant(_, tenant) => tenant.credit_seconds.zip(tenant.credit_factor),
+            Line::Group(group) => group.credit_seconds.zip(group.credit_factor),
+        }
+    }
+
+    /// Effect that credits would have.
+    pub fn credit_preview(self) -> Option<CreditPreview> {
+        match self {
+            Line::Tenant(_, tenant) => tenant.credit_preview,
+            Line::Group(group) => group.credit_preview,
+        }
+    }
+
     /// The tenant, if the line is one.
     pub fn tenant(self) -> Option<&'a TenantStatus> {
         match self {
@@ -274,8 +290,29 @@ pub struct TenantStatus {
     pub cpus: Option<String>,
     /// CPU weight in its file, in the unit of `cpu.weight`.
     pub cpu_weight: Option<f64>,
+    /// Credit for CPU time that it left to its siblings, in seconds of its own fair share; negative after an overdraft.
+    /// Absent if the policy has no credits.
+    pub credit_seconds: Option<f64>,
+    /// Factor of its CPU weight by its credit; absent likewise.
+    pub credit_factor: Option<f64>,
+    /// Effect of `control.credits`; absent if the policy has it, or if it would change nothing now.
+    pub credit_preview: Option<CreditPreview>,
     /// Its jobs; absent before its first was submitted.
     pub jobs: Option<TenantJobs>,
+}
+
+/// Effect that credits would have on a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CreditPreview {
+    /// Credit, in seconds of its own fair share.
+    pub seconds: f64,
+    /// Factor of its CPU weight.
+    pub factor: f64,
+    /// CPUs of its fair share.
+    pub fair_share_cores: f64,
+    /// CPUs that it would keep during bursts of its siblings.
+    pub kept_cores: f64,
 }
 
 /// Reason for a shortfall.
@@ -375,6 +412,13 @@ pub struct GroupStatus {
     pub nr_refused_forks: Option<u64>,
     /// CPU weight in its file, in the unit of `cpu.weight`.
     pub cpu_weight: Option<f64>,
+    /// Credit for CPU time that it left to its siblings, in seconds of its own fair share; negative after an overdraft.
+    /// Absent if the policy has no credits.
+    pub credit_seconds: Option<f64>,
+    /// Factor of its CPU weight by its credit; absent likewise.
+    pub credit_factor: Option<f64>,
+    /// Effect of `control.credits`; absent if the policy has it, or if it would change nothing now.
+    pub credit_preview: Option<CreditPreview>,
 }
 
 /// One action, as text.

@@ -12,13 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::sample::TenantSample;
 use crate::measure::usage::Usage;
+use crate::share::credit::Credit;
 use crate::share::demand::{Context, Demand};
 use crate::share::target::Target;
 use crate::tree::Tree;
 use crate::width::WidthStatus;
 use crate::words::knob::{Knob, Value};
 use tenantd_core::resource::PerResource;
-use tenantd_policy::model::Allocation;
+use tenantd_policy::model::{Allocation, CreditsPolicy};
 
 /// Data of one tick to explain any of its values.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +34,8 @@ pub struct Trace {
     pub capacity: PerResource<f64>,
     /// Allocation rule.
     pub rule: Allocation,
+    /// Terms of credits; `None` if the policy has none.
+    pub credits: Option<CreditsPolicy>,
     /// CPUs for the widths of all tenants.
     pub slots: u32,
     /// Nodes of the policy, their members, and the ancestors of their cgroups.
@@ -58,6 +61,8 @@ pub struct Record {
     pub demand: Option<Demand>,
     /// Entitlement and weights.
     pub target: Target,
+    /// Credit against its siblings.
+    pub credit: Credit,
     /// Width and placement.
     pub width: WidthStatus,
     /// Range of its values in the trace.

@@ -147,6 +147,7 @@ mod tests {
             written: Default::default(),
             dop: Default::default(),
             cpus: Default::default(),
+            has_credit: true,
         }
     }
 

@@ -70,6 +70,8 @@ mod boost;
 mod level;
 mod settle;
 
+pub use settle::BUSY_RATIO;
+
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -77,6 +79,7 @@ use super::burst;
 use crate::tree::TreeNode;
 use tenantd_core::resource::CPU;
 use tenantd_fair::max_min::{self, Claim};
+use tenantd_policy::model::CreditsPolicy;
 
 /// A difference of this part of an amount comes from rounding.
 const ROUNDING: f64 = 1e-11;
@@ -84,27 +87,6 @@ const ROUNDING: f64 = 1e-11;
 /// Largest ratio of a raised weight to the smallest plain weight among its siblings: beyond it the kernel's arithmetic
 /// fails.
 const RATIO_MAX: f64 = 100.0;
-
-/// Constants of the rule that a policy can set.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Terms {
-    /// Time in which a bank and a peak fall to half.
-    pub half_life: Duration,
-    /// Largest bank, in time of the node's own fair share.
-    pub cap: Duration,
-    /// Part of its fair share that each sibling keeps during a burst.
-    pub keep: f64,
-}
-
-impl Default for Terms {
-    fn default() -> Terms {
-        Terms {
-            half_life: Duration::from_secs(600),
-            cap: Duration::from_secs(60),
-            keep: burst::FLOOR_RATIO,
-        }
-    }
-}
 
 /// Entitlement of a node, independent of its use.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -154,6 +136,8 @@ pub struct Conduct {
     pub is_over: bool,
     /// True if it takes no part.
     pub is_apart: bool,
+    /// True if its counters were not read in this tick: it earns and pays nothing, and its step stays.
+    pub is_unread: bool,
 }
 
 /// Credit of a node between ticks.
@@ -203,7 +187,7 @@ pub struct Tick {
 }
 
 /// Movements of one account in one tick.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// CPUs that are its fair share now.
     pub fair_cores: f64,
@@ -211,10 +195,35 @@ pub struct Entry {
     pub earned: f64,
     /// Share-seconds that it paid, before the cap.
     pub charged: f64,
+    /// Its credit in seconds of its own fair share.
+    pub bank_seconds: f64,
     /// CPUs beyond its fair share that its raised weight gives it if it is hungry.
     pub extra_cores: f64,
     /// Level of its siblings without credit during a burst, as a part of the level of their fair shares.
     pub others_level: f64,
+    /// Factor that its bank gives. Unlike the factor of its account it is also known where the policy has no credits.
+    pub offered_factor: f64,
+}
+
+/// Credit of a node as the control loop keeps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Credit {
+    /// Account.
+    pub account: Account,
+    /// Movements in the last tick.
+    pub entry: Entry,
+    /// True if its counters were not read in the last tick.
+    pub is_missed: bool,
+}
+
+impl Credit {
+    /// Fades by the time that passed without a tick.
+    pub fn fade(&mut self, elapsed: Duration, half_life: Duration) {
+        self.account.fade(elapsed, half_life);
+        if self.entry.bank_seconds > 0.0 {
+            self.entry.bank_seconds *= kept_part(elapsed.as_secs_f64(), half_life);
+        }
+    }
 }
 
 /// Use and waiting of one node in a tick, with sums for groups.
@@ -235,7 +244,7 @@ pub fn tick(
     standings: &[Standing],
     conducts: &[Conduct],
     tick: &Tick,
-    terms: &Terms,
+    terms: &CreditsPolicy,
     accounts: &mut [Account],
 ) -> Vec<Entry> {
     let fading = kept_part(tick.seconds, terms.half_life);
@@ -267,7 +276,7 @@ fn with_sums(
     fading: f64,
     accounts: &mut [Account],
 ) -> Vec<Node> {
-    let nothing = Conduct { is_apart: true, ..Conduct::default() };
+    let nothing = Conduct { is_apart: true, is_unread: true, ..Conduct::default() };
     let blank = |standing: &Standing| Node {
         standing: *standing,
         conduct: nothing,
@@ -297,6 +306,7 @@ fn with_sums(
         above.held = above.held.max(below.held);
         above.is_over |= below.is_over;
         above.is_apart &= below.is_apart;
+        above.is_unread &= below.is_unread;
     }
     nodes
 }

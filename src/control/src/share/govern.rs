@@ -134,7 +134,7 @@ fn shares(tree: &Tree, foreign: &[Foreign], targets: &[Target]) -> Vec<Share> {
 }
 
 /// True if foreign cgroups are beside governed ones in the cgroup of this node.
-fn is_shared(tree: &Tree, number: usize) -> bool {
+pub(crate) fn is_shared(tree: &Tree, number: usize) -> bool {
     let ancestor = tree.ancestors().find(|(known, _)| *known == number);
     ancestor.is_some_and(|(_, ancestor)| ancestor.is_shared)
 }

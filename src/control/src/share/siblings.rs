@@ -15,6 +15,15 @@ pub(crate) struct Share {
 }
 
 impl Share {
+    /// CPUs that it needs now, and when it wakes.
+    pub(crate) fn needed_cores(&self) -> f64 {
+        let by_demand = match self.satisfied {
+            true => self.allocation_cores.max(self.burst_cores),
+            false => self.allocation_cores,
+        };
+        by_demand.max(self.floor_cores)
+    }
+
     pub(crate) fn standing_cores(&self) -> f64 {
         self.burst_cores.max(self.floor_cores)
     }

@@ -70,6 +70,10 @@ pub struct Target {
     pub exact_cpu_weight: f64,
     /// Weight without the trim ([`super::trim`]); `None` if it is not trimmed.
     pub open_cpu_weight: Option<f64>,
+    /// Weight without credit; `None` if credit does not change it.
+    pub plain_cpu_weight: Option<f64>,
+    /// CPUs due with the present demands while a sibling spends credit; `None` if that is its allocation.
+    pub cores_after_credit: Option<f64>,
     /// CPUs of its weight-only share that other tenants' guarantees leave.
     pub floor_cores: f64,
     /// Guaranteed amount; for a member its part.
@@ -113,6 +117,19 @@ impl Target {
         }
         let step = promised / PROMISE_STEPS;
         (protection_bytes / step).floor() * step
+    }
+
+    /// CPUs due to it: its allocation, changed by credit that is spent.
+    pub fn due_cores(&self) -> f64 {
+        self.cores_after_credit.unwrap_or(self.allocation[CPU])
+    }
+
+    /// Upper limit that `knob` enforces, in the unit of the policy.
+    pub(crate) fn limit_of(&self, knob: Knob) -> Option<f64> {
+        match knob {
+            Knob::PidsMax => self.pids_limit.map(f64::from),
+            knob => self.limit[knob.resource()?],
+        }
     }
 
     pub(crate) fn share(&self) -> Share {

@@ -1,103 +1,206 @@
-//! Weights that are trimmed by what they bring about (`control: { trim: true }`).
+//! Weights corrected by the CPU time that they bring about (`control: { trim: true }`).
 //!
-//! **Problem.** Weights divide CPU time as the kernel spreads them over CPUs and threads, and it errs by itself: with few
-//! runnable threads for each CPU, or weights that are far apart, siblings that all want more get parts that differ from
-//! their weights, for as long as the load lasts. What was decided is right, and what comes of it is not.
+//! **Problem.** The kernel spreads the weight of a cgroup over the CPUs of its threads, and balances CPUs by load
+//! averages. Threads stay on their CPU while the averages look even, and a heavy sibling that mostly sleeps counts in
+//! them with its weight. So busy siblings get shares that differ from their weights by a fifth or more, for as long as
+//! the load lasts. The weights are right, and their effect is not.
 //!
-//! **Terms.** The *open-loop* weight of a cgroup is what follows from entitlements alone ([`super::weight`],
-//! [`super::govern`]). Its *factor* is its trimmed weight over that. A sibling is *backlogged* while it wants more than it
-//! is allocated and its tasks wait.
+//! **Idea.** A higher weight gives a sibling more of the CPUs that its threads are on, and it makes the kernel move
+//! threads. So the weights of siblings that wait for CPU time follow the ratio of due to used time.
 //!
-//! **Rule.** In a window of [`WINDOW`], siblings take part that were backlogged in all of it, while none of their siblings
-//! was throttled, none of them had a set of CPUs of its own, and their files held what was wanted. Where some part of what
-//! they used together is more than [`ERROR_MIN`] away from its part of what they were entitled to together, the weight of
-//! each is moved by the square root of entitled over used: half of the error, as a logarithm. The sum of weights
-//! stays what it is without the trim, so siblings of others keep their place, and no factor is further from 1 than
-//! [`REACH`]. Nothing moves otherwise.
+//! **Terms.**
 //!
-//! **Stillness.** A trimmed weight is a whole number beside an open-loop weight that is held within the dead band of
-//! [`crate::write::plan`]: it changes where a window shows an error, or where the open-loop weight does. It is written exactly,
-//! because the dead band would hide most of it; one that was trimmed is so until its file holds the open-loop weight again.
+//! | term | meaning |
+//! |---|---|
+//! | open-loop weight | weight from entitlements alone ([`super::weight`], [`super::govern`]) |
+//! | factor | trimmed weight over the open-loop weight, within 1/[`REACH`] and [`REACH`] |
+//! | backlogged | the sibling wants more than it is allocated, and its tasks wait |
+//! | window | time in which neither the weight nor the entitlement of a sibling changed |
+//! | due | its part of the entitlements of all backlogged siblings |
+//! | used | its part of the CPU time that they used together |
+//! | lag | (due − used) × length of the window, in seconds of all that they used, or of one CPU if that is more |
 //!
-//! **Forgetting.** The error depends on the load. Where the entitlement of a trimmed sibling is more than [`REACH`] away
-//! from what it was, all siblings are back at their open-loop weights. So they are where the policy no longer says `trim`.
+//! **Rule.** After [`WINDOW`] a set of siblings is judged at each tick. While every lag is within [`LAG_MAX_SEC`],
+//! nothing moves. Otherwise each weight in its file is multiplied by `(due / used)`^[`GAIN`], at most by [`STEP`] up or
+//! down, and a new window begins. Then all factors are scaled so that the weights keep their sum.
 //!
-//! **Properties** (tests below, and `tests/agent/trim.rs` with a kernel that errs): the part of each comes within 2 % of its
-//! entitlement where its factor can reach that, without passing it (`a_bias_is_trimmed_away`); weights stay within their
-//! bounds and keep their sum (`trimmed_weights_stay_within_their_bounds`); nothing is written once the parts are right
-//! (`it_comes_to_rest`); all is given back (`a_trim_is_given_back`). `control_loop/trimming.rs` applies it.
+//! The lag is a dead band on the *error*, not on the weight: an error of 5 % is corrected after a second, one of 1 %
+//! after five, and noise, which has no lag, moves nothing. That keeps the number of writes low, while a dead band on
+//! weights would hide small corrections until they are too large.
+//!
+//! The sum of the weights stays, so foreign siblings keep their place. Siblings that are not backlogged keep their
+//! open-loop weight: it costs their siblings nothing, and gives them their share as soon as they wake. A lower weight for
+//! sleepers would make the kernel err less, and would starve them when they wake.
+//!
+//! **Frozen** is a set of siblings while one of them is throttled, and a sibling while it is satisfied or has CPUs of its
+//! own: other bounds than the weight decide there. The interval in which a sibling begins to wait, or its entitlement
+//! changes, counts for no window.
+//!
+//! **No wind-up.** A move starts from the weight in the file, so moves that were not written do not add up. Weights that do
+//! not reduce the error are of no use: if a lag stays at what it was without the trim for [`TRIES`] judgements, all siblings
+//! return to their open-loop weights. The next try comes after [`PAUSE`] more judgements, or when the error changes.
+//!
+//! **Forgetting.** The error belongs to a load. If the entitlement of a trimmed sibling changes by more than
+//! [`MOVED_RATIO`], or its demand is met, all siblings return to their open-loop weights. So they do without the key.
+//! Trimmed weights are whole numbers and written exactly, and so is the first weight after a trim.
+//!
+//! **Properties** (`tests/trim.rs`): `a_bias_is_trimmed_away`, `trimmed_weights_stay_within_their_bounds`,
+//! `noise_moves_nothing`, `an_error_that_stays_is_left`; with kernels that err, `tests/agent/trim.rs`.
+//! `control_loop/trimming.rs` applies the rule.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How long siblings are watched before their weights move.
-pub const WINDOW: Duration = Duration::from_secs(10);
-/// How far a factor is from 1 at most, and how far an entitlement may move before its trim is forgotten.
-pub const REACH: f64 = 0.2;
-/// A smaller error is left: half of what the trim is to reach.
-pub const ERROR_MIN: f64 = 0.01;
-/// Halvings in the search for a scale: as many as a double has digits.
+/// Shortest window: a tick of a second, which may come a little early.
+pub const WINDOW: Duration = Duration::from_millis(900);
+/// A longer window loses half of its time.
+const WINDOW_MAX_SEC: f64 = 10.0;
+/// Largest factor, and inverse of the smallest.
+pub const REACH: f64 = 2.5;
+/// Part of an error, as a logarithm, that one move corrects: threads that change their CPU correct more of it.
+pub const GAIN: f64 = 0.85;
+/// Largest change of a weight in one move.
+pub const STEP: f64 = 1.3;
+/// Lag that is left, in seconds of the CPU time of all.
+const LAG_MAX_SEC: f64 = 0.05;
+/// The same for a small sibling, in seconds of its own time: a quarter of its share after eight seconds.
+const LAG_MAX_OWN_SEC: f64 = 2.0;
+/// Relative change from which an entitlement counts as another one.
+const MOVED_RATIO: f64 = 0.2;
+/// Judgements without effect until the trim is given up: the moves between them reach the bounds of the factors.
+const TRIES: u32 = 5;
+/// Judgements after that until it is tried again: a minute at the shortest.
+const PAUSE: u32 = 60;
+/// The trim has an effect if it leaves at most this part of the error.
+const EFFECT_RATIO: f64 = 0.9;
+/// Halvings in the search for a scale: the digits of a double.
 const HALVINGS: u32 = 53;
 
-/// What is known of the trim of one cgroup. There is none where the policy has no trim.
+/// Trim of one cgroup; absent if it is neither trimmed nor watched.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trim {
-    /// Its factor; `None` where it has its open-loop weight.
+    /// Its factor; `None` if it has its open-loop weight.
     pub factor: Option<f64>,
-    /// The open-loop weight that this is a factor of.
-    pub base: f64,
-    /// CPUs that it was entitled to when it was trimmed.
-    pub entitled_cores: f64,
-    /// Whether its file shall hold the weight without a dead band.
+    /// True if its file needs an exact weight: it is trimmed, or was until now.
     pub is_exact: bool,
-    /// What it came to in the present window so far.
-    pub window: Share,
-    /// What its file held when the window began; `None` where it takes no part.
+    /// Its window.
+    pub window: Window,
+    /// Weight in its file during the window.
     pub held: Option<f64>,
+    /// Open-loop weight to which the factor applies.
+    base: f64,
+    /// CPUs that it was entitled to when it was trimmed.
+    entitled_cores: f64,
+    /// Logarithm of due over used, without the trim.
+    error: f64,
+    /// Judgements in a row without effect on that.
+    nr_futile: u32,
 }
 
-/// What a sibling was entitled to in a window, and what it used, in CPU seconds.
+/// Sums over a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Share {
-    /// The integral of its allocation.
+pub struct Window {
+    /// Length.
+    pub seconds: f64,
+    /// CPU seconds that its sibling was entitled to.
     pub entitled: f64,
-    /// The integral of its use.
+    /// CPU seconds that its sibling used.
     pub used: f64,
 }
 
-/// One that takes part, at the end of a window.
+/// A backlogged sibling at the end of a window.
 #[derive(Clone, Copy, Debug)]
 pub struct Sibling {
     /// Its open-loop weight, positive.
     pub open: f64,
-    /// Its factor so far, 1 where it has none.
+    /// Its factor so far; 1 if it has none.
     pub factor: f64,
-    /// The weight that its file holds.
+    /// Weight in its file.
     pub held: f64,
-    /// What it came to.
-    pub share: Share,
+    /// Its window.
+    pub window: Window,
+}
+
+impl Window {
+    /// Adds an interval. One that another entitlement follows ends the window, and is not part of the next.
+    fn add(&mut self, seconds: f64, entitled_cores: f64, used_cores: f64) {
+        if self.seconds > 0.0 && has_moved(self.entitled / self.seconds, entitled_cores) {
+            *self = Window::default();
+            return;
+        }
+        let kept = if self.seconds >= WINDOW_MAX_SEC { 0.5 } else { 1.0 };
+        self.seconds = kept * self.seconds + seconds;
+        self.entitled = kept * self.entitled + seconds * entitled_cores;
+        self.used = kept * self.used + seconds * used_cores;
+    }
+
+    /// CPUs that its sibling was entitled to, and those that it used, on average.
+    fn cores(&self) -> [f64; 2] {
+        [self.entitled / self.seconds, self.used / self.seconds]
+    }
 }
 
 impl Trim {
-    /// A window begins, in which the file holds this weight.
-    pub fn begin(&mut self, held: Option<f64>) {
-        (self.window, self.held) = (Share::default(), held);
+    /// Adds an interval in which the file held the weight `held`. The first one since its sibling takes part is
+    /// left out: it may have begun to be backlogged within it.
+    pub fn note(&mut self, held: f64, seconds: f64, entitled_cores: f64, used_cores: f64) {
+        let before = self.held.replace(held);
+        if before != Some(held) {
+            self.restart();
+        }
+        if before.is_some() {
+            self.window.add(seconds, entitled_cores, used_cores);
+        }
     }
 
-    /// Whether what it is entitled to now is not what it was when it was trimmed.
+    /// Begins a new window.
+    pub fn restart(&mut self) {
+        self.window = Window::default();
+    }
+
+    /// Takes no part until the next interval.
+    pub fn rest(&mut self) {
+        self.restart();
+        self.held = None;
+    }
+
+    /// Returns to the open-loop weight, for as long as the error stays.
+    pub fn give_up(&mut self) {
+        self.factor = None;
+        self.restart();
+    }
+
+    /// Returns to the open-loop weight, without memory of the error.
+    pub fn forget(&mut self) {
+        (self.factor, self.error, self.nr_futile) = (None, 0.0, 0);
+    }
+
+    /// True if it is trimmed for another entitlement.
     pub fn has_moved(&self, entitled_cores: f64) -> bool {
-        let (then, reach) = (self.entitled_cores, 1.0 + REACH);
-        let is_far = entitled_cores > then * reach || entitled_cores * reach < then;
-        self.factor.is_some() && is_far
+        self.factor.is_some() && has_moved(self.entitled_cores, entitled_cores)
     }
 
-    /// It has a new factor of its open-loop weight, after a window of this length.
-    pub fn take(&mut self, factor: f64, open: f64, window: Duration) {
+    /// Compares the error to correct with the one without the trim. Returns true if the trim is of no use.
+    pub fn is_futile(&mut self, error: f64) -> bool {
+        let is_paused = (TRIES..TRIES + PAUSE).contains(&self.nr_futile);
+        let ratio = error / self.error;
+        // While it is given up, the error changes only by itself.
+        let is_same = ratio > EFFECT_RATIO && !(is_paused && ratio > 1.0 / EFFECT_RATIO);
+        let stays = is_same && self.error != 0.0 && (is_paused || self.factor.is_some());
+        self.nr_futile = if stays { self.nr_futile + 1 } else { 0 };
+        self.nr_futile >= TRIES
+    }
+
+    /// Takes a new factor of its open-loop weight, because of this error.
+    pub fn take(&mut self, factor: f64, open: f64, error: f64) {
+        if self.factor.is_none() {
+            self.error = error;
+        }
         (self.factor, self.base, self.is_exact) = (Some(factor), open, true);
-        self.entitled_cores = self.window.entitled / window.as_secs_f64();
+        self.entitled_cores = self.window.cores()[0];
     }
 
-    /// Its weight; the one that it is a factor of follows the open-loop weight beyond this part of it.
+    /// Its trimmed weight. The base follows the open-loop weight if that leaves the dead band.
     pub fn weight(&mut self, open: f64, band_ratio: f64) -> Option<f64> {
         let factor = self.factor?;
         if (open - self.base).abs() > band_ratio * open {
@@ -107,145 +210,65 @@ impl Trim {
     }
 }
 
-/// The factors that bring siblings nearer to what they are entitled to; `None` where they are near enough, or nothing
-/// can be told.
+/// Index of the sibling with the largest lag beyond the one that is left to each.
+pub fn largest_lag(siblings: &[Sibling]) -> Option<usize> {
+    let cpus: f64 = siblings.iter().map(|it| it.window.cores()[1]).sum();
+    let lag = |(index, [due, used]): (usize, [f64; 2])| {
+        // The same noise is a larger part of less than a CPU.
+        let lag_sec = (due - used).abs() * siblings[index].window.seconds * cpus.min(1.0);
+        (index, lag_sec / LAG_MAX_SEC.min(LAG_MAX_OWN_SEC * due))
+    };
+    let lags = parts(siblings)?.into_iter().enumerate().map(lag).filter(|(_, over)| *over > 1.0);
+    lags.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(index, _)| index)
+}
+
+/// Logarithm of due over used CPU time of each sibling.
+pub fn errors(siblings: &[Sibling]) -> Option<Vec<f64>> {
+    let error = |[due, used]: [f64; 2]| (due / used.max(f64::MIN_POSITIVE)).ln();
+    Some(parts(siblings)?.into_iter().map(error).collect())
+}
+
+/// Factors that bring siblings nearer to their due; `None` if no weight moves.
 pub fn factors(siblings: &[Sibling]) -> Option<Vec<f64>> {
-    let sum = |of: fn(&Share) -> f64| siblings.iter().map(|it| of(&it.share)).sum::<f64>();
-    let (entitled, used) = (sum(|share| share.entitled), sum(|share| share.used));
+    let moved = |(it, error): (&Sibling, f64)| {
+        it.held / it.open * (GAIN * error).exp().clamp(1.0 / STEP, STEP)
+    };
+    let moved: Vec<f64> = siblings.iter().zip(errors(siblings)?).map(moved).collect();
+    let factors = in_sum(siblings, &moved);
+    let moves = |(it, factor): (&Sibling, &f64)| (it.open * factor).round() != it.held.round();
+    siblings.iter().zip(&factors).any(moves).then_some(factors)
+}
+
+fn has_moved(then_cores: f64, now_cores: f64) -> bool {
+    let (larger, smaller) = (then_cores.max(now_cores), then_cores.min(now_cores));
+    larger > (1.0 + MOVED_RATIO) * smaller
+}
+
+/// Due and used part of each sibling.
+fn parts(siblings: &[Sibling]) -> Option<Vec<[f64; 2]>> {
+    let sum = |index: usize| siblings.iter().map(|it| it.window.cores()[index]).sum::<f64>();
+    let (entitled, used) = (sum(0), sum(1));
     if siblings.len() < 2 || entitled <= 0.0 || used <= 0.0 {
         return None;
     }
-    let parts = |it: &Sibling| (it.share.entitled / entitled, it.share.used / used);
-    let is_near = |it: &Sibling| {
-        let (due, got) = parts(it);
-        (due - got).abs() <= ERROR_MIN
-    };
-    if siblings.iter().all(is_near) {
-        return None;
-    }
-    let moved = |it: &Sibling| {
-        let (due, got) = parts(it);
-        let step = (due / got.max(f64::MIN_POSITIVE)).sqrt();
-        it.held / it.open * step.clamp(1.0 / (1.0 + REACH), 1.0 + REACH)
-    };
-    let moved: Vec<f64> = siblings.iter().map(moved).collect();
-    Some(in_sum(siblings, &moved))
+    let part = |it: &Sibling| [it.window.cores()[0] / entitled, it.window.cores()[1] / used];
+    Some(siblings.iter().map(part).collect())
 }
 
-/// These factors within their reach, scaled so that the weights add up to what they do with the factors so far: those of
-/// siblings that take no part stay as they are, and so does the sum of all.
+/// These factors within their reach, scaled so that the weights keep their sum.
 fn in_sum(siblings: &[Sibling], factors: &[f64]) -> Vec<f64> {
-    let bounded = |factor: f64| factor.clamp(1.0 - REACH, 1.0 + REACH);
+    let bounded = |factor: f64| factor.clamp(1.0 / REACH, REACH);
     let all: f64 = siblings.iter().map(|it| it.open * it.factor).sum();
     let sum = |scale: f64| -> f64 {
         siblings.iter().zip(factors).map(|(it, factor)| it.open * bounded(scale * factor)).sum()
     };
     let largest = factors.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     let smallest = factors.iter().copied().fold(f64::INFINITY, f64::min).max(f64::MIN_POSITIVE);
-    // Where all are at their lower bounds, and where all are at their upper ones.
-    let (mut low, mut high) = ((1.0 - REACH) / largest, (1.0 + REACH) / smallest);
+    // At the first scale all are at their lower bounds, at the second one at their upper bounds.
+    let (mut low, mut high) = (1.0 / REACH / largest, REACH / smallest);
     for _ in 0..HALVINGS {
         let middle = low + (high - low) / 2.0;
-        match sum(middle) < all {
-            true => low = middle,
-            false => high = middle,
-        }
+        *(if sum(middle) < all { &mut low } else { &mut high }) = middle;
     }
     factors.iter().map(|factor| bounded(low * factor)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// Siblings after a window in which a kernel divides by weight times bias.
-    fn window(entitled: &[f64], open: &[f64], held: &[f64], bias: &[f64]) -> Vec<Sibling> {
-        let pull: Vec<f64> = held.iter().zip(bias).map(|(held, bias)| held * bias).collect();
-        let (all, pulls) = (entitled.iter().sum::<f64>(), pull.iter().sum::<f64>());
-        let each = entitled.iter().zip(open).zip(held).zip(pull);
-        let sibling = |(((entitled, open), held), pull): (((&f64, &f64), &f64), f64)| {
-            let share = Share { entitled: *entitled, used: pull / pulls * all };
-            Sibling { open: *open, factor: 1.0, held: *held, share }
-        };
-        each.map(sibling).collect()
-    }
-
-    fn errors(siblings: &[Sibling]) -> Vec<f64> {
-        let all: f64 = siblings.iter().map(|it| it.share.entitled).sum();
-        siblings.iter().map(|it| (it.share.used - it.share.entitled) / all).collect()
-    }
-
-    proptest! {
-        #[test]
-        fn a_bias_is_trimmed_away(
-            siblings in proptest::collection::vec((1.0..8.0_f64, 0.92..1.08_f64), 2..8)
-        ) {
-            let (entitled, bias): (Vec<f64>, Vec<f64>) = siblings.into_iter().unzip();
-            let scale = 100.0 * entitled.len() as f64 / entitled.iter().sum::<f64>();
-            let open: Vec<f64> = entitled.iter().map(|it| it * scale).collect();
-            let mut held = open.clone();
-            let mut before = errors(&window(&entitled, &open, &held, &bias));
-            let mut nr_moves = 0;
-            while let Some(factors) = factors(&window(&entitled, &open, &held, &bias)) {
-                held = open.iter().zip(factors).map(|(open, it)| (open * it).round()).collect();
-                let now = errors(&window(&entitled, &open, &held, &bias));
-                for (before, now) in before.iter().zip(&now) {
-                    // What is passed is the rounding to whole weights at most.
-                    prop_assert!(before * now >= 0.0 || now.abs() < ERROR_MIN, "{before} {now}");
-                }
-                before = now;
-                nr_moves += 1;
-                prop_assert!(nr_moves < 20, "{before:?}");
-            }
-            prop_assert!(before.iter().all(|error| error.abs() <= 0.02), "{before:?}");
-        }
-
-        #[test]
-        fn trimmed_weights_stay_within_their_bounds(
-            siblings in proptest::collection::vec(
-                (1.0..1000.0_f64, 0.7..1.4_f64, 0.0..5.0_f64, 0.01..5.0_f64), 2..8
-            )
-        ) {
-            let sibling = |&(open, ratio, used, entitled): &(f64, f64, f64, f64)| {
-                Sibling { open, factor: 1.0, held: open * ratio, share: Share { entitled, used } }
-            };
-            let siblings: Vec<Sibling> = siblings.iter().map(sibling).collect();
-            if let Some(factors) = factors(&siblings) {
-                let all: f64 = siblings.iter().map(|it| it.open).sum();
-                let sum: f64 = siblings.iter().zip(&factors).map(|(it, factor)| it.open * factor).sum();
-                prop_assert!((sum - all).abs() < 1e-9 * all, "{sum} of {all}");
-                for factor in factors {
-                    prop_assert!((1.0 - REACH..=1.0 + REACH).contains(&factor), "{factor}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn nothing_moves_without_an_error_or_a_sibling() {
-        let two = |used: [f64; 2]| -> Vec<Sibling> {
-            let share = |used| Share { entitled: 10.0, used };
-            let sibling =
-                |used| Sibling { open: 100.0, factor: 1.0, held: 100.0, share: share(used) };
-            used.map(sibling).to_vec()
-        };
-        assert_eq!(factors(&two([9.9, 10.1])), None);
-        assert_eq!(factors(&two([0.0, 0.0])), None);
-        assert_eq!(factors(&two([8.0, 12.0])[..1]), None);
-        let factors = factors(&two([8.0, 12.0])).unwrap();
-        assert!((factors[0] / factors[1] - 1.5_f64.sqrt()).abs() < 1e-9, "{factors:?}");
-    }
-
-    #[test]
-    fn another_entitlement_makes_the_trim_void() {
-        let mut trim = Trim { window: Share { entitled: 20.0, used: 18.0 }, ..Trim::default() };
-        assert!(!trim.has_moved(9.0), "it is not trimmed");
-        trim.take(1.1, 100.0, WINDOW);
-        assert!(!trim.has_moved(2.0) && !trim.has_moved(2.39) && !trim.has_moved(1.7));
-        assert!(trim.has_moved(2.41) && trim.has_moved(1.66) && trim.has_moved(0.0));
-        assert_eq!(trim.weight(104.0, 0.05), Some(110.0));
-        assert_eq!(trim.weight(110.0, 0.05), Some(121.0));
-    }
 }

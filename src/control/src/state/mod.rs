@@ -16,6 +16,7 @@ use crate::measure::usage::{Kills, Totals, Usage};
 use crate::memory::probe::Probe;
 use crate::memory::squeeze::Squeeze;
 use crate::report::reason::{Shortfall, Surroundings};
+use crate::share::credit::Credit;
 use crate::share::demand::{self, Context, Demand, MemoryBasis};
 use crate::share::fairness::Measured;
 use crate::share::pids::PidsState;
@@ -23,7 +24,7 @@ use crate::share::steady::Steady;
 use crate::share::target::Target;
 use crate::share::trim::Trim;
 use crate::state::contest::Contests;
-use crate::words::knob::{Action, Knob, Value};
+use crate::words::knob::{Action, Knob, Purpose, Value};
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 
 /// Longest pause between retries of a failed write, in ticks: 1, 2, 4 … this.
@@ -88,6 +89,8 @@ pub struct NodeState {
     pub squeeze: Option<Box<Squeeze>>,
     /// State of its probe; `None` if the policy has no probes.
     pub probe: Option<Box<Probe>>,
+    /// Credit against its siblings.
+    pub credit: Credit,
     /// Age of its desired weight.
     pub steady: Steady,
     /// State of its trim; `None` if the policy has no trim.
@@ -177,12 +180,14 @@ impl NodeState {
     /// Measurements of the last interval; `None` without rates.
     pub fn measured(&self) -> Option<Measured> {
         let (usage, demand) = (self.usage.as_ref()?, self.demand?);
+        // While siblings spend credit, less than its share is no starvation.
+        let spent = self.target.cores_after_credit.unwrap_or(f64::INFINITY);
         Some(Measured {
             used_cores: usage.cpu_cores,
             pressed: self.is_pressed(),
             demand_cores: demand.amount[CPU],
-            allocation_cores: self.target.allocation[CPU],
-            fair_share_cores: self.target.burst[CPU],
+            allocation_cores: self.target.due_cores(),
+            fair_share_cores: self.target.burst[CPU].min(spent),
         })
     }
 
@@ -231,6 +236,7 @@ impl NodeState {
             oom_kills: old.oom_kills,
             pids: old.pids.without_sample(),
             totals: old.totals,
+            credit: old.credit,
             left_to_others: if keeps_left { old.left_to_others } else { Vec::new() },
             ..NodeState::default()
         };
@@ -244,16 +250,17 @@ impl NodeState {
         let cpu_usec = self.totals.cpu_usec.anew();
         let totals = Totals { cpu_usec, ..Totals::default() };
         let pids = PidsState::default();
-        let width = WidthState::default();
-        *self = NodeState { faults, oom_kills, totals, pids, width, ..std::mem::take(self) };
+        let (width, credit) = Default::default();
+        *self =
+            NodeState { faults, oom_kills, totals, pids, width, credit, ..std::mem::take(self) };
         tenant
     }
 
-    /// Resets the state after all values were restored; only cumulative counts stay.
+    /// Resets the state after all values were restored; cumulative counts and credit stay.
     pub(crate) fn reset(&mut self) {
         let (faults, oom_kills, totals) = (self.faults, self.oom_kills, self.totals);
-        let pids = self.pids.without_sample();
-        *self = NodeState { faults, oom_kills, pids, totals, ..NodeState::default() };
+        let (pids, credit) = (self.pids.without_sample(), self.credit);
+        *self = NodeState { faults, oom_kills, pids, totals, credit, ..NodeState::default() };
     }
 
     pub(crate) fn waits(&self, knob: Knob, tick: u64) -> bool {
@@ -286,15 +293,13 @@ impl NodeState {
                 let known = action.from.clone().filter(|_| !refusal.is_unverified);
                 self.observed.extend(known.map(|from| (action.knob, from)));
                 // The kernel may have cut a CPU set.
-                let is_lost = refusal.is_overwritten && action.knob != Knob::Cpus;
+                let is_placement = action.knob.purpose() == Purpose::Placement;
+                let is_lost = refusal.is_overwritten && !is_placement;
                 if is_lost && self.contests.lose_round(action.knob, tick) {
                     return true;
                 }
                 let nr_failures = failures.unwrap_or(0).saturating_add(1);
-                let pause_max = match action.knob {
-                    Knob::Cpus => RETRY_CPUS_TICKS_MAX,
-                    _ => RETRY_TICKS_MAX,
-                };
+                let pause_max = if is_placement { RETRY_CPUS_TICKS_MAX } else { RETRY_TICKS_MAX };
                 let pause = (1_u64 << nr_failures.min(7).saturating_sub(1)).min(pause_max);
                 let at_tick = tick + pause;
                 self.retries.push(Retry { knob: action.knob, nr_failures, at_tick, refusal });

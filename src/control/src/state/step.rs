@@ -14,7 +14,7 @@ use crate::words::finding::Finding;
 use crate::words::knob::{Action, Knob, Value, Wanted};
 use tenantd_core::resource::PerResource;
 use tenantd_dop::Topology;
-use tenantd_policy::model::{Allocation, Amount, OnDrift, Policy};
+use tenantd_policy::model::{Allocation, Amount, CreditsPolicy, OnDrift, Policy};
 
 /// Settings of the policy and the mode that decide.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,8 @@ pub struct Settings {
     pub oversubscription: f64,
     /// True if weights are trimmed by feedback.
     pub trims: bool,
+    /// Terms of the credits; `None` if no weight is raised.
+    pub credits: Option<CreditsPolicy>,
     /// True if working sets are probed.
     pub probes: bool,
     /// Winner after a foreign write.
@@ -48,6 +50,7 @@ impl Settings {
             allocation: policy.control.allocation,
             oversubscription: policy.control.oversubscription,
             trims: policy.control.trim,
+            credits: policy.control.credits,
             probes: policy.memory.probe,
             on_drift: policy.control.on_drift,
             pins,

@@ -18,6 +18,7 @@
 //! **Properties** (`tests/control/control_loop.rs`): two loops over the same inputs decide the same;
 //! allocations never exceed the capacity; a loop whose values are all in place writes nothing.
 
+mod crediting;
 mod memory;
 mod probing;
 mod results;
@@ -31,6 +32,7 @@ use std::time::Duration;
 use crate::measure::sample::HostSample;
 use crate::measure::usage;
 use crate::memory::alarm::Alarm;
+use crate::share::credit::Credit;
 use crate::share::demand::{self, Demand};
 use crate::share::fairness::Episode;
 use crate::share::govern::{self, Foreign};
@@ -79,7 +81,6 @@ pub struct ControlLoop {
     nr_drift: u64,
     nr_yields: u64,
     alarm: Alarm,
-    trim_window: Duration,
 }
 
 impl ControlLoop {
@@ -97,7 +98,6 @@ impl ControlLoop {
             nr_drift: 0,
             nr_yields: 0,
             alarm: Alarm::default(),
-            trim_window: Duration::ZERO,
         }
     }
 
@@ -216,6 +216,7 @@ impl ControlLoop {
         self.estimate(host, elapsed);
         self.listen(host, since);
         let mut findings = self.allocate(capacity.divided, &above, host);
+        self.credit(capacity.divided[CPU], elapsed);
         self.trim(elapsed);
         for state in &mut self.states {
             state.steady.note(state.target.cpu_weight, elapsed.unwrap_or_default());
@@ -448,6 +449,14 @@ impl ControlLoop {
         }
     }
 
+    pub(crate) fn take_credits(&mut self, credits: Vec<(usize, Credit)>) {
+        for (number, credit) in credits {
+            if number < self.tree.nodes().len() {
+                self.states[number].credit = credit;
+            }
+        }
+    }
+
     pub(crate) fn set(&mut self, settings: Settings) {
         self.settings = settings;
     }
@@ -457,6 +466,7 @@ impl ControlLoop {
         let mut states = vec![NodeState::default(); tree.len()];
         // Old numbers from `nr_before` on are members, however many nodes the new tree has.
         let (nr_before, nr_nodes) = (self.tree.nodes().len(), tree.nodes().len());
+        let credits = self.credits();
         for (number, (mut state, new)) in
             std::mem::take(&mut self.states).into_iter().zip(kept).enumerate()
         {
@@ -470,6 +480,7 @@ impl ControlLoop {
             states[new] = state;
         }
         members::note_all_totals(&tree, &mut states);
+        self.keep_credits(&tree, credits, &mut states);
         (self.tree, self.states) = (tree, states);
     }
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::control_loop::ControlLoop;
+use crate::share::credit::Credit;
 use crate::state::Outcome;
 use crate::state::drift::Observation;
 use crate::state::step::{Decision, Input, Settings};
@@ -50,6 +51,8 @@ pub enum Event {
     TryYielded,
     /// Placement of tenants by an earlier agent.
     PlaceOn(Vec<(usize, CpuSet)>),
+    /// Credit of nodes under an earlier agent.
+    TakeCredits(Vec<(usize, Credit)>),
     /// New settings, from the next tick on.
     Set(Settings),
     /// New nodes.
@@ -97,6 +100,7 @@ impl ControlLoop {
             Event::Reset => self.reset(),
             Event::TryYielded => self.try_yielded(),
             Event::PlaceOn(places) => self.place_on(places),
+            Event::TakeCredits(credits) => self.take_credits(credits),
             Event::Set(settings) => self.set(settings),
             Event::TakeTree(change) => self.take_tree(*change),
         }
@@ -131,6 +135,7 @@ impl Event {
             | Event::Lose(number, _)
             | Event::Forget(number, _) => is_node(number),
             Event::PlaceOn(places) => places.iter().all(|(number, _)| is_node(number)),
+            Event::TakeCredits(credits) => credits.iter().all(|(number, _)| is_node(number)),
             Event::TakeTree(change) => {
                 let is_new = |new: &Option<usize>| new.is_none_or(|new| new < change.tree.len());
                 change.kept.len() == nr_nodes && change.kept.iter().all(is_new)

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use smol_str::{SmolStr, format_smolstr};
 
 use crate::words::finding::{Code, Finding};
+use crate::words::knob::Knob;
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_policy::key::Setting;
 use tenantd_policy::model::{Amount, CpusPolicy, DopPolicy, Limits, Policy, Tenant};
@@ -48,6 +49,8 @@ pub struct TreeNode {
     pub dop: DopPolicy,
     /// CPUs it runs on.
     pub cpus: CpusPolicy,
+    /// True if it takes part in credits: no policy of it or of a group above it excludes it.
+    pub has_credit: bool,
 }
 
 /// Bounds of a node as written in the policy.
@@ -83,6 +86,23 @@ impl Written {
 }
 
 impl TreeNode {
+    /// Upper limit that `knob` enforces, in the unit of the policy.
+    pub fn limit_of(&self, knob: Knob) -> Option<f64> {
+        match knob {
+            Knob::PidsMax => self.written.limit.pids.map(f64::from),
+            knob => self.limit[knob.resource()?],
+        }
+    }
+
+    /// True if the policy has the limit that `knob` enforces, also a percentage of an unknown machine.
+    pub fn limits(&self, knob: Knob) -> bool {
+        let limit = &self.written.limit;
+        match knob {
+            Knob::PidsMax => limit.pids.is_some(),
+            knob => knob.resource().is_some_and(|resource| limit[resource].is_some()),
+        }
+    }
+
     /// Upper bound of each resource for a given total: its limit, or all of it.
     pub fn at_most(&self, there_is: PerResource<f64>) -> PerResource<f64> {
         PerResource::from_fn(|r| self.limit[r].unwrap_or(f64::INFINITY).min(there_is[r]))
@@ -485,6 +505,7 @@ fn add(tenant: &Tenant, parent: Option<usize>, nodes: &mut Vec<TreeNode>) {
         written: Written { guarantee: tenant.guarantee, limit: tenant.limit },
         dop: tenant.dop,
         cpus: tenant.cpus.clone(),
+        has_credit: tenant.credits && parent.is_none_or(|parent| nodes[parent].has_credit),
     });
     for child in &tenant.tenants {
         add(child, Some(index), nodes);

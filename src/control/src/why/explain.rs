@@ -14,11 +14,12 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use super::explain_credit::credit_step;
 use super::explain_shares::Shares;
 use super::explain_usage::{counters, demand_step, usage_step};
 pub use crate::report::explanation::{
-    AboveStep, AllocationBound, AllocationStep, Counter, DemandStep, Explanation, MemberStep,
-    Outcome, PlacementStep, UsageStep, ValueStep, WeightStep, WidthStep,
+    AboveStep, AllocationBound, AllocationStep, Counter, CreditStep, DemandStep, Explanation,
+    MemberStep, Outcome, PlacementStep, UsageStep, ValueStep, WeightStep, WidthStep,
 };
 use crate::report::status::{FaultsStatus, Status};
 use crate::report::trace::{Record, Trace};
@@ -53,6 +54,7 @@ pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation
         demand: leaf.map(|()| demand_step(trace, node, record)),
         allocation: allocation_step(trace, node, record),
         weight: shares.weight_step(index),
+        credit: credit_step(trace, index),
         width: leaf.map(|()| width_step(trace, node, record)),
         placement: leaf.map(|()| placement_step(trace, node, record)),
         values: shares.values(index),

@@ -5,8 +5,7 @@ use std::time::Duration;
 use super::explain_usage::percent;
 use crate::report::explanation::{Outcome, ValueStep};
 use crate::report::trace::{Trace, ValueRecord};
-use crate::words::knob;
-use crate::words::knob::Knob;
+use crate::words::knob::{DeadBand, WEIGHT_DEAD_BAND_RATIO};
 use tenantd_core::units::Bytes;
 
 pub(crate) fn value_step(
@@ -32,21 +31,22 @@ pub(crate) fn value_step(
 
 fn outcome_detail(value: &ValueRecord, age: Option<Duration>) -> String {
     let is_exact = value.held.as_ref() == Some(&value.wanted);
-    match (value.outcome, value.knob) {
+    match (value.outcome, value.knob.dead_band()) {
         (Outcome::Settled, _) if is_exact => match age.map_or(0, |age| age.as_secs()) {
             0 => "the file holds it".to_string(),
             seconds => format!("the file held it {seconds} s ago, when it was read last"),
         },
-        (Outcome::Settled, Knob::CpuWeight) => format!(
-            "close enough: within the dead band of {}",
-            percent(knob::WEIGHT_DEAD_BAND_RATIO)
-        ),
-        (Outcome::Settled, Knob::MemoryLow) => format!(
+        (Outcome::Settled, DeadBand::Weight) => {
+            format!("close enough: within the dead band of {}", percent(WEIGHT_DEAD_BAND_RATIO))
+        }
+        (Outcome::Settled, DeadBand::Ratio { ratio, bytes }) => format!(
             "close enough: within the dead band of {} or {}",
-            percent(knob::MEMORY_DEAD_BAND_RATIO),
-            Bytes(knob::MEMORY_DEAD_BAND_BYTES).rounded()
+            percent(ratio),
+            Bytes(bytes).rounded()
         ),
-        (Outcome::Settled, _) => "the file holds it, rounded by the kernel".to_string(),
+        (Outcome::Settled, DeadBand::Rounding { .. }) => {
+            "the file holds it, rounded by the kernel".to_string()
+        }
         (Outcome::Written, _) => "written in this tick".to_string(),
         (Outcome::Planned, _) => "would be written in mode enforce".to_string(),
         (Outcome::Deferred, _) => "deferred: it would do harm now".to_string(),

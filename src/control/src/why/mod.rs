@@ -2,6 +2,7 @@
 
 pub(crate) mod diagnosis;
 pub mod explain;
+pub mod explain_credit;
 mod explain_shares;
 mod explain_usage;
 mod explain_value;

@@ -49,7 +49,9 @@ pub(crate) fn judge(
         let state = &mut states[number];
         (state.shortfall, state.share_error) = (None, None);
         let Some((measured, usage)) = state.measured().zip(state.usage) else { continue };
-        let error = measured.share_error(divided);
+        // CPUs that its credit adds are no entitlement: their lack is no unfairness.
+        let allocation_cores = measured.allocation_cores.min(state.target.allocation[CPU]);
+        let error = Measured { allocation_cores, ..measured }.share_error(divided);
         state.share_error = Some(error);
         worst = worst.max(error);
         let memory_due = due_bytes(&tree.nodes()[number], state, scene);
@@ -130,7 +132,7 @@ fn is_short(due: f64, had: f64, noise: f64) -> bool {
 /// limits above it.
 fn due_cores(nodes: &[TreeNode], states: &[NodeState], scene: &Scene<'_>) -> Vec<f64> {
     let Capacity { divided, promised, .. } = scene.capacity;
-    let allocated = |number: usize| states[number].target.allocation[CPU];
+    let allocated = |number: usize| states[number].target.due_cores();
     let whole = promised[CPU] / divided[CPU].max(f64::MIN_POSITIVE);
     let mut due: Vec<f64> = Vec::with_capacity(nodes.len());
     for (number, node) in nodes.iter().enumerate() {

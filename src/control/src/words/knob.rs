@@ -1,14 +1,22 @@
-//! Values that the agent writes: the knob, its value, and a write as data.
+//! Values that the agent writes: the table of knobs, a value, and a write as data.
 //!
-//! A *knob* is one setting of a cgroup ([`Knob`]). A *value* ([`Value`]) is in the agent's units, so that one
-//! plan serves both hierarchies. [`Wanted`] is a desired value beside the observed one. An *action* is one
-//! write, as data: a dry run prints the list that apply executes.
+//! **The table.** A *knob* is one setting of a cgroup ([`Knob`]). Each has one [`Row`] in [`TABLE`] with all
+//! facts that do not depend on the machine: its purpose, its unit, its noun, its dead band, and whether it is
+//! also set above tenants. Planner, explanation, status, restore and systemd's orders handle knobs by these
+//! columns, in the order of the rows. Its files and its property are in the table of `tenantd_host::knobs`.
+//!
+//! A new knob is a variant, its row here and its row there; then the code that computes its value
+//! ([`crate::write::desired`] or [`crate::share::target`]) and its reason ([`crate::write::value_reason`]).
+//!
+//! **Values.** A [`Value`] is in the agent's units, so that one plan serves both hierarchies. [`Wanted`] is a
+//! desired value beside the observed one. An *action* is one write, as data: a dry run prints the list that
+//! apply executes.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use tenantd_core::resource::Resource;
+use tenantd_core::resource::Resource::{self, Cpu, Memory};
 use tenantd_core::units::Limit;
 use tenantd_dop::CpuSet;
 
@@ -32,20 +40,6 @@ pub const STEADY_DEAD_BAND_RATIO: f64 = 0.02;
 /// Dead band of a trimmed weight, which is a whole number.
 pub const WEIGHT_EXACT_WITHIN: f64 = 0.5;
 
-/// Dead band of memory protection.
-pub const MEMORY_DEAD_BAND_RATIO: f64 = 0.05;
-
-/// Least dead band of memory protection: the kernel batches charges below it.
-pub const MEMORY_DEAD_BAND_BYTES: u64 = 4 << 20;
-
-/// Dead band of a memory bound.
-pub const BOUND_DEAD_BAND_RATIO: f64 = 0.01;
-
-/// Least dead band of a memory bound.
-pub const BOUND_DEAD_BAND_BYTES: u64 = 1 << 20;
-
-const QUOTA_MIN_MILLI_CPUS: f64 = 10.0;
-
 /// A setting of a tenant's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -68,57 +62,176 @@ pub enum Knob {
     Cpus,
 }
 
+/// Cause of a knob's values, which decides the cgroups that have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Divides time: always set.
+    Weight,
+    /// Protects memory from reclaim: always set.
+    Protection,
+    /// Protects guaranteed memory: set if some of it is guaranteed.
+    Guarantee,
+    /// Takes memory for others: set while the agent bounds the tenant.
+    Bound,
+    /// Caps usage: set if the policy has such a limit.
+    Limit,
+    /// Places work on CPUs: set if tenants are pinned.
+    Placement,
+}
+
+/// Unit of a knob's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// [`Value::Weight`] of CPU time.
+    Weight,
+    /// [`Value::Amount`] of a resource.
+    Amount(Resource),
+    /// [`Value::Count`], with the name of the counted things in a log.
+    Count(&'static str),
+    /// [`Value::CpuList`].
+    Cpus,
+}
+
+/// Dead band: the distance from the desired value at which the observed one may stay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DeadBand {
+    /// Dead band of weights, by the age of the desired one ([`WeightBand`]).
+    Weight,
+    /// The part `ratio` of the desired value, at least `bytes`. It spans neither zero nor "no limit", which
+    /// differ in kind from all other values.
+    Ratio {
+        /// Part of the desired value.
+        ratio: f64,
+        /// Least distance.
+        bytes: u64,
+    },
+    /// Rounding by the kernel alone: less than `within`; desired values below `least` count as `least`.
+    Rounding {
+        /// Distance that means another value.
+        within: f64,
+        /// Least value that the kernel takes.
+        least: f64,
+    },
+}
+
+/// Facts of a knob that do not depend on the machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    knob: Knob,
+    noun: &'static str,
+    purpose: Purpose,
+    unit: Unit,
+    band: DeadBand,
+    is_above: bool,
+}
+
+const fn row(knob: Knob, noun: &'static str, purpose: Purpose, unit: Unit, band: DeadBand) -> Row {
+    Row { knob, noun, purpose, unit, band, is_above: false }
+}
+
+impl Row {
+    /// The row of a knob that ancestors of tenants have too.
+    const fn above(self) -> Row {
+        Row { is_above: true, ..self }
+    }
+}
+
+const PAGE: DeadBand = DeadBand::Rounding { within: 4096.0, least: 0.0 };
+/// Of thousandths of a CPU: the kernel takes no quota below a hundredth.
+const QUOTA: DeadBand = DeadBand::Rounding { within: 1.0, least: 10.0 };
+const WHOLE: DeadBand = DeadBand::Rounding { within: 1.0, least: 0.0 };
+/// The kernel batches charges below 4 MiB.
+const PROTECTION: DeadBand = DeadBand::Ratio { ratio: 0.05, bytes: 4 << 20 };
+/// A bound moves by a twentieth per step at most.
+const BOUND: DeadBand = DeadBand::Ratio { ratio: 0.01, bytes: 1 << 20 };
+
+/// One row for each knob, in the order of the variants of [`Knob`].
+pub const TABLE: [Row; 8] = {
+    use Knob::*;
+    use Unit::{Amount, Count};
+    [
+        row(CpuWeight, "CPU weight", Purpose::Weight, Unit::Weight, DeadBand::Weight).above(),
+        row(CpuMax, "CPU limit", Purpose::Limit, Amount(Cpu), QUOTA),
+        row(MemoryMin, "guaranteed memory", Purpose::Guarantee, Amount(Memory), PAGE).above(),
+        row(MemoryLow, "memory protection", Purpose::Protection, Amount(Memory), PROTECTION)
+            .above(),
+        row(MemoryHigh, "memory bound", Purpose::Bound, Amount(Memory), BOUND),
+        row(MemoryMax, "memory limit", Purpose::Limit, Amount(Memory), PAGE),
+        row(PidsMax, "limit of processes", Purpose::Limit, Count("pids"), WHOLE),
+        row(Cpus, "set of CPUs", Purpose::Placement, Unit::Cpus, WHOLE),
+    ]
+};
+
 impl Knob {
     /// All knobs.
-    pub const ALL: [Knob; 8] = [
-        Knob::CpuWeight,
-        Knob::CpuMax,
-        Knob::MemoryMin,
-        Knob::MemoryLow,
-        Knob::MemoryHigh,
-        Knob::MemoryMax,
-        Knob::PidsMax,
-        Knob::Cpus,
-    ];
-
-    /// Knobs that are also set above tenants.
-    pub const ABOVE: [Knob; 3] = [Knob::CpuWeight, Knob::MemoryMin, Knob::MemoryLow];
-
-    /// Divided resource; `None` if the knob only bounds a number.
-    pub fn resource(self) -> Option<Resource> {
-        match self {
-            Knob::CpuWeight | Knob::CpuMax | Knob::Cpus => Some(Resource::Cpu),
-            Knob::MemoryMin | Knob::MemoryLow | Knob::MemoryHigh | Knob::MemoryMax => {
-                Some(Resource::Memory)
-            }
-            Knob::PidsMax => None,
+    pub const ALL: [Knob; TABLE.len()] = {
+        let mut all = [Knob::CpuWeight; TABLE.len()];
+        let mut index = 0;
+        while index < all.len() {
+            all[index] = TABLE[index].knob;
+            assert!(all[index] as usize == index, "the table has the order of the variants");
+            index += 1;
         }
+        all
+    };
+
+    fn row(self) -> &'static Row {
+        &TABLE[self as usize]
     }
 
-    /// Subject in a log: the resource, or `pids`.
-    pub fn subject(self) -> &'static str {
-        self.resource().map_or("pids", Resource::name)
+    /// Cause of its values.
+    pub fn purpose(self) -> Purpose {
+        self.row().purpose
+    }
+
+    /// Unit of its values.
+    pub fn unit(self) -> Unit {
+        self.row().unit
+    }
+
+    /// Its dead band.
+    pub fn dead_band(self) -> DeadBand {
+        self.row().band
     }
 
     /// Noun for a sentence.
     pub fn noun(self) -> &'static str {
-        match self {
-            Knob::CpuWeight => "CPU weight",
-            Knob::CpuMax => "CPU limit",
-            Knob::MemoryMin => "guaranteed memory",
-            Knob::MemoryLow => "memory protection",
-            Knob::MemoryHigh => "memory bound",
-            Knob::MemoryMax => "memory limit",
-            Knob::PidsMax => "limit of processes",
-            Knob::Cpus => "set of CPUs",
+        self.row().noun
+    }
+
+    /// True if it is also set above tenants.
+    pub fn is_above(self) -> bool {
+        self.row().is_above
+    }
+
+    /// True if it protects memory from reclaim.
+    pub fn is_protection(self) -> bool {
+        matches!(self.purpose(), Purpose::Protection | Purpose::Guarantee)
+    }
+
+    /// Divided resource; `None` if the knob only bounds a number.
+    pub fn resource(self) -> Option<Resource> {
+        match self.unit() {
+            Unit::Weight | Unit::Cpus => Some(Cpu),
+            Unit::Amount(resource) => Some(resource),
+            Unit::Count(_) => None,
+        }
+    }
+
+    /// Subject in a log: the resource, or the counted things.
+    pub fn subject(self) -> &'static str {
+        match self.unit() {
+            Unit::Count(of) => of,
+            Unit::Weight | Unit::Cpus => Cpu.name(),
+            Unit::Amount(resource) => resource.name(),
         }
     }
 
     /// Knob that limits a resource.
     pub fn limit(resource: Resource) -> Knob {
         match resource {
-            Resource::Cpu => Knob::CpuMax,
-            Resource::Memory => Knob::MemoryMax,
+            Cpu => Knob::CpuMax,
+            Memory => Knob::MemoryMax,
         }
     }
 }
@@ -163,23 +276,11 @@ impl Value {
             return true;
         }
         let distance = (now - then).abs();
-        match knob {
-            Knob::CpuWeight => weight_band.settles(now, then),
-            // Zero means "not protected", so no dead band spans it.
-            Knob::MemoryLow if now == 0.0 || then == 0.0 => false,
-            Knob::MemoryLow => {
-                distance <= (MEMORY_DEAD_BAND_RATIO * then).max(MEMORY_DEAD_BAND_BYTES as f64)
-            }
-            // A finite bound moves by a twentieth per step at most.
-            Knob::MemoryHigh if distance.is_infinite() => false,
-            Knob::MemoryHigh => {
-                distance <= (BOUND_DEAD_BAND_RATIO * then).max(BOUND_DEAD_BAND_BYTES as f64)
-            }
-            // Guarantees and limits move only with the policy; the band covers rounding to a page.
-            Knob::MemoryMin | Knob::MemoryMax => distance < 4096.0,
-            // The kernel takes no quota below a hundredth of a CPU.
-            Knob::CpuMax => (now - then.max(QUOTA_MIN_MILLI_CPUS)).abs() < 1.0,
-            Knob::PidsMax | Knob::Cpus => distance < 1.0,
+        match knob.dead_band() {
+            DeadBand::Weight => weight_band.settles(now, then),
+            DeadBand::Ratio { .. } if now == 0.0 || then == 0.0 || distance.is_infinite() => false,
+            DeadBand::Ratio { ratio, bytes } => distance <= (ratio * then).max(bytes as f64),
+            DeadBand::Rounding { within, least } => (now - then.max(least)).abs() < within,
         }
     }
 }

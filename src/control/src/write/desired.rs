@@ -149,8 +149,7 @@ fn weight(state: &NodeState) -> Option<Desired> {
 
 /// True if `action` lowers protection before all demands below the node are known.
 pub(crate) fn is_premature(action: &Action, unknown: &[bool]) -> bool {
-    let is_protection = matches!(action.knob, Knob::MemoryMin | Knob::MemoryLow);
-    is_protection && unknown[action.node] && action.shrinks()
+    action.knob.is_protection() && unknown[action.node] && action.shrinks()
 }
 
 /// For each node, true if the demand of a tenant in or below it was never estimated.

@@ -124,6 +124,18 @@ mod tests {
         }
     }
 
+    /// The bands of zero and of "no limit" would contain every other value, or none.
+    #[test]
+    fn no_band_spans_zero_or_all_memory() {
+        let (none, all) = (memory(0), Value::Amount(Resource::Memory, Limit::Max));
+        for knob in [Knob::MemoryLow, Knob::MemoryHigh] {
+            for (now, then) in [(memory(1), &none), (memory(900), &all)] {
+                assert_eq!(planned(&[(knob, then.clone())], &[(knob, now.clone())]).len(), 1);
+                assert_eq!(planned(&[(knob, now)], &[(knob, then.clone())]).len(), 1);
+            }
+        }
+    }
+
     #[test]
     fn a_bound_that_ends_is_lifted() {
         let high = Knob::MemoryHigh;

@@ -6,28 +6,28 @@
 use crate::share::target::Target;
 use crate::share::weight;
 use crate::tree::TreeNode;
-use crate::words::knob::{Knob, Value};
-use tenantd_core::resource::{CPU, MEMORY, Resource};
+use crate::words::knob::{Knob, Purpose, Value};
+use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_core::units::Limit;
 use tenantd_policy::model::Amount;
 
 /// Reason for the desired value of a node's knob.
 pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> String {
-    match (knob, wanted) {
-        (Knob::CpuWeight, _) => weight_reason(target),
-        (Knob::MemoryMin, Value::Amount(_, Limit::Finite(bytes))) => {
-            min_reason(node, target, *bytes as f64)
-        }
-        (Knob::MemoryLow, Value::Amount(_, Limit::Finite(bytes))) => {
-            low_reason(node, target, *bytes as f64)
-        }
-        (Knob::MemoryHigh, Value::Amount(_, Limit::Max)) => NO_BOUND.to_string(),
-        (Knob::MemoryHigh, _) if target.is_probed => PROBED.to_string(),
-        (Knob::MemoryHigh, _) => {
+    let amount = match wanted {
+        Value::Amount(_, Limit::Finite(amount)) => Some(*amount as f64),
+        _ => None,
+    };
+    match (knob.purpose(), amount) {
+        (Purpose::Weight, _) => weight_reason(target),
+        (Purpose::Guarantee, Some(bytes)) => min_reason(node, target, bytes),
+        (Purpose::Protection, Some(bytes)) => low_reason(node, target, bytes),
+        (Purpose::Bound, None) => NO_BOUND.to_string(),
+        (Purpose::Bound, _) if target.is_probed => PROBED.to_string(),
+        (Purpose::Bound, _) => {
             let allocated = MEMORY.figure(target.allocation[MEMORY]);
             format!("allocated {allocated}, and others lack what they are entitled to")
         }
-        (knob, _) => limit_reason(node, target, knob.resource()),
+        _ => limit_reason(node, target, knob),
     }
 }
 
@@ -37,35 +37,40 @@ const NO_BOUND: &str = "no tenant lacks memory that it could give";
 
 /// Reason for an ancestor's value.
 pub fn reason_above(knob: Knob, target: &Target) -> String {
-    match knob {
-        Knob::CpuWeight => {
-            let cores = target.allocation[CPU];
-            let trim = trimmed(target);
-            format!(
-                "what the tenants and the other work below it should have, {cores:.2} CPUs{trim}"
-            )
-        }
-        _ => "what is protected below it, in addition to what it had".to_string(),
+    if knob.is_protection() {
+        return "what is protected below it, in addition to what it had".to_string();
     }
+    let (cores, credit, trim) = (target.allocation[CPU], raised(target), trimmed(target));
+    format!(
+        "what the tenants and the other work below it should have, {cores:.2} CPUs{credit}{trim}"
+    )
 }
 
-fn limit_reason(node: &TreeNode, target: &Target, resource: Option<Resource>) -> String {
-    let is_part = match resource {
-        Some(resource) => target.limit[resource] != node.limit[resource],
-        None => target.pids_limit != node.written.limit.pids,
-    };
-    if is_part {
+fn limit_reason(node: &TreeNode, target: &Target, knob: Knob) -> String {
+    if target.limit_of(knob) != node.limit_of(knob) {
         return "its part of the policy's limit, by what the tenant's cgroups could use"
             .to_string();
     }
-    match resource.and_then(|resource| node.written.limit[resource]) {
+    match knob.resource().and_then(|resource| node.written.limit[resource]) {
         Some(Amount::Percent(percent)) => format!("the policy's limit, {percent} of the machine"),
         _ => "the policy's limit".to_string(),
     }
 }
 
 fn weight_reason(target: &Target) -> String {
-    open_weight_reason(target) + &trimmed(target)
+    open_weight_reason(target) + &raised(target) + &trimmed(target)
+}
+
+/// Effect of credit on a weight; empty without one.
+fn raised(target: &Target) -> String {
+    let Some(plain) = target.plain_cpu_weight else { return String::new() };
+    let weight = target.open_cpu_weight.unwrap_or(target.cpu_weight);
+    let ratio = weight / plain.max(f64::MIN_POSITIVE);
+    if ratio > 1.0 {
+        format!("; raised from {plain:.1} to {ratio:.1} times as much by its credit")
+    } else {
+        format!("; lowered from {plain:.1} beside siblings with credit")
+    }
 }
 
 /// Trim of a weight and its reason; empty if it is not trimmed.

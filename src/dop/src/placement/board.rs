@@ -143,9 +143,10 @@ impl<'a> Board<'a> {
         while missing > 0 {
             let Some(free) = self.least_loaded(assigned) else { return };
             let nr_free = free.iter().filter(|free| **free).count() as u32;
-            let chosen: Vec<usize> = match nr_free <= missing {
-                true => (0..free.len()).filter(|&index| free[index]).collect(),
-                false => Choice::new(self, assigned, free).choose(missing),
+            let chosen: Vec<usize> = if nr_free <= missing {
+                (0..free.len()).filter(|&index| free[index]).collect()
+            } else {
+                Choice::new(self, assigned, free).choose(missing)
             };
             debug_assert_eq!(chosen.len() as u32, nr_free.min(missing));
             missing -= chosen.len() as u32;
@@ -364,9 +365,10 @@ impl<'a> Choice<'a> {
             let around = &self.topology.domains(level)[first.domain(level)];
             i64::from(within(&self.nr_free, around))
         };
-        let room = match self.roomy {
-            true => [free(Level::Package), free(Level::Node), free(Level::Llc)],
-            false => [-free(Level::Llc), -free(Level::Node), -free(Level::Package)],
+        let room = if self.roomy {
+            [free(Level::Package), free(Level::Node), free(Level::Llc)]
+        } else {
+            [-free(Level::Llc), -free(Level::Node), -free(Level::Package)]
         };
         (within(&self.nr_mine, domain), enough, room)
     }

@@ -164,9 +164,10 @@ impl<'a> Plan<'a> {
         for (index, request) in self.requests.iter().enumerate() {
             let Want::Fixed(list) = &request.want else { continue };
             let indices = self.board.indices_of(list);
-            match indices.is_empty() {
-                true => self.refusals.push(Refusal { request: index, reason: Reason::Offline }),
-                false => self.board.assign_fixed(&mut self.assigned[index], &indices),
+            if indices.is_empty() {
+                self.refusals.push(Refusal { request: index, reason: Reason::Offline })
+            } else {
+                self.board.assign_fixed(&mut self.assigned[index], &indices)
             }
         }
     }
@@ -297,9 +298,12 @@ impl<'a> Plan<'a> {
         let available = self.board.open_count();
         let wanted: usize = dop
             .iter()
-            .map(|&index| match self.held[index] {
-                true => self.assigned[index].len() as usize,
-                false => (count(&self.requests[index]).unwrap_or(1) as usize).min(available),
+            .map(|&index| {
+                if self.held[index] {
+                    self.assigned[index].len() as usize
+                } else {
+                    (count(&self.requests[index]).unwrap_or(1) as usize).min(available)
+                }
             })
             .sum();
         let cap = (wanted + self.board.fixed_load()).div_ceil(available.max(1)).max(1);

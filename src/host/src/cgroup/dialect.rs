@@ -1,32 +1,32 @@
 //! Spelling of each knob in the files of each hierarchy.
 //!
-//! | knob | cgroup v2 | cgroup v1 |
+//! The names of the files are in [`crate::knobs`]. The texts follow from the unit of the values:
+//!
+//! | unit | cgroup v2 | cgroup v1 |
 //! |---|---|---|
-//! | CPU weight | `cpu.weight`, 1 ..= 10,000 | `cpu.shares` = weight × 1024 / 100, 2 ..= 262,144 |
-//! | CPU limit | `cpu.max` = quota and period in µs | `cpu.cfs_period_us`, then `cpu.cfs_quota_us` |
-//! | guaranteed memory | `memory.min` | none |
-//! | memory protection | `memory.low` | `memory.soft_limit_in_bytes` |
-//! | memory bound | `memory.high` | none |
-//! | memory limit | `memory.max` | `memory.limit_in_bytes` |
-//! | limit of processes | `pids.max` | `pids.max` |
-//! | CPUs | `cpuset.cpus` | `cpuset.cpus` |
+//! | weight | 1 ..= 10,000 | shares = weight × 1024 / 100, 2 ..= 262,144 |
+//! | CPUs | quota and period in µs, or `max` and a period | a period, then a quota, which may be -1 |
+//! | memory | bytes or `max` | bytes or -1 |
+//! | count | a number or `max` | a number or `max` |
+//! | set of CPUs | a list | a list |
+//!
+//! Other modules ask a [`Layout`], which knows its hierarchy. Units have files in cgroup v2 only
+//! ([`spell_unified`], [`read_unified`]).
 //!
 //! The map from weight to shares is systemd's (`cgroup_weight_to_shares`, `src/core/cgroup.c`). Unlike the
 //! quadratic one of some container runtimes it keeps ratios among siblings, which is all that the agent
 //! promises. The soft limit of v1 is no protection but an order of reclaim: under pressure, cgroups above their
 //! soft limit are reclaimed first. v1 has nothing closer to protection.
 
-use super::mount::{Dialect, Facet};
+use super::mount::{Dialect, Layout};
 use super::parse::{self, Malformed};
-use tenantd_control::words::knob::{Knob, Value};
+use crate::knobs::{LEGACY_PERIOD, row_of};
+use tenantd_control::words::knob::{Knob, Unit, Value};
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_core::units::Limit;
 
 /// The CFS period that the agent sets with a quota: the kernel's default.
 const PERIOD_USEC: u64 = 100_000;
-
-/// The v1 file with the period of a quota.
-pub const LEGACY_PERIOD: &str = "cpu.cfs_period_us";
 
 /// The v1 text for "no quota".
 pub const LEGACY_NO_QUOTA: &str = "-1";
@@ -40,6 +40,12 @@ const V1_MEMORY_MAX_BYTES: u64 = i64::MAX as u64 - 0xffff;
 /// Memory files count whole pages and round down.
 const PAGE_BYTES: u64 = 4096;
 
+/// File of a cgroup v2 with the CPUs on which it may effectively run.
+pub const EFFECTIVE_CPUS: &str = "cpuset.cpus.effective";
+
+/// The same file in v1.
+pub const LEGACY_EFFECTIVE_CPUS: &str = "cpuset.effective_cpus";
+
 /// One file with its desired text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spelling {
@@ -49,55 +55,104 @@ pub struct Spelling {
     pub text: String,
 }
 
-impl Dialect {
-    /// Tree with the files of `knob`.
-    pub fn facet(self, knob: Knob) -> Facet {
-        match knob {
-            Knob::CpuWeight | Knob::CpuMax => Facet::Cpu,
-            Knob::MemoryMin | Knob::MemoryLow | Knob::MemoryHigh | Knob::MemoryMax => Facet::Memory,
-            Knob::PidsMax => Facet::Pids,
-            Knob::Cpus => Facet::Cpuset,
+impl Layout {
+    /// True for cgroup v2: one tree, in which controllers are enabled from the top.
+    pub fn is_unified(&self) -> bool {
+        self.dialect == Dialect::Unified
+    }
+
+    /// True if this hierarchy has a file for `knob`.
+    pub fn has_file(&self, knob: Knob) -> bool {
+        self.is_unified() || !row_of(knob).legacy.is_empty()
+    }
+
+    /// File with the value of `knob`.
+    pub fn file(&self, knob: Knob) -> &'static str {
+        self.dialect.file(knob)
+    }
+
+    /// All files that `knob` is written to.
+    pub fn files(&self, knob: Knob) -> &'static [&'static str] {
+        self.dialect.files(knob)
+    }
+
+    /// Index of the tree with the files of `knob`, if any.
+    pub fn tree_of(&self, knob: Knob) -> Option<usize> {
+        self.tree(row_of(knob).facet)
+    }
+
+    /// Writes that set `knob` to `value`, in order; the value is clamped to the file's range.
+    pub fn spell(&self, knob: Knob, value: &Value) -> Vec<Spelling> {
+        self.dialect.spell(knob, value)
+    }
+
+    /// Function that returns a value as its file spells it.
+    pub fn text_of(&self) -> fn(Knob, &Value) -> String {
+        match self.dialect {
+            Dialect::Unified => |knob, value| Dialect::Unified.text(knob, value),
+            Dialect::Legacy => |knob, value| Dialect::Legacy.text(knob, value),
         }
     }
 
+    /// Parses the text of the file of `knob`; a v1 quota has the agent's own period.
+    pub fn read(&self, knob: Knob, text: &[u8]) -> Result<Value, Malformed> {
+        self.dialect.read(knob, text)
+    }
+
     /// File in the cpu tree that lists the threads of a cgroup.
-    pub fn thread_list(self) -> &'static str {
+    pub fn thread_list(&self) -> &'static str {
+        self.dialect.thread_list()
+    }
+
+    /// File with the CPUs on which a cgroup may effectively run.
+    pub fn effective_cpus(&self) -> &'static str {
+        if self.is_unified() { EFFECTIVE_CPUS } else { LEGACY_EFFECTIVE_CPUS }
+    }
+}
+
+/// Writes that set `knob` of a unit, or of another cgroup of v2, to `value`.
+pub fn spell_unified(knob: Knob, value: &Value) -> Vec<Spelling> {
+    Dialect::Unified.spell(knob, value)
+}
+
+/// Parses the text of the file of `knob` of a unit.
+pub fn read_unified(knob: Knob, text: &[u8]) -> Result<Value, Malformed> {
+    Dialect::Unified.read(knob, text)
+}
+
+impl Dialect {
+    /// File in the cpu tree that lists the threads of a cgroup.
+    pub(super) fn thread_list(self) -> &'static str {
         match self {
             Dialect::Unified => "cgroup.threads",
             Dialect::Legacy => "tasks",
         }
     }
 
-    /// File with the value of `knob`.
-    pub fn file(self, knob: Knob) -> &'static str {
-        match (self, knob) {
-            (Dialect::Unified, Knob::CpuWeight) => "cpu.weight",
-            (Dialect::Unified, Knob::CpuMax) => "cpu.max",
-            (Dialect::Unified, Knob::MemoryLow) => "memory.low",
-            (Dialect::Unified, Knob::MemoryMax) => "memory.max",
-            (Dialect::Legacy, Knob::CpuWeight) => "cpu.shares",
-            (Dialect::Legacy, Knob::CpuMax) => "cpu.cfs_quota_us",
-            (Dialect::Legacy, Knob::MemoryLow) => "memory.soft_limit_in_bytes",
-            (Dialect::Legacy, Knob::MemoryMax) => "memory.limit_in_bytes",
-            // v1 has no such files, and a plan for it has no such values.
-            (_, Knob::MemoryMin) => "memory.min",
-            (_, Knob::MemoryHigh) => "memory.high",
-            (_, Knob::PidsMax) => "pids.max",
-            (_, Knob::Cpus) => "cpuset.cpus",
+    /// All files that `knob` is written to; the last one has the value. A plan for v1 has no value of a knob
+    /// without a file there, which has the name of v2 in messages.
+    fn files(self, knob: Knob) -> &'static [&'static str] {
+        let row = row_of(knob);
+        match (self, row.legacy) {
+            (Dialect::Unified, _) | (_, []) => std::slice::from_ref(&row.unified),
+            (Dialect::Legacy, files) => files,
         }
     }
 
-    /// All files that `knob` is written to.
-    pub fn files(self, knob: Knob) -> impl Iterator<Item = &'static str> {
-        let period = (self, knob) == (Dialect::Legacy, Knob::CpuMax);
-        period.then_some(LEGACY_PERIOD).into_iter().chain([self.file(knob)])
+    /// File with the value of `knob`.
+    pub(super) fn file(self, knob: Knob) -> &'static str {
+        self.files(knob).last().copied().unwrap_or_default()
+    }
+
+    fn text(self, knob: Knob, value: &Value) -> String {
+        self.spell(knob, value).pop().map_or_else(|| value.to_string(), |last| last.text)
     }
 
     /// Writes that set `knob` to `value`, in order.
     ///
     /// The value is clamped to the file's range, never refused: a weight below the kernel's smallest becomes
     /// the smallest.
-    pub fn spell(self, knob: Knob, value: &Value) -> Vec<Spelling> {
+    pub(super) fn spell(self, knob: Knob, value: &Value) -> Vec<Spelling> {
         let file = self.file(knob);
         let text = match (self, value) {
             (Dialect::Unified, Value::Weight(w)) => (w.round() as u64).clamp(1, 10_000).to_string(),
@@ -127,32 +182,30 @@ impl Dialect {
     }
 
     /// Parses the text of [`Dialect::file`].
-    pub fn read(self, knob: Knob, text: &[u8]) -> Result<Value, Malformed> {
-        match (self, knob) {
-            (Dialect::Unified, Knob::CpuWeight) => {
-                parse::single(text, "a weight").map(Value::Weight)
-            }
-            (Dialect::Legacy, Knob::CpuWeight) => {
+    pub(super) fn read(self, knob: Knob, text: &[u8]) -> Result<Value, Malformed> {
+        match (self, knob.unit()) {
+            (Dialect::Unified, Unit::Weight) => parse::single(text, "a weight").map(Value::Weight),
+            (Dialect::Legacy, Unit::Weight) => {
                 let shares: f64 = parse::single(text, "shares")?;
                 Ok(Value::Weight(shares * 100.0 / 1024.0))
             }
-            (Dialect::Unified, Knob::CpuMax) => cpu_max(text),
-            (Dialect::Legacy, Knob::CpuMax) => {
+            (Dialect::Unified, Unit::Amount(CPU)) => cpu_max(text),
+            (Dialect::Legacy, Unit::Amount(CPU)) => {
                 let quota: i64 = parse::single(text, "a quota or -1")?;
                 Ok(match u64::try_from(quota) {
                     Ok(quota) => cpus_of(quota, PERIOD_USEC),
                     Err(_) => Value::Amount(CPU, Limit::Max),
                 })
             }
-            (_, Knob::MemoryMin | Knob::MemoryLow | Knob::MemoryHigh | Knob::MemoryMax) => {
+            (_, Unit::Amount(MEMORY)) => {
                 let limit = match parse::limit(text)? {
                     Limit::Finite(bytes) if bytes >= V1_MEMORY_MAX_BYTES => Limit::Max,
                     limit => limit,
                 };
                 Ok(Value::Amount(MEMORY, limit))
             }
-            (_, Knob::PidsMax) => parse::limit(text).map(Value::Count),
-            (_, Knob::Cpus) => {
+            (_, Unit::Count(_)) => parse::limit(text).map(Value::Count),
+            (_, Unit::Cpus) => {
                 let list: String = parse::single(text, "a list of CPUs")?;
                 let malformed =
                     || Malformed { line: 1, text: list.clone(), expected: "a list of CPUs" };
@@ -162,7 +215,7 @@ impl Dialect {
     }
 
     /// Converts a v1 quota with this period; [`Dialect::read`] assumes the agent's own period.
-    pub fn with_period(self, value: Value, period: &[u8]) -> Result<Value, Malformed> {
+    pub(super) fn with_period(self, value: Value, period: &[u8]) -> Result<Value, Malformed> {
         let period_usec: u64 = parse::single(period, "a period")?;
         Ok(match value {
             Value::Amount(CPU, Limit::Finite(milli)) => {
@@ -170,14 +223,6 @@ impl Dialect {
             }
             other => other,
         })
-    }
-
-    /// File with the CPUs on which a cgroup may effectively run.
-    pub fn effective_cpus(self) -> &'static str {
-        match self {
-            Dialect::Unified => "cpuset.cpus.effective",
-            Dialect::Legacy => "cpuset.effective_cpus",
-        }
     }
 }
 

@@ -13,6 +13,7 @@ use super::parse::{self, Malformed};
 use super::readings::{ReadError, memory_keys, observe_in};
 use super::threads::{self, Threads};
 use crate::kernfs::{DirId, ErrorKind, FileId, KernError, KernFs, Operation};
+use crate::knobs::row_of;
 use tenantd_control::measure::sample::{MemorySample, TenantSample};
 use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::kernel_text::proc_files::process_numbers;
@@ -264,18 +265,18 @@ impl Cgroup {
         knob: Knob,
     ) -> Result<Value, ReadError> {
         let dir = self.knob_dir(layout, knob)?;
-        observe_in(kernel, self.dialect, dir, knob)
+        observe_in(kernel, layout, dir, knob)
     }
 
     /// True if this cgroup is in the tree with the files of `knob`.
     pub fn has(&self, layout: &Layout, knob: Knob) -> bool {
-        self.dir(layout, self.dialect.facet(knob)).is_some()
+        self.dir(layout, row_of(knob).facet).is_some()
     }
 
     /// Directory with the files of `knob`. Fails if the cgroup is not in that tree.
     pub fn knob_dir(&self, layout: &Layout, knob: Knob) -> Result<DirId, KernError> {
-        self.dir(layout, self.dialect.facet(knob)).ok_or_else(|| {
-            KernError::new(Operation::Open, self.dialect.file(knob), nix::errno::Errno::EOPNOTSUPP)
+        self.dir(layout, row_of(knob).facet).ok_or_else(|| {
+            KernError::new(Operation::Open, layout.file(knob), nix::errno::Errno::EOPNOTSUPP)
         })
     }
 

@@ -18,10 +18,12 @@ pub mod parse;
 pub mod readings;
 pub mod threads;
 
+pub use dialect::{read_unified, spell_unified};
 pub use group::Cgroup;
 pub use last::{Known, Last, Rest};
-pub use mount::{Dialect, Facet, Layout, LayoutError, Tree};
+pub use mount::{Facet, Layout, LayoutError, Tree};
 pub use readings::{
-    ReadError, memory_sample, nr_throttled, observe_in, pids_sample, thread_samples, usage_usec,
+    ReadError, memory_sample, memory_sample_of_unit, nr_throttled, observe_in, pids_sample,
+    thread_samples, usage_usec,
 };
 pub use threads::Threads;

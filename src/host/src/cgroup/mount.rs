@@ -21,7 +21,7 @@ use tenantd_policy::model::{HierarchyChoice, RootChoice};
 
 /// Kind of files that enforce a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
+pub(super) enum Dialect {
     /// cgroup v2: `cpu.weight`, `memory.low`.
     Unified,
     /// cgroup v1: `cpu.shares`, `memory.soft_limit_in_bytes`.
@@ -101,7 +101,7 @@ impl Tree {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Kind of the files to write.
-    pub dialect: Dialect,
+    pub(super) dialect: Dialect,
     /// The trees; a single one in cgroup v2.
     pub trees: Vec<Tree>,
     /// True if the kernel keeps pages in generations (`CONFIG_LRU_GEN`) and so does not report which cache is
@@ -217,9 +217,12 @@ impl Layout {
 /// The kernel prints cgroup paths from the hierarchy's root, and a bind mount may contain only a part of it:
 /// the path outside that part is cut off, and a process outside of it counts as being at its top.
 fn own_path(mount: &CgroupMount, own: &[CgroupLine]) -> PathBuf {
-    let line = own.iter().find(|line| match mount.is_unified {
-        true => line.hierarchy == 0,
-        false => line.controllers.split(',').any(|name| mount.has(name)),
+    let line = own.iter().find(|line| {
+        if mount.is_unified {
+            line.hierarchy == 0
+        } else {
+            line.controllers.split(',').any(|name| mount.has(name))
+        }
     });
     let path = path_of(line.map_or("/", |line| line.path.as_str()));
     match path.strip_prefix(&mount.root) {

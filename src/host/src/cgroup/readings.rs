@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::dialect::LEGACY_PERIOD;
 use super::mount::{Dialect, Facet, Layout};
 use super::parse::{self, Malformed};
 use crate::kernfs::{DirId, KernError, KernFs};
+use crate::knobs::LEGACY_PERIOD;
 use tenantd_control::measure::sample::{MemorySample, PidsSample, ThreadSample};
 use tenantd_control::words::knob::{Knob, Value};
 
@@ -38,22 +38,20 @@ impl ReadError {
 /// Value of `knob` in the cgroup that is open as `dir`, in the tree of its files.
 pub fn observe_in(
     kernel: &mut impl KernFs,
-    dialect: Dialect,
+    layout: &Layout,
     dir: DirId,
     knob: Knob,
 ) -> Result<Value, ReadError> {
-    let name = dialect.file(knob);
+    let (dialect, name) = (layout.dialect, layout.file(knob));
     let value = dialect.read(knob, kernel.read_once(dir, name)?);
     let value = value.map_err(|source| malformed(kernel, dir, name, source))?;
-    match (dialect, knob) {
-        // The value of a quota depends on its period.
-        (Dialect::Legacy, Knob::CpuMax) => {
-            let period = kernel.read_once(dir, LEGACY_PERIOD)?;
-            let value = dialect.with_period(value, period);
-            value.map_err(|source| malformed(kernel, dir, LEGACY_PERIOD, source))
-        }
-        _ => Ok(value),
+    if !layout.files(knob).contains(&LEGACY_PERIOD) {
+        return Ok(value);
     }
+    // The value of a quota depends on its period.
+    let period = kernel.read_once(dir, LEGACY_PERIOD)?;
+    let value = dialect.with_period(value, period);
+    value.map_err(|source| malformed(kernel, dir, LEGACY_PERIOD, source))
 }
 
 /// Run and wait times of `tids` from `/proc/TID/schedstat`, without threads that ended.
@@ -118,6 +116,22 @@ pub fn nr_throttled(kernel: &mut impl KernFs, path: &Path) -> Option<u64> {
 /// Memory counters of the cgroup in `dir` right now, from files opened for this, without events. Cache that the
 /// kernel does not list separately counts as zero.
 pub fn memory_sample(
+    kernel: &mut impl KernFs,
+    layout: &Layout,
+    dir: DirId,
+) -> Result<MemorySample, ReadError> {
+    memory_in(kernel, dir, layout.dialect)
+}
+
+/// Memory counters of the unit in `dir`, which is a cgroup of v2.
+pub fn memory_sample_of_unit(
+    kernel: &mut impl KernFs,
+    dir: DirId,
+) -> Result<MemorySample, ReadError> {
+    memory_in(kernel, dir, Dialect::Unified)
+}
+
+fn memory_in(
     kernel: &mut impl KernFs,
     dir: DirId,
     dialect: Dialect,

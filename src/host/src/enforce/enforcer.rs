@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use super::error::EnforceError;
-use crate::cgroup::{Dialect, Facet, Layout, Tree};
+use crate::cgroup::{Facet, Layout, Tree};
 use crate::journal::{Entry, Journal};
 use crate::kernfs::{DirId, KernError, KernFs};
 use tenantd_core::kernel_text::text_of_name;
@@ -105,7 +105,7 @@ impl<K: KernFs> Enforcer<'_, K> {
             if !self.uses(tree) {
                 continue;
             }
-            if self.layout.dialect == Dialect::Unified {
+            if self.layout.is_unified() {
                 let above = Path::new(below).parent().unwrap_or(Path::new(""));
                 self.enable(&tree.root.join(above))?;
             }
@@ -124,10 +124,7 @@ impl<K: KernFs> Enforcer<'_, K> {
 
     /// Makes the root of `tree` and its missing ancestors; returns the missing ones, deepest first.
     pub fn make_missing(&mut self, tree: &Tree) -> Result<Vec<PathBuf>, EnforceError> {
-        match self.uses(tree) {
-            true => self.make_all(&tree.mount, &tree.root),
-            false => Ok(Vec::new()),
-        }
+        if self.uses(tree) { self.make_all(&tree.mount, &tree.root) } else { Ok(Vec::new()) }
     }
 
     /// Makes the cgroup at `path` and its missing ancestors below `mount`; returns the missing ones, deepest
@@ -151,7 +148,7 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// Enables controllers for the root of `tree` in the ancestors that are the agent's: below the agent's own
     /// cgroup all are delegated to it; elsewhere only those that it made (`missing`).
     pub fn enable_above(&mut self, tree: &Tree, missing: &[PathBuf]) -> Result<(), EnforceError> {
-        if self.layout.dialect == Dialect::Legacy {
+        if !self.layout.is_unified() {
             return Ok(());
         }
         let above = tree.root.ancestors().skip(1);
@@ -170,7 +167,7 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// agent made always get all that their parent has, because the kernel does not pass on CPUs that come
     /// back.
     pub fn fill_legacy(&mut self, tree: &Tree, path: &Path) -> Result<(), EnforceError> {
-        if self.layout.dialect != Dialect::Legacy {
+        if self.layout.is_unified() {
             return Ok(());
         }
         let ours: Vec<(&Path, bool)> = path
@@ -254,9 +251,10 @@ impl<K: KernFs> Enforcer<'_, K> {
         if !self.kernel.read_once(dir, "cgroup.procs")?.is_empty() && self.is_own(path) {
             self.step_aside(path)?;
         }
-        match self.kernel.read_once(dir, "cgroup.procs")?.is_empty() {
-            true => Ok(()),
-            false => Err(EnforceError::RootInUse(path.to_path_buf())),
+        if self.kernel.read_once(dir, "cgroup.procs")?.is_empty() {
+            Ok(())
+        } else {
+            Err(EnforceError::RootInUse(path.to_path_buf()))
         }
     }
 

@@ -3,8 +3,8 @@
 
 use nix::errno::Errno;
 
-use crate::cgroup::Dialect;
 use crate::kernfs::{DirId, KernError, KernFs};
+use crate::knobs::row_of;
 use tenantd_control::words::knob::Knob;
 use tenantd_core::units::Bytes;
 
@@ -37,7 +37,7 @@ pub fn remedy(
     if error.errno != Errno::EINVAL {
         return None;
     }
-    let is_of = |knob| file == Dialect::Unified.file(knob) || file == Dialect::Legacy.file(knob);
+    let is_of = |knob| row_of(knob).is_in(file);
     let mut holds = |file: &str| {
         let text = kernel.read_once(dir, file).ok()?.trim_ascii();
         std::str::from_utf8(text).ok()?.parse::<u64>().ok()

@@ -5,11 +5,12 @@ use nix::errno::Errno;
 use super::enforcer::Enforcer;
 use super::error::EnforceError;
 use super::remedy::remedy;
-use crate::cgroup::dialect::{LEGACY_NO_QUOTA, LEGACY_PERIOD, Spelling};
+use crate::cgroup::dialect::{LEGACY_NO_QUOTA, Spelling};
 use crate::cgroup::{self, Cgroup};
 use crate::journal::Entry;
 use crate::kernfs::{DirId, KernError, KernFs};
-use tenantd_control::words::knob::{Action, Knob, Value};
+use crate::knobs::{Hazard, LEGACY_PERIOD, row_of};
+use tenantd_control::words::knob::{Action, Value};
 use tenantd_core::resource::Resource;
 use tenantd_core::units::{Bytes, Limit};
 use tenantd_dop::CpuSet;
@@ -25,12 +26,12 @@ impl<K: KernFs> Enforcer<'_, K> {
                 return Err(EnforceError::Overtaken(now));
             }
         }
-        if let (Knob::MemoryMax, Value::Amount(_, Limit::Finite(limit))) = (action.knob, &action.to)
-        {
-            self.check_limit_is_safe(dir, *limit)?;
-        }
-        if action.knob == Knob::MemoryHigh {
-            return self.bound(action, dir);
+        match (row_of(action.knob).hazard, &action.to) {
+            (Hazard::Kills, Value::Amount(_, Limit::Finite(limit))) => {
+                self.check_limit_is_safe(dir, *limit)?;
+            }
+            (Hazard::Blocks, _) => return self.bound(action, dir),
+            _ => {}
         }
         let mut is_written = false;
         self.write_and_verify(action, cgroup, dir, &mut is_written).map_err(|error| match error {
@@ -49,31 +50,31 @@ impl<K: KernFs> Enforcer<'_, K> {
         dir: DirId,
         is_written: &mut bool,
     ) -> Result<Value, EnforceError> {
-        let dialect = self.layout.dialect;
-        for spelling in dialect.spell(action.knob, &action.to) {
+        for spelling in self.layout.spell(action.knob, &action.to) {
             if !self.record_other(dir, &spelling)? {
                 continue;
             }
             if spelling.file == LEGACY_PERIOD {
-                *is_written |= self.lift_quota(dir, dialect.file(Knob::CpuMax))?;
+                *is_written |= self.lift_quota(dir, self.layout.file(action.knob))?;
             }
             self.write_one(dir, &spelling)?;
             *is_written = true;
         }
         let found = cgroup.observe(self.kernel, self.layout, action.knob)?;
         self.check_effective(action, cgroup)?;
-        match taken(&found, &action.to) {
-            true => Ok(found),
-            false => Err(EnforceError::NotTaken {
+        if taken(&found, &action.to) {
+            Ok(found)
+        } else {
+            Err(EnforceError::NotTaken {
                 path: self
                     .kernel
                     .dir_path(dir)
-                    .join(dialect.file(action.knob))
+                    .join(self.layout.file(action.knob))
                     .display()
                     .to_string(),
                 written: action.to.to_string(),
                 found: found.to_string(),
-            }),
+            })
         }
     }
 
@@ -93,13 +94,13 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// Writes a memory bound. A lower one lets the kernel reclaim before the write returns, which may take
     /// long: another thread waits for it, and a later tick reads the file again.
     fn bound(&mut self, action: &Action, dir: DirId) -> Result<Value, EnforceError> {
-        for spelling in self.layout.dialect.spell(action.knob, &action.to) {
+        for spelling in self.layout.spell(action.knob, &action.to) {
             if !self.record_other(dir, &spelling)? {
                 continue;
             }
             let Spelling { file, text } = spelling;
-            match action.shrinks() {
-                true => match self.kernel.write_aside(dir, file, &text) {
+            if action.shrinks() {
+                match self.kernel.write_aside(dir, file, &text) {
                     Err(error) if error.errno == Errno::EAGAIN => {
                         return Err(EnforceError::Deferred(format!(
                             "memory bound {} not set yet: the kernel still reclaims for the last one",
@@ -107,8 +108,9 @@ impl<K: KernFs> Enforcer<'_, K> {
                         )));
                     }
                     outcome => outcome?,
-                },
-                false => self.kernel.write(dir, file, &text)?,
+                }
+            } else {
+                self.kernel.write(dir, file, &text)?
             }
         }
         Ok(action.to.clone())
@@ -132,13 +134,15 @@ impl<K: KernFs> Enforcer<'_, K> {
         actions: impl Iterator<Item = (&'a Action, &'a Cgroup)>,
     ) -> Result<(), EnforceError> {
         let mut entries = Vec::new();
-        for (action, cgroup) in actions.filter(|(action, _)| action.knob != Knob::MemoryMax) {
+        for (action, cgroup) in
+            actions.filter(|(action, _)| row_of(action.knob).hazard != Hazard::Kills)
+        {
             if self.leaves_drift {
                 break;
             }
             let dir = cgroup.knob_dir(self.layout, action.knob)?;
             let (path, inode) = (self.kernel.dir_path(dir), self.kernel.inode(dir)?);
-            for Spelling { file, text } in self.layout.dialect.spell(action.knob, &action.to) {
+            for Spelling { file, text } in self.layout.spell(action.knob, &action.to) {
                 if self.journal.knows(&path, inode, file) {
                     continue;
                 }
@@ -157,7 +161,7 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// journal has the unit's own value.
     pub fn write_relief(&mut self, action: &Action, cgroup: &Cgroup) -> Result<(), EnforceError> {
         let dir = cgroup.knob_dir(self.layout, action.knob)?;
-        for spelling in self.layout.dialect.spell(action.knob, &action.to) {
+        for spelling in self.layout.spell(action.knob, &action.to) {
             self.kernel.write(dir, spelling.file, &spelling.text)?;
         }
         Ok(())
@@ -183,17 +187,18 @@ impl<K: KernFs> Enforcer<'_, K> {
         cgroup: &Cgroup,
     ) -> Result<(), EnforceError> {
         let Value::CpuList(wanted) = &action.to else { return Ok(()) };
-        let dir = cgroup.knob_dir(self.layout, Knob::Cpus)?;
-        let file = self.layout.dialect.effective_cpus();
+        let dir = cgroup.knob_dir(self.layout, action.knob)?;
+        let file = self.layout.effective_cpus();
         let found = self.kernel.read_once(dir, file)?.trim_ascii_end();
         let found = String::from_utf8_lossy(found).into_owned();
-        match found.parse::<CpuSet>().is_ok_and(|effective| effective == *wanted) {
-            true => Ok(()),
-            false => Err(EnforceError::NotTaken {
+        if found.parse::<CpuSet>().is_ok_and(|effective| effective == *wanted) {
+            Ok(())
+        } else {
+            Err(EnforceError::NotTaken {
                 path: self.kernel.dir_path(dir).join(file).display().to_string(),
                 written: wanted.to_string(),
                 found,
-            }),
+            })
         }
     }
 
@@ -205,15 +210,16 @@ impl<K: KernFs> Enforcer<'_, K> {
         dir: DirId,
         limit_bytes: u64,
     ) -> Result<(), EnforceError> {
-        let memory = cgroup::memory_sample(self.kernel, dir, self.layout.dialect)?;
-        match memory.fits(limit_bytes) {
-            true => Ok(()),
-            false => Err(EnforceError::Deferred(format!(
+        let memory = cgroup::memory_sample(self.kernel, self.layout, dir)?;
+        if memory.fits(limit_bytes) {
+            Ok(())
+        } else {
+            Err(EnforceError::Deferred(format!(
                 "memory limit {} not set yet: {} cannot be reclaimed, and the kernel would kill for it; end \
                  some of its processes, or raise the limit",
                 Bytes(limit_bytes),
                 Bytes(memory.unreclaimable_bytes()).rounded()
-            ))),
+            )))
         }
     }
 }

@@ -187,9 +187,10 @@ impl Journal {
         let is_unset = |was: &UnitHeld| {
             unset.contains(&(was.unit.clone(), was.life.clone(), was.held.property))
         };
-        match unset.is_empty() {
-            true => Ok(()),
-            false => self.retain(|entry| !matches!(entry, Entry::UnitHeld(was) if is_unset(was))),
+        if unset.is_empty() {
+            Ok(())
+        } else {
+            self.retain(|entry| !matches!(entry, Entry::UnitHeld(was) if is_unset(was)))
         }
     }
 
@@ -242,9 +243,10 @@ impl Journal {
     /// nothing is forgotten.
     pub fn supersede(&mut self, entry: &Entry) -> Result<(), JournalError> {
         let is_known = entry.key().is_some_and(|key| self.has(key));
-        match is_known && !self.entries.contains(entry) {
-            true => self.retain(|known| known.key() != entry.key()),
-            false => Ok(()),
+        if is_known && !self.entries.contains(entry) {
+            self.retain(|known| known.key() != entry.key())
+        } else {
+            Ok(())
         }
     }
 

@@ -148,10 +148,7 @@ impl Ring {
         for (number, path) in segments.iter().rev() {
             bytes += size(path);
             goes |= bytes > self.bounds.max_bytes || is_old(number);
-            match goes {
-                true => fs::remove_file(path)?,
-                false => left = Some(*number),
-            }
+            if goes { fs::remove_file(path)? } else { left = Some(*number) }
         }
         let left = left.unwrap_or(self.last);
         self.ages.retain(|number, _| *number >= left);

@@ -146,9 +146,10 @@ impl Bus {
         let (signals, results) = (&mut self.signals, &mut self.results);
         let is_over =
             block_on(poll_fn(|context| Poll::Ready(take_results(signals, context, results))));
-        match is_over {
-            true => Err(Fault::away("the connection was closed".into())),
-            false => Ok(Reply::Results(std::mem::take(&mut self.results))),
+        if is_over {
+            Err(Fault::away("the connection was closed".into()))
+        } else {
+            Ok(Reply::Results(std::mem::take(&mut self.results)))
         }
     }
 

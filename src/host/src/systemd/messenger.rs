@@ -113,12 +113,11 @@ fn start(recruit: std::sync::Arc<Recruit>) -> Option<Thread> {
 impl UnitManager for Messenger {
     fn submit(&mut self, order: Order) {
         // Behind orders that were not accepted, this one is refused as they are.
-        let is_manned = match self.waiting.is_empty() {
-            true => {
-                self.since = Instant::now();
-                self.is_manned()
-            }
-            false => self.thread.is_some(),
+        let is_manned = if self.waiting.is_empty() {
+            self.since = Instant::now();
+            self.is_manned()
+        } else {
+            self.thread.is_some()
         };
         self.waiting.push_back(order.clone());
         if is_manned

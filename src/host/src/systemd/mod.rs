@@ -28,7 +28,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | [`property`] | the property of each knob, and its value on the bus |
+//! | [`property`] | the value of a property on the bus |
 //! | [`slice_name`] | the slice of a tenant |
 //! | `order` | orders to systemd and their answers |
 //! | `connect` | the systemd of this host |

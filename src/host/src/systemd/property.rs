@@ -1,15 +1,14 @@
-//! The property of each knob, and its value on the bus.
+//! The value of a property on the bus.
 //!
-//! | knob | property | type, unit |
-//! |---|---|---|
-//! | CPU weight | `CPUWeight` | `t`, 1 ..= 10,000 |
-//! | CPU limit | `CPUQuotaPerSecUSec` | `t`, µs of CPU time a second |
-//! | guaranteed memory | `MemoryMin` | `t`, bytes |
-//! | memory protection | `MemoryLow` | `t`, bytes |
-//! | memory bound | `MemoryHigh` | `t`, bytes |
-//! | memory limit | `MemoryMax` | `t`, bytes |
-//! | limit of processes | `TasksMax` | `t`, a number |
-//! | CPUs | `AllowedCPUs` | `ay`, bit *i* of byte *j* is CPU 8·*j* + *i* |
+//! The names of the properties are in [`crate::knobs`]. The values follow from the unit of the knob:
+//!
+//! | unit | type, unit |
+//! |---|---|
+//! | weight | `t`, 1 ..= 10,000 |
+//! | CPUs | `t`, µs of CPU time a second |
+//! | memory | `t`, bytes |
+//! | count | `t`, a number |
+//! | set of CPUs | `ay`, bit *i* of byte *j* is CPU 8·*j* + *i* |
 //!
 //! A CPU weight of 0 is `CPUWeight=idle` in files: the unit's `cpu.idle` is 1, and its `cpu.weight` reads 0.
 //!
@@ -19,32 +18,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use tenantd_control::words::knob::{Knob, Value};
+pub use crate::knobs::Property;
+use tenantd_control::words::knob::{Knob, Unit, Value};
 use tenantd_core::resource::CPU;
 use tenantd_core::units::Limit;
 use tenantd_dop::CpuSet;
-
-/// A property of a unit, under its name on the bus.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the names are systemd's own: systemd.resource-control(5)")]
-pub enum Property {
-    #[serde(rename = "CPUWeight")]
-    CpuWeight,
-    #[serde(rename = "CPUQuotaPerSecUSec")]
-    CpuQuotaPerSecUsec,
-    #[serde(rename = "MemoryMin")]
-    MemoryMin,
-    #[serde(rename = "MemoryLow")]
-    MemoryLow,
-    #[serde(rename = "MemoryHigh")]
-    MemoryHigh,
-    #[serde(rename = "MemoryMax")]
-    MemoryMax,
-    #[serde(rename = "TasksMax")]
-    TasksMax,
-    #[serde(rename = "AllowedCPUs")]
-    AllowedCpus,
-}
 
 /// The value of a property, as on the bus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,86 +49,16 @@ const IDLE: &str = "idle";
 const NONE: u64 = u64::MAX;
 
 impl Property {
-    /// All properties, in the order of [`Knob::ALL`].
-    pub const ALL: [Property; 8] = [
-        Property::CpuWeight,
-        Property::CpuQuotaPerSecUsec,
-        Property::MemoryMin,
-        Property::MemoryLow,
-        Property::MemoryHigh,
-        Property::MemoryMax,
-        Property::TasksMax,
-        Property::AllowedCpus,
-    ];
-
-    /// The property that sets `knob`.
-    pub fn of(knob: Knob) -> Property {
-        match knob {
-            Knob::CpuWeight => Property::CpuWeight,
-            Knob::CpuMax => Property::CpuQuotaPerSecUsec,
-            Knob::MemoryMin => Property::MemoryMin,
-            Knob::MemoryLow => Property::MemoryLow,
-            Knob::MemoryHigh => Property::MemoryHigh,
-            Knob::MemoryMax => Property::MemoryMax,
-            Knob::PidsMax => Property::TasksMax,
-            Knob::Cpus => Property::AllowedCpus,
-        }
-    }
-
-    /// The knob that this property sets.
-    pub fn knob(self) -> Knob {
-        match self {
-            Property::CpuWeight => Knob::CpuWeight,
-            Property::CpuQuotaPerSecUsec => Knob::CpuMax,
-            Property::MemoryMin => Knob::MemoryMin,
-            Property::MemoryLow => Knob::MemoryLow,
-            Property::MemoryHigh => Knob::MemoryHigh,
-            Property::MemoryMax => Knob::MemoryMax,
-            Property::TasksMax => Knob::PidsMax,
-            Property::AllowedCpus => Knob::Cpus,
-        }
-    }
-
-    /// Name on the bus.
-    pub fn name(self) -> &'static str {
-        match self {
-            Property::CpuWeight => "CPUWeight",
-            Property::CpuQuotaPerSecUsec => "CPUQuotaPerSecUSec",
-            Property::MemoryMin => "MemoryMin",
-            Property::MemoryLow => "MemoryLow",
-            Property::MemoryHigh => "MemoryHigh",
-            Property::MemoryMax => "MemoryMax",
-            Property::TasksMax => "TasksMax",
-            Property::AllowedCpus => "AllowedCPUs",
-        }
-    }
-
     /// Drop-in that systemd makes for it, in the directory of the unit's drop-ins.
-    pub fn drop_in(self) -> &'static str {
-        match self {
-            Property::CpuWeight => "50-CPUWeight.conf",
-            Property::CpuQuotaPerSecUsec => "50-CPUQuota.conf",
-            Property::MemoryMin => "50-MemoryMin.conf",
-            Property::MemoryLow => "50-MemoryLow.conf",
-            Property::MemoryHigh => "50-MemoryHigh.conf",
-            Property::MemoryMax => "50-MemoryMax.conf",
-            Property::TasksMax => "50-TasksMax.conf",
-            Property::AllowedCpus => "50-AllowedCPUs.conf",
-        }
-    }
-
-    fn key(self) -> &'static str {
-        match self {
-            Property::CpuQuotaPerSecUsec => "CPUQuota",
-            other => other.name(),
-        }
+    pub fn drop_in(self) -> String {
+        format!("50-{}.conf", self.key())
     }
 
     /// Value if it was never set.
     pub fn unset(self) -> PropertyValue {
-        match self {
-            Property::AllowedCpus => PropertyValue::Mask(Vec::new()),
-            Property::MemoryMin | Property::MemoryLow => PropertyValue::Number(0),
+        match self.knob().unit() {
+            Unit::Cpus => PropertyValue::Mask(Vec::new()),
+            _ if self.knob().is_protection() => PropertyValue::Number(0),
             _ => PropertyValue::Number(NONE),
         }
     }
@@ -179,23 +87,21 @@ impl Setting {
     pub fn expected(&self) -> Option<Value> {
         /// The kernel's default weight.
         const WEIGHT_DEFAULT: f64 = 100.0;
-        Some(match (self.property, &self.value) {
-            (Property::CpuWeight, PropertyValue::Number(NONE)) => Value::Weight(WEIGHT_DEFAULT),
-            (Property::CpuWeight, PropertyValue::Number(weight)) => Value::Weight(*weight as f64),
-            (Property::AllowedCpus, PropertyValue::Mask(mask)) => Value::CpuList(cpus(mask)),
-            (Property::AllowedCpus, _) | (_, PropertyValue::Mask(_)) => return None,
-            (property, PropertyValue::Number(number)) => {
-                let resource = property.knob().resource();
-                let unit = if resource == Some(CPU) { 1000 } else { 1 };
-                let limit = match *number {
-                    NONE => Limit::Max,
-                    number => Limit::Finite(number / unit),
-                };
-                match resource {
-                    Some(resource) => Value::Amount(resource, limit),
-                    None => Value::Count(limit),
-                }
+        let number = match &self.value {
+            PropertyValue::Number(number) => *number,
+            PropertyValue::Mask(mask) => {
+                let is_set = self.property.knob().unit() == Unit::Cpus;
+                return is_set.then(|| Value::CpuList(cpus(mask)));
             }
+        };
+        let limit = |unit| if number == NONE { Limit::Max } else { Limit::Finite(number / unit) };
+        Some(match self.property.knob().unit() {
+            Unit::Weight if number == NONE => Value::Weight(WEIGHT_DEFAULT),
+            Unit::Weight => Value::Weight(number as f64),
+            Unit::Amount(CPU) => Value::Amount(CPU, limit(1000)),
+            Unit::Amount(resource) => Value::Amount(resource, limit(1)),
+            Unit::Count(_) => Value::Count(limit(1)),
+            Unit::Cpus => return None,
         })
     }
 }
@@ -209,15 +115,15 @@ impl Setting {
         let values: Option<Vec<&str>> =
             lines.map(|line| line.strip_prefix(self.property.key())?.strip_prefix('=')).collect();
         let Some(said) = values.as_deref().and_then(<[&str]>::last) else { return false };
-        match (&self.value, self.property) {
+        match (&self.value, self.property.knob().unit()) {
             (PropertyValue::Number(NONE), _) => said.is_empty() || *said == "infinity",
             // Systemd rounds a quota down to whole percent in the file, but not in memory.
-            (PropertyValue::Number(quota), Property::CpuQuotaPerSecUsec) => {
+            (PropertyValue::Number(quota), Unit::Amount(CPU)) => {
                 said.strip_suffix('%').and_then(|percent| percent.parse().ok())
                     == Some(quota / 10_000)
             }
             // On the bus it is the weight 0.
-            (PropertyValue::Number(0), Property::CpuWeight) => *said == IDLE,
+            (PropertyValue::Number(0), Unit::Weight) => *said == IDLE,
             (PropertyValue::Number(number), _) => said.parse() == Ok(*number),
             (PropertyValue::Mask(mask), _) if said.is_empty() => cpus(mask).is_empty(),
             (PropertyValue::Mask(mask), _) => said

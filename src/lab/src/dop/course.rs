@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::MOST_ROWS;
 use super::read::RULES;
 use crate::problem::word_of;
+use crate::table::MOST_ROWS;
 use crate::text::short;
 use crate::{json, table};
 use tenantd_dop::rounds::{Course, Outcome, Record, Rule};

@@ -1,48 +1,56 @@
-//! An auto-DOP problem file, read: text in, a valid problem or every finding out.
+//! An auto-DOP problem file, read: text in, a valid problem or its first error out.
 //!
-//! The text becomes a tree that keeps every place; the tree is read by the tables below; the constructors
-//! of [`Problem`] and of [`Course`] check the numbers, and their errors are mapped back to their places in
-//! the text.
+//! The types below are deserialized; the constructors of [`Problem`] and of [`Course`] check the numbers, and
+//! their errors are mapped back to their places in the text.
 
-use crate::problem::{self, OneOf};
+use serde::de::{Error, IgnoredAny, Unexpected};
+use serde::{Deserialize, Deserializer};
+
+use crate::problem::{by_name, parse, refuse_key};
 use tenantd_core::units::Bytes;
 use tenantd_dop::rounds::{Arrival, Course, Rule};
 use tenantd_dop::target::{
     Field, Place, Problem, ProblemError, Query, Reason, Running, Speedup, Supply, Width,
 };
 use tenantd_policy::Report;
-use tenantd_policy::forms::{Keys, Word};
+use tenantd_policy::file::{Cause, Format, Refusal, one_of, text};
 use tenantd_policy::hint::shortened;
-use tenantd_policy::key::Flag::Needed;
-use tenantd_policy::key::{Form, Key, section};
 use tenantd_policy::parse::Budget;
-use tenantd_policy::reader::{Codes, Reader, parse_number};
-use tenantd_policy::rules;
-use tenantd_policy::tree::{Entry, Kind, Node};
+use tenantd_policy::reader::parse_number;
+use tenantd_policy::report::Source;
+use tenantd_policy::tree::Node;
 
-/// The text is not YAML, or too large.
-const TEXT: rules::Rule = rules::Rule::error("D001", "a text that cannot be read");
-const WRONG_TYPE: rules::Rule = rules::Rule::error("D005", "a value of the wrong type");
-const BAD_NUMBER: rules::Rule = rules::Rule::error("D006", "a number out of range");
-const MANUAL_AND_MAX: rules::Rule =
-    rules::Rule::error("D007", "a manual DOP and a maximum for one query");
-const BEYOND_SLOTS: rules::Rule = rules::Rule::error("D008", "a manual DOP that can never run");
-
-const CONFLICT: rules::Rule = rules::Rule::error("D009", "keys that do not go together");
-const UNKNOWN_RESOURCE: rules::Rule =
-    rules::Rule::error("D010", "a resource that is not in `resources`");
-const TOO_LONG: rules::Rule = rules::Rule::error("D011", "a run without an end in sight");
-
-/// A code never changes its meaning.
-static CODES: Codes = Codes {
-    unknown_key: rules::Rule::error("D002", "an unknown key"),
-    duplicate_key: rules::Rule::error("D003", "a key given twice"),
-    missing_key: Some(rules::Rule::error("D004", "a missing key")),
-    wrong_type: WRONG_TYPE,
-    unknown_word: WRONG_TYPE,
-    out_of_range: BAD_NUMBER,
-    elsewhere: |_| None,
+static FORMAT: Format = Format {
+    codes: ["D001", "D002", "D003", "D004", "D005", "D006"],
+    depth: Budget::PROBLEM.depth,
+    remedies: &[
+        ("algorithm", "add `algorithm: elastic`, or imci"),
+        ("slots", "say what there is: `slots: 16`"),
+        ("running", "as in `running: [{ dop: 2 }]`"),
+        ("dop", "say how many slots it has: `{ dop: 2 }`"),
+        (
+            "queue",
+            "say what waits: `queue: [{ max: 4 }, {}]`, or what arrives: `queries: [{ work: 16 }]`",
+        ),
+        ("queries", "as in `queries: [{ work: 16 }]`"),
+        ("resources", "as in `resources: { io: 400 }`"),
+        ("per_thread", "as in `per_thread: { io: 100 }`"),
+        ("work", "say how many slot-seconds it takes: `{ work: 16 }`"),
+        ("interval", "say how often: `{ interval: 1 }`"),
+    ],
 };
+
+// A code never changes its meaning.
+/// A manual DOP and a maximum for one query.
+const MANUAL_AND_MAX: Cause = Cause::Rule("D007");
+/// A manual DOP that can never run.
+const BEYOND_SLOTS: Cause = Cause::Rule("D008");
+/// Keys that do not go together.
+const CONFLICT: &str = "D009";
+/// A resource that is not in `resources`.
+const UNKNOWN_RESOURCE: Cause = Cause::Rule("D010");
+/// A run without an end in sight.
+const TOO_LONG: Cause = Cause::Rule("D011");
 
 /// Content of a problem file.
 #[derive(Debug)]
@@ -62,435 +70,300 @@ pub(super) enum Asked {
 /// The rules by the words of a problem file.
 pub(super) const RULES: &[(&str, Rule)] = &[("elastic", Rule::Elastic), ("imci", Rule::Imci)];
 
-section! {
-    /// A problem file.
-    struct File, FILE {
-        /// Which rule decides.
-        "algorithm" => algorithm: Option<Rule>, OneOf(RULES),
-            [Needed("add `algorithm: elastic`, or imci")];
-        /// Units of parallelism, those of running queries included.
-        "slots" => slots: Option<u64>, Slots, [Needed("say what there is: `slots: 16`")];
-        /// The most slots of one query.
-        "max_per_query" => max_per_query: Option<u64>, Slots;
-        /// Memory that all queries share, a number or a quantity; without it memory does not bind.
-        "memory" => memory: Option<f64>, Memory;
-        /// What there is of further resources, by name.
-        "resources" => resources: Vec<(String, f64)>, Amounts;
-        /// What one more slot must add, as a part of the work of one.
-        "min_gain" => min_gain: f64 = Supply::MIN_GAIN, Plain;
-        /// How many run or are looked at.
-        "users" => users: Option<u64>, Slots;
-        /// What runs already.
-        "running" => running: Vec<Ran>, List { keys: RUNNING, example: "{ dop: 2 }" };
-        /// What waits, in order.
-        "queue" => queue: Vec<Waiting>, List { keys: QUEUE, example: "{ max: 4 }" };
-        /// What arrives over time, instead.
-        "queries" => queries: Vec<Waiting>, List { keys: QUEUE, example: "{ at: 1, work: 16 }" };
-        /// When it is broken off.
-        "horizon" => horizon: Option<f64>, Memory;
-        /// Looks at measured speeds.
-        "feedback" => feedback: Looks, Keys(LOOKS);
-        /// Whether the answer lists the queries.
-        "list" => list: bool = true, Word;
+fn rule<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rule, D::Error> {
+    one_of(deserializer, RULES)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "maps from resources are read by name")]
+struct File {
+    #[serde(deserialize_with = "rule")]
+    algorithm: Rule,
+    slots: Slots,
+    max_per_query: Option<Slots>,
+    memory: Option<Amount>,
+    resources: Option<IgnoredAny>,
+    min_gain: Option<f64>,
+    users: Option<Slots>,
+    #[serde(default)]
+    running: Vec<Ran>,
+    queue: Option<Vec<Waiting>>,
+    queries: Option<Vec<Waiting>>,
+    horizon: Option<Amount>,
+    feedback: Option<Looks>,
+    list: Option<bool>,
+}
+
+/// A query that runs.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "maps from resources are read by name")]
+struct Ran {
+    dop: Slots,
+    #[serde(default)]
+    memory: Amount,
+    resources: Option<IgnoredAny>,
+}
+
+/// Looks at measured speeds.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Looks {
+    interval: Amount,
+}
+
+/// A query that waits, or arrives.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "maps from resources are read by name")]
+struct Waiting {
+    manual: Option<Slots>,
+    max: Option<Slots>,
+    #[serde(default)]
+    memory: Amount,
+    #[serde(default)]
+    memory_per_thread: Amount,
+    resources: Option<IgnoredAny>,
+    per_thread: Option<IgnoredAny>,
+    weight: Option<f64>,
+    #[serde(default)]
+    speedup: Scaling,
+    at: Option<f64>,
+    /// In slot-seconds.
+    work: Option<Amount>,
+    count: Option<Slots>,
+    /// True if its client sends it again.
+    #[serde(default)]
+    again: bool,
+}
+
+/// A query of n slots does n / (1 + contention·(n−1) + coherency·n·(n−1)).
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Scaling {
+    contention: f64,
+    coherency: f64,
+}
+
+/// A whole number that is not negative.
+#[derive(Clone, Copy)]
+struct Slots(u64);
+
+impl<'de> Deserialize<'de> for Slots {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Slots, D::Error> {
+        let number = f64::deserialize(deserializer)?;
+        // Not every number beyond 2^53 is exact; no valid value is near it.
+        if number.fract() == 0.0 && (0.0..=9e15).contains(&number) {
+            return Ok(Slots(number as u64));
+        }
+        let message = format!("expected a whole number, found `{number}`");
+        Err(Error::invalid_value(
+            Unexpected::Other(&message),
+            &"a DOP is a number of slots, from 1",
+        ))
     }
 }
 
-section! {
-    /// A query that runs.
-    struct Ran, RUNNING {
-        /// Its slots.
-        "dop" => dop: u64, Slots, [Needed("say how many slots it has: `{ dop: 2 }`")];
-        /// Its memory.
-        "memory" => memory: f64, Memory;
-        /// What it holds of further resources.
-        "resources" => resources: Vec<(String, f64)>, Amounts;
-    }
-}
+/// A plain number, NaN and infinity included, or a quantity of memory in bytes: the problem judges it.
+#[derive(Clone, Copy, Default)]
+struct Amount(f64);
 
-section! {
-    /// `feedback:` looks at measured speeds.
-    struct Looks, LOOKS {
-        /// Seconds between them.
-        "interval" => interval: Option<f64>, Memory, [Needed("say how often: `{ interval: 1 }`")];
-    }
-}
-
-section! {
-    /// A query that waits, or arrives.
-    struct Waiting, QUEUE {
-        /// Exactly this wide.
-        "manual" => manual: Option<u64>, Slots;
-        /// At most this wide.
-        "max" => max: Option<u64>, Slots;
-        /// Memory that it needs whatever its width.
-        "memory" => memory: f64, Memory;
-        /// Memory for each slot.
-        "memory_per_thread" => memory_per_thread: f64, Memory;
-        /// What it needs of further resources, whatever its width.
-        "resources" => resources: Vec<(String, f64)>, Amounts;
-        /// What it needs of them for each slot.
-        "per_thread" => per_thread: Vec<(String, f64)>, Amounts;
-        /// Its weight against the others.
-        "weight" => weight: f64 = 1.0, Plain;
-        /// How much more it does when it is wider.
-        "speedup" => speedup: Scaling, Keys(SCALING);
-        /// When it arrives, in seconds.
-        "at" => at: f64, Plain;
-        /// Its work, in slot-seconds.
-        "work" => work: Option<f64>, Memory;
-        /// How many of it arrive.
-        "count" => count: Option<u64>, Slots;
-        /// Whether its client sends it again.
-        "again" => again: bool, Word;
-    }
-}
-
-section! {
-    /// `speedup:` a query of n slots does n / (1 + contention·(n−1) + coherency·n·(n−1)).
-    struct Scaling, SCALING {
-        /// The part that only one slot at a time can do.
-        "contention" => contention: f64, Plain;
-        /// What a pair of slots costs.
-        "coherency" => coherency: f64, Plain;
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
+        let text = text(deserializer, "an amount of memory")?;
+        if let Some(number) = parse_number(&text) {
+            return Ok(Amount(number));
+        }
+        let bytes = text.parse::<Bytes>().map_err(|error| {
+            let message = format!("expected an amount of memory, found `{}`", shortened(&text));
+            D::Error::invalid_value(Unexpected::Other(&message), &error.help.as_str())
+        });
+        Ok(Amount(bytes?.0 as f64))
     }
 }
 
 /// The finding of a run that has no end.
 pub(super) fn too_long(name: &str, at: f64) -> Report {
-    let mut report = Report::default();
     let message = format!("more queries or rounds than are run, after {at} s already");
-    let finding = TOO_LONG.about(&tenantd_policy::report::Source::new(name, ""), message);
-    report.push(finding.help("a nearer horizon, fewer queries, or more work for each"));
-    report
+    let refusal = Refusal::new(TOO_LONG, 0..0, message);
+    let help = "a nearer horizon, fewer queries, or more work for each";
+    refusal.help(help).report(&Source::new(name, ""), &FORMAT)
 }
 
 /// Reads a problem.
 ///
 /// # Errors
-/// All findings; only the first one if it makes the rest unreadable.
+/// The first error.
 pub(super) fn read(name: &str, text: Vec<u8>) -> Result<Task, Report> {
-    let (source, tree) = problem::tree(name, text, Budget::PROBLEM.depth, &TEXT)?;
-    let mut report = Report::default();
-    let task = task(&mut Reader::new(&mut report, &source, &CODES, ""), &tree);
-    report.sort(&[source]);
-    task.ok_or(report)
+    parse(name, text, &FORMAT, |_, tree| task(tree))
 }
 
-/// The task, unless there are findings.
-fn task(reader: &mut Reader<'_>, tree: &Node) -> Option<Task> {
-    let mut file = File::default();
-    if matches!(tree.kind, Kind::Map(_)) {
-        reader.keys(FILE, tree, &mut file);
-        together(reader, tree, &file);
-    } else {
-        reader.wrong_type(tree, "a map with `algorithm`, `slots` and `queue`", "");
-    }
-    let resources: Vec<String> = file.resources.iter().map(|(name, _)| name.clone()).collect();
-    // Without slots to compare with, no manual DOP exceeds them.
+fn task(tree: &Node) -> Result<Task, Refusal> {
+    let file: File = tree.read()?;
+    check_keys(tree, &file)?;
+    let given = tree.get("resources").map_or(Ok(&[][..]), |entry| entry.value.map())?;
+    let resources: Vec<String> = given.iter().map(|entry| entry.key.to_string()).collect();
     let supply = Supply {
-        slots: file.slots.unwrap_or(Problem::SLOTS_MAX),
-        max_per_query: file.max_per_query,
-        memory: file.memory,
-        resources: file.resources.iter().map(|(_, amount)| *amount).collect(),
-        min_gain: file.min_gain,
-        users: file.users,
+        slots: file.slots.0,
+        max_per_query: file.max_per_query.map(|it| it.0),
+        memory: file.memory.map(|it| it.0),
+        resources: amounts(tree, "resources", &resources)?,
+        min_gain: file.min_gain.unwrap_or(Supply::MIN_GAIN),
+        users: file.users.map(|it| it.0),
     };
-    let by_name = |amounts: &[(String, f64)]| -> Vec<f64> {
-        let amount =
-            |name: &String| amounts.iter().find(|(it, _)| it == name).map_or(0.0, |it| it.1);
-        resources.iter().map(amount).collect()
-    };
-    let query = |waiting: &Waiting| Query {
-        width: match (waiting.manual, waiting.max) {
-            (Some(dop), _) => Width::Manual(dop),
-            (None, Some(max)) => Width::AtMost(max),
-            (None, None) => Width::Auto,
-        },
-        weight: waiting.weight,
-        memory: waiting.memory,
-        memory_per_thread: waiting.memory_per_thread,
-        resources: by_name(&waiting.resources),
-        per_thread: by_name(&waiting.per_thread),
-        speedup: Speedup {
-            contention: waiting.speedup.contention,
-            coherency: waiting.speedup.coherency,
-        },
-    };
-    let rule = file.algorithm.unwrap_or(Rule::Elastic);
-    let is_course = entry(Some(tree), "queries").is_some();
-    let judged = if is_course {
-        let arrivals = file.queries.iter().map(|it| Arrival {
-            at: it.at,
-            work: it.work.unwrap_or(1.0),
-            count: it.count.unwrap_or(1),
-            again: it.again,
-            query: query(it),
-        });
-        let course = Course::try_new(rule, supply, arrivals.collect());
-        let (horizon, feedback) = (file.horizon, file.feedback.interval);
-        course.map(|course| Asked::Course(Course { horizon, feedback, ..course }, file.list))
+    let rule = file.algorithm;
+    let judged = if let Some(queries) = file.queries {
+        let queries = queries.into_iter().zip(items(tree, "queries"));
+        let arrivals =
+            queries.map(|(query, place)| query.arrival(place, file.horizon.is_some(), &resources));
+        let course = Course::try_new(rule, supply, arrivals.collect::<Result<_, _>>()?);
+        let horizon = file.horizon.map(|horizon| horizon.0);
+        let feedback = file.feedback.map(|looks| looks.interval.0);
+        let course = course.map(|course| Course { horizon, feedback, ..course });
+        course.map(|course| Asked::Course(course, file.list.unwrap_or(true)))
     } else {
-        let running = file.running.iter().map(|it| Running {
-            dop: it.dop,
-            memory: it.memory,
-            resources: by_name(&it.resources),
+        let running = file.running.iter().zip(items(tree, "running")).map(|(ran, place)| {
+            let resources = amounts(place, "resources", &resources)?;
+            Ok(Running { dop: ran.dop.0, memory: ran.memory.0, resources })
         });
-        let queue = file.queue.iter().map(query).collect();
-        Problem::try_new_with(supply, running.collect(), queue).map(Asked::Round)
+        let running = running.collect::<Result<_, _>>()?;
+        let queue = file.queue.into_iter().flatten().zip(items(tree, "queue"));
+        let queue = queue.map(|(query, place)| query.query(place, &resources));
+        Problem::try_new_with(supply, running, queue.collect::<Result<_, _>>()?).map(Asked::Round)
     };
-    for error in judged.as_ref().err().into_iter().flatten() {
-        judge(reader, tree, (is_course, &resources), error);
-    }
-    match reader.report.has_errors() {
-        true => None,
-        false => Some(Task { rule: file.algorithm?, resources, asked: judged.ok()? }),
+    match judged {
+        Ok(asked) => Ok(Task { rule, resources, asked }),
+        Err(errors) => Err(judge(tree, &resources, &errors[0])),
     }
 }
 
-/// Reports keys that do not go together, and numbers of a run over time that are out of their range.
-fn together(reader: &mut Reader<'_>, tree: &Node, file: &File) {
-    let has = |key: &str| entry(Some(tree), key).is_some();
-    let over_time = has("queries");
-    if !over_time && !has("queue") {
-        let help =
-            "say what waits: `queue: [{ max: 4 }, {}]`, or what arrives: `queries: [{ work: 16 }]`";
-        reader.missing_key(tree, "queue", help);
+impl Waiting {
+    fn query(self, place: &Node, resources: &[String]) -> Result<Query, Refusal> {
+        let Scaling { contention, coherency } = self.speedup;
+        Ok(Query {
+            width: match (self.manual, self.max) {
+                (Some(dop), _) => Width::Manual(dop.0),
+                (None, Some(max)) => Width::AtMost(max.0),
+                (None, None) => Width::Auto,
+            },
+            weight: self.weight.unwrap_or(1.0),
+            memory: self.memory.0,
+            memory_per_thread: self.memory_per_thread.0,
+            resources: amounts(place, "resources", resources)?,
+            per_thread: amounts(place, "per_thread", resources)?,
+            speedup: Speedup { contention, coherency },
+        })
     }
-    let conflict = |reader: &mut Reader<'_>, of: &Node, key: &str, message: &str, help: &str| {
-        if let Some(entry) = entry(Some(of), key) {
-            let finding = CONFLICT.at(&reader.key_place(entry), message, "");
-            reader.report.push(finding.help(help));
+
+    fn arrival(
+        self,
+        place: &Node,
+        has_horizon: bool,
+        resources: &[String],
+    ) -> Result<Arrival, Refusal> {
+        let (at, again) = (self.at.unwrap_or(0.0), self.again);
+        check_range(place, "at", self.at, false)?;
+        check_range(place, "work", self.work.map(|it| it.0), true)?;
+        let Some(work) = self.work.map(|it| it.0) else {
+            return Err(Refusal::missing(place, "work"));
+        };
+        if again && !has_horizon {
+            let help = "add `horizon: 100`, in seconds";
+            refuse_key(place, "again", CONFLICT, "it is sent again without end", help)?;
         }
-    };
+        let count = self.count.map_or(1, |it| it.0);
+        Ok(Arrival { at, work, count, again, query: self.query(place, resources)? })
+    }
+}
+
+/// The amounts of resources under a key.
+fn amounts(place: &Node, key: &str, resources: &[String]) -> Result<Vec<f64>, Refusal> {
+    let unknown = (UNKNOWN_RESOURCE, "add what there is of it to `resources`");
+    let names = resources.iter().map(String::as_str);
+    by_name(place.get(key), names, unknown, 0.0, |amount: Amount| amount.0)
+}
+
+fn items<'t>(tree: &'t Node, key: &str) -> &'t [Node] {
+    tree.get(key).map_or(&[], |entry| entry.value.list())
+}
+
+/// Refuses keys that do not go together, and numbers of a run over time that are out of their range.
+fn check_keys(tree: &Node, file: &File) -> Result<(), Refusal> {
+    let over_time = file.queries.is_some();
+    if !over_time && file.queue.is_none() {
+        return Err(Refusal::missing(tree, "queue"));
+    }
     for key in ["queue", "running"].into_iter().filter(|_| over_time) {
         let message = format!("`{key}` is one round, and `queries` are many");
-        conflict(reader, tree, key, &message, "keep one of them");
+        refuse_key(tree, key, CONFLICT, message, "keep one of them")?;
     }
     for key in ["horizon", "feedback", "list"].into_iter().filter(|_| !over_time) {
         let message = format!("`{key}` needs `queries`");
-        conflict(reader, tree, key, &message, "leave it out, or write `queries` for `queue`");
+        let help = "leave it out, or write `queries` for `queue`";
+        refuse_key(tree, key, CONFLICT, message, help)?;
     }
-    if file.algorithm == Some(Rule::Imci) {
+    if file.algorithm == Rule::Imci {
         let message = "under `imci` a query keeps its width";
-        conflict(reader, tree, "feedback", message, "use `elastic`");
+        refuse_key(tree, "feedback", CONFLICT, message, "use `elastic`")?;
     }
-    let items = |key: &str| match entry(Some(tree), key).map(|it| &it.value.kind) {
-        Some(Kind::List(items)) => items.as_slice(),
-        _ => &[],
-    };
-    for item in items("queue") {
+    for item in items(tree, "queue") {
         for key in ["at", "work", "count", "again"] {
             let message = format!("`{key}` is one of `queries`");
-            conflict(reader, item, key, &message, "in a `queue` all wait from the beginning");
+            let help = "in a `queue` all wait from the beginning";
+            refuse_key(item, key, CONFLICT, message, help)?;
         }
     }
-    let bound = |reader: &mut Reader<'_>, of: &Node, key: &str, value: Option<f64>, above: bool| {
-        let Some((entry, value)) = entry(Some(of), key).zip(value) else { return };
-        if !value.is_finite() || value < 0.0 || above && value == 0.0 {
-            let range = if above { "above 0" } else { "not negative" };
-            let message = format!("`{key}` must be a number that is {range}");
-            reader.find(&BAD_NUMBER, &entry.value, message, "");
-        }
-    };
-    bound(reader, tree, "horizon", file.horizon, true);
-    if let Some(feedback) = entry(Some(tree), "feedback") {
-        bound(reader, &feedback.value, "interval", file.feedback.interval, true);
-    }
-    for (item, query) in items("queries").iter().zip(&file.queries) {
-        bound(reader, item, "at", Some(query.at), false);
-        bound(reader, item, "work", query.work, true);
-        if entry(Some(item), "work").is_none() && matches!(item.kind, Kind::Map(_) | Kind::Null) {
-            reader.missing_key(item, "work", "say how many slot-seconds it takes: `{ work: 16 }`");
-        }
-        if query.again && file.horizon.is_none() {
-            let help = "add `horizon: 100`, in seconds";
-            conflict(reader, item, "again", "it is sent again without end", help);
+    for item in ["queue", "queries"].into_iter().flat_map(|key| items(tree, key)) {
+        if let (Some(manual), Some(max)) = (item.get("manual"), item.get("max")) {
+            let message = "`manual` and `max` exclude each other";
+            let both = Refusal::new(MANUAL_AND_MAX, max.span(), message);
+            return Err(both.also(manual.span(), "the DOP is given here").help("keep one of them"));
         }
     }
-    let all = ["queue", "queries", "running"].into_iter().flat_map(items);
-    for amounts in
-        all.flat_map(|item| ["resources", "per_thread"].map(|key| entry(Some(item), key)))
-    {
-        let Some(Kind::Map(amounts)) = amounts.map(|it| &it.value.kind) else { continue };
-        for amount in
-            amounts.iter().filter(|it| !file.resources.iter().any(|(n, _)| **n == *it.key))
-        {
-            let message = format!("there is no resource `{}`", shortened(&amount.key));
-            let finding = UNKNOWN_RESOURCE.at(&reader.key_place(amount), message, "");
-            reader.report.push(finding.help("add what there is of it to `resources`"));
-        }
-    }
+    check_range(tree, "horizon", file.horizon.map(|it| it.0), true)?;
+    let interval = file.feedback.as_ref().map(|looks| looks.interval.0);
+    let feedback = tree.get("feedback").map(|entry| &entry.value);
+    feedback.map_or(Ok(()), |feedback| check_range(feedback, "interval", interval, true))
 }
 
-/// Maps the errors of a problem to their places in the text.
-fn judge(
-    reader: &mut Reader<'_>,
-    tree: &Node,
-    (over_time, resources): (bool, &[String]),
-    error: &ProblemError,
-) {
-    let queue = if over_time { "queries" } else { "queue" };
-    let item = |key: &str, index: usize| match entry(Some(tree), key).map(|e| &e.value.kind) {
-        Some(Kind::List(items)) => items.get(index),
-        _ => None,
-    };
-    let (entry, name) = match error.place {
-        Place::Slots => (entry(Some(tree), "slots"), "slots"),
-        Place::MaxPerQuery => (entry(Some(tree), "max_per_query"), "max_per_query"),
-        Place::Memory => (entry(Some(tree), "memory"), "memory"),
+/// Refuses a number that is negative, or with `is_above` 0.
+fn check_range(map: &Node, key: &str, value: Option<f64>, is_above: bool) -> Result<(), Refusal> {
+    let Some((entry, value)) = map.get(key).zip(value) else { return Ok(()) };
+    if value.is_finite() && (value > 0.0 || value == 0.0 && !is_above) {
+        return Ok(());
+    }
+    let range = if is_above { "above 0" } else { "not negative" };
+    let message = format!("`{key}` must be a number that is {range}");
+    Err(Refusal::new(Cause::Number, entry.value.span(), message))
+}
+
+/// Maps an error of a problem to its place in the text.
+fn judge(tree: &Node, resources: &[String], error: &ProblemError) -> Refusal {
+    let queue = if tree.get("queries").is_some() { "queries" } else { "queue" };
+    let (map, key) = match error.place {
+        Place::Slots => (Some(tree), "slots"),
+        Place::MaxPerQuery => (Some(tree), "max_per_query"),
+        Place::Memory => (Some(tree), "memory"),
         Place::Resource(index) => {
-            let all = entry(Some(tree), "resources").map(|it| &it.value);
-            (entry(all, &resources[index]), resources[index].as_str())
+            (tree.get("resources").map(|it| &it.value), resources[index].as_str())
         }
-        Place::MinGain => (entry(Some(tree), "min_gain"), "min_gain"),
-        Place::Users => (entry(Some(tree), "users"), "users"),
-        Place::Running(index) => (entry(item("running", index), "memory"), "memory"),
-        Place::Queue(index, part) => (entry(item(queue, index), part.key()), part.key()),
+        Place::MinGain => (Some(tree), "min_gain"),
+        Place::Users => (Some(tree), "users"),
+        Place::Running(index) => (items(tree, "running").get(index), "memory"),
+        Place::Queue(index, part) => (items(tree, queue).get(index), part.key()),
     };
-    let (rule, help) = match (error.reason, error.place) {
+    let (cause, help) = match (error.reason, error.place) {
         (Reason::BeyondSlots { .. }, _) => {
             (BEYOND_SLOTS, "it would wait for ever: lower it, or use `max`")
         }
         (Reason::Zero, Place::Queue(_, Field::Manual | Field::Max)) => {
-            (BAD_NUMBER, "a query runs on at least one slot; leave it out to keep it from running")
+            let help = "a query runs on at least one slot; leave it out to keep it from running";
+            (Cause::Number, help)
         }
-        _ => (BAD_NUMBER, ""),
+        _ => (Cause::Number, ""),
     };
-    let node = entry.map_or(tree, |entry| &entry.value);
-    reader.find(&rule, node, format!("`{name}` {}", error.reason), help);
-}
-
-/// The entry of a map under a key; the first one of duplicates.
-fn entry<'t>(map: Option<&'t Node>, key: &str) -> Option<&'t Entry> {
-    match &map?.kind {
-        Kind::Map(entries) => entries.iter().find(|entry| &*entry.key == key),
-        _ => None,
-    }
-}
-
-// --- the forms of the values ---
-
-/// A list of maps with the keys of a table.
-struct List<M: 'static> {
-    keys: &'static [Key<M>],
-    example: &'static str,
-}
-
-impl<M: PartialEq + Default> Form<Vec<M>> for List<M> {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Vec<M>) {
-        let Kind::List(items) = &node.kind else {
-            return reader.wrong_type(
-                node,
-                &format!("a list such as `[{}, {{}}]`", self.example),
-                "",
-            );
-        };
-        for item in items {
-            let mut value = M::default();
-            match &item.kind {
-                Kind::Map(_) => {
-                    if let Some(fields) = reader.fields(self.keys, item) {
-                        if let (Some(manual), Some(max)) = (fields.get("manual"), fields.get("max"))
-                        {
-                            let message = "`manual` and `max` exclude each other";
-                            let manual = reader.key_place(manual).label("the DOP is given here");
-                            let place = reader.key_place(max);
-                            let finding = MANUAL_AND_MAX.at(
-                                &place,
-                                message,
-                                "a bound for a DOP that is found",
-                            );
-                            reader.report.push(finding.also(manual).help("keep one of them"));
-                        }
-                        reader.values(&fields, &mut value);
-                    }
-                }
-                _ => reader.wrong_type(
-                    item,
-                    &format!("a map such as `{}`, or `{{}}`", self.example),
-                    "",
-                ),
-            }
-            // One for each item, so that indices stay.
-            into.push(value);
-        }
-    }
-}
-
-/// A whole number that is not negative.
-struct Slots;
-
-impl Form<Option<u64>> for Slots {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<u64>) {
-        let Some(number) = reader.number(node, "a number", "") else { return };
-        // Not every number beyond 2^53 is exact; no valid value is near it.
-        match number.fract() == 0.0 && (0.0..=9e15).contains(&number) {
-            true => *into = Some(number as u64),
-            false => {
-                let message = format!("expected a whole number, found {}", node.describe());
-                reader.find(&BAD_NUMBER, node, message, "a DOP is a number of slots, from 1");
-            }
-        }
-    }
-}
-
-impl Form<u64> for Slots {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut u64) {
-        let mut slots = None;
-        Form::<Option<u64>>::read(self, reader, node, &mut slots);
-        *into = slots.unwrap_or(*into);
-    }
-}
-
-/// A number, NaN and infinity included: the problem judges it.
-struct Plain;
-
-impl Form<f64> for Plain {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut f64) {
-        *into = reader.number(node, "a number", "").unwrap_or(*into);
-    }
-}
-
-/// A plain number, or a quantity of memory in bytes.
-struct Memory;
-
-impl Form<Option<f64>> for Memory {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<f64>) {
-        let Kind::Scalar { text, plain } = &node.kind else {
-            return reader.wrong_type(node, "an amount of memory", "");
-        };
-        if let (Some(number), true) = (parse_number(text), *plain) {
-            *into = Some(number);
-            return;
-        }
-        match text.parse::<Bytes>() {
-            Ok(bytes) => *into = Some(bytes.0 as f64),
-            Err(error) => {
-                let message = format!("expected an amount of memory, found `{}`", shortened(text));
-                reader.find(&BAD_NUMBER, node, message, error.help);
-            }
-        }
-    }
-}
-
-impl Form<f64> for Memory {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut f64) {
-        let mut amount = None;
-        Form::<Option<f64>>::read(self, reader, node, &mut amount);
-        *into = amount.unwrap_or(*into);
-    }
-}
-
-struct Amounts;
-
-impl Form<Vec<(String, f64)>> for Amounts {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Vec<(String, f64)>) {
-        let amounts = reader.map(node, "a map such as `{ io: 400 }`");
-        reader.duplicates(amounts);
-        for entry in amounts {
-            let mut amount = None;
-            Form::<Option<f64>>::read(&Memory, reader, &entry.value, &mut amount);
-            into.push((entry.key.to_string(), amount.unwrap_or(0.0)));
-        }
-    }
+    let entry = map.and_then(|map| map.get(key));
+    let span = entry.map_or(tree.span(), |entry| entry.value.span());
+    Refusal::new(cause, span, format!("`{key}` {}", error.reason)).help(help)
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::rival::{Rival, Tick};
 use crate::time;
+use tenantd_control::share::credit::Credit;
 use tenantd_control::state::NodeState;
 use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
@@ -53,6 +54,8 @@ pub(super) struct Side {
     pub(super) short: PerResource<Duration>,
     pub(super) unmet: PerResource<f64>,
     pub(super) dop: f64,
+    /// Mean credit in seconds and mean factor, over time; `None` if the policy has no credits.
+    pub(super) credit: Option<(f64, f64)>,
 }
 
 /// Means of some ticks.
@@ -71,10 +74,15 @@ struct Now {
     wanted: PerResource<f64>,
     entitled: [PerResource<f64>; 2],
     dop: [u32; 2],
+    credit: [Option<(f64, f64)>; 2],
 }
 
 impl Now {
-    fn of(was: &NodeState, would: &NodeState) -> Option<Now> {
+    fn of([was, would]: [&NodeState; 2], has_credits: [bool; 2]) -> Option<Now> {
+        let credit = |state: &NodeState, has_credits: bool| {
+            let Credit { account, entry, .. } = &state.credit;
+            has_credits.then_some((entry.bank_seconds, account.factor))
+        };
         let usage = was.usage.as_ref()?;
         let demand = |state: &NodeState, r| state.demand.map_or(0.0, |demand| demand.amount[r]);
         Some(Now {
@@ -82,6 +90,7 @@ impl Now {
             wanted: PerResource::from_fn(|r| demand(was, r).max(demand(would, r))),
             entitled: [was.target.allocation, would.target.allocation],
             dop: [was, would].map(|state| state.width.dop().unwrap_or(0)),
+            credit: [credit(was, has_credits[0]), credit(would, has_credits[1])],
         })
     }
 }
@@ -91,10 +100,11 @@ fn both<'a>(
     recorded: &'a ControlLoop,
     rival: &'a Rival,
 ) -> impl Iterator<Item = (&'a str, Now)> + 'a {
+    let has_credits = [recorded, &rival.control].map(|it| it.settings().credits.is_some());
     let nodes = rival.control.tree().nodes().iter().zip(rival.control.states()).zip(&rival.origins);
-    nodes.filter(|((node, _), _)| node.is_leaf).filter_map(|((node, would), origin)| {
+    nodes.filter(|((node, _), _)| node.is_leaf).filter_map(move |((node, would), origin)| {
         let was = recorded.states().get((*origin)?)?;
-        Some((node.path.as_str(), Now::of(was, would)?))
+        Some((node.path.as_str(), Now::of([was, would], has_credits)?))
     })
 }
 
@@ -174,6 +184,12 @@ impl Both {
         for (side, dop) in self.sides.iter_mut().zip(now.dop) {
             side.dop += f64::from(dop) * seconds;
         }
+        for (side, credit) in self.sides.iter_mut().zip(now.credit) {
+            if let Some((bank, factor)) = credit {
+                let sum = side.credit.get_or_insert_default();
+                *sum = (sum.0 + bank * seconds, sum.1 + factor * seconds);
+            }
+        }
         let is_full = |point: &Point| point.nr_ticks >= per_point;
         if self.points.last().is_none_or(is_full) {
             self.points.push(Point { seconds: at, ..Point::default() });
@@ -209,6 +225,11 @@ impl Both {
             Point { nr_ticks, ..sum }
         };
         self.points = self.points.chunks(2).map(join).collect();
+    }
+
+    /// Mean credit of a side.
+    pub(super) fn credit(&self, side: &Side) -> Option<(f64, f64)> {
+        side.credit.map(|(seconds, factor)| (self.mean(seconds), self.mean(factor)))
     }
 
     /// The mean over time of a sum.
@@ -247,6 +268,10 @@ struct Entitled {
     allocation_cores: f64,
     allocation_memory_bytes: f64,
     dop: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credit_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credit_factor: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -298,6 +323,8 @@ impl Comparison {
                 allocation_cores: now.entitled[side][CPU],
                 allocation_memory_bytes: now.entitled[side][MEMORY],
                 dop: f64::from(now.dop[side]),
+                credit_seconds: now.credit[side].map(|(seconds, _)| seconds),
+                credit_factor: now.credit[side].map(|(_, factor)| factor),
             };
             TickOf {
                 usage_cores: now.used[CPU],
@@ -319,6 +346,8 @@ impl Comparison {
                     allocation_cores: tenant.mean(side.entitled[CPU]),
                     allocation_memory_bytes: tenant.mean(side.entitled[MEMORY]),
                     dop: tenant.mean(side.dop),
+                    credit_seconds: tenant.credit(side).map(|(seconds, _)| seconds),
+                    credit_factor: tenant.credit(side).map(|(_, factor)| factor),
                 },
                 short_of_cpu_seconds: side.short[CPU].as_secs_f64(),
                 short_of_memory_seconds: side.short[MEMORY].as_secs_f64(),

@@ -90,9 +90,10 @@ pub fn run(
         fs::write(path, page::page(&comparison, &clock)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    match args.json {
-        true => json::write_line(&mut out, &comparison.summary())?,
-        false => show::print(&mut out, &comparison, &clock)?,
+    if args.json {
+        json::write_line(&mut out, &comparison.summary())?
+    } else {
+        show::print(&mut out, &comparison, &clock)?
     }
     Ok(Exit::Ok)
 }

@@ -24,9 +24,15 @@ pub(super) fn print(
     writeln!(out, "{}", headline(comparison, clock))?;
     writeln!(out, "was -> with the other policy\n")?;
     let mut table = table::plain();
-    table.set_header(HEADER);
+    let sides = |tenant: &Both| [0, 1].map(|side| tenant.credit(&tenant.sides[side]));
+    let has_credit = |tenant: &Both| sides(tenant).iter().any(Option::is_some);
+    let has_credits = comparison.tenants.values().any(has_credit);
+    table.set_header(HEADER.into_iter().chain(has_credits.then_some("CREDIT")));
     for (name, tenant) in &comparison.tenants {
-        table.add_row(row(&text::shortened(name, NAME_CHARS), tenant));
+        let mut cells = row(&text::shortened(name, NAME_CHARS), tenant);
+        let [was, would] = sides(tenant).map(text::credit);
+        cells.extend(has_credits.then(|| pair(was, would)));
+        table.add_row(cells);
     }
     table::align_figures(&mut table);
     table::set_gap(&mut table, 1);
@@ -50,13 +56,16 @@ pub(super) fn headline(comparison: &Comparison, clock: &Clock) -> String {
     )
 }
 
+fn pair(was: String, would: String) -> String {
+    match was == would {
+        true => was,
+        false => format!("{was} -> {would}"),
+    }
+}
+
 /// One tenant: CPUs used and demanded, then both sides of its entitlement.
 pub(super) fn row(name: &str, tenant: &Both) -> Vec<String> {
     let [was, would] = &tenant.sides;
-    let pair = |was: String, would: String| match was == would {
-        true => was,
-        false => format!("{was} -> {would}"),
-    };
     let short = |time: Duration| if time.is_zero() { "-".into() } else { time::length(time) };
     let cores = |cores: f64| format!("{:.2}", tenant.mean(cores));
     let memory = |bytes: f64| text::memory(tenant.mean(bytes));

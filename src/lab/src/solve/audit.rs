@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::show::{rounded, shown};
+use super::amounts::{rounded, shown};
 use super::task::Task;
 use crate::text::visible;
 use tenantd_fair::audit::{Audit, Lies};
@@ -99,8 +99,9 @@ fn say(
     exceptions: impl Iterator<Item = String>,
 ) -> io::Result<()> {
     let exceptions: Vec<String> = exceptions.collect();
-    match exceptions.is_empty() {
-        true => writeln!(out, "{property} holds: {holds}"),
-        false => writeln!(out, "{property} does not hold: {}", exceptions.join("; ")),
+    if exceptions.is_empty() {
+        writeln!(out, "{property} holds: {holds}")
+    } else {
+        writeln!(out, "{property} does not hold: {}", exceptions.join("; "))
     }
 }

@@ -2,25 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::ops::Range;
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
+use super::amounts::{Amounts, rounded, shown};
+use super::audit;
 use super::steps::{self, Steps};
-use super::task::{Cluster, Resource, Task};
-use super::{Answer, audit};
+use super::task::{Answer, Cluster, Task};
 use crate::json::write_line;
-use crate::table::{self, CellAlignment};
-use crate::text::visible;
-use tenantd_core::units::Bytes;
+use crate::table::{self, CellAlignment, MOST_ROWS, Table};
+use crate::text::{WIDTH, visible, wrapped};
 use tenantd_fair::{Leaf, Placed, Solution, State};
 use tenantd_policy::types::Words;
 
-const MOST_ROWS: usize = 200;
-
 const MOST_GRANTS: usize = 60;
 
-/// Columns of a bar.
-const BAR_WIDTH: usize = 10;
+/// Columns beside the amount of a resource, the first that fit: true for its part of the capacity, and the
+/// width of a bar.
+const DETAILS: [(bool, usize); 6] =
+    [(true, 10), (true, 8), (true, 6), (true, 4), (true, 0), (false, 0)];
 
 /// Writes the solution as one JSON object and a newline.
 pub(super) fn json(out: &mut impl Write, task: &Task, answer: &Answer) -> io::Result<()> {
@@ -49,26 +50,13 @@ pub(super) fn table(out: &mut impl Write, task: &Task, answer: &Answer) -> anyho
     if answer.lists_steps {
         steps::table(out, task, solution)?;
     }
-    let mut table = table::plain();
-    let mut header = vec!["tenant".to_string()];
-    for resource in &task.resources {
-        header.extend([visible(&resource.name), String::new(), String::new()]);
-    }
-    header.extend(["fraction".to_string(), "level".to_string(), "state".to_string()]);
-    table.set_header(header);
-    let mut leaves = solution.leaves.iter().peekable();
-    for (node, path) in task.paths.iter().enumerate().take(MOST_ROWS) {
-        let leaf = leaves.next_if(|leaf| leaf.node == node);
-        table.add_row(row(task, solution, path, node, leaf));
-    }
-    // Numbers to the right; names, bars and states to the left.
-    let of_resource = [CellAlignment::Right, CellAlignment::Right, CellAlignment::Left];
-    let alignments = std::iter::once(CellAlignment::Left)
-        .chain(task.resources.iter().flat_map(|_| of_resource))
-        .chain([CellAlignment::Right, CellAlignment::Right, CellAlignment::Left]);
-    for (column, alignment) in table.column_iter_mut().zip(alignments) {
-        column.set_cell_alignment(alignment);
-    }
+    let fits = |it: &Table| it.lines().all(|line| line.trim_end().chars().count() <= WIDTH);
+    let mut tables = DETAILS.into_iter().map(|detail| rows(task, solution, detail));
+    let table = tables.find(fits).unwrap_or_else(|| {
+        let mut amounts = rows(task, solution, (false, 0));
+        table::fit(&mut amounts);
+        amounts
+    });
     table::print(out, &table, task.paths.len(), MOST_ROWS)?;
     writeln!(out)?;
     footer(out, task, solution)?;
@@ -82,10 +70,35 @@ pub(super) fn table(out: &mut impl Write, task: &Task, answer: &Answer) -> anyho
     Ok(())
 }
 
+/// The table of the nodes. Numbers are to the right; names, bars and states to the left.
+fn rows(task: &Task, solution: &Solution, detail: (bool, usize)) -> Table {
+    use CellAlignment::{Left, Right};
+    let mut table = table::plain();
+    let of_resource =
+        &[Right, Right, Left][..1 + usize::from(detail.0) + usize::from(detail.1 > 0)];
+    let mut header = vec!["tenant".to_string()];
+    for resource in &task.resources {
+        header.push(visible(&resource.name));
+        header.extend(of_resource[1..].iter().map(|_| String::new()));
+    }
+    header.extend(["fraction", "level", "state"].map(str::to_string));
+    table.set_header(header);
+    let mut leaves = solution.leaves.iter().peekable();
+    for (node, path) in task.paths.iter().enumerate().take(MOST_ROWS) {
+        let leaf = leaves.next_if(|leaf| leaf.node == node);
+        table.add_row(row((task, solution, detail), path, node, leaf));
+    }
+    let of_resources = task.resources.iter().flat_map(|_| of_resource).copied();
+    let alignments = std::iter::once(Left).chain(of_resources).chain([Right, Right, Left]);
+    for (column, alignment) in table.column_iter_mut().zip(alignments) {
+        column.set_cell_alignment(alignment);
+    }
+    table
+}
+
 /// One node: its amount of each resource, its dominant one marked, and its state.
 fn row(
-    task: &Task,
-    solution: &Solution,
+    (task, solution, (has_part, bar_width)): (&Task, &Solution, (bool, usize)),
     path: &str,
     node: usize,
     leaf: Option<&Leaf>,
@@ -98,9 +111,13 @@ fn row(
         let capacity = task.problem.capacity()[r];
         let part = if capacity > 0.0 { amount / capacity } else { 0.0 };
         let dominant = leaf.is_some_and(|leaf| leaf.dominant_resource == Some(r));
-        row.push(shown(amount, resource));
-        row.push(format!("{:.1}%{}", part * 100.0, if dominant { "*" } else { " " }));
-        row.push(bar(part));
+        let mark = if dominant { "*" } else { " " };
+        if has_part {
+            row.extend([shown(amount, resource), format!("{:.1}%{mark}", part * 100.0)]);
+        } else {
+            row.push(shown(amount, resource) + mark);
+        }
+        row.extend((bar_width > 0).then(|| bar(part, bar_width)));
     }
     match leaf {
         Some(leaf) => {
@@ -115,16 +132,19 @@ fn row(
 /// The leftovers, the saturated resources, and the order of grants.
 fn footer(out: &mut impl Write, task: &Task, solution: &Solution) -> io::Result<()> {
     let left = task.resources.iter().zip(&solution.unallocated).zip(&solution.saturated);
-    let left = left.map(|((resource, &left), saturated)| match saturated {
-        true => format!("{} none", visible(&resource.name)),
-        false => format!("{} {}", visible(&resource.name), shown(left, resource)),
+    let left = left.map(|((resource, &left), saturated)| {
+        if *saturated {
+            format!("{} none", visible(&resource.name))
+        } else {
+            format!("{} {}", visible(&resource.name), shown(left, resource))
+        }
     });
     writeln!(out, "left: {}", left.collect::<Vec<_>>().join(", "))?;
     if !solution.order.is_empty() {
         let granted = solution.order.iter().take(MOST_GRANTS);
         let names: Vec<String> = granted.map(|&node| visible(&task.paths[node])).collect();
         let more = if solution.order.len() > MOST_GRANTS { " …" } else { "" };
-        writeln!(out, "order: {}{more}", names.join(" "))?;
+        writeln!(out, "{}", wrapped("order: ", &format!("{}{more}", names.join(" "))))?;
     }
     writeln!(out, "* dominant resource: the one of which a tenant has the largest weighted part")
 }
@@ -176,18 +196,28 @@ fn machines(out: &mut impl Write, task: &Task, solution: &Solution) -> anyhow::R
     let mut table = table::plain();
     let names = task.resources.iter().map(|resource| visible(&resource.name));
     table.set_header(["node".to_string(), "tasks".to_string()].into_iter().chain(names));
-    for (machine, name) in cluster.names.iter().enumerate().take(MOST_ROWS) {
+    let groups = alike(cluster, placed, m);
+    for machines in groups.iter().take(MOST_ROWS) {
+        let machine = machines.start;
         let row = machine * m..(machine + 1) * m;
         let used = placed.used[row.clone()].iter().zip(&cluster.nodes.capacity[row]);
         let used = used.zip(&task.resources);
         let used =
             used.map(|((used, has), it)| format!("{} of {}", shown(*used, it), shown(*has, it)));
         let count: u64 = placed.tasks[machine].values().sum();
-        table.add_row([visible(name), count.to_string()].into_iter().chain(used));
+        let first = visible(&cluster.names[machine]);
+        let name = match machines.len() {
+            1 => first,
+            count => {
+                format!("{first} … {} ({count} nodes)", visible(&cluster.names[machines.end - 1]))
+            }
+        };
+        table.add_row([name, count.to_string()].into_iter().chain(used));
     }
     table::align_figures(&mut table);
+    table::fit(&mut table);
     writeln!(out)?;
-    table::print(out, &table, cluster.names.len(), MOST_ROWS)?;
+    table::print(out, &table, groups.len(), MOST_ROWS)?;
     let parts = utilization(cluster, placed, m);
     let parts = parts.iter().zip(&task.resources);
     let parts = parts.map(|(part, it)| format!("{} {:.1}%", visible(&it.name), part * 100.0));
@@ -199,6 +229,30 @@ fn machines(out: &mut impl Write, task: &Task, solution: &Solution) -> anyhow::R
         writeln!(out, "overcommitted: {} nodes", overcommitted(cluster, placed))?;
     }
     Ok(())
+}
+
+/// Runs of three or more neighbouring machines with the same capacity, tasks and usage; other machines alone.
+fn alike(cluster: &Cluster, placed: &Placed, m: usize) -> Vec<Range<usize>> {
+    let row = |of: &[f64], machine: usize| of[machine * m..(machine + 1) * m].to_vec();
+    let same = |a: usize, b: usize| {
+        let [has, used] = [&cluster.nodes.capacity, &placed.used];
+        placed.tasks[a] == placed.tasks[b]
+            && row(has, a) == row(has, b)
+            && row(used, a) == row(used, b)
+    };
+    let mut groups = Vec::new();
+    let mut start = 0;
+    while start < cluster.names.len() {
+        let alike = (start + 1..cluster.names.len()).take_while(|&other| same(start, other));
+        let end = start + 1 + alike.count();
+        if end - start > 2 {
+            groups.push(start..end);
+        } else {
+            groups.extend((start..end).map(|machine| machine..machine + 1));
+        }
+        start = end;
+    }
+    groups
 }
 
 /// The used part of each resource of all machines, at most the capacity of each.
@@ -215,26 +269,10 @@ fn overcommitted(cluster: &Cluster, placed: &Placed) -> usize {
     (0..placed.tasks.len()).filter(|&it| placed.speed(&cluster.nodes, it) < 1.0).count()
 }
 
-/// An amount, at most four digits after the point.
-pub(super) fn shown(amount: f64, resource: &Resource) -> String {
-    match resource.in_bytes {
-        true => Bytes(amount.round() as u64).rounded(),
-        false => rounded(amount),
-    }
-}
-
-pub(super) fn rounded(amount: f64) -> String {
-    if amount != 0.0 && !(1e-3..1e9).contains(&amount) {
-        return format!("{amount:.3e}");
-    }
-    let text = format!("{amount:.4}");
-    text.trim_end_matches('0').trim_end_matches('.').to_string()
-}
-
 /// A part of a whole in eighths of a column.
-fn bar(part: f64) -> String {
+fn bar(part: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = (part.clamp(0.0, 1.0) * (8 * BAR_WIDTH) as f64).round() as usize;
+    let eighths = (part.clamp(0.0, 1.0) * (8 * width) as f64).round() as usize;
     format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
 }
 
@@ -371,19 +409,6 @@ impl Serialize for Tenant<'_> {
             map.serialize_entry("useful", &useful)?;
         }
         map.end()
-    }
-}
-
-/// An amount of each resource, by name.
-pub(super) struct Amounts<'a> {
-    pub(super) resources: &'a [Resource],
-    pub(super) amounts: &'a [f64],
-}
-
-impl Serialize for Amounts<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let names = self.resources.iter().map(|resource| &resource.name);
-        serializer.collect_map(names.zip(self.amounts))
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
-use super::show::{Amounts, rounded};
+use super::amounts::{Amounts, rounded};
 use super::task::Task;
 use crate::table;
 use crate::text::visible;
@@ -73,6 +73,7 @@ pub(super) fn table(out: &mut impl Write, task: &Task, solution: &Solution) -> i
         let row = std::iter::once(visible(&task.paths[step.leaf])).chain(latest.iter().cloned());
         table.add_row(row.chain([shares(&step.used_shares)]));
     }
+    table::fit(&mut table);
     table::print(out, &table, solution.order.len(), MOST_STEPS)?;
     writeln!(out)
 }

@@ -1,7 +1,8 @@
 //! The content of a problem file.
 
+use tenantd_fair::audit::Audit;
 use tenantd_fair::order::Sorter;
-use tenantd_fair::{Algorithm, Nodes, Placement, Problem, WorkConserving};
+use tenantd_fair::{Algorithm, Nodes, Placement, Problem, Solution, WorkConserving};
 use tenantd_policy::types::Words;
 
 #[derive(Debug)]
@@ -28,6 +29,16 @@ pub(super) struct Task {
 pub(super) struct Asked {
     pub(super) steps: bool,
     pub(super) audit: bool,
+}
+
+/// The division, and what was asked beside it.
+pub(super) struct Answer {
+    pub(super) solution: Solution,
+    /// The tasks of each leaf with true claims of all, and the true tasks that it runs; `None` if all
+    /// claims are true.
+    pub(super) claims: Option<Vec<(f64, f64)>>,
+    pub(super) audit: Option<Audit>,
+    pub(super) lists_steps: bool,
 }
 
 /// The rule that divides, or orders.

@@ -1,118 +1,101 @@
-//! Single values and names of a problem file.
+//! Single values of a problem file.
 
-use super::codes;
-use super::task::Resource;
+use serde::de::{Error, Unexpected};
+use serde::{Deserialize, Deserializer};
+
+use super::task::{PLACEMENTS, Rule};
 use tenantd_core::units::{Bytes, MilliCpus};
-use tenantd_policy::hint::{listed, nearest, shortened};
-use tenantd_policy::reader::{Reader, without_sign_of_zero};
-use tenantd_policy::tree::{Entry, Kind, Node};
+use tenantd_fair::Placement;
+use tenantd_policy::file::{one_of, text};
+use tenantd_policy::hint::shortened;
+use tenantd_policy::reader::without_sign_of_zero;
+use tenantd_policy::types::Words;
 
-/// The entry of a map under a key; the first one of duplicates.
-pub(super) fn get<'t>(entries: &'t [Entry], key: &str) -> Option<&'t Entry> {
-    entries.iter().find(|entry| &*entry.key == key)
+pub(super) fn rule<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rule, D::Error> {
+    one_of(deserializer, Rule::WORDS)
 }
 
-/// The index of the resource that a key names.
-pub(super) fn resource(
-    reader: &mut Reader<'_>,
-    resources: &[Resource],
-    entry: &Entry,
-) -> Option<usize> {
-    let found = resources.iter().position(|resource| *resource.name == *entry.key);
-    if found.is_none() {
-        let names = || resources.iter().map(|resource| resource.name.as_str());
-        let help = match nearest(&entry.key, names()) {
-            Some(name) => format!("did you mean `{name}`?"),
-            None => format!("the capacity has {}", listed(names())),
-        };
-        let message = format!("there is no resource `{}`", shortened(&entry.key));
-        let finding = codes::UNKNOWN_RESOURCE.at(&reader.key_place(entry), message, "");
-        reader.report.push(finding.help(help));
-    }
-    found
+pub(super) fn placement<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Placement, D::Error> {
+    one_of(deserializer, PLACEMENTS)
 }
 
-/// A finite number.
-pub(super) fn number(reader: &mut Reader<'_>, node: &Node, help: &str) -> Option<f64> {
-    let Kind::Scalar { text, .. } = &node.kind else {
-        reader.wrong_type(node, "a number", "");
-        return None;
-    };
-    match text.parse::<f64>() {
-        Ok(number) if number.is_finite() => Some(without_sign_of_zero(number)),
-        _ => {
-            let message = format!("`{}` is no finite number", shortened(text));
-            reader.find(&codes::BAD_NUMBER, node, message, help);
-            None
+fn not_a_number<E: Error>(text: &str, expected: &str, help: &str) -> E {
+    let message = format!("`{}` is not {expected}", shortened(text));
+    E::invalid_value(Unexpected::Other(&message), &help)
+}
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident, $holds:expr, $expected:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct $name(pub(super) f64);
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                let text = text(deserializer, "a number")?;
+                let holds: fn(f64) -> bool = $holds;
+                match text.parse::<f64>() {
+                    Ok(number) if number.is_finite() && holds(number) => {
+                        Ok($name(without_sign_of_zero(number)))
+                    }
+                    _ => Err(not_a_number(&text, $expected, concat!("write ", $expected))),
+                }
+            }
         }
+    };
+}
+
+number!(Number, |_| true, "a finite number");
+number!(Positive, |number| number > 0.0, "a number above 0");
+number!(
+    Count,
+    |number| (0.0..=1e15).contains(&number) && number.fract() == 0.0,
+    "a whole number from 0 to 1e15"
+);
+
+/// An amount of a resource.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Amount {
+    pub(super) amount: f64,
+    /// True if it is written in bytes.
+    pub(super) in_bytes: bool,
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
+        let text = text(deserializer, "a number, or a quantity such as `500m` or `8GiB`")?;
+        Ok(Amount { amount: amount(&text)?, in_bytes: text.ends_with("iB") })
     }
 }
 
 /// A finite number, or a quantity: CPUs as `500m`, memory as `8GiB`.
-pub(super) fn quantity(reader: &mut Reader<'_>, node: &Node) -> Option<f64> {
-    const EXPECTED: &str = "a number, or a quantity such as `500m` or `8GiB`";
-    let Kind::Scalar { text, .. } = &node.kind else {
-        reader.wrong_type(node, EXPECTED, "");
-        return None;
-    };
+fn amount<E: Error>(text: &str) -> Result<f64, E> {
     let has_unit = text.starts_with(|c: char| c.is_ascii_digit())
         && text.ends_with(|c: char| c.is_ascii_alphabetic());
     if !has_unit {
-        return number(reader, node, &format!("write {EXPECTED}"));
+        let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+        let help = "write a number, or a quantity such as `500m` or `8GiB`";
+        let number = number.ok_or_else(|| not_a_number(text, "a finite number", help))?;
+        return Ok(without_sign_of_zero(number));
     }
-    let quantity = match text.ends_with('m') {
-        true => text.parse::<MilliCpus>().map(MilliCpus::cores),
-        false => text.parse::<Bytes>().map(|bytes| bytes.0 as f64),
+    let quantity = if text.ends_with('m') {
+        text.parse::<MilliCpus>().map(MilliCpus::cores)
+    } else {
+        text.parse::<Bytes>().map(|bytes| bytes.0 as f64)
     };
-    quantity
-        .map_err(|error| {
-            let message = format!("`{}` is not a quantity", shortened(text));
-            reader.find(&codes::BAD_NUMBER, node, message, error.help);
-        })
-        .ok()
+    quantity.map_err(|error| not_a_number(text, "a quantity", &error.help))
 }
 
-/// A map from resources to quantities as a vector, `missing` for a resource that is not in it.
-pub(super) fn amounts(
-    reader: &mut Reader<'_>,
-    resources: &[Resource],
-    node: &Node,
-    missing: f64,
-) -> Vec<f64> {
-    let mut vector = vec![missing; resources.len()];
-    let amounts = reader.map(node, "a map such as `{ cpu: 2, memory: 4GiB }`");
-    reader.duplicates(amounts);
-    for entry in amounts {
-        let is_unbounded = missing == f64::INFINITY && entry.value.is_word("max");
-        let amount = if is_unbounded { Some(missing) } else { quantity(reader, &entry.value) };
-        if let (Some(resource), Some(amount)) = (resource(reader, resources, entry), amount) {
-            vector[resource] = amount;
-        }
-    }
-    vector
-}
+/// A limit: an amount, or `max` for none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit(pub(super) f64);
 
-/// A weight: one number, or one for each resource; 1 without any.
-pub(super) fn weight(reader: &mut Reader<'_>, resources: &[Resource], node: &Node) -> Vec<f64> {
-    const HELP: &str = "a weight is a number";
-    let mut vector = vec![1.0; resources.len()];
-    match &node.kind {
-        Kind::Map(weights) => {
-            reader.duplicates(weights);
-            for entry in weights {
-                let weight = number(reader, &entry.value, HELP);
-                if let (Some(resource), Some(weight)) = (resource(reader, resources, entry), weight)
-                {
-                    vector[resource] = weight;
-                }
-            }
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Limit, D::Error> {
+        let text = text(deserializer, "a number, a quantity such as `500m` or `8GiB`, or `max`")?;
+        match &*text {
+            "max" => Ok(Limit(f64::INFINITY)),
+            _ => Ok(Limit(amount(&text)?)),
         }
-        Kind::Scalar { .. } => {
-            if let Some(weight) = number(reader, node, HELP) {
-                vector.fill(weight);
-            }
-        }
-        _ => reader.wrong_type(node, "a number, or a map such as `{ cpu: 2, memory: 1 }`", ""),
     }
-    vector
 }

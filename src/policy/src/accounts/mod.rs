@@ -192,9 +192,10 @@ impl Accounts {
             self.shared.note(&question, ask(&mut **directory, &question));
             has_asked = true;
         }
-        match has_asked {
-            true => self.shared.book().answer(&question, need, self.shared.now()),
-            false => answer,
+        if has_asked {
+            self.shared.book().answer(&question, need, self.shared.now())
+        } else {
+            answer
         }
     }
 

@@ -85,9 +85,10 @@ impl Dominant {
             }
         }
         let is_needy = holder.held[dominant] < holder.min_share[dominant];
-        let ratios = match is_needy {
-            true => min_share_ratios(&holder.held, &holder.min_share),
-            false => shares.iter().map(|share| share / holder.weight).collect(),
+        let ratios = if is_needy {
+            min_share_ratios(&holder.held, &holder.min_share)
+        } else {
+            shares.iter().map(|share| share / holder.weight).collect()
         };
         let ratios = by_dominance(&shares, &ratios);
         (!is_needy, ratios.into_iter().map(Tag::exact).collect(), holder.turn, tenant)

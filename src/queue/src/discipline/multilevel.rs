@@ -266,9 +266,10 @@ impl Order for Multilevel {
         if task.is_shown != head.is_some() {
             task.is_shown = head.is_some();
             for (level, split) in &task.splits {
-                match task.is_shown {
-                    true => self.levels.offer(*level, *split),
-                    false => drop(self.levels.remove(*level, split)),
+                if task.is_shown {
+                    self.levels.offer(*level, *split)
+                } else {
+                    self.levels.remove(*level, split);
                 }
             }
         }

@@ -7,8 +7,8 @@ use crate::args::ExplainArgs;
 use crate::common::client::{ClientError, Endpoint};
 use tenantd::exit::Exit;
 use tenantd_control::why::explain::{
-    AllocationStep, Counter, Explanation, MemberStep, Outcome, UsageStep, ValueStep, WeightStep,
-    WidthStep,
+    AllocationStep, Counter, CreditStep, Explanation, MemberStep, Outcome, UsageStep, ValueStep,
+    WeightStep, WidthStep,
 };
 use tenantd_core::resource::{CPU, PerResource, Resource};
 use tenantd_lab::text::{memory, missing, percent, times, wrapped};
@@ -96,6 +96,13 @@ fn steps(explanation: &Explanation) -> Vec<(&'static str, String)> {
     steps.push(("allocation", shown_allocation(&explanation.allocation)));
     steps.push(("", shown_bounds(&explanation.allocation)));
     steps.push(("weight", shown_weight(&explanation.weight)));
+    steps.extend(
+        explanation
+            .credit
+            .as_ref()
+            .filter(|it| matters(it))
+            .map(|it| ("credit", it.reason.clone())),
+    );
     if let Some(width) = &explanation.width {
         steps.push(("width", shown_width(width)));
     }
@@ -208,6 +215,11 @@ fn shown_weight(step: &WeightStep) -> String {
         step.file_value.as_deref().unwrap_or("unknown"),
         step.reason
     )
+}
+
+/// True if the policy has credits, or if they would change something now.
+fn matters(credit: &CreditStep) -> bool {
+    credit.is_on || credit.offered_factor > 1.0
 }
 
 fn shown_width(width: &WidthStep) -> String {

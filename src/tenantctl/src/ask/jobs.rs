@@ -76,6 +76,7 @@ fn row(job: &Job) -> [String; 8] {
         (JobState::Waiting, None) => "waits".to_string(),
         (JobState::Running, _) if job.frozen => "frozen".to_string(),
         (JobState::Running, _) if job.outside => "outside".to_string(),
+        (JobState::Running, _) if job.idle => "idle".to_string(),
         (JobState::Running, _) => "runs".to_string(),
         (JobState::Lingering, _) => "daemons".to_string(),
     };

@@ -21,7 +21,7 @@ use tenantd::exit::Exit;
 use tenantd::log;
 use tenantd::service;
 use tenantd_control::report::status::{
-    ActionStatus, GroupStatus, HostStatus, MoveStatus, Status, TenantStatus,
+    ActionStatus, CreditPreview, GroupStatus, HostStatus, Line, MoveStatus, Status, TenantStatus,
 };
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_core::units::Bytes;
@@ -65,7 +65,15 @@ pub(crate) fn run(daemon: &Endpoint, args: &PlanArgs, colour: Colour) -> anyhow:
     let interval = policy.control.interval;
     let rules = claims::rules(&policy);
     let people: Option<fn() -> People> = Some(People::of_this_machine);
-    let options = Options { observe: true, root: args.root.clone(), people, ..Options::default() };
+    // A policy with credits is planned with the credit that the running tenantd has stored.
+    let credits_of = daemon.path.parent().map(Path::to_path_buf);
+    let options = Options {
+        observe: true,
+        root: args.root.clone(),
+        people,
+        credits_of,
+        ..Options::default()
+    };
     let mut agent = Agent::start(RealKernFs::new(), policy, rules, &options)?;
     // A rate takes two samples, an interval apart.
     let begin = Instant::now();
@@ -139,14 +147,26 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
             tenant.would_get[CPU],
             Bytes(tenant.would_get[MEMORY] as u64).rounded(),
         )?;
+        print_credit(out, Line::Tenant(0, tenant))?;
         print_actions(out, status, &tenant.name)?;
         for moved in status.moves.iter().filter(|moved| moved.tenant == tenant.name) {
             let processes = if moved.nr_processes == 1 { "process" } else { "processes" };
             writeln!(out, "  moved into it: {} {processes} of {}", moved.nr_processes, moved.from)?;
         }
     }
+    let has_credit = |group: &&GroupStatus| {
+        let line = Line::Group(group);
+        line.credit().is_some_and(|it| it.0 >= 1.0) || line.credit_preview().is_some()
+    };
+    for group in status.groups.iter().filter(has_credit) {
+        writeln!(out, "{} (group)", group.name)?;
+        print_credit(out, Line::Group(group))?;
+        print_actions(out, status, &group.name)?;
+    }
     let groups =
         status.actions.iter().filter(|a| status.tenants.iter().all(|t| t.name != a.tenant));
+    let groups = groups
+        .filter(|a| status.groups.iter().filter(has_credit).all(|group| group.name != a.tenant));
     let mut last = "";
     for action in groups {
         if action.tenant != last {
@@ -162,6 +182,33 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
         writeln!(out, "\nnote: {finding}")?;
     }
     writeln!(out)
+}
+
+/// Credit of a tenant or group, or the effect that credits would have.
+fn print_credit(out: &mut impl Write, line: Line<'_>) -> io::Result<()> {
+    if let Some((seconds, factor)) = line.credit().filter(|it| it.0 >= 1.0 || it.1 > 1.0) {
+        writeln!(out, "  credit: {seconds:.0} s of its share, weight times {factor:.1}")?;
+    }
+    let Some(preview) = line.credit_preview() else { return Ok(()) };
+    let CreditPreview { seconds, factor, fair_share_cores, kept_cores } = preview;
+    if factor > 1.0 {
+        writeln!(
+            out,
+            "  with control.credits: {seconds:.0} s of its share, weight times {factor:.1} until a burst has spent that"
+        )?;
+    } else if seconds >= 1.0 {
+        writeln!(
+            out,
+            "  with control.credits: {seconds:.0} s of its share, weight not raised now"
+        )?;
+    }
+    if factor <= 1.0 && kept_cores < fair_share_cores * 0.99 {
+        writeln!(
+            out,
+            "  with control.credits: {kept_cores:.2} of its fair {fair_share_cores:.2} CPUs during bursts of siblings"
+        )?;
+    }
+    Ok(())
 }
 
 fn print_actions(out: &mut impl Write, status: &Status, tenant: &str) -> io::Result<()> {

@@ -15,8 +15,11 @@ use tenantd_core::resource::{CPU, MEMORY, PerResource, wire};
 use tenantd_fair::measure::jain_index;
 use tenantd_policy::model::Allocation;
 
+/// Part of the machine that other programs may use without an effect on the verdict.
+const OUTSIDE_RATIO: f64 = 0.1;
+
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Window {
+pub(super) struct Window {
     nr_ticks: u32,
     used: Vec<f64>,
     entitled: Vec<f64>,
@@ -29,7 +32,7 @@ impl Window {
     /// Adds a tick, in which the tenants were entitled to `entitled` CPUs.
     ///
     /// A tick without a reading for some tenant is left out: shares need all readings.
-    pub(crate) fn add(
+    pub(super) fn add(
         &mut self,
         status: &Status,
         entitled: &[f64],
@@ -49,7 +52,7 @@ impl Window {
         self.entitled.iter_mut().zip(entitled).for_each(|(sum, cores)| *sum += cores);
     }
 
-    pub(crate) fn phase(&self, title: &str, last: &Status) -> Phase {
+    pub(super) fn phase(&self, title: &str, last: &Status) -> Phase {
         let (used, entitled) = (shares(&self.used), shares(&self.entitled));
         let ticks = f64::from(self.nr_ticks.max(1));
         let used_of_loads = self.readings.as_ref().map(|[first, last]| since(first, last));
@@ -87,7 +90,7 @@ impl Window {
 ///
 /// The agent has to estimate demand; the demo knows it. A comparison with the agent's own allocations would
 /// only test the kernel, not the estimates.
-pub(crate) fn entitled_cores(nodes: &[TreeNode], wants: &[Want], host: &HostStatus) -> Vec<f64> {
+pub(super) fn entitled_cores(nodes: &[TreeNode], wants: &[Want], host: &HostStatus) -> Vec<f64> {
     let demand = |want: &Want| Demand {
         amount: PerResource::only(&[
             (CPU, (f64::from(want.threads) * want.duty).min(f64::from(host.cpus))),
@@ -114,23 +117,23 @@ fn since(first: &[Option<Reading>], last: &[Option<Reading>]) -> Vec<Reading> {
 
 /// CPU time of the loads of the first half before the agent started.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Without {
-    pub(crate) measured_seconds: f64,
-    pub(crate) tenants: Vec<Plain>,
+pub(super) struct Without {
+    pub(super) measured_seconds: f64,
+    pub(super) tenants: Vec<Plain>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Plain {
-    pub(crate) tenant: &'static str,
-    pub(crate) usage_cores: f64,
+pub(super) struct Plain {
+    pub(super) tenant: &'static str,
+    pub(super) usage_cores: f64,
     /// Part of the CPU time of all tenants.
-    pub(crate) measured_share: f64,
+    pub(super) measured_share: f64,
     /// Part of its file reads served from memory; absent without reads.
-    pub(crate) cached_ratio: Option<f64>,
+    pub(super) cached_ratio: Option<f64>,
 }
 
 impl Without {
-    pub(crate) fn new(
+    pub(super) fn new(
         seconds: f64,
         first: &[Option<Reading>],
         last: &[Option<Reading>],
@@ -153,81 +156,103 @@ impl Without {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Phase {
-    pub(crate) title: String,
-    pub(crate) measured_ticks: u32,
+pub(super) struct Phase {
+    pub(super) title: String,
+    pub(super) measured_ticks: u32,
     /// Mean CPUs used by processes outside every tenant.
-    pub(crate) outside_cores: f64,
-    pub(crate) tenants: Vec<Figure>,
+    pub(super) outside_cores: f64,
+    pub(super) tenants: Vec<Figure>,
 }
 
 /// One tenant in one half: means over the measured ticks, unless marked as the last tick's.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Figure {
-    pub(crate) tenant: String,
-    pub(crate) weight: f64,
+pub(super) struct Figure {
+    pub(super) tenant: String,
+    pub(super) weight: f64,
     /// At the last tick.
     #[serde(flatten, with = "wire::demand")]
-    pub(crate) demand: PerResource<f64>,
+    pub(super) demand: PerResource<f64>,
     /// At the last tick, by the agent's estimates.
     #[serde(flatten, with = "wire::allocation")]
-    pub(crate) allocation: PerResource<f64>,
+    pub(super) allocation: PerResource<f64>,
     /// At the last tick.
-    pub(crate) dominant_resource: Option<Cow<'static, str>>,
+    pub(super) dominant_resource: Option<Cow<'static, str>>,
     /// At the last tick.
-    pub(crate) dominant_share: f64,
+    pub(super) dominant_share: f64,
     /// Published width at the last tick.
-    pub(crate) dop: Option<u32>,
+    pub(super) dop: Option<u32>,
     /// At the last tick; absent if it is not pinned.
-    pub(crate) cpus: Option<String>,
+    pub(super) cpus: Option<String>,
     /// In the file at the last tick.
-    pub(crate) cpu_weight: Option<f64>,
-    pub(crate) usage_cores: f64,
+    pub(super) cpu_weight: Option<f64>,
+    pub(super) usage_cores: f64,
     /// Part of the CPU time of all tenants.
-    pub(crate) measured_share: f64,
+    pub(super) measured_share: f64,
     /// Entitled part of the CPU time, by the true demands of all loads.
-    pub(crate) entitled_share: f64,
-    pub(crate) error: f64,
+    pub(super) entitled_share: f64,
+    pub(super) error: f64,
     /// Part of its load's file reads served from memory; absent without reads.
-    pub(crate) cached_ratio: Option<f64>,
+    pub(super) cached_ratio: Option<f64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Outcome {
-    pub(crate) hierarchy: &'static str,
-    pub(crate) simulated: bool,
-    /// Largest distance of a measured from an entitled CPU share, over tenants and halves.
-    pub(crate) max_share_error: f64,
+pub(super) struct Outcome {
+    pub(super) hierarchy: &'static str,
+    pub(super) simulated: bool,
+    /// Largest distance of a measured from an entitled CPU share, over tenants and halves; 1 if a half was not
+    /// measured.
+    pub(super) max_share_error: f64,
+    /// True if that error counts as fair.
+    pub(super) fair: bool,
+    /// Reason for which the shares do not judge the agent; absent if there is a verdict.
+    pub(super) no_verdict: Option<String>,
     /// Jain's index over measured by entitled share, 1 if exact; the smaller one of the halves.
-    pub(crate) jain_index: f64,
+    pub(super) jain_index: f64,
     /// True if the host has the same values as before.
-    pub(crate) clean: bool,
-    pub(crate) interrupted: bool,
+    pub(super) clean: bool,
+    pub(super) interrupted: bool,
     /// Absent if the demo was interrupted before this measurement.
-    pub(crate) without: Option<Without>,
-    pub(crate) phases: Vec<Phase>,
+    pub(super) without: Option<Without>,
+    pub(super) phases: Vec<Phase>,
     /// Smaller one of the two halves' `cached_ratio` of the tenant that depends on its cache.
-    pub(crate) cached_ratio: Option<f64>,
+    pub(super) cached_ratio: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Played {
-    pub(crate) hierarchy: &'static str,
-    pub(crate) simulated: bool,
-    pub(crate) without: Option<Without>,
-    pub(crate) phases: Vec<Phase>,
-    pub(crate) clean: bool,
-    pub(crate) interrupted: bool,
+pub(super) struct Played {
+    pub(super) cpus: u32,
+    /// Largest error of a share that counts as fair.
+    pub(super) error_max: f64,
+    pub(super) hierarchy: &'static str,
+    pub(super) simulated: bool,
+    pub(super) without: Option<Without>,
+    pub(super) phases: Vec<Phase>,
+    pub(super) clean: bool,
+    pub(super) interrupted: bool,
 }
 
 impl Outcome {
-    pub(crate) fn new(played: Played) -> Outcome {
-        let Played { hierarchy, simulated, without, phases, clean, interrupted } = played;
+    pub(super) fn is_measured(&self) -> bool {
+        is_measured(&self.phases)
+    }
+
+    pub(super) fn new(played: Played) -> Outcome {
+        let Played { cpus, error_max, hierarchy, simulated, without, phases, clean, interrupted } =
+            played;
         let errors = phases.iter().flat_map(|p| &p.tenants).map(|figure| figure.error.abs());
         // Without a measurement the outcome must not count as fair.
-        let measured = !phases.is_empty()
-            && phases.iter().all(|phase| phase.measured_ticks > 0 && !phase.tenants.is_empty());
+        let measured = is_measured(&phases);
         let max_share_error = if measured { errors.fold(0.0, f64::max) } else { 1.0 };
+        let fair = max_share_error <= error_max;
+        let outside = phases.iter().map(|phase| phase.outside_cores).fold(0.0, f64::max);
+        let no_verdict = if interrupted {
+            Some("it was interrupted".to_string())
+        } else if !measured {
+            Some("CPU shares were not measured".to_string())
+        } else {
+            (!fair && outside > OUTSIDE_RATIO * f64::from(cpus))
+                .then(|| format!("other programs took {outside:.1} of {cpus} CPUs"))
+        };
         let jain = |phase: &Phase| {
             let tenants = phase.tenants.iter().filter(|figure| figure.entitled_share > 0.0);
             let delivered: Vec<f64> =
@@ -240,12 +265,81 @@ impl Outcome {
             hierarchy,
             simulated,
             max_share_error,
+            fair,
+            no_verdict,
             jain_index,
             clean,
             interrupted,
             cached_ratio: cached.reduce(f64::min),
             without,
             phases,
+        }
+    }
+}
+
+fn is_measured(phases: &[Phase]) -> bool {
+    let is_measured = |phase: &Phase| phase.measured_ticks > 0 && !phase.tenants.is_empty();
+    !phases.is_empty() && phases.iter().all(is_measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn phase(error: f64, outside_cores: f64) -> Phase {
+        let figure = |error| Figure {
+            tenant: "a".to_string(),
+            weight: 1.0,
+            demand: PerResource::all(0.0),
+            allocation: PerResource::all(0.0),
+            dominant_resource: None,
+            dominant_share: 0.0,
+            dop: None,
+            cpus: None,
+            cpu_weight: None,
+            usage_cores: 1.0,
+            measured_share: 0.5 + error,
+            entitled_share: 0.5,
+            error,
+            cached_ratio: None,
+        };
+        let tenants = vec![figure(error), figure(-error)];
+        Phase { title: String::new(), measured_ticks: 5, outside_cores, tenants }
+    }
+
+    fn outcome(phases: Vec<Phase>) -> Outcome {
+        Outcome::new(Played { cpus: 2, error_max: 0.05, phases, ..Played::default() })
+    }
+
+    #[test]
+    fn one_figure_is_over_both_halves() {
+        let played = outcome(vec![phase(0.01, 0.0), phase(0.04, 0.0)]);
+        assert_eq!((played.max_share_error, played.fair, played.no_verdict), (0.04, true, None));
+        for phases in [[phase(0.01, 0.0), phase(0.1, 0.1)], [phase(0.1, 0.1), phase(0.01, 0.0)]] {
+            let played = outcome(phases.to_vec());
+            assert_eq!(
+                (played.max_share_error, played.fair, played.no_verdict),
+                (0.1, false, None)
+            );
+        }
+    }
+
+    #[test]
+    fn there_is_no_verdict_beside_other_programs() {
+        let played = outcome(vec![phase(0.01, 0.0), phase(0.1, 1.6)]);
+        assert!(!played.fair && played.is_measured());
+        assert_eq!(played.no_verdict.as_deref(), Some("other programs took 1.6 of 2 CPUs"));
+        let played = outcome(vec![phase(0.01, 1.6), phase(0.01, 1.6)]);
+        assert_eq!((played.fair, played.no_verdict), (true, None));
+    }
+
+    #[test]
+    fn an_unmeasured_half_is_no_verdict() {
+        let unmeasured = Phase { measured_ticks: 0, ..phase(0.0, 0.0) };
+        for phases in [vec![], vec![phase(0.0, 0.0), unmeasured]] {
+            let played = outcome(phases);
+            assert!(!played.fair && !played.is_measured());
+            assert_eq!(played.no_verdict.as_deref(), Some("CPU shares were not measured"));
         }
     }
 }

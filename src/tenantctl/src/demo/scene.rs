@@ -83,6 +83,7 @@ pub(crate) fn policy(memory_total_bytes: u64, contended: bool) -> Policy {
     };
     let mut policy =
         Policy { mode: Mode::Enforce, tenants: TENANTS.map(tenant).to_vec(), ..Policy::default() };
+    policy.control.trim = true;
     let reserve = memory_total_bytes.saturating_sub(MEMORY.0);
     policy.host.reserve[Resource::Memory] = Amount::Absolute(reserve);
     if contended {

@@ -32,7 +32,7 @@ pub(crate) fn enter(args: &DemoArgs) -> anyhow::Result<Option<Exit>> {
     let limit = format!("MemoryMax={}", scene::MEMORY.0 + scene::MEMORY.0 / 8);
     command.args(["--scope", "--quiet", "--collect", "-p", "Delegate=yes", "-p", &limit, "--"]);
     command.arg(program).args(["demo", "--seconds", &args.seconds.to_string()]);
-    let flags = [("--json", args.json), ("--verbose", args.verbose)];
+    let flags = [("--json", args.json), ("--verbose", args.verbose), ("--strict", args.strict)];
     command.args(flags.iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag));
     let status = command.env(IN_SCOPE, "1").status().context(
         "cannot start systemd-run, which gives the demo a cgroup of its own on a systemd host",

@@ -28,6 +28,11 @@ const ABOUT: [[&str; 2]; 3] = [
 
 const BAR_WIDTH: usize = 40;
 
+/// Printed if shares are off and the agent found no obstacle.
+const UNEVEN: &str = "\
+tenantd found no obstacle: it wrote the weights, and the kernel's balance of load over
+CPUs divided otherwise. Run it again; `--verbose` shows the weights and the shares.";
+
 const QUIET_TICKS: u64 = 3;
 
 #[derive(Debug)]
@@ -217,21 +222,28 @@ impl Screen {
         {
             writeln!(out, "\n{}\n", comparison(without, with, outcome.cached_ratio.is_some()))?;
         }
+        if let Some(later) = outcome.phases.get(1).filter(|later| later.measured_ticks > 0) {
+            writeln!(out, "{}", shares(later))?;
+        }
         self.outside(&mut out, outcome, error_max)?;
         if let Some(reason) = &self.uncontended {
             writeln!(out, "Memory was not contended here: {reason}.")?;
         }
         verdict(&mut out, outcome, error_max, cached_min)?;
-        let is_fair = outcome.max_share_error <= error_max;
-        if !self.verbose && !is_fair && !outcome.interrupted {
-            self.findings.iter().try_for_each(|finding| writeln!(out, "note: {finding}"))?;
-        }
-        match outcome.clean {
-            true => {
-                writeln!(out, "The host is as it was: all cgroups removed, all values restored.")
+        if !outcome.fair && outcome.no_verdict.is_none() {
+            if !self.verbose {
+                self.findings.iter().try_for_each(|finding| writeln!(out, "note: {finding}"))?;
             }
-            false => writeln!(out, "NOT CLEAN: something was left behind, see above."),
+            if self.findings.is_empty() {
+                writeln!(out, "{UNEVEN}")?;
+            }
         }
+        let state = if outcome.clean {
+            "The host is as it was: all cgroups removed, all values restored."
+        } else {
+            "NOT CLEAN: something was left behind, see above."
+        };
+        writeln!(out, "{state}")
     }
 
     /// Sentence about outside usage of the machine; a part without effect on a share is not reported.
@@ -254,17 +266,21 @@ fn verdict(
     error_max: f64,
     cached_min: f64,
 ) -> io::Result<()> {
-    if outcome.interrupted {
-        return writeln!(out, "\nInterrupted, so there is no verdict.");
+    let (error, most) = (outcome.max_share_error * 100.0, error_max * 100.0);
+    match &outcome.no_verdict {
+        Some(reason) if outcome.is_measured() && !outcome.interrupted => writeln!(
+            out,
+            "No verdict: {reason}. A tenant's part of the CPU time was off by {error:.1} %\n\
+             (at most {most:.0} % is fair)."
+        )?,
+        Some(reason) => return writeln!(out, "\nNo verdict: {reason}."),
+        None => writeln!(
+            out,
+            "{}: no tenant's part of the CPU time under tenantd was off by more than\n\
+             {error:.1} % (at most {most:.0} % is fair).",
+            if outcome.fair { "Fair" } else { "NOT FAIR" }
+        )?,
     }
-    let verdict = if outcome.max_share_error <= error_max { "Fair" } else { "NOT FAIR" };
-    writeln!(
-        out,
-        "{verdict}: no tenant's part of the CPU time under tenantd was off by more than\n\
-         {:.1} % (at most {:.0} % is fair).",
-        outcome.max_share_error * 100.0,
-        error_max * 100.0
-    )?;
     match outcome.cached_ratio {
         Some(ratio) if ratio < cached_min => writeln!(
             out,
@@ -274,6 +290,15 @@ fn verdict(
         ),
         _ => Ok(()),
     }
+}
+
+fn shares(later: &Phase) -> String {
+    let share = |figure: &Figure| {
+        let (used, due) = (figure.measured_share * 100.0, figure.entitled_share * 100.0);
+        format!("{} {used:.0} of {due:.0} %", figure.tenant)
+    };
+    let shares: Vec<String> = later.tenants.iter().map(share).collect();
+    format!("Second half: {} promised.", shares.join(", "))
 }
 
 /// Final table of the demo: the first half, which also ran without an agent.

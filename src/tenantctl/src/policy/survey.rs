@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use tenantd_core::kernel_text::{path_of, text_of_name};
-use tenantd_host::cgroup::{Dialect, Facet, Layout, LayoutError, ReadError, parse};
+use tenantd_host::cgroup::{Facet, Layout, LayoutError, ReadError, parse};
 use tenantd_host::cgroup::{memory_sample, usage_usec};
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 use tenantd_host::machine::Machine;
@@ -95,7 +95,7 @@ pub fn survey(
         busy_usec: host.busy_usec.unwrap_or(0),
         ..Survey::default()
     };
-    if layout.dialect == Dialect::Unified {
+    if layout.is_unified() {
         let top = layout.trees[0].mount.clone();
         let mut walk = Walk { kernel, layout: &layout, people, user_name, left: MOST_CGROUPS };
         walk.top(&top, &mut survey);
@@ -211,7 +211,7 @@ impl<K: KernFs> Walk<'_, K> {
         let memory = self
             .layout
             .tree(Facet::Memory)
-            .and_then(|_| memory_sample(self.kernel, dir, self.layout.dialect).ok());
+            .and_then(|_| memory_sample(self.kernel, self.layout, dir).ok());
         self.kernel.close_dir(dir);
         (populated == Some(1)).then(|| Found {
             name: name.to_string(),

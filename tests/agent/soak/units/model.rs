@@ -12,8 +12,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use tenantd_host::cgroup::Dialect;
 use tenantd_host::journal::{Entry, UnitHeld};
+use tenantd_host::knobs::row_of;
 use tenantd_host::systemd::{Property, PropertyValue, Setting};
 use tenantd_sim::{SimUnit, UnitFault};
 
@@ -97,7 +97,7 @@ fn shown(host: &Host, units: &Units) -> BTreeMap<(String, Property), Vec<String>
                     host.with(|kernel| kernel.file(&format!("{MOUNT}{}/{file}", unit.cgroup)));
                 text.ok().map(|text| text.trim_end().to_string())
             };
-            let texts = Dialect::Unified.files(property.knob()).filter_map(text).collect();
+            let texts = text(row_of(property.knob()).unified).into_iter().collect();
             shown.insert((name.clone(), property), texts);
         }
     }

@@ -1,7 +1,8 @@
 //! Factors of siblings from their banks. The essay is that of [`super`].
 
-use super::{Account, Entry, Node, ROUNDING, Terms, Tick, level, settle};
+use super::{Account, Entry, Node, ROUNDING, Tick, level, settle};
 use tenantd_fair::max_min::{self, Claim};
+use tenantd_policy::model::CreditsPolicy;
 
 /// The smallest step is a half to this power.
 const STEPS: i32 = 10;
@@ -29,7 +30,7 @@ struct Set<'a> {
 pub(crate) fn boost(
     nodes: &[Node],
     set: &[usize],
-    (tick, terms): (&Tick, &Terms),
+    (tick, terms): (&Tick, &CreditsPolicy),
     accounts: &mut [Account],
     entries: &mut [Entry],
 ) {
@@ -58,6 +59,7 @@ pub(crate) fn boost(
         let is_near =
             held <= factor * (1.0 + ROUNDING) && factor < RISE_RATIO * held * (1.0 - ROUNDING);
         account.factor = if is_near { held } else { factor };
+        entry.offered_factor = account.factor;
     }
 }
 
@@ -68,12 +70,15 @@ fn grid(ratio: f64) -> f64 {
 }
 
 /// The part of the full boost that the bank covers for one tick: falls at once, rises late.
-fn step(node: &Node, account: &Account, full: f64, (tick, terms): (&Tick, &Terms)) -> f64 {
+fn step(node: &Node, account: &Account, full: f64, (tick, terms): (&Tick, &CreditsPolicy)) -> f64 {
     let conduct = &node.conduct;
     if account.bank <= 0.0 || full <= 0.0 || conduct.is_apart || conduct.is_over {
         return 0.0;
     }
     let cover = account.bank / (full * tick.seconds);
+    if conduct.is_unread {
+        return account.step.min(grid(cover));
+    }
     if cover < account.step * (1.0 - ROUNDING) {
         return grid(cover);
     }
@@ -83,7 +88,7 @@ fn step(node: &Node, account: &Account, full: f64, (tick, terms): (&Tick, &Terms
 }
 
 impl<'a> Set<'a> {
-    fn new(nodes: Vec<&'a Node>, tick: &Tick, terms: &Terms) -> Set<'a> {
+    fn new(nodes: Vec<&'a Node>, tick: &Tick, terms: &CreditsPolicy) -> Set<'a> {
         let claims: Vec<Claim> = nodes.iter().map(|node| claim(node, 0.0)).collect();
         let whole = nodes.iter().map(|node| node.fair_cores).sum();
         let level = level::lowest(whole, &claims, ROUNDING * tick.cores);

@@ -1,9 +1,10 @@
 //! Settlement of the accounts of siblings after a tick. The essay is that of [`super`].
 
-use super::{Account, Entry, Node, Terms, Tick, kept_part};
+use super::{Account, Entry, Node, Tick, kept_part};
+use tenantd_policy::model::CreditsPolicy;
 
 /// Part of the CPUs that must be in use for credit to be earned.
-pub(crate) const BUSY_RATIO: f64 = 0.9;
+pub const BUSY_RATIO: f64 = 0.9;
 
 /// Use of a node beside its fair share, in CPUs.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,9 @@ struct Balance {
 impl Balance {
     fn of(node: &Node) -> Balance {
         let (fair, conduct) = (node.fair_cores, &node.conduct);
+        if conduct.is_unread {
+            return Balance { lent: 0.0, short: 0.0, excess: 0.0, waited: 0.0 };
+        }
         let unused = (fair - conduct.used_cores).max(0.0);
         let free = (1.0 - (conduct.waited + conduct.held).min(1.0)).max(0.0);
         let lent = unused.min(fair * free);
@@ -34,7 +38,7 @@ impl Balance {
 pub(crate) fn settle(
     nodes: &[Node],
     set: &[usize],
-    (tick, terms): (&Tick, &Terms),
+    (tick, terms): (&Tick, &CreditsPolicy),
     is_busy: bool,
     accounts: &mut [Account],
     entries: &mut [Entry],
@@ -61,11 +65,14 @@ pub(crate) fn settle(
         let left = if account.bank > 0.0 { account.bank * fading } else { account.bank };
         let most = bank_max(node.fair_cores, tick, terms);
         account.bank = (left + entry.earned - entry.charged).min(most);
+        if most > 0.0 {
+            entry.bank_seconds = account.bank / most * terms.cap.as_secs_f64();
+        }
     }
 }
 
 /// The largest bank of a node with this fair share.
-pub(crate) fn bank_max(fair_cores: f64, tick: &Tick, terms: &Terms) -> f64 {
+pub(crate) fn bank_max(fair_cores: f64, tick: &Tick, terms: &CreditsPolicy) -> f64 {
     terms.cap.as_secs_f64() * fair_cores / tick.cores
 }
 

@@ -1,23 +1,30 @@
-//! The possible errors of a scenario of a host, each with its code. A code never changes its meaning.
+//! The codes of the errors of a scenario of a host. A code never changes its meaning.
 
-use tenantd_policy::reader::Codes;
-use tenantd_policy::rules::Rule;
+use tenantd_policy::file::{Cause, Format};
+use tenantd_policy::parse::Budget;
 
-pub(super) const TEXT: Rule = Rule::error("H001", "a text that cannot be read");
-pub(super) const MISSING_KEY: Rule = Rule::error("H004", "a missing key");
-pub(super) const WRONG_TYPE: Rule = Rule::error("H005", "a value of the wrong type");
-pub(super) const BAD_NUMBER: Rule = Rule::error("H006", "a number out of range");
-pub(super) const NAME: Rule = Rule::error("H007", "a tenant that the policy does not have");
-pub(super) const CONFLICT: Rule = Rule::error("H008", "values that contradict one another");
-pub(super) const TOO_LONG: Rule = Rule::error("H009", "a simulation that would take too long");
-
-/// The codes of errors that any file can have.
-pub(super) static CODES: Codes = Codes {
-    unknown_key: Rule::error("H002", "an unknown key"),
-    duplicate_key: Rule::error("H003", "a key given twice"),
-    missing_key: Some(MISSING_KEY),
-    wrong_type: WRONG_TYPE,
-    unknown_word: WRONG_TYPE,
-    out_of_range: BAD_NUMBER,
-    elsewhere: |_| None,
+pub(super) static FORMAT: Format = Format {
+    codes: ["H001", "H002", "H003", "H004", "H005", "H006"],
+    depth: Budget::PROBLEM.depth,
+    remedies: &[
+        ("version", "say `version: 1`"),
+        ("host", "say what there is: `host: { cpus: 4, memory: 8GiB }`"),
+        ("cpus", "say how many: `cpus: 4`"),
+        ("memory", "say how much: `memory: 8GiB`"),
+        (
+            "policy",
+            "name a policy file, or write it here: `policy: { version: 1, tenants: { … } }`",
+        ),
+        ("changes", "as in `changes: [{ at: 60s, policy: other.yaml }]`"),
+        ("at", "say when: `at: 60s`"),
+        ("duration", "say how long: `duration: 60s`, or `ticks: 60`"),
+        ("tenants", "say what the tenants do: `tenants: { web: { threads: 4 } }`"),
+    ],
 };
+
+/// A tenant that the policy does not have.
+pub(super) const NAME: Cause = Cause::Rule("H007");
+/// Values that contradict one another.
+pub(super) const CONFLICT: Cause = Cause::Rule("H008");
+/// A simulation that would take too long.
+pub(super) const TOO_LONG: Cause = Cause::Rule("H009");

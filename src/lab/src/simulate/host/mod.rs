@@ -2,8 +2,8 @@
 //! neither.
 //!
 //! `read` and `work` turn the text into a [`scenario::Scenario`]; `world` is one simulated machine,
-//! `measure` runs three of them side by side and compares them, `show` and `page` print. All findings of a
-//! bad scenario are reported with their places, and the exit code is 78. The same file gives the same
+//! `measure` runs three of them side by side and compares them, `show` and `page` print. The first error of
+//! a bad scenario, or all of its policy, is reported with its place, and the exit code is 78. The same file gives the same
 //! answer, byte for byte.
 
 mod codes;
@@ -46,8 +46,11 @@ pub(super) fn run(args: &SimulateArgs, colour: Colour) -> anyhow::Result<Exit> {
     let outcome = measure::run(&scenario, &mut |part| bar.set(part))?;
     drop(bar);
     output::page(args, || page::page(&scenario, &outcome))?;
-    output::answer(|out| match args.json {
-        true => show::json(out, &scenario, &outcome),
-        false => show::table(out, &scenario, &outcome),
+    output::answer(|out| {
+        if args.json {
+            show::json(out, &scenario, &outcome)
+        } else {
+            show::table(out, &scenario, &outcome)
+        }
     })
 }

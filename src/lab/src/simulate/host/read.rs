@@ -1,4 +1,4 @@
-//! A scenario file, read: text in, a valid scenario or every finding out.
+//! A scenario file, read: text in, a valid scenario or its first error out; of a policy in it, all findings.
 //!
 //! The policy is read and checked by [`tenantd_policy`], against the host of the scenario. Keys about a
 //! real host (processes of a tenant, owner of its cgroup, the root) have no meaning on a simulated one and
@@ -8,24 +8,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::codes::{BAD_NUMBER, CODES, CONFLICT, NAME, TEXT, TOO_LONG};
-use super::scenario::{STEP, Scenario, Work};
-use super::work::{Steps, works};
-use crate::problem;
-use tenantd_core::resource::MEMORY;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+
+use super::codes::{CONFLICT, FORMAT, NAME, TOO_LONG};
+use super::scenario::{Scenario, Work};
+use super::work::{Time, memory, works};
+use crate::problem::parse;
 use tenantd_core::units::Bytes;
-use tenantd_policy::bounds::Absolute;
-use tenantd_policy::forms::{Count, Keys, Structure, Word};
+use tenantd_policy::file::{Cause, Refusal, Whole, one_of};
 use tenantd_policy::hint::{nearest, shortened};
-use tenantd_policy::key::Flag::Needed;
-use tenantd_policy::key::{Fields, section, table};
 use tenantd_policy::model::{
     HierarchyChoice, Matches, Mode, OwnerChoice, Policy, RootChoice, Tenant, Version,
 };
-use tenantd_policy::parse::Budget;
-use tenantd_policy::reader::Reader;
 use tenantd_policy::report::Source;
 use tenantd_policy::tree::{Entry, Kind, Node};
+use tenantd_policy::types::Words;
 use tenantd_policy::{self as policy, HostFacts, Report, is_tenant_name};
 use tenantd_sim::SimHost;
 
@@ -34,300 +32,207 @@ const WORK_SECONDS_MAX: f64 = 1e7;
 /// Threads of all works at once, bounded for their memory.
 const THREADS_MAX: u64 = 1_000_000;
 
-section! {
-    /// A scenario file.
-    struct File, FILE {
-        /// The version of the format.
-        "version" => version: Option<Version>, Word, [Needed("say `version: 1`")];
-        /// The machine.
-        "host" => host: HostKeys, Keys(HOST), [Needed("say what there is: `host: { cpus: 4, memory: 8GiB }`")];
-        /// The policy, or the path of one, relative to this file.
-        "policy" => policy: (), Structure,
-            [Needed("name a policy file, or write the policy here: `policy: { version: 1, tenants: { … } }`")];
-        /// Other policies, each from some time on.
-        "changes" => changes: (), Structure;
-        /// How long.
-        "duration" => duration: Option<Duration>, Steps { least: STEP };
-        /// How many ticks, instead of a duration.
-        "ticks" => ticks: Option<u32>, Count { most: 10_000_000, auto: false };
-        /// For what is random.
-        "seed" => seed: Option<u32>, Count { most: u32::MAX, auto: false };
-        /// The work of each tenant.
-        "tenants" => tenants: (), Structure,
-            [Needed("say what the tenants do: `tenants: { web: { threads: 4 } }`")];
-        /// Work that belongs to no tenant.
-        "outside" => outside: (), Structure;
-    }
+fn version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
+    one_of(deserializer, Version::WORDS)
 }
 
-section! {
-    /// `host:` the machine.
-    struct HostKeys, HOST {
-        /// CPUs.
-        "cpus" => cpus: Option<u32>, Count { most: 1024, auto: false }, [Needed("say how many: `cpus: 4`")];
-        /// Memory; there is no swap.
-        "memory" => memory: Option<u64>, Absolute(MEMORY), [Needed("say how much: `memory: 8GiB`")];
-        /// Hardware threads that share a core.
-        "threads_per_core" => threads_per_core: Option<u32>, Count { most: 8, auto: false };
-        /// Memory nodes.
-        "numa_nodes" => numa_nodes: Option<u32>, Count { most: 64, auto: false };
-    }
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "policies and maps with any keys are read from the tree")]
+struct File {
+    #[serde(deserialize_with = "version")]
+    version: Version,
+    host: HostKeys,
+    policy: IgnoredAny,
+    #[serde(default)]
+    changes: Vec<Change>,
+    duration: Option<Time<1>>,
+    ticks: Option<Whole<1, 10_000_000>>,
+    seed: Option<Whole<1, { u32::MAX as u64 }>>,
+    tenants: IgnoredAny,
+    outside: Option<IgnoredAny>,
 }
 
-/// A policy from some time on.
-#[derive(Debug, Default)]
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "amounts of memory are read with their places")]
+struct HostKeys {
+    cpus: Whole<1, 1024>,
+    /// There is no swap.
+    memory: String,
+    threads_per_core: Option<Whole<1, 8>>,
+    numa_nodes: Option<Whole<1, 64>>,
+}
+
+/// Another policy from some time on.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "policies are read from the tree")]
 struct Change {
-    at: Duration,
-    policy: (),
-}
-
-table! {
-    CHANGE: Change {
-        /// From when on.
-        "at" => at: Duration, Steps { least: STEP }, [Needed("say when: `at: 60s`")];
-        /// The policy, or the path of one.
-        "policy" => policy: (), Structure, [Needed("name a policy file, or write the policy here")];
-    }
+    at: Time<1>,
+    policy: IgnoredAny,
 }
 
 /// Reads a scenario.
 ///
 /// # Errors
-/// All findings; only the first one if it makes the rest unreadable.
+/// The first error, or all findings of a policy.
 pub(super) fn read(name: &str, text: Vec<u8>) -> Result<Scenario, Report> {
-    let (source, tree) = problem::tree(name, text, Budget::PROBLEM.depth, &TEXT)?;
-    let mut report = Report::default();
-    let reader = Reader::new(&mut report, &source, &CODES, "");
-    let mut scenarios = Scenarios { reader, source: Arc::clone(&source), names: Vec::new() };
-    let scenario = scenarios.read(&tree);
-    report.sort(&[source]);
-    match (report.has_errors(), scenario) {
-        (false, Some(scenario)) => Ok(scenario),
-        _ => Err(report),
-    }
+    parse(name, text, &FORMAT, scenario)
 }
 
-/// Reads one file.
-struct Scenarios<'r> {
-    reader: Reader<'r>,
-    source: Arc<Source>,
+fn scenario(source: &Arc<Source>, tree: &Node) -> Result<Scenario, Refusal> {
+    let file: File = tree.read()?;
+    let host = host(&file.host, tree)?;
+    let entry = |key: &str| tree.get(key).ok_or_else(|| Refusal::missing(tree, key));
+    let tenants = entry("tenants")?.value.map()?;
+    let names: Vec<&str> = tenants.iter().map(|entry| &*entry.key).collect();
+    let policies = Policies { source, facts: facts(&host), names };
+    let first = policies.read(&entry("policy")?.value)?;
+    let interval = first.control.interval;
+    let nr_ticks = nr_ticks(&file, tree, interval)?;
+    let context = (interval.saturating_mul(nr_ticks), file.seed.map_or(1, |seed| seed.0));
+    let leaves: Vec<String> = first.leaves().into_iter().map(|(path, _)| path).collect();
+    let mut works_of = vec![Work::default(); leaves.len() + 1];
+    for entry in tenants {
+        let leaf = leaves.iter().position(|leaf| **leaf == *entry.key);
+        let leaf = leaf.ok_or_else(|| unknown_tenant(entry, &leaves))?;
+        works_of[leaf] = works(&entry.value, context, leaf)?;
+    }
+    if let Some(outside) = tree.get("outside") {
+        works_of[leaves.len()] = works(&outside.value, context, leaves.len())?;
+    }
+    check_size(tree, context.0, &works_of)?;
+    let mut all = vec![(Duration::ZERO, first)];
+    let items = tree.get("changes").map_or(&[][..], |entry| entry.value.list());
+    for (change, item) in file.changes.iter().zip(items) {
+        all.push((change.at.0, policies.change(change, item, &all)?));
+    }
+    Ok(Scenario { host, policies: all, nr_ticks, works: works_of })
+}
+
+fn host(keys: &HostKeys, tree: &Node) -> Result<SimHost, Refusal> {
+    let entry = tree.get("host").map_or(tree, |entry| &entry.value);
+    let memory = Bytes(memory(entry, "memory")?.unwrap_or_default());
+    if !(Bytes::mib(64)..=Bytes::gib(1 << 20)).contains(&memory) {
+        let message = format!("a machine with {memory} of memory");
+        return Err(
+            Refusal::new(Cause::Number, entry.span(), message).help("from 64MiB to 1024TiB")
+        );
+    }
+    Ok(SimHost {
+        cpus: keys.cpus.0 as u32,
+        memory_bytes: memory.0,
+        threads_per_core: keys.threads_per_core.map_or(1, |threads| threads.0 as u32),
+        numa_nodes: keys.numa_nodes.map_or(1, |nodes| nodes.0 as u32),
+        ..SimHost::default()
+    })
+}
+
+/// The surroundings of the policies of a scenario.
+struct Policies<'s> {
+    source: &'s Arc<Source>,
+    facts: HostFacts,
     /// The tenants with work, as the scenario names them.
-    names: Vec<String>,
+    names: Vec<&'s str>,
 }
 
-impl Scenarios<'_> {
-    /// The scenario; with findings, it may have defaults instead of wrong values.
-    fn read(&mut self, tree: &Node) -> Option<Scenario> {
-        let fields = self.reader.fields(FILE, tree)?;
-        let mut file = File::default();
-        self.reader.values(&fields, &mut file);
-        let host = self.host(&file.host, &fields);
-        let facts = facts(&host);
-        if let Some(Kind::Map(entries)) = fields.get("tenants").map(|entry| &entry.value.kind) {
-            self.names = entries.iter().map(|entry| entry.key.to_string()).collect();
-        }
-        let first = fields.get("policy").and_then(|entry| self.policy(&entry.value, &facts));
-        let mut policies: Vec<(Duration, Policy)> =
-            first.into_iter().map(|policy| (Duration::ZERO, policy)).collect();
-        if let (Some(changes), Some((_, first))) =
-            (fields.get("changes"), policies.first().cloned())
-        {
-            policies.extend(self.changes(&changes.value, &facts, &first));
-        }
-        let interval = policies.first()?.1.control.interval;
-        let nr_ticks = self.nr_ticks(&file, &fields, tree, interval);
-        let end = interval.saturating_mul(nr_ticks);
-        let leaves: Vec<String> =
-            policies[0].1.leaves().into_iter().map(|(path, _)| path).collect();
-        let mut works_of = vec![Work::default(); leaves.len() + 1];
-        let seed = u64::from(file.seed.unwrap_or(1));
-        if let Some(tenants) = fields.get("tenants") {
-            self.tenants(&tenants.value, &leaves, (end, seed), &mut works_of);
-        }
-        if let Some(outside) = fields.get("outside") {
-            works_of[leaves.len()] =
-                works(&mut self.reader, &outside.value, (end, seed), leaves.len());
-        }
-        self.check_size(&fields, tree, end, &works_of);
-        Some(Scenario { host, policies, nr_ticks, works: works_of })
-    }
-
-    fn host(&mut self, keys: &HostKeys, fields: &Fields<'_, File>) -> SimHost {
-        let default = SimHost::default();
-        let memory = Bytes(keys.memory.unwrap_or(default.memory_bytes));
-        if !(Bytes::mib(64)..=Bytes::gib(1 << 20)).contains(&memory)
-            && let Some(entry) = fields.get("host")
-        {
-            let message = format!("a machine with {memory} of memory");
-            let help = "from 64MiB to 1024TiB";
-            self.reader.find(&BAD_NUMBER, &entry.value, message, help);
-        }
-        SimHost {
-            cpus: keys.cpus.unwrap_or(default.cpus),
-            memory_bytes: memory.0,
-            threads_per_core: keys.threads_per_core.unwrap_or(1),
-            numa_nodes: keys.numa_nodes.unwrap_or(1),
-            ..default
-        }
-    }
-
+impl Policies<'_> {
     /// A policy in place, or from a file beside the scenario.
-    fn policy(&mut self, node: &Node, facts: &HostFacts) -> Option<Policy> {
+    fn read(&self, node: &Node) -> Result<Policy, Refusal> {
         let loaded = match &node.kind {
             Kind::Scalar { text, .. } => {
                 let folder = Path::new(self.source.name()).parent().unwrap_or(Path::new(""));
-                policy::load_with_host(&folder.join(&**text), facts)
+                policy::load_with_host(&folder.join(&**text), &self.facts)
             }
-            Kind::Map(_) => policy::load_value(&self.source, node, facts),
+            Kind::Map(_) => policy::load_value(self.source, node, &self.facts),
             _ => {
-                self.reader.wrong_type(node, "a policy, or the path of one", "");
-                return None;
+                let found = node.describe();
+                let message = format!("expected a policy, or the path of one, found {found}");
+                return Err(Refusal::new(Cause::WrongType, node.span(), message));
             }
         };
-        match loaded {
-            Ok(loaded) => Some(simulated(&loaded.policy, &self.names)),
-            Err(report) => {
-                let findings = report.findings().iter().cloned();
-                findings.for_each(|finding| self.reader.report.push(finding));
-                None
-            }
-        }
+        let loaded = loaded.map_err(Refusal::of_policy)?;
+        Ok(simulated(&loaded.policy, &self.names))
     }
 
-    fn changes(
-        &mut self,
-        node: &Node,
-        facts: &HostFacts,
-        first: &Policy,
-    ) -> Vec<(Duration, Policy)> {
-        let Kind::List(items) = &node.kind else {
-            let expected = "a list such as `[{ at: 60s, policy: other.yaml }]`";
-            self.reader.wrong_type(node, expected, "");
-            return Vec::new();
-        };
-        let names = |policy: &Policy| -> Vec<String> {
+    /// The policy of a change that follows `before`, the first policy and the changes.
+    fn change(
+        &self,
+        change: &Change,
+        item: &Node,
+        before: &[(Duration, Policy)],
+    ) -> Result<Policy, Refusal> {
+        let Some(entry) = item.get("policy") else { return Err(Refusal::missing(item, "policy")) };
+        let mut policy = self.read(&entry.value)?;
+        let first = &before[0].1;
+        let paths = |policy: &Policy| -> Vec<String> {
             policy.leaves().into_iter().map(|(path, _)| path).collect()
         };
-        let mut policies: Vec<(Duration, Policy)> = Vec::new();
-        for item in items {
-            let Some(fields) = self.reader.fields(CHANGE, item) else { continue };
-            let mut change = Change::default();
-            self.reader.values(&fields, &mut change);
-            let Some(entry) = fields.get("policy") else { continue };
-            let Some(mut policy) = self.policy(&entry.value, facts) else { continue };
-            if names(&policy) != names(first) {
-                let help =
-                    "the tenants of a simulation stay: change their weights, guarantees and limits";
-                let message = "this policy has other tenants than the first one";
-                self.reader.find(&CONFLICT, &entry.value, message, help);
-            }
-            policy.control.interval = first.control.interval;
-            if policies.last().is_some_and(|(at, _)| *at >= change.at) {
-                let message = "changes are in the order of their times";
-                self.reader.find(&CONFLICT, item, message, "");
-            }
-            policies.push((change.at, policy));
+        if paths(&policy) != paths(first) {
+            let message = "this policy has other tenants than the first one";
+            let help =
+                "the tenants of a simulation stay: change their weights, guarantees and limits";
+            return Err(Refusal::new(CONFLICT, entry.value.span(), message).help(help));
         }
-        policies
+        if before.last().is_some_and(|(at, _)| *at >= change.at.0) {
+            let message = "changes are in the order of their times";
+            return Err(Refusal::new(CONFLICT, item.span(), message));
+        }
+        policy.control.interval = first.control.interval;
+        Ok(policy)
     }
+}
 
-    fn nr_ticks(
-        &mut self,
-        file: &File,
-        fields: &Fields<'_, File>,
-        tree: &Node,
-        interval: Duration,
-    ) -> u32 {
-        if let (Some(ticks), Some(duration)) = (fields.get("ticks"), fields.get("duration")) {
-            let other = self.reader.key_place(duration).label("the length is given here");
-            let finding = CONFLICT.at(
-                &self.reader.key_place(ticks),
-                "`ticks` and `duration` exclude each other",
-                "",
-            );
-            self.reader.report.push(finding.also(other).help("keep one of them"));
-        }
-        match (file.ticks, file.duration) {
-            (Some(ticks), _) => ticks,
-            (None, Some(duration)) => {
-                let ticks = duration.as_secs_f64() / interval.as_secs_f64();
-                (ticks.ceil() as u32).max(1)
-            }
-            (None, None) => {
-                if fields.get("ticks").or(fields.get("duration")).is_none() {
-                    self.reader.missing_key(
-                        tree,
-                        "duration",
-                        "say how long: `duration: 60s`, or `ticks: 60`",
-                    );
-                }
-                1
-            }
-        }
+fn nr_ticks(file: &File, tree: &Node, interval: Duration) -> Result<u32, Refusal> {
+    if let (Some(ticks), Some(duration)) = (tree.get("ticks"), tree.get("duration")) {
+        let message = "`ticks` and `duration` exclude each other";
+        let both = Refusal::new(CONFLICT, ticks.span(), message);
+        return Err(both
+            .also(duration.span(), "the length is given here")
+            .help("keep one of them"));
     }
+    let of_duration = |duration: Time<1>| {
+        let ticks = duration.0.as_secs_f64() / interval.as_secs_f64();
+        (ticks.ceil() as u32).max(1)
+    };
+    let ticks = file.ticks.map(|ticks| ticks.0 as u32).or(file.duration.map(of_duration));
+    ticks.ok_or_else(|| Refusal::missing(tree, "duration"))
+}
 
-    fn tenants(
-        &mut self,
-        node: &Node,
-        leaves: &[String],
-        context: (Duration, u64),
-        into: &mut [Work],
-    ) {
-        let Kind::Map(entries) = &node.kind else {
-            self.reader.wrong_type(node, "a map such as `{ web: { threads: 4 } }`", "");
-            return;
-        };
-        self.reader.duplicates(entries);
-        for entry in entries {
-            match leaves.iter().position(|leaf| **leaf == *entry.key) {
-                Some(leaf) => into[leaf] = works(&mut self.reader, &entry.value, context, leaf),
-                None => self.unknown_tenant(entry, leaves),
-            }
+fn unknown_tenant(entry: &Entry, leaves: &[String]) -> Refusal {
+    let names = || leaves.iter().map(String::as_str);
+    let help = match nearest(&entry.key, names()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if names().any(|leaf| leaf.starts_with(&format!("{}/", entry.key))) => {
+            "this is a group: name the tenants in it, as in `group/name`".to_string()
         }
-    }
+        None => "add it to the policy".to_string(),
+    };
+    let message = format!("the policy has no tenant `{}`", shortened(&entry.key));
+    Refusal::new(NAME, entry.span(), message).help(help)
+}
 
-    fn unknown_tenant(&mut self, entry: &Entry, leaves: &[String]) {
-        let names = || leaves.iter().map(String::as_str);
-        let help = match nearest(&entry.key, names()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None if names().any(|leaf| leaf.starts_with(&format!("{}/", entry.key))) => {
-                "this is a group: name the tenants in it, as in `group/name`".to_string()
-            }
-            None => "add it to the policy".to_string(),
-        };
-        let message = format!("the policy has no tenant `{}`", shortened(&entry.key));
-        let finding = NAME.at(&self.reader.key_place(entry), message, "");
-        self.reader.report.push(finding.help(help));
+/// Refuses a scenario that would take hours or all memory.
+fn check_size(tree: &Node, end: Duration, works: &[Work]) -> Result<(), Refusal> {
+    let refusal = |entry: Option<&Entry>, message: String| {
+        let span = entry.map_or(tree.span(), |entry| entry.value.span());
+        Refusal::new(TOO_LONG, span, message)
+    };
+    if end.as_secs_f64() * works.len() as f64 > WORK_SECONDS_MAX {
+        let (seconds, tenants) = (end.as_secs(), works.len() - 1);
+        let message =
+            format!("{seconds} simulated seconds with {tenants} tenants would take hours");
+        let help = format!("seconds times tenants are at most {WORK_SECONDS_MAX:.0}");
+        return Err(refusal(tree.get("duration").or(tree.get("ticks")), message).help(help));
     }
-
-    /// Refuses a scenario that would take hours or all memory.
-    fn check_size(
-        &mut self,
-        fields: &Fields<'_, File>,
-        tree: &Node,
-        end: Duration,
-        works: &[Work],
-    ) {
-        let length = fields.get("duration").or(fields.get("ticks"));
-        let length = length.map_or(tree, |entry| &entry.value);
-        if end.as_secs_f64() * works.len() as f64 > WORK_SECONDS_MAX {
-            let message = format!(
-                "{} simulated seconds with {} tenants would take hours",
-                end.as_secs(),
-                works.len() - 1
-            );
-            let help = format!("seconds times tenants are at most {WORK_SECONDS_MAX:.0}");
-            self.reader.find(&TOO_LONG, length, message, help);
-        }
-        let most = |work: &Work| work.0.iter().map(|phase| u64::from(phase.threads())).max();
-        let threads: u64 = works.iter().filter_map(most).sum();
-        if threads > THREADS_MAX {
-            let message = format!("{threads} threads at once");
-            let help = format!("at most {THREADS_MAX} can be simulated");
-            let tenants = fields.get("tenants").map_or(tree, |entry| &entry.value);
-            self.reader.find(&TOO_LONG, tenants, message, help);
-        }
+    let most = |work: &Work| work.0.iter().map(|phase| u64::from(phase.threads())).max();
+    let threads: u64 = works.iter().filter_map(most).sum();
+    if threads > THREADS_MAX {
+        let help = format!("at most {THREADS_MAX} can be simulated");
+        return Err(refusal(tree.get("tenants"), format!("{threads} threads at once")).help(help));
     }
+    Ok(())
 }
 
 /// The machine of a scenario, for the rules of the policy.
@@ -336,7 +241,7 @@ fn facts(host: &SimHost) -> HostFacts {
 }
 
 /// The policy of a simulated host, whose templates find the tenants of these paths.
-fn simulated(policy: &Policy, paths: &[String]) -> Policy {
+fn simulated(policy: &Policy, paths: &[&str]) -> Policy {
     fn plain(tenants: &mut Vec<Tenant>) {
         for tenant in &mut *tenants {
             tenant.matches = Matches::default();

@@ -19,7 +19,7 @@ use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_core::units::Limit;
 use tenantd_dop::CpuSet;
-use tenantd_host::cgroup::Dialect;
+use tenantd_host::cgroup::spell_unified;
 use tenantd_policy::model::{Allocation, Amount, CpusPolicy, Policy};
 use tenantd_sim::{Load, ProcessUsage, SimKernel};
 
@@ -243,7 +243,7 @@ fn write_policy(kernel: &mut SimKernel, policy: &Policy) -> anyhow::Result<()> {
 
 fn write(kernel: &mut SimKernel, path: &str, knob: Knob, value: &Value) -> anyhow::Result<()> {
     let mount = kernel.cgroup_mount().display().to_string();
-    for spelling in Dialect::Unified.spell(knob, value) {
+    for spelling in spell_unified(knob, value) {
         let file = format!("{mount}{path}/{}", spelling.file);
         kernel.write_file(&file, &spelling.text).with_context(|| file.clone())?;
     }

@@ -1,102 +1,72 @@
-//! The possible errors of a scenario, each with its code, and the ranges of its numbers. A code never changes
-//! its meaning.
+//! The codes of the errors of a scenario, and the ranges of its numbers. A code never changes its meaning.
 
-use tenantd_policy::key::Form;
-use tenantd_policy::reader::{Codes, Reader};
-use tenantd_policy::rules::Rule;
-use tenantd_policy::tree::Node;
+use serde::{Deserialize, Deserializer};
 
-pub(super) const TEXT: Rule = Rule::error("Q001", "a text that cannot be read");
-pub(super) const MISSING_KEY: Rule = Rule::error("Q004", "a missing key");
-const WRONG_TYPE: Rule = Rule::error("Q005", "a value of the wrong type");
-pub(super) const BAD_NUMBER: Rule = Rule::error("Q006", "a number out of its range");
-pub(super) const NAME: Rule =
-    Rule::error("Q007", "a tenant, resource or job that is not defined, or defined twice");
-pub(super) const CONFLICT: Rule = Rule::error("Q008", "keys that exclude each other");
-pub(super) const TOO_LONG: Rule = Rule::error("Q009", "a simulation without an end in sight");
+use tenantd_policy::file::{Cause, Format, Whole, within};
+use tenantd_policy::parse::Budget;
+use tenantd_queue::Terms;
 
-/// The codes of errors that any file can have.
-pub(super) static CODES: Codes = Codes {
-    unknown_key: Rule::error("Q002", "an unknown key"),
-    duplicate_key: Rule::error("Q003", "a key given twice"),
-    missing_key: Some(MISSING_KEY),
-    wrong_type: WRONG_TYPE,
-    unknown_word: WRONG_TYPE,
-    out_of_range: BAD_NUMBER,
-    elsewhere: |_| None,
+pub(super) static FORMAT: Format = Format {
+    codes: ["Q001", "Q002", "Q003", "Q004", "Q005", "Q006"],
+    depth: Budget::PROBLEM.depth,
+    remedies: &[
+        ("discipline", "add `discipline: 2dfq`, or another of them"),
+        ("workers", "say how many there are: `workers: 2`"),
+        ("horizon", "say when it ends, in seconds: `horizon: 60`"),
+        ("tenants", "a map by name, as in `tenants: { A: { weight: 2 } }`"),
+        ("backlogged", "a map from tenants to costs, as in `backlogged: { A: 1 }`"),
+        ("arrivals", "time, tenant and cost of each, as in `arrivals: [[0, A, 4]]`"),
+        ("generators", "as in `generators: [{ name: small, count: 50, cost: { fixed: 1 } }]`"),
+        ("jobs", "as in `jobs: [{ name: map, tenant: A, cost: 2, count: 10 }]`"),
+        ("capacity", "as in `capacity: { cpu: 9, memory: 18 }`"),
+        ("below", "say what is small: `below: 5`"),
+        ("name", "name it: `name: small`"),
+        ("tenant", "say whose it is: `tenant: A`"),
+        ("cost", "say what a request costs: `cost: 1`"),
+        ("phase", "two times, as in `phase: [10, 20]`"),
+        ("uniform", "two costs, as in `uniform: [1, 10]`"),
+        (
+            "arrive",
+            "`backlogged`, or one of `{ poisson: 5 }`, `{ load: 0.5 }`, `{ every: 0.1 }`, `{ once: 1 }`",
+        ),
+    ],
 };
 
-/// The form of numbers in a range, with the range in words.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Allowed {
-    pub(super) range: (f64, f64),
-    pub(super) words: &'static str,
-}
+/// A tenant, resource or job that is not defined, or defined twice.
+pub(super) const NAME: Cause = Cause::Rule("Q007");
+/// Keys that exclude each other.
+pub(super) const CONFLICT: Cause = Cause::Rule("Q008");
+/// A simulation without an end in sight.
+pub(super) const TOO_LONG: Cause = Cause::Rule("Q009");
 
-impl Allowed {
-    pub(super) const POSITIVE: Allowed =
-        Allowed { range: (f64::MIN_POSITIVE, 1e15), words: "a number above 0 and at most 1e15" };
-    pub(super) const NOT_NEGATIVE: Allowed =
-        Allowed { range: (0.0, 1e15), words: "a number from 0 to 1e15" };
-    pub(super) const PART: Allowed = Allowed { range: (0.0, 1.0), words: "a number from 0 to 1" };
-    pub(super) const ANY: Allowed =
-        Allowed { range: (-1e15, 1e15), words: "a number from -1e15 to 1e15" };
+macro_rules! numbers {
+    ($($name:ident: $range:expr, $words:literal;)+) => {$(
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct $name(pub(super) f64);
 
-    pub(super) fn number(&self, reader: &mut Reader<'_>, node: &Node) -> Option<f64> {
-        let number = reader.number(node, "a number", "")?;
-        let (low, high) = self.range;
-        if (low..=high).contains(&number) {
-            return Some(number);
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                within(deserializer, $range, $words).map($name)
+            }
         }
-        reader.out_of_range(node, self.words);
-        None
-    }
+    )+};
 }
 
-impl Form<Option<f64>> for Allowed {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<f64>) {
-        *into = self.number(reader, node);
-    }
+numbers! {
+    Positive: f64::MIN_POSITIVE..=1e15, "a number above 0 and at most 1e15";
+    NotNegative: 0.0..=1e15, "a number from 0 to 1e15";
+    Part: 0.0..=1.0, "a number from 0 to 1";
+    Any: -1e15..=1e15, "a number from -1e15 to 1e15";
+    Weight: Terms::WEIGHT_MIN..=Terms::WEIGHT_MAX, "a number from 1e-9 to 1e9";
+    Burst: 1.0..=1e15, "a number from 1 to 1e15";
+    Multiplier: 1.0..=1e3, "a number from 1 to 1000";
+    Spread: 0.0..=0.999, "a number from 0 to 0.999";
 }
 
-impl Form<f64> for Allowed {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut f64) {
-        *into = self.number(reader, node).unwrap_or(*into);
-    }
-}
-
-/// A whole number of a range.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Whole {
-    pub(super) range: (u64, u64),
-}
-
-impl Whole {
-    /// A seed: a whole number that a 64-bit floating-point number holds exactly.
-    pub(super) const SEED: Whole = Whole { range: (0, 9_000_000_000_000_000) };
-    pub(super) const COUNT: Whole = Whole { range: (1, 2_000_000) };
-    /// Number of splits, which may be 0.
-    pub(super) const SPLITS: Whole = Whole { range: (0, 2_000_000) };
-
-    pub(super) fn number(&self, reader: &mut Reader<'_>, node: &Node) -> Option<u64> {
-        let number = reader.number(node, "a number", "")?;
-        let (low, high) = self.range;
-        if number.fract() == 0.0 && (low as f64..=high as f64).contains(&number) {
-            return Some(number as u64);
-        }
-        reader.out_of_range(node, &format!("a whole number from {low} to {high}"));
-        None
-    }
-}
-
-impl Form<u64> for Whole {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut u64) {
-        *into = self.number(reader, node).unwrap_or(*into);
-    }
-}
-
-impl Form<Option<u64>> for Whole {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<u64>) {
-        *into = self.number(reader, node);
-    }
-}
+/// Largest number of tenants, of requests of jobs, and of the like in a file.
+pub(super) const COUNT_MAX: u64 = 2_000_000;
+/// A seed: a whole number that a 64-bit floating-point number holds exactly.
+pub(super) type Seed = Whole<0, 9_000_000_000_000_000>;
+pub(super) type Count = Whole<1, COUNT_MAX>;
+/// Number of splits.
+pub(super) type Splits = Whole<0, COUNT_MAX>;

@@ -1,18 +1,20 @@
 //! `tenantctl simulate queue`: a scenario file, run and measured.
 //!
 //! [`read`](mod@read) turns the text into a [`scenario::Scenario`], `generate` makes its work,
-//! [`tenantd_queue`] decides, `measure` compares with the ideal, and `show` prints. All findings of a bad
-//! scenario are reported with their places, and the exit code is 78.
+//! [`tenantd_queue`] decides, `measure` compares with the ideal, and `show` prints. The first error of a
+//! bad scenario is reported with its place, and the exit code is 78.
 
 mod codes;
 mod distribution;
 mod generate;
 mod jobs;
+mod keys;
 mod measure;
 mod members;
 mod page;
 mod pairs;
 mod read;
+mod reading;
 mod rules;
 mod scenario;
 mod show;
@@ -49,8 +51,11 @@ pub(super) fn run(args: &SimulateArgs, colour: Colour) -> anyhow::Result<Exit> {
         }
     };
     output::page(args, || page::page(&scenario, &outcome))?;
-    output::answer(|out| match args.json {
-        true => show::json(out, &scenario, &outcome),
-        false => show::table(out, &scenario, &outcome),
+    output::answer(|out| {
+        if args.json {
+            show::json(out, &scenario, &outcome)
+        } else {
+            show::table(out, &scenario, &outcome)
+        }
     })
 }

@@ -2,7 +2,7 @@
 
 use super::measure::{Bounded, Figures, Outcome, Sample, quantile};
 use super::scenario::{Scenario, Tenant};
-use super::show::{HEADER, figures_row, sentences, served_in_all};
+use super::show::{HEADER, figures_row, request_label, sentences, served_in_all};
 use crate::simulate::report::{Bar, Curve, Gantt, Lines, Page};
 use crate::text::short;
 
@@ -88,7 +88,7 @@ fn schedule(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<String> {
             row: dispatch.worker,
             series: place.unwrap_or(7),
             time: (dispatch.time, dispatch.time + dispatch.cost / rate),
-            label: format!("{name}{}", dispatch.request),
+            label: request_label(name, dispatch.request),
         }
     };
     let bars = shown.iter().filter(|dispatch| dispatch.worker < 32).map(bar).collect();

@@ -1,9 +1,9 @@
 //! Rules about keys together: each key of a scenario is obeyed or refused, never ignored.
 
-use super::codes;
-use super::read::{Charging, File, Scenarios};
+use super::codes::{CONFLICT, TOO_LONG};
+use super::keys::{Charging, File, Member};
 use super::scenario::Named;
-use tenantd_policy::key::Fields;
+use tenantd_policy::file::Refusal;
 use tenantd_policy::tree::Node;
 use tenantd_queue::discipline::Name;
 use tenantd_queue::simulation::Charge;
@@ -24,83 +24,78 @@ impl Named {
     }
 }
 
-impl Scenarios<'_> {
-    /// Refuses keys that the discipline ignores.
-    pub(super) fn check_keys(&mut self, file: &File, fields: &Fields<'_, File>) {
-        let Some(named) = file.discipline else { return };
-        let is_gps = named == Named::Gps;
-        let rules = [
-            ("capacity", named.has_capacity(), "only `drf` and `fifo` obey a capacity"),
-            ("defaults", fields.get("capacity").is_some(), "there is no `capacity` to hold of"),
-            ("charge", named.estimates(), "only disciplines that estimate costs charge later"),
-            ("reserve", named.can_reserve(), "`gps`, `drf` and `multilevel` reserve no workers"),
-            (
-                "splits",
-                named == Named::Queue(Name::Multilevel),
-                "only `multilevel` has splits of tasks",
-            ),
-            ("jobs", !is_gps, "`gps` is the ideal of single requests"),
-        ];
-        for (key, is_obeyed, message) in rules {
-            self.unless(is_obeyed, fields, key, message);
-        }
-        let is_estimated_gps = file.virtual_time == Some(Method::Gps) && named.estimates();
-        let message = "GPS cannot be followed without knowing costs";
-        self.unless(!is_estimated_gps, fields, "virtual_time", message);
-        let workers = file.workers.unwrap_or(u32::MAX);
-        let is_more = file.reserve.workers.is_some_and(|reserved| reserved > u64::from(workers));
-        self.unless(!is_more, fields, "reserve", "more workers are reserved than there are");
-    }
+/// Refuses a key that is given unless `is_right`.
+fn unless(is_right: bool, map: &Node, key: &str, message: &str) -> Result<(), Refusal> {
+    let Some(entry) = map.get(key).filter(|_| !is_right) else { return Ok(()) };
+    let refusal = Refusal::new(CONFLICT, entry.value.span(), message);
+    Err(refusal.help(format!("leave `{key}` out")))
+}
 
-    /// Reports a key that is given unless `is_right`.
-    pub(super) fn unless<M>(
-        &mut self,
-        is_right: bool,
-        fields: &Fields<'_, M>,
-        key: &str,
-        message: &str,
-    ) {
-        if let Some(entry) = fields.get(key).filter(|_| !is_right) {
-            let help = format!("leave `{key}` out");
-            self.reader.find(&codes::CONFLICT, &entry.value, message, help);
-        }
-    }
-
-    /// Times at which running requests are charged.
-    pub(super) fn charge(&mut self, file: &File, fields: &Fields<'_, File>) -> Charge {
-        let is_refreshed = file.charge.is_none_or(|charging| charging == Charging::Refresh);
-        self.unless(is_refreshed, fields, "refresh", "`charge` says not to refresh");
-        match (file.charge, file.refresh) {
-            (Some(Charging::Timer), _) => Charge::Timer,
-            (Some(Charging::End), _) | (None, None) => Charge::End,
-            (_, Some(period)) => Charge::Refresh(period),
-            (Some(Charging::Refresh), None) => {
-                self.unless(false, fields, "charge", "`refresh` does not say how often");
-                Charge::End
-            }
-        }
-    }
-
-    /// Checks that periods are long enough, and that there are tenants.
-    pub(super) fn check_work(&mut self, file: &File, fields: &Fields<'_, File>, tree: &Node) {
-        if self.tenants.is_empty() && !self.reader.report.has_errors() {
-            let help = "name them under `tenants`, `backlogged` or `generators`";
-            let start = tree.start as usize;
-            let mut place = self.reader.place(tree);
-            place.span = start..start + 1;
-            let finding = codes::MISSING_KEY.at(&place, "there are no tenants", "");
-            self.reader.report.push(finding.help(help));
-        }
-        for (key, period) in
-            [("refresh", file.refresh), ("sample", file.sample), ("quantum", file.quantum)]
+/// Refuses keys that the discipline ignores.
+pub(super) fn check_keys(file: &File, tree: &Node) -> Result<(), Refusal> {
+    let named = file.discipline;
+    let is_multilevel = named == Named::Queue(Name::Multilevel);
+    let is_estimated_gps = file.virtual_time == Method::Gps && named.estimates();
+    let reserved = file.reserve.as_ref().map_or(0, |reserve| reserve.workers.0);
+    let rules = [
+        ("capacity", named.has_capacity(), "only `drf` and `fifo` obey a capacity"),
+        ("defaults", file.capacity.is_some(), "there is no `capacity` to hold of"),
+        ("charge", named.estimates(), "only disciplines that estimate costs charge later"),
+        ("reserve", named.can_reserve(), "`gps`, `drf` and `multilevel` reserve no workers"),
+        ("reserve", reserved <= file.workers.0, "more workers are reserved than there are"),
+        ("splits", is_multilevel, "only `multilevel` has splits of tasks"),
+        ("jobs", named != Named::Gps, "`gps` is the ideal of single requests"),
+        ("virtual_time", !is_estimated_gps, "GPS cannot be followed without knowing costs"),
+    ];
+    rules
+        .iter()
+        .try_for_each(|(key, is_obeyed, message)| unless(*is_obeyed, tree, key, message))?;
+    let periods = [("refresh", file.refresh), ("sample", file.sample), ("quantum", file.quantum)];
+    for (key, period) in periods {
+        if let (Some(period), Some(entry)) = (period, tree.get(key))
+            && file.horizon.0 / period.0 > 1e7
         {
-            if let (Some(period), Some(entry)) = (period, fields.get(key))
-                && file.horizon / period > 1e7
-            {
-                let help = "at most ten million times before the horizon";
-                let message = format!("`{key}` is too short");
-                self.reader.find(&codes::TOO_LONG, &entry.value, message, help);
-            }
+            let message = format!("`{key}` is too short");
+            let refusal = Refusal::new(TOO_LONG, entry.value.span(), message);
+            return Err(refusal.help("at most ten million times before the horizon"));
         }
     }
+    Ok(())
+}
+
+/// Refuses keys of a tenant that the discipline ignores.
+pub(super) fn check_member(
+    discipline: Named,
+    has_resources: bool,
+    member: &Member,
+    tree: &Node,
+) -> Result<(), Refusal> {
+    let has_drf = discipline == Named::Queue(Name::Drf) || !has_resources;
+    let has_weights = discipline != Named::Queue(Name::Fq);
+    let is_queue = discipline != Named::Gps;
+    let ideal = "`gps` is the ideal: all that arrives is served";
+    let rules = [
+        ("weight", has_weights, "`fq` has no weights: `wfq` has"),
+        ("holds", discipline.has_capacity(), "only `drf` and `fifo` obey what requests hold"),
+        ("uses", has_resources, "there is no `capacity` to use"),
+        ("guarantee", has_drf, "only `drf` obeys what a tenant is to hold first"),
+        ("burst", member.rate.is_some(), "there is no `rate` to exceed"),
+        ("rate", is_queue, ideal),
+        ("queue_max", is_queue, ideal),
+        ("timeout", is_queue, ideal),
+    ];
+    rules.iter().try_for_each(|(key, is_obeyed, message)| unless(*is_obeyed, tree, key, message))
+}
+
+/// Times at which running requests are charged.
+pub(super) fn charge(file: &File, tree: &Node) -> Result<Charge, Refusal> {
+    let is_refreshed = file.charge.is_none_or(|charging| charging == Charging::Refresh);
+    unless(is_refreshed, tree, "refresh", "`charge` says not to refresh")?;
+    let is_periodic = file.charge != Some(Charging::Refresh) || file.refresh.is_some();
+    unless(is_periodic, tree, "charge", "`refresh` does not say how often")?;
+    Ok(match (file.charge, file.refresh) {
+        (Some(Charging::Timer), _) => Charge::Timer,
+        (Some(Charging::Refresh) | None, Some(period)) => Charge::Refresh(period.0),
+        _ => Charge::End,
+    })
 }

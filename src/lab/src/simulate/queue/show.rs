@@ -384,6 +384,12 @@ fn sentence(
     writeln!(out, "{what}: {}{names}{bound}", short(bounded.largest))
 }
 
+/// A tenant and the number of its request: `A1`, or `t0.1` where the name ends with a digit.
+pub(super) fn request_label(tenant: &str, request: u64) -> String {
+    let point = if tenant.ends_with(|c: char| c.is_ascii_digit()) { "." } else { "" };
+    format!("{}{point}{request}", text::visible(tenant))
+}
+
 /// The first dispatches, a line for each worker: `W0  A1@0 C1@1`.
 fn schedule(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io::Result<()> {
     if outcome.dispatches.is_empty() || scenario.machine.workers > 16 {
@@ -393,8 +399,8 @@ fn schedule(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io:
         let of_worker = outcome.dispatches.iter().filter(|dispatch| dispatch.worker == worker);
         let mut line = format!("W{worker} ");
         for dispatch in of_worker {
-            let name = text::visible(name(scenario, dispatch.tenant));
-            let entry = format!(" {name}{}@{}", dispatch.request, short(dispatch.time));
+            let label = request_label(name(scenario, dispatch.tenant), dispatch.request);
+            let entry = format!(" {label}@{}", short(dispatch.time));
             if line.chars().count() + entry.chars().count() + 2 > text::WIDTH {
                 line.push_str(" …");
                 break;

@@ -50,6 +50,10 @@ pub(crate) struct Sums {
     pub(crate) lacking: Duration,
     pub(crate) starved: Duration,
     pub(crate) throttled: Duration,
+    /// Time under a policy with credits.
+    with_credits: Duration,
+    credit_seconds: f64,
+    credit_factor: f64,
 }
 
 #[derive(Debug, Default)]
@@ -73,8 +77,13 @@ pub(crate) struct Episode {
 }
 
 impl Sums {
-    fn add(&mut self, state: &NodeState, elapsed: Duration) {
+    fn add(&mut self, state: &NodeState, elapsed: Duration, has_credits: bool) {
         let seconds = elapsed.as_secs_f64();
+        if has_credits {
+            self.with_credits += elapsed;
+            self.credit_seconds += state.credit.entry.bank_seconds * seconds;
+            self.credit_factor += state.credit.account.factor * seconds;
+        }
         let usage = state.usage.as_ref();
         self.time += elapsed;
         for r in Resource::ALL {
@@ -95,7 +104,10 @@ impl Sums {
     }
 
     fn and(&mut self, other: &Sums) {
-        let Sums { time, used, entitled, wanted, lacking, starved, throttled } = other;
+        let Sums { time, used, entitled, wanted, lacking, starved, throttled, .. } = other;
+        self.with_credits += other.with_credits;
+        self.credit_seconds += other.credit_seconds;
+        self.credit_factor += other.credit_factor;
         self.time += *time;
         for r in Resource::ALL {
             self.used[r] += used[r];
@@ -109,6 +121,12 @@ impl Sums {
 
     fn mean(&self, sum: PerResource<f64>) -> PerResource<f64> {
         sum.map(|sum| sum / self.time.as_secs_f64().max(f64::MIN_POSITIVE))
+    }
+
+    /// Mean credit in seconds and mean factor of the weight; `None` if the policy had no credits.
+    pub(crate) fn credit(&self) -> Option<(f64, f64)> {
+        let seconds = self.with_credits.as_secs_f64();
+        (seconds > 0.0).then(|| (self.credit_seconds / seconds, self.credit_factor / seconds))
     }
 
     pub(crate) fn used(&self) -> PerResource<f64> {
@@ -193,6 +211,8 @@ impl Past {
         }
         (self.nr_ticks, self.last) = (self.nr_ticks + 1, played.wall);
         let Some(elapsed) = played.decision.elapsed else { return };
+        let has_credits = control.settings().credits.is_some();
+        let by_tick = self.only.is_some();
         let leaves = control.tree().nodes().iter().zip(control.states()).filter(|it| it.0.is_leaf);
         for (node, state) in leaves {
             if self.only.as_ref().is_some_and(|only| *only != node.path) {
@@ -202,7 +222,7 @@ impl Past {
                 self.tenants.insert(node.path.to_string(), Course::default());
             }
             if let Some(course) = self.tenants.get_mut(node.path.as_str()) {
-                course.take(state, played.wall, elapsed, self.only.is_some());
+                course.take(state, (played.wall, elapsed), by_tick, has_credits);
             }
         }
     }
@@ -219,11 +239,17 @@ impl Past {
 }
 
 impl Course {
-    fn take(&mut self, state: &NodeState, wall: Duration, elapsed: Duration, by_tick: bool) {
-        self.all.add(state, elapsed);
+    fn take(
+        &mut self,
+        state: &NodeState,
+        (wall, elapsed): (Duration, Duration),
+        by_tick: bool,
+        has_credits: bool,
+    ) {
+        self.all.add(state, elapsed, has_credits);
         if by_tick {
             let mut tick = Sums::default();
-            tick.add(state, elapsed);
+            tick.add(state, elapsed, has_credits);
             self.ticks.push((wall, tick));
         }
         let kills = state.oom_kills.total();
@@ -300,6 +326,10 @@ struct SumsReport {
     lacking_seconds: f64,
     starved_seconds: f64,
     throttled_seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credit_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credit_factor: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -340,6 +370,8 @@ impl Sums {
             lacking_seconds: self.lacking.as_secs_f64(),
             starved_seconds: self.starved.as_secs_f64(),
             throttled_seconds: self.throttled.as_secs_f64(),
+            credit_seconds: self.credit().map(|(seconds, _)| seconds),
+            credit_factor: self.credit().map(|(_, factor)| factor),
         }
     }
 }

@@ -96,13 +96,18 @@ fn figures(sums: &Sums) -> [String; 6] {
 }
 
 fn filled<'a>(first: &str, rows: impl Iterator<Item = (String, &'a Sums, u64)>) -> Table {
+    let rows: Vec<_> = rows.collect();
+    let has_credits = rows.iter().any(|(_, sums, _)| sums.credit().is_some());
     let mut table = table::plain();
-    table
-        .set_header([first, "CPUS", "ENTITLED", "WANTED", "MEMORY", "LACKING", "STARVED", "KILLS"]);
+    let mut header =
+        vec![first, "CPUS", "ENTITLED", "WANTED", "MEMORY", "LACKING", "STARVED", "KILLS"];
+    header.extend(has_credits.then_some("CREDIT"));
+    table.set_header(header);
     for (name, sums, kills) in rows {
         let mut cells = vec![name];
         cells.extend(figures(sums));
         cells.push(if kills == 0 { "-".into() } else { kills.to_string() });
+        cells.extend(has_credits.then(|| text::credit(sums.credit())));
         table.add_row(cells);
     }
     table::align_figures(&mut table);

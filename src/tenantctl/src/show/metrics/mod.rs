@@ -6,6 +6,7 @@
 //! A daemon that does not answer is a measurement too: `tenantd_up 0` and no other metric, so that no old
 //! value outlives it.
 
+mod credits;
 mod exposition;
 mod metric;
 mod table;

@@ -7,6 +7,7 @@
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
+use super::credits;
 use super::metric::{
     FOUND_SERIES_MAX, Metric, Read, Source, count, counter, each, each_group, each_tenant, fault,
     flag, group, host, info, metric, tenant,
@@ -30,6 +31,7 @@ pub static METRICS: LazyLock<Vec<Metric>> = LazyLock::new(|| {
     let tenants = [
         amounts_of_tenants(),
         of_tenants(),
+        credits::of_tenants(),
         waits_of_tenants(),
         faults_of_tenants(),
         pids_of_tenants(),
@@ -337,7 +339,7 @@ fn of_groups() -> Vec<Metric> {
             |g| g.nr_refused_forks.and_then(count),
         )),
     ];
-    [amounts.concat(), others].concat()
+    [amounts.concat(), others, credits::of_groups()].concat()
 }
 
 fn of_fairness() -> Vec<Metric> {

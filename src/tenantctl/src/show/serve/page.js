@@ -187,6 +187,10 @@ function drawTenant(tenant, index, host) {
     if (known(fault) && fault.count > 0) facts.push(`${words} ${fault.count === 1 ? "once" : fault.count + " times"}, ${seconds(fault.seconds)}`);
   }
   if (known(tenant.nr_refused_forks) && tenant.nr_refused_forks > 0) facts.push(`${tenant.nr_refused_forks} refused forks`);
+  if (known(tenant.credit_seconds) && (tenant.credit_seconds >= 1 || tenant.credit_factor > 1)) {
+    const factor = tenant.credit_factor > 1 ? `, weight × ${tenant.credit_factor.toFixed(1)}` : "";
+    facts.push(`credit ${seconds(tenant.credit_seconds)}${factor}`);
+  }
   if (hasJobs(tenant.jobs)) facts.push(`jobs: ${jobsInWords(tenant.jobs)}`);
   const limits = [];
   if (known(tenant.limit_cores)) limits.push(`${cores(tenant.limit_cores)} CPUs`);

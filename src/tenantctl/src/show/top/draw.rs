@@ -23,7 +23,7 @@ use crate::args::SortKey;
 use tenantd_control::report::status::Line as Row;
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_dop::cpuset::CpuSet;
-use tenantd_lab::text::{cores, memory, percent, shortened};
+use tenantd_lab::text::{self, cores, memory, percent, shortened};
 
 const HUES: [Color; 6] =
     [Color::Cyan, Color::Yellow, Color::Green, Color::Magenta, Color::Blue, Color::Red];
@@ -94,6 +94,8 @@ struct Columns {
     memory_bar: usize,
     dop: usize,
     waits: usize,
+    /// 0 also where the policy has no credits.
+    credit: usize,
     sparkline: usize,
 }
 
@@ -111,6 +113,7 @@ impl Columns {
             memory_bar: 0,
             dop: 0,
             waits: 0,
+            credit: 0,
             sparkline: 0,
         };
         let mut left = width.saturating_sub(columns.name);
@@ -127,6 +130,9 @@ impl Columns {
         take(&mut columns.cpu_figures, widest(9, cpu_figures));
         take(&mut columns.dop, widest(3, dop));
         take(&mut columns.waits, widest(5, waits));
+        if rows.iter().any(|row| row.credit().is_some()) {
+            take(&mut columns.credit, widest(6, credit));
+        }
         take(&mut columns.memory_figures, widest(9, memory_figures));
         take(&mut columns.memory_bar, 8);
         take(&mut columns.sparkline, 10);
@@ -153,6 +159,7 @@ impl Columns {
             (self.memory_bar, "used┃due".to_string()),
             (self.dop, "dop".to_string()),
             (self.waits, mark(SortKey::Pressure, "wait")),
+            (self.credit, "credit".to_string()),
             (self.sparkline, "history".to_string()),
         ] {
             if width > 0 {
@@ -206,6 +213,7 @@ impl Columns {
             let style = if is_pressed { tinted(view, Color::Yellow) } else { Style::new() };
             spans.push(Span::styled(text, style));
         }
+        figures(&mut spans, self.credit, credit(row));
         if self.sparkline > 0 {
             let usages = view.usages(row.name(), self.sparkline);
             let line = bars::sparkline(&usages, host.capacity[CPU]);
@@ -239,6 +247,10 @@ fn dop(row: Row<'_>) -> String {
 
 fn waits(row: Row<'_>) -> String {
     row.tenant().map_or_else(String::new, |tenant| percent(tenant.cpu_pressure_ratio))
+}
+
+fn credit(row: Row<'_>) -> String {
+    text::credit(row.credit())
 }
 
 fn add_bar(spans: &mut Vec<Span<'static>>, view: &View, cells: &[Cell], is_lacking: bool) {
@@ -322,6 +334,7 @@ fn keys_line(view: &View, width: usize) -> Line<'static> {
     Line::styled(text, Style::new().add_modifier(Modifier::DIM))
 }
 
+/// At most 21 lines: more would hide the news below them on 24 rows.
 const HELP: [&str; 21] = [
     "q, Ctrl-C   quit",
     "?           open and close this help",
@@ -340,8 +353,8 @@ const HELP: [&str; 21] = [
     "CPUs  used/due, in CPUs",
     "dop   degree of parallelism, in CPUs",
     "wait  part of the time a task waits for a CPU",
-    "map   the tenant of each CPU: + several,",
-    "      · not pinned to one tenant",
+    "credit CPU time left to others, factor of weight",
+    "map   tenant of each CPU: + several, · any",
     "",
     "More about a value: tenantctl explain TENANT",
 ];

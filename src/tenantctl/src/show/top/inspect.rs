@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use tenantd_control::report::explanation::{Explanation, ValueStep};
 use tenantd_core::kernel_text::proc_files::process_numbers;
-use tenantd_host::cgroup::{Dialect, memory_sample};
+use tenantd_host::cgroup::parse;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 use tenantd_host::process;
 
@@ -61,12 +61,16 @@ pub struct Process {
     pub resident_bytes: u64,
 }
 
+/// Files with the protection and the usage of memory, in both hierarchies.
+const MEMORY: [(&str, &str); 2] =
+    [("memory.low", "memory.current"), ("memory.soft_limit_in_bytes", "memory.usage_in_bytes")];
+
 /// Cgroup of a member.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Home {
     tenant: String,
     cgroup: PathBuf,
-    memory: Option<(PathBuf, Dialect)>,
+    memory: Option<(PathBuf, &'static str)>,
 }
 
 /// Cgroups of a tenant's members, from the paths of the files written for them.
@@ -81,15 +85,12 @@ pub fn homes(explanation: &Explanation) -> Vec<Home> {
 }
 
 fn home(tenant: &str, values: &[ValueStep]) -> Option<Home> {
-    let dir = |names: [&str; 2]| -> Option<(PathBuf, Dialect)> {
-        values.iter().find_map(|value| {
-            let path = Path::new(&value.path);
-            let index = names.iter().position(|name| path.file_name() == Some(name.as_ref()))?;
-            Some((path.parent()?.into(), [Dialect::Unified, Dialect::Legacy][index]))
-        })
+    let dir = |names: &[&str]| {
+        let path = values.iter().map(|value| Path::new(&value.path));
+        path.filter(|path| names.iter().any(|name| path.ends_with(name))).find_map(Path::parent)
     };
-    let (cgroup, _) = dir(["cpu.weight", "cpu.shares"])?;
-    let memory = dir(["memory.low", "memory.soft_limit_in_bytes"]);
+    let cgroup = dir(&["cpu.weight", "cpu.shares"])?.to_path_buf();
+    let memory = MEMORY.iter().find_map(|(low, usage)| Some((dir(&[low])?.to_path_buf(), *usage)));
     Some(Home { tenant: tenant.to_string(), cgroup, memory })
 }
 
@@ -185,11 +186,11 @@ fn contents(kernel: &mut impl KernFs, dir: DirId) -> Result<(Vec<u32>, Vec<OsStr
 }
 
 fn memory(kernel: &mut impl KernFs, home: &Home) -> Option<u64> {
-    let (path, dialect) = home.memory.as_ref()?;
+    let (path, usage) = home.memory.as_ref()?;
     let dir = kernel.open_dir(path).ok()?;
-    let sample = memory_sample(kernel, dir, *dialect);
+    let bytes = kernel.read_once(dir, usage).ok().map(|text| parse::single(text, "bytes"));
     kernel.close_dir(dir);
-    sample.ok().map(|sample| sample.current_bytes)
+    bytes?.ok()
 }
 
 fn command(kernel: &mut impl KernFs, proc: DirId, pid: u32, name: &str) -> String {

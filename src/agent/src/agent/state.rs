@@ -1,0 +1,171 @@
+//! An agent on one host: its parts, and what others read of them.
+//!
+//! An [`Agent`] owns a kernel (real or simulated), a policy and a journal. It reads no clock: [`Agent::tick`]
+//! takes the time as an argument. The control loop decides, the backends find the cgroups of tenants, and the
+//! reporter writes for readers. The agent passes values between them.
+
+use std::io;
+use std::sync::Arc;
+
+use super::names::Names;
+use crate::jobs::reply::JobAnswer;
+use crate::jobs::room::JobRoom;
+use crate::jobs::summary;
+use crate::jobs::watch::Watch;
+use crate::tenants::state::Tenants;
+use tenantd_control::report::status::{AgentStatus, Status};
+use tenantd_control::report::trace::Trace;
+use tenantd_control::tick::event::Witness;
+use tenantd_control::tree::TreeNode;
+use tenantd_control::words::finding::Finding;
+use tenantd_dop::Topology;
+use tenantd_host::cgroup::Layout;
+use tenantd_host::kernfs::KernFs;
+use tenantd_host::notify::Notifier;
+use tenantd_policy::accounts::Accounts;
+use tenantd_policy::model::{Mode, Policy};
+use tenantd_varlink::bridge::{Caller, Submission, Ticket};
+use tenantd_varlink::jobs::ListReply;
+
+/// The agent of one host.
+#[derive(Debug)]
+pub struct Agent<K> {
+    pub(super) tenants: Tenants<K>,
+    pub(super) names: Names,
+    pub(super) jobs: JobRoom,
+}
+
+impl<K: KernFs> Agent<K> {
+    /// Reports every change of the control loop to `witness`; `None` stops that.
+    pub fn record(&mut self, witness: Option<Box<dyn Witness>>) {
+        self.tenants.control.record(witness);
+    }
+
+    /// The status of the last tick.
+    pub fn status(&self) -> &Status {
+        self.tenants.reporter.status()
+    }
+
+    /// The status of the last tick, shared.
+    pub fn shared_status(&self) -> Arc<Status> {
+        Arc::clone(self.tenants.reporter.status())
+    }
+
+    /// Sets the wall-clock time (RFC 3339 in UTC) and the host name in the status of the last tick.
+    pub fn stamp(&mut self, time: String, host_name: &str) {
+        self.tenants.reporter.amend(|status| {
+            status.time = Some(time);
+            host_name.clone_into(&mut status.host.name);
+        });
+    }
+
+    /// Inputs and steps of the last tick, enough to explain any of its values.
+    pub fn trace(&self) -> &Arc<Trace> {
+        self.tenants.reporter.trace()
+    }
+
+    /// Records the agent's own cost, published with the status of the last tick.
+    pub fn note_cost(&mut self, cost: AgentStatus) {
+        self.tenants.reporter.note_cost(cost);
+    }
+
+    /// The accounts of the host.
+    pub fn accounts(&self) -> &Accounts {
+        &self.tenants.options.accounts
+    }
+
+    /// The kernel, for a simulation that moves its time.
+    pub fn kernel_mut(&mut self) -> &mut K {
+        &mut self.tenants.host.kernel
+    }
+
+    pub(crate) fn set_notice(&mut self, notice: Option<Finding>) {
+        self.tenants.reporter.set_notice(notice);
+    }
+
+    /// Sends watchdog notifications through `notifier` during long restorations.
+    pub fn supervised_by(&mut self, notifier: Arc<Notifier>) {
+        self.tenants.host.notifier = notifier;
+    }
+
+    /// Mounts and roots of the cgroup trees.
+    pub fn layout(&self) -> &Layout {
+        &self.tenants.host.layout
+    }
+
+    /// The nodes of the policy, in pre-order.
+    pub fn nodes(&self) -> &[TreeNode] {
+        self.tenants.nodes()
+    }
+
+    /// The machine's CPUs; `None` if they could not be read.
+    pub fn topology(&self) -> Option<&Topology> {
+        self.tenants.control.topology()
+    }
+
+    /// `Enforce` if values are written.
+    pub fn mode(&self) -> Mode {
+        self.tenants.mode()
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.tenants.base.written
+    }
+
+    /// The policy in force, shared.
+    pub fn shared_policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.tenants.base.written)
+    }
+
+    /// Submits the calling client as a job. `now` is in seconds of a clock that keeps running between two
+    /// agents. The job may start at [`Agent::settle_job_calls`]; [`Agent::take_job_answers`] returns its
+    /// answers.
+    pub fn submit_job(&mut self, ticket: Ticket, submission: &Submission, now: f64) {
+        self.jobs.submit(&mut self.tenants, ticket, submission, now);
+    }
+
+    /// Starts the jobs that may start after a batch of calls, and answers the waiting jobs of that batch.
+    pub fn settle_job_calls(&mut self, now: f64) {
+        self.jobs.settle_calls(&mut self.tenants, now);
+    }
+
+    /// Handles a closed connection. Clients of started jobs close theirs too: they execute the command.
+    pub fn job_client_left(&mut self, ticket: Ticket, now: f64) {
+        self.jobs.client_left(ticket, now);
+    }
+
+    /// Answers a request to end a job.
+    pub fn cancel_job(&mut self, ticket: Ticket, id: u64, caller: Caller, now: f64) {
+        self.jobs.cancel(&mut self.tenants.host, ticket, id, caller, now);
+    }
+
+    /// Makes the kernel wake the agent for its jobs; `add` registers the descriptor to poll.
+    pub(crate) fn watch_jobs(
+        &mut self,
+        add: impl FnOnce(&Watch) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.jobs.begin_watch(add)
+    }
+
+    /// Returns the pending answers to clients.
+    pub fn take_job_answers(&mut self) -> Vec<(Ticket, JobAnswer)> {
+        std::mem::take(&mut self.jobs.outbox)
+    }
+
+    /// Adds the jobs to the status of the last tick.
+    pub fn note_jobs(&mut self, now: f64) {
+        let jobs = &self.jobs;
+        self.tenants.reporter.amend(|status| summary::tell(jobs, status, now));
+    }
+
+    /// Returns all jobs if a job changed since the last list and that list is old enough.
+    pub fn take_job_list(&mut self, now: f64) -> Option<ListReply> {
+        self.jobs.take_list(now)
+    }
+
+    /// Charges running jobs, records ended ones and starts others. With a tick it measures the machine as well.
+    pub fn tend_jobs(&mut self, is_tick: bool, now: f64) {
+        self.jobs.tend(&mut self.tenants, is_tick, now);
+    }
+}

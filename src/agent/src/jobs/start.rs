@@ -1,0 +1,148 @@
+//! Start of jobs, and adoption of the jobs of an earlier agent.
+
+use std::sync::Arc;
+
+use tracing::info;
+
+use super::cgroup::JobCgroup;
+use super::end::is_empty;
+use super::home::slice_of;
+use super::records::{Home, JobProcess, Record};
+use super::room::JobRoom;
+use super::store::KeptJob;
+use super::valves;
+use crate::backend::access::HostAccess;
+use crate::tenants::state::Tenants;
+use tenantd_admission::JobId;
+use tenantd_host::enforce::with_causes;
+use tenantd_host::kernfs::KernFs;
+
+impl JobRoom {
+    pub(super) fn start<K: KernFs>(&mut self, tenants: &mut Tenants<K>, now: f64) {
+        loop {
+            let dispatch = self.dispatch(now);
+            if dispatch.starts.is_empty() && dispatch.widths.is_empty() {
+                break;
+            }
+            let mut started = Vec::new();
+            for start in &dispatch.starts {
+                match self.house(tenants, start.job) {
+                    Ok(()) => started.push(start.job),
+                    Err(why) => self.give_up(&mut tenants.host, start.job, &why, now),
+                }
+            }
+            self.place(tenants);
+            self.weigh(tenants);
+            self.set_valves();
+            if !started.is_empty() {
+                // Before the processes move: after a kill in between, the next agent finds empty cgroups.
+                self.keep_changed();
+            }
+            for job in started {
+                if self.ask_for_scope(tenants, job, now) {
+                    continue;
+                }
+                match self.enter(&mut tenants.host, job) {
+                    Ok(()) => self.tell_started(job),
+                    Err(why) => self.give_up(&mut tenants.host, job, &why, now),
+                }
+            }
+        }
+        let every = self.refresh_every(now);
+        if let Some(watch) = &mut self.watch {
+            watch.refresh(every);
+        }
+    }
+
+    /// Makes the cgroup of a job; for a scope, only queues the order.
+    fn house<K: KernFs>(&mut self, tenants: &mut Tenants<K>, job: JobId) -> Result<(), String> {
+        let (node, uid) = self.node_of(tenants, job)?;
+        let (cgroup, mut ineffective) = match slice_of(tenants, node, uid) {
+            Ok(Some(slice)) => (self.begin_scope(&mut tenants.host, job, slice), Vec::new()),
+            Ok(None) => self.make_own(tenants, job)?,
+            Err(why) => self.make_instead(tenants, job, &why)?,
+        };
+        let valve = valves::make(&self.store, job, uid).unwrap_or_else(|error| {
+            ineffective.push(format!("there is no job server for it: {}", with_causes(&error)));
+            None
+        });
+        self.settle_in(&mut tenants.host, job, cgroup, valve, ineffective);
+        Ok(())
+    }
+
+    pub(super) fn adopt_all<K: KernFs>(&mut self, tenants: &mut Tenants<K>, now: f64) {
+        let Some((kept, queue, number)) = self.store.take_up() else { return };
+        if let Some(mut queue) = queue {
+            queue.resume(now);
+            self.admission = queue;
+            self.nodes = Arc::from([]);
+            self.renew_terms(tenants, now);
+        }
+        self.admission.skip_numbers(number);
+        self.measure(tenants, now);
+        let nr_kept = kept.len();
+        self.unkept.extend(kept.iter().map(|job| job.job()));
+        for job in kept {
+            self.adopt(&mut tenants.host, job, now);
+        }
+        let known: Vec<JobId> = self.admission.jobs().map(|view| view.job).collect();
+        for job in known.into_iter().filter(|job| !self.records.contains_key(job)) {
+            self.admission.ended(job, now);
+        }
+        if nr_kept > 0 {
+            let nr_found = self.records.len();
+            info!(action = "start", "{nr_found} of {nr_kept} jobs of the last tenantd run on");
+            self.keep_changed();
+        }
+    }
+
+    /// Adopts a job of an earlier agent if its first process runs, or its cgroup exists and is not empty.
+    pub(super) fn adopt<K: KernFs>(&mut self, host: &mut HostAccess<K>, kept: KeptJob, now: f64) {
+        let proc = host.proc();
+        let job = kept.job();
+        let valve = valves::find(&self.store, job);
+        let (kernel, layout) = (&mut host.kernel, &host.layout);
+        let cgroup = match &kept.unit {
+            Some(unit) => JobCgroup::open_scope(kernel, layout, unit.clone(), &kept.path),
+            None => JobCgroup::open(kernel, layout, &kept.below),
+        };
+        let first = JobProcess { pid: kept.pid, start_ticks: kept.start_ticks, handle: None };
+        let runs = !kept.lingers && first.runs(kernel, proc);
+        let cgroup = match cgroup {
+            Ok(cgroup) if cgroup.inode() == kept.inode => cgroup,
+            // The cgroup was removed with its last process, and the first process is elsewhere.
+            other => {
+                other.into_iter().for_each(|cgroup| cgroup.close(kernel));
+                if !runs {
+                    return valves::remove(valve);
+                }
+                JobCgroup::gone(&kept.below, kept.unit)
+            }
+        };
+        let sample = cgroup.sample(kernel, layout);
+        let is_populated = !is_empty(&sample);
+        let sample = sample.ok();
+        if !runs && !is_populated {
+            valves::remove(valve);
+            self.left.extend(cgroup.end(kernel, layout));
+            return;
+        }
+        let lingers = !runs;
+        let cpu_seconds = sample.and_then(|it| it.usage_usec).map_or(0.0, |usec| usec as f64 / 1e6);
+        let times = (kept.submitted, kept.since);
+        let Some(request) = kept.request else { return };
+        self.admission.adopt(job, request, times, (cpu_seconds, lingers), now);
+        let cpus = kept.cpus.and_then(|cpus| cpus.parse().ok());
+        let (path, ineffective) = (kept.path, kept.ineffective);
+        let is_left = runs && !is_populated;
+        let home = Home { cgroup, path, cpus, weight: None, valve, ineffective, is_left };
+        let record = Record {
+            ticket: None,
+            process: first,
+            command: kept.command,
+            told: None,
+            home: Some(home),
+        };
+        self.records.insert(job, record);
+    }
+}
