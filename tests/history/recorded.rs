@@ -10,14 +10,19 @@ use tenantd_control::measure::sample::{
 };
 use tenantd_control::report::reason::{LimitAbove, Outsider, Surroundings};
 use tenantd_control::state::drift::Observation;
-use tenantd_control::state::step::{Input, NodeInput};
-use tenantd_control::tick::event::Event;
+use tenantd_control::state::step::{Input, NodeInput, Settings};
+use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::{self, Event};
+use tenantd_control::tree::{Tree, flatten};
 use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::resource::{CPU, MEMORY, Resource};
 use tenantd_core::units::Limit;
 use tenantd_dop::CpuSet;
 use tenantd_host::recording::rows::{Last, Rows};
-use tenantd_host::recording::segment::{self, Clock, EVENTS_BYTES_MAX};
+use tenantd_host::recording::segment::{self, Beginning, Clock, EVENTS_BYTES_MAX, Head, LAYOUT};
+
+use super::twin::encode;
+use crate::util;
 
 fn resource() -> impl Strategy<Value = Resource> {
     prop_oneof![Just(CPU), Just(MEMORY)]
@@ -193,6 +198,35 @@ proptest! {
         changed[cut] ^= with;
         let _ = segment::events(&changed, &mut Last::default());
     }
+
+    #[test]
+    fn any_bytes_are_a_value_or_an_error(bytes in vec(any::<u8>(), 0..2000), small in vec(0..4_u8, 0..2000)) {
+        for bytes in [&bytes, &small] {
+            decode(bytes);
+            // As a whole file, and with sizes that the rest has not.
+            let head = Head { layout: LAYOUT, format: event::format(), begin: Duration::ZERO };
+            let file = [&head.bytes()[..], &segment::chunk(bytes), bytes].concat();
+            prop_assert!(segment::whole_bytes(&file) <= file.len());
+        }
+    }
+
+    #[test]
+    fn a_damaged_beginning_is_a_loop_or_an_error(at in any::<prop::sample::Index>(), with in 1..=u8::MAX) {
+        let policy = util::policy("version: 1\ntenants: { a: {}, b: { weight: 2 } }");
+        let tree = Tree::new(flatten(&policy).into());
+        let mut data = encode(&ControlLoop::new(Settings::of(&policy, false, true), tree));
+        let at = at.index(data.len());
+        decode(&data[..at]);
+        data[at] ^= with;
+        decode(&data);
+    }
+}
+
+/// Gives bytes to every decoder.
+fn decode(bytes: &[u8]) {
+    let _ = segment::events(bytes, &mut Last::default());
+    let _ = (Beginning::version(bytes), Beginning::of(bytes));
+    let _ = (Head::of(bytes), segment::inflate(bytes, 0));
 }
 
 #[test]

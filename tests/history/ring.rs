@@ -7,11 +7,11 @@ use std::time::Duration;
 use tenantd_control::measure::sample::HostSample;
 use tenantd_control::state::step::{Input, NodeInput, Settings};
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tick::event::{Event, Witness};
+use tenantd_control::tick::event::{self, Event, Witness};
 use tenantd_control::tree::{Tree, flatten};
 use tenantd_host::recording::recorder::Recorder;
 use tenantd_host::recording::ring::{Bounds, Ring, segments};
-use tenantd_host::recording::segment::{Head, LAYOUT, whole_bytes};
+use tenantd_host::recording::segment::{Head, LAYOUT, MAGIC, whole_bytes};
 use tenantd_host::recording::tape::{self, Tape, TapeError};
 
 use super::twin::encode;
@@ -127,14 +127,49 @@ fn a_recording_of_another_version_is_refused_with_its_version() {
     recorder.finish();
     let path = dir.path().join("00000001.rec");
     let whole = fs::read(&path).unwrap();
-    for (at, version) in [(20, env!("CARGO_PKG_VERSION")), (15, "another layout")] {
+    let own = concat!("tenantd ", env!("CARGO_PKG_VERSION"));
+    let cases = [
+        (20, whole[20] ^ 0x55, own),
+        (15, b'\n', "an older tenantd"),
+        (15, LAYOUT + 1, "a newer tenantd"),
+    ];
+    for (at, byte, by) in cases {
         let mut bytes = whole.clone();
-        bytes[at] ^= 0x55;
+        bytes[at] = byte;
         fs::write(&path, &bytes).unwrap();
         for error in [Tape::open(&path).err(), tape::check(&path).err()] {
             let error = error.unwrap().to_string();
-            assert!(error.contains(version) && error.contains("00000001.rec"), "{error}");
+            let has = |part: &str| error.contains(part);
+            assert!(
+                has(by) && has("00000001.rec") && has("replay it with that version"),
+                "{error}"
+            );
         }
+        // The next recorder leaves it to its own version.
+        drop(Ring::open(dir.path(), ROOMY).unwrap());
+        assert!(fs::read(&path).unwrap() == bytes, "{by}");
+    }
+}
+
+#[test]
+fn short_and_foreign_files_are_one_error() {
+    let dir = util::scratch();
+    let path = dir.path().join("00000001.rec");
+    let whole = [&MAGIC[..], &[LAYOUT], &event::format().to_le_bytes(), &[0; 8]].concat();
+    let files: [(&[u8], &str); 6] = [
+        (b"", "cut off"),
+        (&whole[..7], "cut off"),
+        (&whole[..31], "cut off"),
+        (&whole, "cut off"),
+        (b"tenant", "cut off"),
+        (b"# a policy, not a recording\nversion: 1\n", "not a recording"),
+    ];
+    for (bytes, what) in files {
+        fs::write(&path, bytes).unwrap();
+        let error = Tape::open(&path).err().unwrap().to_string();
+        assert!(error.contains(what) && error.contains("; "), "{bytes:?}: {error}");
+        // In a directory it is skipped.
+        assert!(tape::segments(dir.path()).unwrap().len() <= 1);
     }
 }
 

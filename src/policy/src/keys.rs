@@ -159,7 +159,7 @@ section! {
     #[derive(Copy, Eq)]
     pub struct HistoryPolicy, HISTORY {
         /// The most that is kept, the oldest goes first. 0: nothing is kept.
-        "max_size" => max_size: u64 = 64 << 20, Size;
+        "max_size" => max_size: u64 = 96 << 20, Size;
         /// What is older is not kept.
         "max_age" => max_age: Duration = Duration::from_secs(24 * 3600), Age;
     }

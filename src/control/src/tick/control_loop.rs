@@ -42,7 +42,6 @@ use crate::state::drift::{self, Drift, Observation};
 use crate::state::members;
 use crate::state::step::{Decision, Input, NodeInput, Sampling, Settings};
 use crate::state::{NodeState, Outcome};
-use crate::tick::event::TreeChange;
 use crate::tree::Tree;
 use crate::tree::bounds::AncestorBounds;
 use crate::why::diagnosis::Scene;
@@ -461,8 +460,7 @@ impl ControlLoop {
         self.settings = settings;
     }
 
-    pub(crate) fn take_tree(&mut self, change: TreeChange) {
-        let TreeChange { tree, kept, unpinned } = change;
+    pub(crate) fn take_tree(&mut self, tree: Tree, kept: &[Option<usize>], unpinned: &[usize]) {
         let mut states = vec![NodeState::default(); tree.len()];
         // Old numbers from `nr_before` on are members, however many nodes the new tree has.
         let (nr_before, nr_nodes) = (self.tree.nodes().len(), tree.nodes().len());
@@ -470,7 +468,7 @@ impl ControlLoop {
         for (number, (mut state, new)) in
             std::mem::take(&mut self.states).into_iter().zip(kept).enumerate()
         {
-            let Some(new) = new else { continue };
+            let Some(new) = *new else { continue };
             if number < nr_before && new >= nr_nodes {
                 states[number] = state.hand_over();
             }

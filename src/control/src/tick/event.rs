@@ -102,7 +102,10 @@ impl ControlLoop {
             Event::PlaceOn(places) => self.place_on(places),
             Event::TakeCredits(credits) => self.take_credits(credits),
             Event::Set(settings) => self.set(settings),
-            Event::TakeTree(change) => self.take_tree(*change),
+            Event::TakeTree(change) => {
+                let TreeChange { tree, kept, unpinned } = *change;
+                self.take_tree(tree, &kept, &unpinned);
+            }
         }
         None
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::segment::{self, HEAD_BYTES, Head};
+use super::segment::{self, HEAD_BYTES, Head, LAYOUT};
 use tenantd_policy::model::HistoryPolicy;
 
 const EXTENSION: &str = "rec";
@@ -158,6 +158,10 @@ impl Ring {
 
 fn cut(path: &Path) -> io::Result<()> {
     let bytes = fs::read(path)?;
+    if Head::of(&bytes).is_some_and(|head| head.layout != LAYOUT) {
+        // Only its own version finds its tail, and may still replay it.
+        return Ok(());
+    }
     let whole = segment::whole_bytes(&bytes);
     if whole <= HEAD_BYTES {
         return fs::remove_file(path);

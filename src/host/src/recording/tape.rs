@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::ring;
 use super::rows::Last;
-use super::segment::{self, Beginning, HEAD_BYTES, Head, LAYOUT};
+use super::segment::{self, Beginning, HEAD_BYTES, Head, LAYOUT, MAGIC};
 use tenantd_control::state::step::Decision;
 use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tick::event::{self, Event};
@@ -24,20 +24,25 @@ pub enum TapeError {
         source: io::Error,
     },
     /// The file is not a recording.
-    #[error("{0}: not a recording of tenantd")]
-    NotARecording(PathBuf),
-    /// The recording has other fields than this tenantd.
     #[error(
-        "{path}: recorded by tenantd {version}, whose control loop is not that of this version; replay it with that one"
+        "{0}: not a recording of tenantd; name the directory of `tenantd --history`, or a file of it"
+    )]
+    NotARecording(PathBuf),
+    /// The recording has other types than this tenantd.
+    #[error(
+        "{path}: recorded by {recorder}, whose recorded types differ, so this version cannot read it; replay it with \
+         that version"
     )]
     OtherVersion {
         /// The path.
         path: PathBuf,
-        /// Version of the recording tenantd.
-        version: String,
+        /// The recording tenantd, such as "tenantd 0.1.0".
+        recorder: String,
     },
     /// The file is damaged from its beginning on.
-    #[error("{0}: cut off or damaged in its first chunk")]
+    #[error(
+        "{0}: cut off or damaged in its first chunk, so none of it can be replayed; replay other files of its directory"
+    )]
     Torn(PathBuf),
 }
 
@@ -47,14 +52,14 @@ pub enum TapeError {
 pub fn segments(path: &Path) -> Result<Vec<(Duration, PathBuf)>, TapeError> {
     let unreadable = |source| TapeError::Unreadable { path: path.to_path_buf(), source };
     if !fs::metadata(path).map_err(unreadable)?.is_dir() {
-        let head = head(path)?.ok_or_else(|| TapeError::NotARecording(path.to_path_buf()))?;
+        let head = head(path)?;
         return Ok(vec![(head.begin, path.to_path_buf())]);
     }
     let mut found = Vec::new();
     for (_, path) in ring::segments(path).map_err(unreadable)? {
         match head(&path) {
-            Ok(Some(head)) => found.push((head.begin, path)),
-            Ok(None) => {}
+            Ok(head) => found.push((head.begin, path)),
+            Err(TapeError::NotARecording(_) | TapeError::Torn(_)) => {}
             // The ring has dropped it since it was listed.
             Err(TapeError::Unreadable { source, .. })
                 if source.kind() == io::ErrorKind::NotFound => {}
@@ -66,10 +71,7 @@ pub fn segments(path: &Path) -> Result<Vec<(Duration, PathBuf)>, TapeError> {
 
 /// Checks that this version can replay the segment at `path`, reading only the head if possible.
 pub fn check(path: &Path) -> Result<(), TapeError> {
-    match head(path)? {
-        Some(head) if is_readable(&head) => Ok(()),
-        _ => Tape::open(path).map(|_| ()),
-    }
+    if is_readable(&head(path)?) { Ok(()) } else { Tape::open(path).map(|_| ()) }
 }
 
 fn is_readable(head: &Head) -> bool {
@@ -77,13 +79,19 @@ fn is_readable(head: &Head) -> bool {
     head.layout == LAYOUT && head.format == FORMAT
 }
 
-fn head(path: &Path) -> Result<Option<Head>, TapeError> {
+fn head(path: &Path) -> Result<Head, TapeError> {
     use io::Read;
     let unreadable = |source| TapeError::Unreadable { path: path.to_path_buf(), source };
     let mut bytes = Vec::new();
     let mut file = fs::File::open(path).map_err(unreadable)?;
     file.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut bytes).map_err(unreadable)?;
-    Ok(Head::of(&bytes))
+    head_of(&bytes, path)
+}
+
+fn head_of(file: &[u8], path: &Path) -> Result<Head, TapeError> {
+    let is_begun = file.iter().zip(MAGIC).all(|(byte, wanted)| byte == wanted);
+    let error = if is_begun { TapeError::Torn } else { TapeError::NotARecording };
+    Head::of(file).ok_or_else(|| error(path.to_path_buf()))
 }
 
 /// A segment during its replay.
@@ -121,15 +129,17 @@ impl Tape {
     pub fn open(path: &Path) -> Result<Tape, TapeError> {
         let file = fs::read(path)
             .map_err(|source| TapeError::Unreadable { path: path.to_path_buf(), source })?;
-        let head = Head::of(&file).ok_or_else(|| TapeError::NotARecording(path.to_path_buf()))?;
-        let other = |version| TapeError::OtherVersion { path: path.to_path_buf(), version };
+        let head = head_of(&file, path)?;
+        let other = |recorder| TapeError::OtherVersion { path: path.to_path_buf(), recorder };
         if head.layout != LAYOUT {
-            return Err(other("with another layout of files".into()));
+            let age = if head.layout < LAYOUT { "an older" } else { "a newer" };
+            return Err(other(format!("{age} tenantd")));
         }
         let torn = || TapeError::Torn(path.to_path_buf());
         let (first, at) = segment::inflate(&file, HEAD_BYTES).ok_or_else(torn)?;
         if !is_readable(&head) {
-            return Err(other(Beginning::version(&first).map_err(|_| torn())?));
+            let version = Beginning::version(&first).map_err(|_| torn())?;
+            return Err(other(format!("tenantd {version}")));
         }
         let Beginning { version, host, control } = Beginning::of(&first).map_err(|_| torn())?;
         let (last, events) = (Last::default(), Vec::new().into_iter());
