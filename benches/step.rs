@@ -16,6 +16,7 @@ use dice::Dice;
 use tenantd_control::measure::sample::{HostSample, MemorySample, TenantSample};
 use tenantd_control::state::step::{Input, NodeInput, Settings};
 use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::Event;
 use tenantd_control::tree::{self, CgroupParent, Member, Tree};
 use tenantd_policy::model::{Policy, Tenant};
 
@@ -84,11 +85,11 @@ fn least_millis(tree: Tree) -> f64 {
     let step = |tick| {
         let input = second(control.tree(), &mut dice, &mut counters, tick);
         let start = Instant::now();
-        let decision = control.step(input);
+        let decision = control.apply(Event::step(input)).unwrap();
         let elapsed = start.elapsed().as_secs_f64() * 1000.0;
         decision.actions.into_iter().for_each(|action| {
             let held = action.to.clone();
-            control.settle((action, Ok(held)));
+            control.apply(Event::settle((action, Ok(held))));
         });
         elapsed
     };

@@ -1,6 +1,6 @@
 //! Recordings: exact, complete, bounded, whole after a kill, and replayed bit for bit.
 
-mod codec;
+mod recorded;
 mod ring;
 mod size;
 pub(crate) mod twin;

@@ -9,6 +9,7 @@ use tenantd_control::state::Refusal;
 use tenantd_control::state::drift::Observation;
 use tenantd_control::state::step::{Decision, Input, NodeInput, Settings};
 use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::Event;
 use tenantd_control::tree::{Tree, TreeNode};
 use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::resource::{CPU, MEMORY};
@@ -133,13 +134,13 @@ impl Cgroups {
             }
             if !second.is_writable {
                 let refusal = Refusal { message: Some("busy".into()), ..Refusal::default() };
-                control.settle((action.clone(), Err(refusal)));
+                control.apply(Event::settle((action.clone(), Err(refusal))));
                 continue;
             }
             let files = &mut self.files[at];
             files.retain(|(knob, _)| *knob != action.knob);
             files.push((action.knob, action.to.clone()));
-            control.settle((action.clone(), Ok(action.to.clone())));
+            control.apply(Event::settle((action.clone(), Ok(action.to.clone()))));
         }
     }
 }
@@ -157,9 +158,9 @@ fn play(
 ) -> (ControlLoop, Cgroups) {
     let (mut control, mut cgroups) = (control_loop(nodes), Cgroups::new(nodes));
     for seconds in story {
-        control.begin_tick();
+        control.apply(Event::Begin);
         let input = cgroups.pass(&control, seconds);
-        let decision = control.step(input);
+        let decision = control.apply(Event::step(input)).unwrap();
         look(&control, &decision);
         cgroups.obey(&mut control, &decision, seconds);
     }
@@ -221,10 +222,10 @@ proptest! {
         let before = demands(&control);
         let away: Vec<Second> =
             story[0].iter().map(|second| Second { is_there: false, ..second.clone() }).collect();
-        control.begin_tick();
+        control.apply(Event::Begin);
         // The usage of the tick before is what is known last, and the demand that follows from it may still fall.
         let input = cgroups.pass(&control, &away);
-        control.step(input);
+        control.apply(Event::step(input));
         let known = |demands: &[Option<_>]| demands.iter().map(Option::is_some).collect::<Vec<_>>();
         prop_assert_eq!(known(&before), known(&demands(&control)));
     }
@@ -249,23 +250,23 @@ fn a_premature_tick_decides_nothing() {
     };
     let seconds = vec![second];
     for _ in 0..3 {
-        control.begin_tick();
+        control.apply(Event::Begin);
         let input = cgroups.pass(&control, &seconds);
-        assert!(!control.step(input).is_void);
+        assert!(!control.apply(Event::step(input)).unwrap().is_void);
     }
     let usage = control.states()[0].usage;
     // A whole second of CPU time, two milliseconds after the last tick.
-    control.begin_tick();
+    control.apply(Event::Begin);
     let mut input = cgroups.pass(&control, &seconds);
     cgroups.now = cgroups.now - SECOND + Duration::from_millis(2);
     input.now = cgroups.now;
-    let decision = control.step(input);
+    let decision = control.apply(Event::step(input)).unwrap();
     assert!(decision.is_void && decision.actions.is_empty());
     assert_eq!(control.states()[0].usage, usage);
     // The next one counts from the last that counted, so that nothing is lost.
-    control.begin_tick();
+    control.apply(Event::Begin);
     let input = cgroups.pass(&control, &seconds);
-    let decision = control.step(input);
+    let decision = control.apply(Event::step(input)).unwrap();
     let elapsed = Duration::from_millis(1002);
     assert_eq!(decision.elapsed, Some(elapsed));
     let used = control.states()[0].usage.unwrap().cpu_cores;
@@ -287,9 +288,9 @@ fn steady() -> (ControlLoop, Cgroups, [Second; 1]) {
         someone_writes: false,
     }];
     for _ in 0..3 {
-        control.begin_tick();
+        control.apply(Event::Begin);
         let input = cgroups.pass(&control, &seconds);
-        control.step(input);
+        control.apply(Event::step(input));
     }
     (control, cgroups, seconds)
 }
@@ -299,17 +300,17 @@ fn a_tenant_that_could_not_be_read_for_a_while_has_the_rates_of_the_whole_time_a
     let (mut control, mut cgroups, seconds) = steady();
     let before = control.states()[0].clone();
     for _ in 0..4 {
-        control.begin_tick();
+        control.apply(Event::Begin);
         let mut input = cgroups.pass(&control, &seconds);
         input.nodes[0].sample = None;
-        control.step(input);
+        control.apply(Event::step(input));
         let state = &control.states()[0];
         assert_eq!((state.usage, state.demand), (before.usage, before.demand));
         assert_eq!(state.target.allocation, before.target.allocation);
     }
-    control.begin_tick();
+    control.apply(Event::Begin);
     let input = cgroups.pass(&control, &seconds);
-    control.step(input);
+    control.apply(Event::step(input));
     assert_eq!(control.states()[0].usage, before.usage);
 }
 
@@ -319,11 +320,11 @@ fn a_tenant_that_could_not_be_read_while_cpus_went_uses_no_more_than_are_left() 
     let (mut control, mut cgroups, seconds) = steady();
     let used = |control: &ControlLoop| control.states()[0].usage.unwrap().cpu_cores;
     assert!(used(&control) > 1.0);
-    control.begin_tick();
+    control.apply(Event::Begin);
     let mut input = cgroups.pass(&control, &seconds);
     input.nodes[0].sample = None;
     input.host.nr_cpus = 1;
-    control.step(input);
+    control.apply(Event::step(input));
     assert_eq!(used(&control), 1.0);
 }
 
@@ -332,25 +333,25 @@ fn a_clock_that_stood_still_or_was_not_asked_for_hours_gives_no_false_rates() {
     // The machine was suspended, and the clock with it: a tick that comes too soon is void, and nothing is lost.
     let (mut control, mut cgroups, seconds) = steady();
     let usage = control.states()[0].usage;
-    control.begin_tick();
+    control.apply(Event::Begin);
     let mut input = cgroups.pass(&control, &seconds);
     cgroups.now -= SECOND;
     input.now = cgroups.now;
-    assert!(control.step(input).is_void);
+    assert!(control.apply(Event::step(input)).unwrap().is_void);
     assert_eq!(control.states()[0].usage, usage);
     // The agent was stopped for an hour in which the tenant went on.
     let (mut control, mut cgroups, seconds) = steady();
-    control.begin_tick();
+    control.apply(Event::Begin);
     let inputs: Vec<Input> = (0..3600).map(|_| cgroups.pass(&control, &seconds)).collect();
-    let decision = control.step(inputs.into_iter().last().unwrap());
+    let decision = control.apply(Event::step(inputs.into_iter().last().unwrap())).unwrap();
     assert_eq!(decision.elapsed, Some(SECOND * 3600));
     assert_eq!(control.states()[0].usage, usage);
     // It went back: no rate, and the decision stays.
     let demand = control.states()[0].demand;
-    control.begin_tick();
+    control.apply(Event::Begin);
     let mut input = cgroups.pass(&control, &seconds);
     input.now -= SECOND * 1000;
-    assert!(control.step(input).is_void);
+    assert!(control.apply(Event::step(input)).unwrap().is_void);
     assert_eq!((control.states()[0].usage, control.states()[0].demand), (usage, demand));
 }
 
@@ -374,10 +375,10 @@ fn percentages_follow_the_machine() {
     }];
     let finite = |resource, amount| Value::Amount(resource, Limit::Finite(amount));
     let mut tick = |nr_cpus: u32, gib: u64| {
-        control.begin_tick();
+        control.apply(Event::Begin);
         let mut input = cgroups.pass(&control, &seconds);
         (input.host.nr_cpus, input.host.memory_total_bytes) = (nr_cpus, gib << 30);
-        let decision = control.step(input);
+        let decision = control.apply(Event::step(input)).unwrap();
         cgroups.obey(&mut control, &decision, &seconds);
         let held = |knob| cgroups.files[0].iter().find(|(it, _)| *it == knob).unwrap().1.clone();
         (held(Knob::CpuMax), held(Knob::MemoryMax), decision)

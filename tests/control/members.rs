@@ -9,6 +9,7 @@ use tenantd_control::share::target::Target;
 use tenantd_control::state::NodeState;
 use tenantd_control::state::step::{Input, NodeInput, Settings, TreeChange};
 use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::Event;
 use tenantd_control::tree::{CgroupParent, Member, Tree, TreeNode};
 use tenantd_core::resource::{CPU, MEMORY, Resource};
 use tenantd_policy::model::Policy;
@@ -130,7 +131,7 @@ proptest! {
         let mut host = Host::default();
         for works in &seconds {
             let input = host.pass(control.tree(), |number| works[number % works.len()]);
-            control.step(input);
+            control.apply(Event::step(input));
             let (tree, states) = (control.tree(), control.states());
             for (tenant, members) in tree.sets_of_members() {
                 let members = &states[members];
@@ -178,10 +179,10 @@ proptest! {
             // Nobody waits: what a waiting cgroup wants is estimated, and not a sum.
             let calm = |tenant: usize| Work { waits: 0.0, ..works[tenant] };
             let input = host.pass(one.tree(), calm);
-            one.step(input);
+            one.apply(Event::step(input));
             let tenant_of = |number: usize| several.tree().at(number).tenant().unwrap().at();
             let input = other.pass(several.tree(), |number| part(calm(tenant_of(number))));
-            several.step(input);
+            several.apply(Event::step(input));
             for (a, b) in one.states().iter().zip(several.states()).take(nodes.len()) {
                 let (a, b) = (&a.target.allocation, &b.target.allocation);
                 prop_assert!((a[CPU] - b[CPU]).abs() < 1e-3, "{a:?} {b:?}");
@@ -194,7 +195,8 @@ proptest! {
 /// Replaces the tree; `kept` has the new position of each node that stays.
 fn replace(control: &mut ControlLoop, tree: Tree, kept: &[Option<usize>]) {
     let tree = tree.after(control.tree(), kept);
-    control.take_tree(TreeChange { tree, handed: Vec::new(), unpinned: Vec::new() });
+    let change = TreeChange { tree, handed: Vec::new(), unpinned: Vec::new() };
+    control.apply(Event::TakeTree(Box::new(change)));
 }
 
 #[test]
@@ -205,7 +207,7 @@ fn totals_outlive_members() {
     let busy = Work { used: 1.0, waits: 0.5, held: 0 };
     for _ in 0..4 {
         let input = host.pass(control.tree(), |_| busy);
-        control.step(input);
+        control.apply(Event::step(input));
     }
     let total = |control: &ControlLoop| control.states()[0].totals.cpu_usec.total().unwrap();
     let waited = |control: &ControlLoop| control.states()[0].totals.cpu_some_usec.total().unwrap();
@@ -216,13 +218,13 @@ fn totals_outlive_members() {
     for _ in 0..2 {
         let input =
             host.pass(control.tree(), |number| Work { used: f64::from(number as u32), ..busy });
-        control.step(input);
+        control.apply(Event::step(input));
     }
     // The one that stayed used twice 2 CPUs; the first second of the other is not known.
     assert_eq!(total(&control), 9_000_000 + 4_000_000 + 1_000_000);
     replace(&mut control, tree(&nodes, &[0]), &[Some(0), None, None]);
     let input = host.pass(control.tree(), |_| busy);
-    control.step(input);
+    control.apply(Event::step(input));
     assert_eq!(total(&control), 14_000_000);
     assert!(control.states()[0].usage.is_some_and(|usage| usage.cpu_cores == 0.0));
 }

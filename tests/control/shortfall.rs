@@ -11,6 +11,7 @@ use tenantd_control::report::reason::{
 use tenantd_control::state::step::{Input, NodeInput, Settings};
 use tenantd_control::state::{NodeState, Refusal};
 use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::Event;
 use tenantd_control::tree::bounds::AncestorBounds;
 use tenantd_control::tree::{self, Tree, TreeNode};
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
@@ -124,13 +125,13 @@ impl World {
             memory_available_bytes: Some(MEMORY_BYTES as u64 / 2),
             ..HostSample::default()
         };
-        self.control.begin_tick();
+        self.control.apply(Event::Begin);
         let input = Input { now: self.now, host, nodes: inputs, above: self.above, topology: None };
-        let decision = self.control.step(input);
+        let decision = self.control.apply(Event::step(input)).unwrap();
         for action in decision.actions {
             if self.control.settings().is_enforcing && self.control.is_due(&action) {
                 let outcome = self.refusal.clone().map_or(Ok(action.to.clone()), Err);
-                self.control.settle((action, outcome));
+                self.control.apply(Event::settle((action, outcome)));
             }
         }
     }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use tenantd_control::measure::sample::HostSample;
 use tenantd_control::state::step::{Input, NodeInput, Settings};
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tick::event::{Event, Witness};
+use tenantd_control::tick::event::{self, Event, Witness};
 use tenantd_control::tree::{Tree, flatten};
-use tenantd_core::codec::encode;
 use tenantd_host::recording::recorder::Recorder;
 use tenantd_host::recording::ring::{Bounds, Ring, segments};
-use tenantd_host::recording::segment::{Head, whole_bytes};
-use tenantd_host::recording::tape::{Tape, TapeError};
+use tenantd_host::recording::segment::{Head, LAYOUT, MAGIC, whole_bytes};
+use tenantd_host::recording::tape::{self, Tape, TapeError};
 
+use super::twin::encode;
 use crate::util::{self, Dice};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -38,7 +38,7 @@ fn recorder(dir: &Path, bounds: Bounds) -> Recorder {
 
 fn happen(control: &mut ControlLoop, recorder: &mut Recorder, event: Event) {
     recorder.note(control, &event);
-    event.happen(control);
+    control.apply(event);
 }
 
 fn tick(control: &mut ControlLoop, recorder: &mut Recorder, second: u32) {
@@ -120,6 +120,60 @@ fn every_cut_and_every_damage_leaves_a_beginning() {
 }
 
 #[test]
+fn a_recording_of_another_version_is_refused_with_its_version() {
+    let dir = util::scratch();
+    let (mut control, mut recorder) = (control(), recorder(dir.path(), ROOMY));
+    (1..=5).for_each(|second| tick(&mut control, &mut recorder, second));
+    recorder.finish();
+    let path = dir.path().join("00000001.rec");
+    let whole = fs::read(&path).unwrap();
+    let own = concat!("tenantd ", env!("CARGO_PKG_VERSION"));
+    let cases = [
+        (20, whole[20] ^ 0x55, own),
+        (15, b'\n', "an older tenantd"),
+        (15, LAYOUT + 1, "a newer tenantd"),
+    ];
+    for (at, byte, by) in cases {
+        let mut bytes = whole.clone();
+        bytes[at] = byte;
+        fs::write(&path, &bytes).unwrap();
+        for error in [Tape::open(&path).err(), tape::check(&path).err()] {
+            let error = error.unwrap().to_string();
+            let has = |part: &str| error.contains(part);
+            assert!(
+                has(by) && has("00000001.rec") && has("replay it with that version"),
+                "{error}"
+            );
+        }
+        // The next recorder leaves it to its own version.
+        drop(Ring::open(dir.path(), ROOMY).unwrap());
+        assert!(fs::read(&path).unwrap() == bytes, "{by}");
+    }
+}
+
+#[test]
+fn short_and_foreign_files_are_one_error() {
+    let dir = util::scratch();
+    let path = dir.path().join("00000001.rec");
+    let whole = [&MAGIC[..], &[LAYOUT], &event::format().to_le_bytes(), &[0; 8]].concat();
+    let files: [(&[u8], &str); 6] = [
+        (b"", "cut off"),
+        (&whole[..7], "cut off"),
+        (&whole[..31], "cut off"),
+        (&whole, "cut off"),
+        (b"tenant", "cut off"),
+        (b"# a policy, not a recording\nversion: 1\n", "not a recording"),
+    ];
+    for (bytes, what) in files {
+        fs::write(&path, bytes).unwrap();
+        let error = Tape::open(&path).err().unwrap().to_string();
+        assert!(error.contains(what) && error.contains("; "), "{bytes:?}: {error}");
+        // In a directory it is skipped.
+        assert!(tape::segments(dir.path()).unwrap().len() <= 1);
+    }
+}
+
+#[test]
 fn the_next_recorder_cuts_the_torn_tail_and_begins_anew() {
     let dir = util::scratch();
     let (mut control, mut first) = (control(), recorder(dir.path(), ROOMY));
@@ -146,12 +200,12 @@ fn a_ring_stays_within_its_size_and_keeps_the_newest() {
     let bounds = Bounds { max_bytes: 1 << 20, max_age: DAY };
     let mut ring = Ring::open(dir.path(), bounds).unwrap();
     let mut dice = Dice::new(1);
-    let head = Head { format: 1, begin: SECOND };
+    let head = Head { layout: LAYOUT, format: 1, begin: SECOND };
     for _ in 0..100 {
-        ring.begin(head, &(b"first".to_vec(), Vec::new())).unwrap();
+        ring.begin(head, b"first").unwrap();
         while ring.segment_bytes() < bounds.segment_bytes() {
             let noise: Vec<u8> = (0..4000).map(|_| dice.below(256) as u8).collect();
-            ring.append(&(Vec::new(), noise)).unwrap();
+            ring.append(&noise).unwrap();
         }
         let all = segments(dir.path()).unwrap();
         let bytes: u64 = all.iter().map(|(_, path)| fs::metadata(path).unwrap().len()).sum();
@@ -167,26 +221,26 @@ fn what_is_too_old_goes() {
     let dir = util::scratch();
     let bounds = Bounds { max_bytes: 1 << 20, max_age: Duration::from_secs(60) };
     let mut ring = Ring::open(dir.path(), bounds).unwrap();
-    let head = Head { format: 1, begin: SECOND };
-    (0..3).for_each(|_| ring.begin(head, &(b"first".to_vec(), Vec::new())).unwrap());
+    let head = Head { layout: LAYOUT, format: 1, begin: SECOND };
+    (0..3).for_each(|_| ring.begin(head, b"first").unwrap());
     let old = std::time::SystemTime::now() - Duration::from_secs(3600);
     let second = dir.path().join("00000002.rec");
     fs::File::options().append(true).open(second).unwrap().set_modified(old).unwrap();
-    ring.append(&(b"more".to_vec(), Vec::new())).unwrap();
+    ring.append(b"more").unwrap();
     let numbers = || -> Vec<u64> {
         segments(dir.path()).unwrap().into_iter().map(|(number, _)| number).collect()
     };
     assert_eq!(numbers(), [1, 2, 3], "while it is recorded, a step of the clock removes nothing");
     drop(ring);
     let mut ring = Ring::open(dir.path(), bounds).unwrap();
-    ring.begin(head, &(b"next".to_vec(), Vec::new())).unwrap();
+    ring.begin(head, b"next").unwrap();
     assert_eq!(numbers(), [3, 4], "that one, and what is before it");
     drop(ring);
     // A clock that was set back shows files of the future.
     let third = dir.path().join("00000003.rec");
     let next = std::time::SystemTime::now() + Duration::from_secs(3600);
     fs::File::options().append(true).open(third).unwrap().set_modified(next).unwrap();
-    Ring::open(dir.path(), bounds).unwrap().begin(head, &(b"last".to_vec(), Vec::new())).unwrap();
+    Ring::open(dir.path(), bounds).unwrap().begin(head, b"last").unwrap();
     assert_eq!(numbers(), [3, 4, 5]);
 }
 

@@ -3,8 +3,9 @@
 use std::cell::Cell;
 
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tick::event::{Event, Memory, Witness};
-use tenantd_core::codec::{In, Out, decode, encode};
+use tenantd_control::tick::event::{Event, Witness};
+use tenantd_host::recording::rows::{Last, Rows};
+use tenantd_host::recording::segment::{self, Beginning, Clock};
 
 thread_local! {
     static DECISIONS: Cell<u64> = const { Cell::new(0) };
@@ -13,7 +14,7 @@ thread_local! {
 /// Fails at the first event after which the two differ, in any bit of the decision or of the state.
 #[derive(Debug, Default)]
 pub(crate) struct Twin {
-    twin: Option<(ControlLoop, Memory, Memory)>,
+    twin: Option<(ControlLoop, Last, Last)>,
     nr_events: u64,
 }
 
@@ -28,9 +29,14 @@ impl Twin {
     }
 }
 
+/// The recorded bytes of a loop.
+pub(super) fn encode(control: &ControlLoop) -> Vec<u8> {
+    Beginning::data("", "", control).unwrap()
+}
+
 /// The loop as it comes back from its bytes.
 pub(crate) fn copy(control: &ControlLoop) -> ControlLoop {
-    decode(&encode(control)).unwrap()
+    Beginning::of(&encode(control)).unwrap().control
 }
 
 impl Witness for Twin {
@@ -40,19 +46,18 @@ impl Witness for Twin {
         if self.nr_events.is_multiple_of(500) {
             self.twin = None;
         }
-        let (twin, writing, reading) = self
-            .twin
-            .get_or_insert_with(|| (copy(control), Memory::of(control), Memory::of(control)));
+        let (twin, writing, reading) =
+            self.twin.get_or_insert_with(|| (copy(control), Last::default(), Last::default()));
         assert_eq!(encode(twin), encode(control), "before event {}", self.nr_events);
-        let mut out = Out::default();
-        event.put(writing, &mut out);
-        let (tokens, bits) = out.split();
-        let mut from = In::new(&tokens, &bits);
-        let read = Event::take(reading, &mut from).unwrap();
-        assert_eq!(from.left(), 0);
+        let mut rows = Rows::default();
+        segment::put(event, &mut rows).unwrap();
+        let data = segment::data(Clock::default(), &rows, writing).unwrap();
+        let (_, mut read) = segment::events(&data, reading).unwrap();
+        assert_eq!(read.len(), 1);
+        let read = read.remove(0);
         assert!(read.fits(twin.tree().len()), "{read:?}");
-        let decided = event.clone().happen(&mut control.clone());
-        let replayed = read.happen(twin);
+        let decided = control.clone().apply(event.clone());
+        let replayed = twin.apply(read);
         assert_eq!(format!("{decided:?}"), format!("{replayed:?}"), "event {}", self.nr_events);
         DECISIONS.set(DECISIONS.get() + u64::from(decided.is_some()));
     }

@@ -38,7 +38,7 @@
 //! | | `diagnosis`, [`reason`] | data of a tick → reasons |
 //!
 //! [`event`] is every change of the state as a value, for recordings. [`control_loop`] is the whole chain
-//! with all state between ticks ([`state`], [`step`]): `step(Input) -> Decision`. [`finding`], [`status`],
+//! with all state between ticks ([`state`], [`step`]): `apply(Event) -> Decision`. [`finding`], [`status`],
 //! [`jobs`] and [`trace`] report a tick; [`explain`] turns a trace into an [`explanation`] for the wire.
 //!
 //! Nothing here reads a file or a clock: all inputs, including time, are arguments.

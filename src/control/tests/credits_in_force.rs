@@ -10,6 +10,7 @@ use tenantd_control::share::govern;
 use tenantd_control::state::drift::Observation;
 use tenantd_control::state::step::{Decision, Input, NodeInput, Settings};
 use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::Event;
 use tenantd_control::tree::{Ancestor, CgroupParent, Tree, flatten};
 use tenantd_control::words::knob::{Knob, Value};
 use tenantd_fair::max_min::{self, Claim};
@@ -208,8 +209,8 @@ impl World {
         }
         self.seconds += 1;
         let input = self.input();
-        self.control.begin_tick();
-        let decision = self.control.step(input);
+        self.control.apply(Event::Begin);
+        let decision = self.control.apply(Event::step(input)).unwrap();
         for action in &decision.actions {
             if let (Knob::CpuWeight, Value::Weight(weight)) = (action.knob, &action.to) {
                 let at = self.control.tree().position(action.node).unwrap();
@@ -220,7 +221,7 @@ impl World {
                 Value::Weight(weight) => Value::Weight(weight.round()),
                 other => other.clone(),
             };
-            self.control.settle((action.clone(), Ok(held)));
+            self.control.apply(Event::settle((action.clone(), Ok(held))));
         }
         (used, decision)
     }

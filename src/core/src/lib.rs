@@ -2,7 +2,6 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`codec`] | values as bytes, exact and compact, for recordings |
 //! | [`kernel_text`] | names and small files of the kernel, which are bytes |
 //! | [`node`] | identities of nodes, and maps of their values |
 //! | [`units`] | CPUs, bytes, weights, limits, and their notation |
@@ -12,7 +11,6 @@
 
 #![deny(missing_docs)]
 
-pub mod codec;
 pub mod kernel_text;
 pub mod node;
 pub mod resource;

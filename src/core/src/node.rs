@@ -15,10 +15,13 @@
 //! **Cost.** Identities grow, so a map is two arrays in their order. A new node is appended. A node is found at
 //! once while no node before it has ended, else in O(log n). Ended nodes take no memory.
 
-use crate::codec::{Coded, In, Layout, Out, Torn};
+use serde::{Deserialize, Serialize};
 
 /// Identity of a node, unique in a run of the agent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
 pub struct NodeId(u32);
 
 impl NodeId {
@@ -36,26 +39,6 @@ impl NodeId {
     #[must_use]
     pub fn next(self) -> NodeId {
         NodeId(self.0.wrapping_add(1))
-    }
-}
-
-impl Coded for NodeId {
-    const IS_NUMBER: bool = true;
-
-    fn blank() -> NodeId {
-        NodeId::default()
-    }
-
-    fn put(&self, last: &mut NodeId, out: &mut Out) {
-        self.0.put(&mut last.0, out);
-    }
-
-    fn take(last: &mut NodeId, from: &mut In<'_>) -> Result<NodeId, Torn> {
-        u32::take(&mut last.0, from).map(NodeId)
-    }
-
-    fn layout(to: &mut Layout) {
-        to.note("NodeId");
     }
 }
 

@@ -14,11 +14,10 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::codec::{Coded, In, Layout, Out, Torn, coded};
 use crate::units::{Bytes, MilliCpus, QuantityError};
 
 /// A resource that is divided among the tenants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Resource {
     /// CPU time.
     Cpu,
@@ -166,7 +165,7 @@ impl Resource {
 }
 
 /// One value for each resource.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PerResource<T>(pub [T; Resource::ALL.len()]);
 
 impl<T> PerResource<T> {
@@ -333,33 +332,6 @@ pub mod wire {
         last = "last_", field, "";
         max = "max_", field, "";
         reason = "", name, "_reason";
-    }
-}
-
-// --- recorded ---
-
-coded!(
-    enum Resource {
-        Cpu {},
-        Memory {},
-    }
-);
-
-impl<T: Coded> Coded for PerResource<T> {
-    fn blank() -> Self {
-        PerResource(Coded::blank())
-    }
-
-    fn put(&self, last: &mut Self, out: &mut Out) {
-        self.0.put(&mut last.0, out);
-    }
-
-    fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn> {
-        Coded::take(&mut last.0, from).map(PerResource)
-    }
-
-    fn layout(to: &mut Layout) {
-        <[T; Resource::ALL.len()]>::layout(to);
     }
 }
 

@@ -7,7 +7,7 @@
 //! Decimal memory suffixes (`16G`, `16GB`) are refused on purpose: systemd reads `MemoryMax=16G` as 16 GiB,
 //! most other tools as 16·10⁹ bytes, and a limit that is 7 % off is worse than an error.
 
-use crate::codec::{Coded, In, Layout, Out, Torn};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
@@ -172,7 +172,7 @@ fn suffix_help(text: &str) -> String {
 /// A part of the machine, in thousandths of a percent: `12500` is an eighth of it.
 ///
 /// Written `75%` or `12.5%`. Range: above 0 and up to all of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Percent(u32);
 
 impl Percent {
@@ -272,7 +272,7 @@ impl fmt::Display for Weight {
 }
 
 /// A bound that may be absent, as in `memory.max`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Limit<T> {
     /// A finite bound.
     Finite(T),
@@ -336,58 +336,6 @@ fn decimal(digits: &str, unit: u64) -> Option<u64> {
         return None;
     }
     u64::try_from(product / scale).ok()
-}
-
-// --- recorded ---
-
-impl Coded for Percent {
-    fn blank() -> Self {
-        Percent(0)
-    }
-
-    fn put(&self, last: &mut Self, out: &mut Out) {
-        self.0.put(&mut last.0, out);
-    }
-
-    fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn> {
-        u32::take(&mut last.0, from).map(Percent)
-    }
-
-    fn layout(to: &mut Layout) {
-        to.note("Percent");
-    }
-}
-
-/// Coded as the amount, or as absent for [`Limit::Max`].
-impl Coded for Limit<u64> {
-    fn blank() -> Self {
-        Limit::Finite(0)
-    }
-
-    fn put(&self, last: &mut Self, out: &mut Out) {
-        out.byte(u8::from(matches!(self, Limit::Max)));
-        if let Limit::Finite(amount) = self {
-            let mut before = if let Limit::Finite(before) = last { *before } else { 0 };
-            amount.put(&mut before, out);
-        }
-        *last = *self;
-    }
-
-    fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn> {
-        *last = match from.byte()? {
-            0 => {
-                let mut before = if let Limit::Finite(before) = last { *before } else { 0 };
-                Limit::Finite(u64::take(&mut before, from)?)
-            }
-            1 => Limit::Max,
-            _ => return Err(Torn),
-        };
-        Ok(*last)
-    }
-
-    fn layout(to: &mut Layout) {
-        to.note("Limit");
-    }
 }
 
 #[cfg(test)]

@@ -36,9 +36,9 @@
 //! bounds force one; a steady target is reached and then kept; noise inside of the band moves nothing; and
 //! over two hours of a noisy load at most 12 changes an hour at less than 10 % mean error.
 
+use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 use std::time::Duration;
-use tenantd_core::codec::coded;
 
 /// The utilisation that needs no change.
 pub const UTILISATION: RangeInclusive<f64> = 0.6..=0.9;
@@ -93,7 +93,7 @@ pub struct Observation {
 }
 
 /// The result of the last tick, for reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Aim {
     /// The best width then.
     pub target: u32,
@@ -104,7 +104,7 @@ pub struct Aim {
 }
 
 /// The width of one tenant, with the state that decides its changes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Band {
     dop: u32,
     changed: Option<Duration>,
@@ -119,7 +119,7 @@ pub struct Band {
 }
 
 /// Consecutive ticks of one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Run {
     /// Ticks, or seconds times error.
     sum: f64,
@@ -278,9 +278,3 @@ impl Band {
         self.below = Run::default();
     }
 }
-
-// --- recorded ---
-
-coded!(struct Aim { target, floor, ceiling });
-coded!(struct Run { sum, targets, ticks, upwards });
-coded!(struct Band { dop, changed, stepped, outside, above, below, penalty, hurried, aim });

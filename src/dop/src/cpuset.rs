@@ -13,14 +13,14 @@
 //! **Properties.** The algebra agrees with `BTreeSet` and a printed set reads back as itself
 //! (`tests/dop/cpuset.rs`). Equal sets compare equal: no trailing zero word is kept.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
-use tenantd_core::codec::coded;
 
 const WORD_BITS: u32 = u64::BITS;
 
 /// A set of CPU numbers, `0 ..= CpuSet::MAX`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CpuSet {
     /// Bit `c % 64` of word `c / 64`; the last word is never zero.
     words: Vec<u64>,
@@ -315,7 +315,3 @@ fn number(text: &str, nr_cpus: Option<u32>) -> Result<u32, &'static str> {
     }
     text.parse().map_err(|_| "the number is too large")
 }
-
-// --- recorded ---
-
-coded!(struct CpuSet { words });

@@ -15,16 +15,16 @@
 //! **Properties.** Domains partition the CPUs and nest (`tests/dop/topology.rs`); the order of the input
 //! does not matter (same file).
 
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 use super::cpuset::CpuSet;
-use tenantd_core::codec::coded;
 
 /// Place of one CPU, as plain data.
 ///
 /// The identifiers are any numbers that CPUs of one domain have in common; they need not be dense, and
 /// those of an inner domain need to be unique only within the outer one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CpuPlace {
     /// The socket, as the machine numbers it.
     pub package: u32,
@@ -39,7 +39,7 @@ pub struct CpuPlace {
 }
 
 /// One CPU of a [`Topology`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
     /// Its place, in the machine's own numbers.
     pub place: CpuPlace,
@@ -70,7 +70,7 @@ impl Level {
 }
 
 /// The online CPUs of a machine in topology order, and the domains they form. Never without a usable CPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
     cpus: Vec<Cpu>,
     /// The domains of each level, as ranges of `cpus`.
@@ -250,9 +250,3 @@ pub enum TopologyError {
     #[error("no CPU is online, allowed and not isolated")]
     NoUsableCpu,
 }
-
-// --- recorded ---
-
-coded!(struct CpuPlace { package, node, llc, core, cpu });
-coded!(struct Cpu { place, sibling, isolated, domains });
-coded!(struct Topology { cpus, domains, online, usable, offline });

@@ -4,12 +4,12 @@
 //! [`super::HostFacts`], the control loop the one of its last sample, so that a percentage follows CPUs and
 //! memory that come and go.
 
-use tenantd_core::codec::coded;
+use serde::{Deserialize, Serialize};
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_core::units::{Percent, QuantityError};
 
 /// An amount of a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Amount {
     /// A number of smallest units.
     Absolute(u64),
@@ -78,7 +78,3 @@ fn beyond(mut error: QuantityError, resource: Resource) -> QuantityError {
     }
     error
 }
-
-// --- recorded ---
-
-coded!(enum Amount { Absolute { 0: smallest }, Percent { 0: percent } });

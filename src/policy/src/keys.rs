@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::amount::Amount;
 use super::bounds::{AmountOf, Processes, UpTo};
 use super::credits::{CAP, HALF_LIFE, Optional, Percent};
@@ -20,7 +22,6 @@ use super::names::{CgroupPaths, CpusForm, Names, Root};
 use super::retention::{Age, Size};
 use super::types::*;
 use super::values::{GROUPS, MATCHED_USERS, UNITS, USERS};
-use tenantd_core::codec::coded;
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 use tenantd_core::units::Weight;
 use tenantd_queue::discipline::Name;
@@ -109,7 +110,7 @@ section! {
 
 section! {
     /// `credits:` CPU time that a tenant leaves to its siblings, and gets back.
-    #[derive(Copy)]
+    #[derive(Copy, Serialize, Deserialize)]
     pub struct CreditsPolicy, CREDITS {
         /// Time in which unused credit falls to half, from 10s to 30d.
         "half_life" => half_life: Duration = Duration::from_secs(600), HALF_LIFE;
@@ -158,7 +159,7 @@ section! {
     #[derive(Copy, Eq)]
     pub struct HistoryPolicy, HISTORY {
         /// The most that is kept, the oldest goes first. 0: nothing is kept.
-        "max_size" => max_size: u64 = 64 << 20, Size;
+        "max_size" => max_size: u64 = 96 << 20, Size;
         /// What is older is not kept.
         "max_age" => max_age: Duration = Duration::from_secs(24 * 3600), Age;
     }
@@ -283,7 +284,3 @@ table! {
         "max" => max: Option<u32>, Count { most: 8192, auto: false };
     }
 }
-
-// --- recorded ---
-
-coded!(struct CreditsPolicy { half_life, cap, keep });

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::amount::Amount;
-use tenantd_core::codec::coded;
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_queue::discipline::Name;
 
@@ -84,6 +83,7 @@ words! {
     }
 
     /// `control.allocation`.
+    #[derive(Serialize, Deserialize)]
     Allocation {
         /// Weighted dominant resource fairness, then max-min of the rest.
         #[default]
@@ -104,6 +104,7 @@ words! {
     }
 
     /// `control.on_drift`.
+    #[derive(Serialize, Deserialize)]
     OnDrift {
         /// The agent writes its value again.
         #[default]
@@ -154,7 +155,7 @@ pub enum RootChoice {
 }
 
 /// `limit:` upper limits of a tenant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Limits of the divided resources.
     pub amounts: PerResource<Option<Amount>>,
@@ -183,7 +184,7 @@ impl IndexMut<Resource> for Limits {
 }
 
 /// `dop:` bounds of the degree of parallelism.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DopPolicy {
     /// The width follows the allocation.
     #[default]
@@ -206,7 +207,7 @@ pub struct DopBounds {
 }
 
 /// `cpus:` CPUs of a tenant.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CpusPolicy {
     /// All CPUs; the degree of parallelism is only published.
     #[default]
@@ -218,22 +219,3 @@ pub enum CpusPolicy {
     /// These, in the kernel's list format, sorted and without repeats (`0-3,8`).
     Fixed(Vec<u32>),
 }
-
-// --- recorded ---
-
-coded!(
-    enum Allocation {
-        Drf {},
-        MaxMin {},
-        Static {},
-    }
-);
-coded!(
-    enum OnDrift {
-        Repair {},
-        Accept {},
-    }
-);
-coded!(struct Limits { amounts, pids });
-coded!(enum DopPolicy { Auto {}, AtMost { 0: most }, Manual { 0: width }, Imci {} });
-coded!(enum CpusPolicy { Shared {}, Dop {}, Exclusive {}, Fixed { 0: cpus } });

@@ -22,6 +22,7 @@ use crate::recovery::restored::Restored;
 use crate::start_error::StartError;
 use crate::tenants::state::Tenants;
 use tenantd_control::state::step::Settings;
+use tenantd_control::tick::event::Event;
 use tenantd_control::tree::TreeNode;
 use tenantd_host::enforce::{SUBTREE_CONTROL, with_causes};
 use tenantd_host::journal::{Entry, Mark};
@@ -45,7 +46,7 @@ pub enum ChangeError {
 pub(super) fn observe<K: KernFs>(tenants: &mut Tenants<K>, jobs: &mut JobRoom) -> Restored {
     jobs.thaw_all(&mut tenants.host);
     tenants.backends.close_all(&mut tenants.host.kernel);
-    tenants.control.reset();
+    tenants.control.apply(Event::Reset);
     tenants.keeper.end();
     set_enforcing(tenants, false);
     let restored = put_journal_back(tenants);

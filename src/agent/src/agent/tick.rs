@@ -18,6 +18,7 @@ use tenantd_control::report::status::Status;
 use tenantd_control::share::pids;
 use tenantd_control::state::step::{Decision, Input, NodeInput};
 use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::Event;
 use tenantd_control::tree::{Node, Tree};
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_control::words::knob::Action;
@@ -93,7 +94,7 @@ impl<K: KernFs> Agent<K> {
                 };
                 let observed: Vec<_> = attached.into_iter().filter_map(observe).collect();
                 for (node, observed) in observed {
-                    self.tenants.control.observe_first(node, observed);
+                    self.tenants.control.apply(Event::ObserveFirst(node, observed));
                 }
                 self.tenants.take_in(events, &mut findings);
             }
@@ -116,7 +117,8 @@ impl<K: KernFs> Agent<K> {
             self.tenants.reporter.count_skipped(1);
             return self.tenants.reporter.status();
         }
-        let tick = self.tenants.control.begin_tick();
+        self.tenants.control.apply(Event::Begin);
+        let tick = self.tenants.control.tick();
         let begin = self.tenants.host.kernel.clock();
         self.tenants.backends.begin_tick(now);
         let mut findings = self.tenants.reporter.standing_findings();
@@ -136,7 +138,7 @@ impl<K: KernFs> Agent<K> {
         self.tenants.take_up_credits();
         let sampled_at = now + self.since(begin);
         let input = self.sample(sampled_at, host_sample, &mut findings);
-        let mut decision = self.tenants.control.step(input);
+        let mut decision = self.tenants.control.apply(Event::step(input)).unwrap_or_default();
         findings.append(&mut decision.findings);
         self.tenants.reporter.log_drifts(
             &self.tenants.host,
@@ -321,7 +323,7 @@ impl<K: KernFs> Agent<K> {
                 // Overwritten until the journal can record it.
                 let Some(node) = self.tenants.control.tree().find(drift.node) else { continue };
                 findings.push(Finding::of(node.name(), Code::NotKept, error.to_string()));
-                self.tenants.control.reclaim(drift.node, drift.knob);
+                self.tenants.control.apply(Event::Reclaim(drift.node, drift.knob));
             }
         }
     }

@@ -40,6 +40,7 @@ use crate::recovery::restored::Restored;
 use crate::tenants::base::{Base, Layer, identified};
 use crate::tenants::state::Tenants;
 use tenantd_control::state::step::Settings;
+use tenantd_control::tick::event::Event;
 use tenantd_control::tree::{Node, Tree, TreeNode};
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_host::claiming::ClaimRule;
@@ -152,7 +153,9 @@ impl<K: KernFs> Agent<K> {
                 tenants.take_up_attached();
             }
             (Mode::Enforce, Mode::Observe) => return Ok(self.put_all_back().failures),
-            (Mode::Enforce, Mode::Enforce) => tenants.control.try_yielded(),
+            (Mode::Enforce, Mode::Enforce) => {
+                tenants.control.apply(Event::TryYielded);
+            }
             (Mode::Observe, Mode::Observe) => {}
         }
         Ok(Vec::new())
@@ -297,7 +300,7 @@ fn release<K: KernFs>(
     release.let_go_of_units(&unnamed, deadline);
     let failures = release.failures;
     for (node, knob) in unnamed {
-        control.forget(node, knob);
+        control.apply(Event::Forget(node, knob));
     }
     failures
 }
@@ -342,5 +345,5 @@ fn settle<K: KernFs>(tenants: &mut Tenants<K>, has_changed: bool) {
         tenants.find_obstacles();
     }
     tenants.take_up_attached();
-    tenants.control.try_yielded();
+    tenants.control.apply(Event::TryYielded);
 }

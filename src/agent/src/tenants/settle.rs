@@ -8,6 +8,7 @@ use crate::backend::release::Release;
 use crate::backend::root;
 use crate::recovery::deadline::Deadline;
 use crate::start_error::StartError;
+use tenantd_control::tick::event::Event;
 use tenantd_control::tree::{Tree, TreeNode};
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_host::kernfs::KernFs;
@@ -37,7 +38,9 @@ impl<K: KernFs> Tenants<K> {
     /// Gives nodes that are new the credit that they had under an earlier agent.
     pub(crate) fn take_up_credits(&mut self) {
         let credits = self.keeper.take_credits(self.control.tree());
-        self.control.take_credits(credits);
+        if !credits.is_empty() {
+            self.control.apply(Event::TakeCredits(credits));
+        }
     }
 
     /// Exchanges the tree if members came or went.

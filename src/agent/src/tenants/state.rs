@@ -11,6 +11,7 @@ use crate::backend::on_host;
 use crate::recovery::leftover::Keeper;
 use crate::report::reporter::Reporter;
 use tenantd_control::state::step::Settings;
+use tenantd_control::tick::event::Event;
 use tenantd_control::tree::{Node, TreeNode};
 use tenantd_control::words::finding::Finding;
 use tenantd_core::node::NodeId;
@@ -69,17 +70,17 @@ impl<K> Tenants<K> {
 
     pub(crate) fn set(&mut self, settings: Settings) {
         self.host.leaves_drift = settings.leaves_drift();
-        self.control.set(settings);
+        self.control.apply(Event::Set(settings));
     }
 
     /// Passes the results of reads and writes to the control loop.
     pub(crate) fn take_in(&mut self, events: Events, findings: &mut Vec<Finding>) {
         findings.extend(events.findings);
         for outcome in events.outcomes {
-            self.control.settle(outcome);
+            self.control.apply(Event::settle(outcome));
         }
         for loss in events.losses {
-            self.control.lose(loss.node, loss.keeps_left);
+            self.control.apply(Event::Lose(loss.node, loss.keeps_left));
         }
     }
 }
@@ -104,6 +105,6 @@ impl<K: KernFs> Tenants<K> {
     /// Closes every cgroup, so that the next tick makes and opens those needed by then. Samples stay.
     pub(crate) fn open_anew(&mut self) {
         self.backends.close_all(&mut self.host.kernel);
-        self.control.forget_observed();
+        self.control.apply(Event::ForgetObserved);
     }
 }

@@ -3,13 +3,13 @@
 //! An *episode* is a run of intervals with the fault. An unreadable interval neither begins nor ends an
 //! episode. A fault that the kernel does not report is absent, never zero.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-use tenantd_core::codec::coded;
 use tenantd_core::resource::PerResource;
 
 /// One kind of fault of one tenant, since the agent started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     nr_episodes: u64,
     time: Duration,
@@ -41,7 +41,7 @@ impl Fault {
 }
 
 /// All faults of one tenant. OOM kills have no length and are counted in [`super::usage::Kills`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Faults {
     /// Shortfall of a resource ([`crate::why::shortfall`]).
     pub short: PerResource<Fault>,
@@ -52,11 +52,6 @@ pub struct Faults {
     /// Reclaim of protected memory.
     pub reclaimed: Fault,
 }
-
-// --- recorded ---
-
-coded!(struct Fault { nr_episodes, time, lasts, is_known });
-coded!(struct Faults { short, starved, throttled, reclaimed });
 
 #[cfg(test)]
 mod tests {

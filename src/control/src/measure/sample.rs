@@ -4,12 +4,12 @@
 //! share to others and starve it on return. So every field that a kernel, a hierarchy or a race can
 //! withhold is an `Option`, and each missing one is listed as a [`SampleGap`].
 
-use tenantd_core::codec::{Coded, In, Layout, Out, Torn, coded};
+use serde::{Deserialize, Serialize};
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_core::units::Bytes;
 
 /// Counters of one tenant's cgroup at one instant.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantSample {
     /// Inode number of the cgroup; it differs for a new cgroup of the same name.
     pub generation: u64,
@@ -34,7 +34,7 @@ pub struct TenantSample {
 }
 
 /// Memory counters of one cgroup, in bytes and events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemorySample {
     /// All charged memory.
     pub current_bytes: u64,
@@ -97,7 +97,7 @@ impl TenantSample {
 }
 
 /// Process counts of one cgroup and all below it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PidsSample {
     /// Identity of the cgroup.
     pub generation: u64,
@@ -108,7 +108,7 @@ pub struct PidsSample {
 }
 
 /// `/proc/TID/schedstat` of one thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadSample {
     /// Thread number.
     pub tid: u32,
@@ -119,7 +119,7 @@ pub struct ThreadSample {
 }
 
 /// Counters of the host at one instant.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostSample {
     /// Online CPUs.
     pub nr_cpus: u32,
@@ -173,74 +173,4 @@ pub struct SampleGap {
     pub tenant: Option<String>,
     /// Error with its file.
     pub message: String,
-}
-
-// --- recorded ---
-
-coded!(struct MemorySample {
-    current_bytes, inactive_file_bytes, active_file_bytes, anon_bytes, slab_reclaimable_bytes, stolen_mib, refaults,
-    nr_low_events, nr_high_events, nr_max_events, nr_oom_kills,
-});
-coded!(struct TenantSample {
-    generation, populated, usage_usec, nr_throttled, cpu_some_usec, memory, memory_some_usec,
-    memory_full_usec, io_some_usec, threads,
-});
-coded!(struct PidsSample { generation, nr_current, nr_refused });
-coded!(struct HostSample {
-    nr_cpus, busy_usec, idle_usec, memory_total_bytes, memory_available_bytes, memory_free_bytes, memory_full_usec,
-    unreclaimable_bytes, anon_bytes, swap_free_bytes, kept_free_bytes,
-});
-
-impl Coded for ThreadSample {
-    fn blank() -> Self {
-        ThreadSample { tid: 0, run_nsec: 0, wait_nsec: 0 }
-    }
-
-    fn put(&self, last: &mut Self, out: &mut Out) {
-        let ThreadSample { tid, run_nsec, wait_nsec } = self;
-        tid.put(&mut last.tid, out);
-        run_nsec.put(&mut last.run_nsec, out);
-        wait_nsec.put(&mut last.wait_nsec, out);
-    }
-
-    fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn> {
-        Ok(ThreadSample {
-            tid: u32::take(&mut last.tid, from)?,
-            run_nsec: u64::take(&mut last.run_nsec, from)?,
-            wait_nsec: u64::take(&mut last.wait_nsec, from)?,
-        })
-    }
-
-    fn layout(to: &mut Layout) {
-        to.note("ThreadSample: tid, run_nsec, wait_nsec, by tid");
-    }
-
-    /// Threads come and go: each is compared with itself, and its number with the previous one in the list.
-    fn put_all(all: &[Self], last: &mut Vec<Self>, out: &mut Out) {
-        let mut tid = 0;
-        for thread in all {
-            thread.tid.put(&mut tid, out);
-            thread.put(&mut known(thread.tid, last), out);
-        }
-        *last = all.to_vec();
-    }
-
-    fn take_all(count: usize, last: &mut Vec<Self>, from: &mut In<'_>) -> Result<Vec<Self>, Torn> {
-        let mut tid = 0;
-        let mut all = Vec::new();
-        for _ in 0..count {
-            let tid = u32::take(&mut tid, from)?;
-            all.push(ThreadSample::take(&mut known(tid, last), from)?);
-        }
-        last.clone_from(&all);
-        Ok(all)
-    }
-}
-
-/// The thread with this number in the last list, or one that has not run yet.
-fn known(tid: u32, last: &[ThreadSample]) -> ThreadSample {
-    match last.binary_search_by_key(&tid, |thread| thread.tid) {
-        Ok(index) => last[index],
-        Err(_) => ThreadSample { tid, run_nsec: 0, wait_nsec: 0 },
-    }
 }

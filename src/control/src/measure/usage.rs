@@ -4,10 +4,10 @@
 //! went backwards or was absent, the rate is `None`, never zero or negative. The tenant then keeps its last
 //! decision.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use super::sample::{HostSample, MemorySample, TenantSample, ThreadSample};
-use tenantd_core::codec::coded;
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_core::units::Bytes;
 
@@ -23,7 +23,7 @@ const WAITED_RATIO: f64 = 0.1;
 const PAGE_BYTES: f64 = 4096.0;
 
 /// Usage of one tenant between two samples.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// CPUs used on average.
     pub cpu_cores: f64,
@@ -93,7 +93,7 @@ impl Usage {
 }
 
 /// Sum of a kernel counter since the agent first saw it, over re-created cgroups.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     total: u64,
     /// Last cgroup and its count.
@@ -143,7 +143,7 @@ impl Tally {
 /// A service with an OOM kill is stopped, and its cgroup is removed with its counter before the next tick;
 /// then only systemd reports the kill. If a tick has read the counter, both sources report the same kill.
 /// So the larger of the two counts for each cgroup.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kills {
     before: u64,
     /// Last cgroup and its count.
@@ -203,7 +203,7 @@ impl Kills {
 }
 
 /// Cumulative counters of a tenant since the agent first sampled it, over re-created cgroups.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// CPU time used, in microseconds.
     pub cpu_usec: Tally,
@@ -355,17 +355,6 @@ pub fn outside_cores(
     let elapsed_usec = elapsed.as_micros() as f64;
     (elapsed_usec > 0.0).then(|| (busy_usec / elapsed_usec - tenants_cores).max(0.0))
 }
-
-// --- recorded ---
-
-coded!(struct Usage {
-    cpu_cores, cpu_some_ratio, throttled, wanted_cores, held, charged_bytes, unreclaimable_bytes, anon_bytes,
-    unreclaimable_growth_bytes, charged_growth_bytes, stolen_bytes, refaulted_bytes, memory_some_ratio,
-    memory_full_ratio, refaults_per_sec, io_some_ratio, reclaimed, met_limit, met_bound, populated,
-});
-coded!(struct Tally { total, last });
-coded!(struct Kills { before, last, nr_read, nr_told, nr_answered });
-coded!(struct Totals { cpu_usec, cpu_some_usec, memory_some_usec });
 
 #[cfg(test)]
 mod tests {

@@ -7,8 +7,8 @@
 //! after 15 s nothing is, as without the agent. Protection returns after 30 s below a tenth. A tick without
 //! a reading changes nothing.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tenantd_core::codec::coded;
 
 const FULL_RATIO: f64 = 0.5;
 const CALM_RATIO: f64 = 0.1;
@@ -17,7 +17,7 @@ const SECOND_AFTER: Duration = Duration::from_secs(15);
 const CALM_AFTER: Duration = Duration::from_secs(30);
 
 /// Withdrawn protection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Stage {
     /// Nothing is withdrawn.
     #[default]
@@ -44,7 +44,7 @@ impl Stage {
 }
 
 /// Stall time of the host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alarm {
     stage: Stage,
     stalled: Duration,
@@ -74,17 +74,6 @@ impl Alarm {
         }
     }
 }
-
-// --- recorded ---
-
-coded!(
-    enum Stage {
-        Calm {},
-        Guarantees {},
-        Nothing {},
-    }
-);
-coded!(struct Alarm { stage, stalled, calm });
 
 #[cfg(test)]
 mod tests {

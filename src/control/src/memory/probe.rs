@@ -21,9 +21,9 @@
 //!
 //! Vectors: `tests/vectors/control_loops.yaml` (`tests/control/vectors.rs`).
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-use tenantd_core::codec::coded;
 use tenantd_core::units::Bytes;
 
 /// Time from one lowering to the next.
@@ -98,7 +98,7 @@ impl Probed {
 }
 
 /// State of one cgroup's probe between ticks.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
     /// Bound in bytes; `None` while it is not squeezed.
     pub bound_bytes: Option<f64>,
@@ -178,10 +178,6 @@ impl Probe {
         }
     }
 }
-
-// --- recorded ---
-
-coded!(struct Probe { bound_bytes, waited, since, left_alone, next_left_alone });
 
 #[cfg(test)]
 mod tests {

@@ -40,9 +40,9 @@
 //! Source: `memory.high` in senpai (facebookincubator) and in the kernel's
 //! `Documentation/admin-guide/cgroup-v2.rst`.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-use tenantd_core::codec::coded;
 use tenantd_core::units::{Bytes, Limit};
 
 const FALL_RATIO: f64 = 0.05;
@@ -96,7 +96,7 @@ impl Holding {
 }
 
 /// State of one cgroup's bound between ticks.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Squeeze {
     /// Value of its file before the bound; `None` until it was read.
     pub held: Option<Limit<u64>>,
@@ -298,12 +298,6 @@ pub fn is_as_told(told: Limit<u64>, found: Limit<u64>) -> bool {
 fn gives(holding: &Holding) -> bool {
     holding.lacking_bytes == 0.0 && holding.excess_bytes() > 0.0
 }
-
-// --- recorded ---
-
-coded!(struct Squeeze {
-    held, bound_bytes, probed_bytes, quiet, stand, has_risen, stalled, left_alone, next_left_alone, wanted_lately,
-});
 
 #[cfg(test)]
 mod tests {

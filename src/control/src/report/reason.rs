@@ -8,7 +8,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::words::knob::Knob;
-use tenantd_core::codec::coded;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 
 const PATH_CHARS_MAX: usize = 48;
@@ -69,7 +68,7 @@ fn end_of(path: &str) -> Cow<'_, str> {
 }
 
 /// Limit of a cgroup above a tenant's, not set by the policy.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitAbove {
     /// Path of the cgroup from the mount.
     pub cgroup: String,
@@ -82,7 +81,7 @@ pub struct LimitAbove {
 }
 
 /// Findings around the cgroup of a tenant with a shortfall.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Surroundings {
     /// Outside work beside it and beside its ancestors, largest first.
     pub outsiders: Arc<[Outsider]>,
@@ -93,7 +92,7 @@ pub struct Surroundings {
 }
 
 /// Shortfall of one tenant, with reasons.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shortfall {
     /// Missing amount of each resource; 0 without a shortfall or if the amount is unknown.
     pub missing: PerResource<f64>,
@@ -102,7 +101,7 @@ pub struct Shortfall {
 }
 
 /// Reason for a tenant's shortfall.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reason {
     /// Outside work uses more than the reserve.
     Outside {
@@ -147,7 +146,7 @@ pub enum Reason {
 }
 
 /// A limit or a rule of the kernel.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum KernelLimit {
     /// A limit of a cgroup above the tenant, or of all tenants.
     Above {
@@ -183,7 +182,7 @@ pub enum KernelLimit {
 }
 
 /// Causes inside the tenant.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Inside {
     /// Its placement has only this number of CPUs.
     Cpus(usize),
@@ -203,7 +202,7 @@ pub enum Inside {
 }
 
 /// Reason why a value is not in force.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NotWritten {
     /// Mode observe: nothing is written.
     Observing,
@@ -369,34 +368,3 @@ impl fmt::Display for Inside {
         }
     }
 }
-
-// --- recorded ---
-
-coded!(struct Outsider { cgroup, is_direct, command, cores });
-coded!(struct LimitAbove { cgroup, resource, amount, is_binding });
-coded!(struct Surroundings { outsiders, limits, void_weight });
-coded!(struct Shortfall { missing, reasons });
-coded!(enum Reason {
-    Outside { resource: resource, amount: amount, largest: largest },
-    Kernel { 0: limit },
-    Policy { resource: resource, amount: amount, group: group },
-    Inside { 0: inside },
-    NotWritten { knob: knob, of: of, why: why },
-    Tenants { resource: resource, amount: amount, names: names },
-});
-coded!(enum KernelLimit {
-    Above { resource: resource, amount: amount, cgroup: cgroup },
-    OwnQuota {},
-    Cpus { usable: usable, online: online },
-    Weight { written: written, exact: exact },
-    VoidWeight { 0: why },
-    Protection {},
-    Reclaim {},
-});
-coded!(enum Inside {
-    Cpus { 0: nr_cpus },
-    IdleCpus { idle_cores: idle_cores, nr_threads: nr_threads, dop: dop },
-    Memory { 0: ratio },
-    Io { 0: ratio },
-});
-coded!(enum NotWritten { Observing {}, Pending {}, Failed { 0: error }, Deferred { 0: why }, LeftToOthers {}, Contested {} });

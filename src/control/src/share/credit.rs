@@ -72,11 +72,11 @@ mod settle;
 
 pub use settle::BUSY_RATIO;
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use super::burst;
 use crate::tree::TreeNode;
-use tenantd_core::codec::coded;
 use tenantd_core::resource::CPU;
 use tenantd_fair::max_min::{self, Claim};
 use tenantd_policy::model::CreditsPolicy;
@@ -141,7 +141,7 @@ pub struct Conduct {
 }
 
 /// Credit of a node between ticks.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Account {
     /// Credit in share-seconds; negative after an overdraft.
     pub bank: f64,
@@ -187,7 +187,7 @@ pub struct Tick {
 }
 
 /// Movements of one account in one tick.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// CPUs that are its fair share now.
     pub fair_cores: f64,
@@ -206,7 +206,7 @@ pub struct Entry {
 }
 
 /// Credit of a node as the control loop keeps it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Credit {
     /// Account.
     pub account: Account,
@@ -345,9 +345,3 @@ fn divide(nodes: &mut [Node], sets: &[Vec<usize>], cores: f64) {
 pub fn raised(plain: f64, factor: f64, least: f64) -> f64 {
     (plain * factor).min(RATIO_MAX * least).max(plain)
 }
-
-// --- recorded ---
-
-coded!(struct Account { bank, peak_cores, step, factor });
-coded!(struct Entry { fair_cores, earned, charged, bank_seconds, extra_cores, others_level, offered_factor });
-coded!(struct Credit { account, entry, is_missed });

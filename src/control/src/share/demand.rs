@@ -49,7 +49,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::usage::Usage;
-use tenantd_core::codec::coded;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_core::units::Bytes;
 
@@ -77,7 +76,7 @@ const KILLED_RATIO: f64 = 1.2;
 const KILLED_LEAST: Bytes = Bytes::mib(100);
 
 /// Demand of a tenant.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Demand {
     /// Amount of each resource.
     pub amount: PerResource<f64>,
@@ -139,7 +138,7 @@ pub enum MemoryBasis {
 }
 
 /// Bounds of a demand, and its last value.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Context {
     /// CPUs allocated at the last tick.
     pub allocation_cores: f64,
@@ -329,33 +328,6 @@ fn smooth(fresh: f64, last: f64, elapsed: Duration, half_life: Duration) -> f64 
     let keep = 0.5_f64.powf(elapsed.as_secs_f64() / half_life.as_secs_f64());
     fresh.max(keep * last + (1.0 - keep) * fresh)
 }
-
-// --- recorded ---
-
-coded!(
-    enum CpuBasis {
-        Unknown {},
-        Idle {},
-        Unpressed {},
-        Threads {},
-        Pressure {},
-        Exploring {},
-        Decaying {},
-    }
-);
-coded!(
-    enum MemoryBasis {
-        Unknown {},
-        WorkingSet {},
-        Probed {},
-        Refaulting {},
-        Waiting {},
-        Decaying {},
-        AfterKill {},
-    }
-);
-coded!(struct Demand { amount, cpu_basis, memory_basis });
-coded!(struct Context { allocation_cores, guarantee_cores, max, is_bounded, is_probed, killed_peak_bytes, last });
 
 #[cfg(test)]
 mod tests {

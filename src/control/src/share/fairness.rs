@@ -12,8 +12,8 @@
 //! Allocations are decided from the interval in which they are measured, so the first tick after a load
 //! change counts as unfair.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tenantd_core::codec::coded;
 
 /// Largest share error that counts as fair.
 pub const FAIR_ERROR_MAX: f64 = 0.05;
@@ -61,7 +61,7 @@ impl Measured {
 }
 
 /// Current or last episode of unfairness.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Episode {
     length: Option<Duration>,
     lasts: bool,
@@ -83,10 +83,6 @@ impl Episode {
         self.length
     }
 }
-
-// --- recorded ---
-
-coded!(struct Episode { length, lasts });
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@
 //! forking process's cgroup (before, and on legacy hosts). So the process count is also compared with the
 //! limit: if a tenant's processes are in nested cgroups, older kernels report nothing else.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use crate::measure::sample::PidsSample;
@@ -11,13 +12,12 @@ use crate::measure::usage::Tally;
 use crate::tree::Node;
 use crate::words::finding::{Code, Finding, Severity};
 use crate::words::knob::Value;
-use tenantd_core::codec::coded;
 use tenantd_core::units::Limit;
 
 const REPORTED_TIME: Duration = Duration::from_secs(60);
 
 /// Processes of one node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PidsState {
     /// Newest reading.
     pub last: Option<PidsSample>,
@@ -94,10 +94,6 @@ pub(crate) fn finding(name: &str, pids: &PidsState, held: Option<&Value>) -> Opt
     let remedy = "see which processes it has, or raise limit.pids in the policy";
     Some(Finding { severity: Severity::Note, ..finding }.with_remedy(remedy))
 }
-
-// --- recorded ---
-
-coded!(struct PidsState { last, refused, refused_ago });
 
 #[cfg(test)]
 mod tests {

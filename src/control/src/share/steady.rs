@@ -8,16 +8,15 @@
 //! **Algorithm.** A weight is *steady* after 10 s within a hundredth of its value. Then its file must be within
 //! a fiftieth. Desired weights of one steady time differ by less than that, so it causes at most one write.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-use tenantd_core::codec::coded;
 
 /// Relative change within which a weight counts as unchanged.
 const SAME_RATIO: f64 = 0.01;
 const STEADY_AFTER: Duration = Duration::from_secs(10);
 
 /// Age of a desired weight.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Steady {
     weight: f64,
     lasted: Duration,
@@ -37,10 +36,6 @@ impl Steady {
         self.lasted >= STEADY_AFTER
     }
 }
-
-// --- recorded ---
-
-coded!(struct Steady { weight, lasted });
 
 #[cfg(test)]
 mod tests {

@@ -43,7 +43,7 @@ use crate::tree::bounds::AncestorBounds;
 use crate::tree::{Node, Tree, TreeNode};
 use crate::words::finding::{Code, Finding};
 use crate::words::knob::{Knob, Value};
-use tenantd_core::codec::coded;
+use serde::{Deserialize, Serialize};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_core::units::Limit;
 use tenantd_fair::{self as fair, Algorithm, Problem, WorkConserving};
@@ -58,7 +58,7 @@ const PROMISE_STEPS: f64 = 16.0;
 const MOST_REPORTED: usize = 4;
 
 /// Entitlement and weight of one node.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Target {
     /// Allocation of each resource.
     pub allocation: PerResource<f64>,
@@ -459,11 +459,3 @@ pub(crate) fn protections<'a>(
     }
     protections
 }
-
-// --- recorded ---
-
-coded!(struct Target {
-    allocation, burst, cpu_weight, exact_cpu_weight, open_cpu_weight, plain_cpu_weight,
-    cores_after_credit, floor_cores, guarantee, limit, pids_limit, limit_cores,
-    kept_ratio, dominant, dominant_share, level, satisfied, scarce, is_probed, bounded_protection_bytes,
-});

@@ -48,9 +48,8 @@
 //! `noise_moves_nothing`, `an_error_that_stays_is_left`; with kernels that err, `tests/agent/trim.rs`.
 //! `control_loop/trimming.rs` applies the rule.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-use tenantd_core::codec::coded;
 
 /// Shortest window: a tick of a second, which may come a little early.
 pub const WINDOW: Duration = Duration::from_millis(900);
@@ -78,7 +77,7 @@ const EFFECT_RATIO: f64 = 0.9;
 const HALVINGS: u32 = 53;
 
 /// Trim of one cgroup; absent if it is neither trimmed nor watched.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trim {
     /// Its factor; `None` if it has its open-loop weight.
     pub factor: Option<f64>,
@@ -99,7 +98,7 @@ pub struct Trim {
 }
 
 /// Sums over a window.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
     /// Length.
     pub seconds: f64,
@@ -273,8 +272,3 @@ fn in_sum(siblings: &[Sibling], factors: &[f64]) -> Vec<f64> {
     }
     factors.iter().map(|factor| bounded(low * factor)).collect()
 }
-
-// --- recorded ---
-
-coded!(struct Window { seconds, entitled, used });
-coded!(struct Trim { factor, is_exact, window, held, base, entitled_cores, error, nr_futile });

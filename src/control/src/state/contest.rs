@@ -15,7 +15,7 @@
 //! logarithmic in the pauses, then 1 per longest pause. The agent notices within one pause that the other
 //! program stopped. Fewer than [`ROUNDS`] lost rounds in any window never make it yield.
 
-use tenantd_core::codec::coded;
+use serde::{Deserialize, Serialize};
 
 use crate::words::knob::Knob;
 
@@ -30,13 +30,13 @@ pub const PAUSE_TICKS: u64 = 60;
 pub const PAUSE_TICKS_MAX: u64 = PAUSE_TICKS << 6;
 
 /// Values of one cgroup that another program overwrites.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contests {
     each: Vec<Contest>,
 }
 
 /// A contested value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contest {
     /// The contested knob.
     pub knob: Knob,
@@ -122,8 +122,3 @@ impl Contest {
         true
     }
 }
-
-// --- recorded ---
-
-coded!(struct Contests { each });
-coded!(struct Contest { knob, has_yielded, pause_ticks, lost, until });

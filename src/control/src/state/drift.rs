@@ -8,11 +8,11 @@
 use crate::memory::squeeze;
 use crate::state::NodeState;
 use crate::words::knob::{Knob, Value};
-use tenantd_core::codec::coded;
+use serde::{Deserialize, Serialize};
 use tenantd_core::node::NodeId;
 
 /// One value read from a file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
     /// The knob.
     pub knob: Knob,
@@ -79,9 +79,6 @@ fn own_bounds(state: &mut NodeState, observed: &mut [Observation]) {
         }
     }
 }
-// --- recorded ---
-
-coded!(struct Observation { knob, value, is_ours });
 
 #[cfg(test)]
 mod tests {

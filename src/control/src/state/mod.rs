@@ -6,6 +6,7 @@ pub mod drift;
 pub mod members;
 pub mod step;
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use super::width::WidthState;
@@ -24,7 +25,6 @@ use crate::share::target::Target;
 use crate::share::trim::Trim;
 use crate::state::contest::Contests;
 use crate::words::knob::{Action, Knob, Purpose, Value};
-use tenantd_core::codec::coded;
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 
 /// Longest pause between retries of a failed write, in ticks: 1, 2, 4 … this.
@@ -33,7 +33,7 @@ const RETRY_TICKS_MAX: u64 = 64;
 const RETRY_CPUS_TICKS_MAX: u64 = 4;
 
 /// State of one node between ticks.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeState {
     /// True if the agent governs a cgroup for it.
     pub is_governed: bool,
@@ -102,7 +102,7 @@ pub struct NodeState {
 }
 
 /// A failed write and its next attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
     /// The knob that could not be written.
     pub knob: Knob,
@@ -115,7 +115,7 @@ pub struct Retry {
 }
 
 /// Reason for a write that was not done.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// Error message; `None` if the file does not exist, which was found when the cgroup was opened.
     pub message: Option<String>,
@@ -324,13 +324,3 @@ impl NodeState {
 pub fn without_threads(sample: &TenantSample) -> TenantSample {
     TenantSample { threads: None, ..*sample }
 }
-
-// --- recorded ---
-
-coded!(struct Refusal { message, is_deferred, is_overtaken, is_overwritten, is_unverified });
-coded!(struct Retry { knob, nr_failures, at_tick, refusal });
-coded!(struct NodeState {
-    is_governed, is_present, before, sample, sampled_at, usage, nr_threads, nr_readable_threads, demand, context,
-    target, observed, observed_at, held_before, foreign_cores, retries, is_overtaken, width, share_error, shortfall, surroundings,
-    faults, oom_kills, pids, totals, squeeze, probe, credit, steady, trim, left_to_others, contests,
-});

@@ -1,5 +1,6 @@
 //! Input and output of a step of the control loop.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use super::capacity::Capacity;
@@ -12,14 +13,13 @@ use crate::tree::Tree;
 use crate::tree::bounds::AncestorBounds;
 use crate::words::finding::Finding;
 use crate::words::knob::{Action, Knob, Value, Wanted};
-use tenantd_core::codec::coded;
 use tenantd_core::node::NodeId;
 use tenantd_core::resource::PerResource;
 use tenantd_dop::Topology;
 use tenantd_policy::model::{Allocation, Amount, CreditsPolicy, OnDrift, Policy};
 
 /// Settings of the policy and the mode that decide.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// Time from tick to tick.
     pub interval: Duration,
@@ -67,13 +67,14 @@ impl Settings {
 }
 
 /// Everything read from the host in one tick.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Input {
     /// Time of the host's counters, since any fixed instant.
     pub now: Duration,
     /// Counters of the host.
     pub host: HostSample,
-    /// One entry per number of the tree.
+    /// One entry per number of the tree. A recording keeps each one apart.
+    #[serde(skip)]
     pub nodes: Vec<NodeInput>,
     /// CPUs of the machine, if they changed.
     pub topology: Option<Topology>,
@@ -82,7 +83,7 @@ pub struct Input {
 }
 
 /// Readings of one node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeInput {
     /// True if the agent governs a cgroup for it.
     pub is_governed: bool,
@@ -126,7 +127,7 @@ pub struct Sampling {
 }
 
 /// Replacement of the tree.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TreeChange {
     /// The new tree.
     pub tree: Tree,
@@ -156,14 +157,3 @@ pub struct Decision {
     /// Findings of this tick.
     pub findings: Vec<Finding>,
 }
-
-// --- recorded ---
-
-coded!(struct Settings {
-    interval, reserve, allocation, oversubscription, trims, credits, probes, on_drift, pins, is_enforcing,
-});
-coded!(struct Input { now, host, nodes, topology, above });
-coded!(struct NodeInput {
-    is_governed, is_present, sample, sampled_after, nr_threads, nr_oom_kills, nr_killed_runs, pids, observed, arrivals,
-    held_before, surroundings,
-});

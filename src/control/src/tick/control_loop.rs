@@ -5,12 +5,15 @@
 //! production, in a simulation and in a replay.
 //!
 //! **Terms.** An [`Input`] is everything read from the host in a tick; a [`Decision`] is the result.
-//! [`ControlLoop::step`] computes usage, demand, allocation, width, placement and plan.
-//! [`ControlLoop::settle`] takes the results of the actions, which count in the next tick.
+//! [`Event::Step`] computes usage, demand, allocation, width, placement and plan. [`Event::Settle`] has the
+//! result of an action, which counts in the next tick.
 //!
 //! **Rules.** A node without a sample keeps its last decision. A tick less than half an interval after the
 //! previous one decides nothing and keeps the earlier samples, because rates over a few milliseconds are
 //! noise.
+//!
+//! [`Event::Step`]: super::event::Event::Step
+//! [`Event::Settle`]: super::event::Event::Settle
 //!
 //! **Properties** (`tests/control/control_loop.rs`): two loops over the same inputs decide the same;
 //! allocations never exceed the capacity; a loop whose values are all in place writes nothing.
@@ -18,12 +21,12 @@
 mod crediting;
 mod memory;
 mod probing;
-mod recorded;
 mod results;
 mod threads;
 mod trimming;
 mod yielding;
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use crate::measure::sample::HostSample;
@@ -66,7 +69,7 @@ struct Read {
 }
 
 /// All state that decisions depend on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ControlLoop {
     settings: Settings,
     tree: Tree,
@@ -149,10 +152,8 @@ impl ControlLoop {
         elapsed.is_some_and(|elapsed| elapsed < self.settings.interval / 2)
     }
 
-    /// Begins a tick and returns its number.
-    pub fn begin_tick(&mut self) -> u64 {
+    pub(crate) fn begin_tick(&mut self) {
         self.tick += 1;
-        self.tick
     }
 
     /// Files to sample for a node of its tree.
@@ -197,9 +198,7 @@ impl ControlLoop {
         self.tree.policy_nodes().filter(|node| self.states[node.at()].shortfall.is_some())
     }
 
-    /// Computes one tick. A premature tick ([`ControlLoop::is_premature`]) decides nothing and discards its
-    /// input.
-    pub fn step(&mut self, input: Input) -> Decision {
+    pub(crate) fn step(&mut self, input: Input) -> Decision {
         let Input { now, host, nodes, topology, above } = input;
         let elapsed = self.last.map(|(then, _)| now.saturating_sub(then));
         if self.is_premature(now) {
@@ -447,7 +446,7 @@ impl ControlLoop {
     }
 
     /// Restores the placement that an earlier agent gave to these tenants.
-    pub fn place_on(&mut self, places: Vec<(NodeId, CpuSet)>) {
+    pub(crate) fn place_on(&mut self, places: Vec<(NodeId, CpuSet)>) {
         for (id, cpus) in places {
             let is_leaf = self.tree.find(id).and_then(Node::policy).is_some_and(|it| it.is_leaf);
             if let Some(state) = self.state_mut(id).filter(|_| is_leaf) {
@@ -457,7 +456,7 @@ impl ControlLoop {
     }
 
     /// Restores the credit that these nodes had under an earlier agent.
-    pub fn take_credits(&mut self, credits: Vec<(NodeId, Credit)>) {
+    pub(crate) fn take_credits(&mut self, credits: Vec<(NodeId, Credit)>) {
         for (id, credit) in credits {
             let nr_nodes = self.tree.nodes().len();
             if let Some(at) = self.tree.position(id).filter(|at| *at < nr_nodes) {
@@ -466,13 +465,12 @@ impl ControlLoop {
         }
     }
 
-    /// Replaces the settings from the next tick on.
-    pub fn set(&mut self, settings: Settings) {
+    pub(crate) fn set(&mut self, settings: Settings) {
         self.settings = settings;
     }
 
     /// Replaces the tree. Nodes that stay keep their states.
-    pub fn take_tree(&mut self, change: TreeChange) {
+    pub(crate) fn take_tree(&mut self, change: TreeChange) {
         let TreeChange { tree, handed, unpinned } = change;
         let credits = self.credits();
         let mut states = vec![NodeState::default(); tree.len()];

@@ -3,36 +3,35 @@
 //! **Problem.** A replay needs every input of the loop: samples, results of writes, lost cgroups, new trees
 //! and settings.
 //!
-//! **Answer.** Each change is an [`Event`]. The agent has no other way to change the loop than
-//! [`Event::happen`] (`agent/recorded.rs`). A recorded state ([`tenantd_core::codec`]) and the events since
-//! then reproduce the loop to the last bit.
+//! **Answer.** Each change is an [`Event`], and [`ControlLoop::apply`] is the only way to change a loop. A
+//! recorded loop and the events since then reproduce it to the last bit.
 //!
-//! **Coding.** Events are encoded as differences to the last event of their kind ([`Memory`]). The
-//! remembered input follows a new tree: a new tenant costs only its own values.
+//! **Versions.** A recording has the numbers and texts of these types without their names. [`format()`] is a
+//! hash of all names and kinds (`recorded.txt`, checked by a test), so that bytes are never read as other types.
 //!
-//! **Properties** (`tests/history/replay.rs`): over random loads, faults, reloads and changing tenants, a
-//! replay decides the same as the agent; it can begin at any tick with a recorded state.
+//! **Properties** (`tests/history`): over random loads, faults, reloads and changing tenants, a replay
+//! decides the same as the agent; it can begin at any tick with a recorded loop.
 
 use std::fmt::Debug;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use super::control_loop::ControlLoop;
 use crate::share::credit::Credit;
 use crate::state::Outcome;
 use crate::state::drift::Observation;
-use crate::state::step::{Decision, Input, NodeInput, Settings, TreeChange};
-use crate::tree::Tree;
+use crate::state::step::{Decision, Input, Settings, TreeChange};
 use crate::words::knob::Knob;
-use tenantd_core::codec::{self, Coded, In, Out, Torn};
 use tenantd_core::node::NodeId;
 use tenantd_dop::CpuSet;
 
 /// One change of the control loop.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Event {
     /// Begin of a tick.
     Begin,
-    /// Input of the tick.
+    /// Input of the tick. If it is premature ([`ControlLoop::is_premature`]), nothing is decided.
     Step(Box<Input>),
     /// Result of an action.
     Settle(Box<Outcome>),
@@ -48,7 +47,7 @@ pub enum Event {
     ForgetObserved,
     /// Restored values of all nodes.
     Reset,
-    /// End of all pauses for contested values.
+    /// End of all pauses for contested values. One more lost round makes the agent yield again, for longer.
     TryYielded,
     /// Placement of tenants by an earlier agent.
     PlaceOn(Vec<(NodeId, CpuSet)>),
@@ -74,110 +73,38 @@ pub trait Witness: Debug {
     fn bound(&mut self, _max_bytes: u64, _max_age: Duration) {}
 }
 
-/// Last event of each kind.
-#[derive(Clone, Debug)]
-pub struct Memory {
-    input: Input,
-    outcome: Outcome,
-    observed: Vec<Observation>,
-    settings: Settings,
-    tree: Tree,
-}
-
-impl Default for Memory {
-    fn default() -> Memory {
-        Memory {
-            input: Coded::blank(),
-            outcome: Coded::blank(),
-            observed: Coded::blank(),
-            settings: Coded::blank(),
-            tree: Coded::blank(),
+impl ControlLoop {
+    /// Changes the loop; returns the decision of a step.
+    pub fn apply(&mut self, event: Event) -> Option<Decision> {
+        match event {
+            Event::Begin => self.begin_tick(),
+            Event::Step(input) => return Some(self.step(*input)),
+            Event::Settle(outcome) => self.settle(*outcome),
+            Event::ObserveFirst(node, observed) => self.observe_first(node, observed),
+            Event::Reclaim(node, knob) => self.reclaim(node, knob),
+            Event::Lose(node, keeps_left) => self.lose(node, keeps_left),
+            Event::Forget(node, knob) => self.forget(node, knob),
+            Event::ForgetObserved => self.forget_observed(),
+            Event::Reset => self.reset(),
+            Event::TryYielded => self.try_yielded(),
+            Event::PlaceOn(places) => self.place_on(places),
+            Event::TakeCredits(credits) => self.take_credits(credits),
+            Event::Set(settings) => self.set(settings),
+            Event::TakeTree(change) => self.take_tree(*change),
         }
+        None
     }
-}
-
-impl Memory {
-    /// Starts with the tree of the loop.
-    pub fn of(control: &ControlLoop) -> Memory {
-        Memory {
-            tree: control.tree().clone(),
-            settings: control.settings().clone(),
-            ..Memory::default()
-        }
-    }
-
-    fn follow(&mut self, before: &Tree, tree: &Tree) {
-        let mut nodes: Vec<NodeInput> = Vec::new();
-        nodes.resize_with(tree.len(), Coded::blank);
-        for (old, input) in before.all().zip(std::mem::take(&mut self.input.nodes)) {
-            if let Some(place) = tree.position(old.id()).and_then(|at| nodes.get_mut(at)) {
-                *place = input;
-            }
-        }
-        self.input.nodes = nodes;
-    }
-}
-
-/// First byte of an encoded event. Add new kinds at the end.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Begin,
-    Step,
-    Settle,
-    ObserveFirst,
-    Reclaim,
-    Lose,
-    Forget,
-    ForgetObserved,
-    Reset,
-    PlaceOn,
-    Set,
-    TakeTree,
-    TryYielded,
-    TakeCredits,
-}
-
-impl Kind {
-    const ALL: [Kind; 14] = [
-        Kind::Begin,
-        Kind::Step,
-        Kind::Settle,
-        Kind::ObserveFirst,
-        Kind::Reclaim,
-        Kind::Lose,
-        Kind::Forget,
-        Kind::ForgetObserved,
-        Kind::Reset,
-        Kind::PlaceOn,
-        Kind::Set,
-        Kind::TakeTree,
-        Kind::TryYielded,
-        Kind::TakeCredits,
-    ];
 }
 
 impl Event {
-    /// Changes the loop; returns the decision of a step.
-    pub fn happen(self, control: &mut ControlLoop) -> Option<Decision> {
-        match self {
-            Event::Begin => {
-                control.begin_tick();
-            }
-            Event::Step(input) => return Some(control.step(*input)),
-            Event::Settle(outcome) => control.settle(*outcome),
-            Event::ObserveFirst(node, observed) => control.observe_first(node, observed),
-            Event::Reclaim(node, knob) => control.reclaim(node, knob),
-            Event::Lose(node, keeps_left) => control.lose(node, keeps_left),
-            Event::Forget(node, knob) => control.forget(node, knob),
-            Event::ForgetObserved => control.forget_observed(),
-            Event::Reset => control.reset(),
-            Event::TryYielded => control.try_yielded(),
-            Event::PlaceOn(places) => control.place_on(places),
-            Event::TakeCredits(credits) => control.take_credits(credits),
-            Event::Set(settings) => control.set(settings),
-            Event::TakeTree(change) => control.take_tree(*change),
-        }
-        None
+    /// Event of this input.
+    pub fn step(input: Input) -> Event {
+        Event::Step(Box::new(input))
+    }
+
+    /// Event of this result.
+    pub fn settle(outcome: Outcome) -> Event {
+        Event::Settle(Box::new(outcome))
     }
 
     /// True if the event fits a loop with `nr_nodes` nodes. A damaged event would make a replay panic.
@@ -188,110 +115,18 @@ impl Event {
             _ => true,
         }
     }
+}
 
-    /// Encodes the difference to the last event of its kind.
-    pub fn put(&self, memory: &mut Memory, out: &mut Out) {
-        match self {
-            Event::Begin => out.byte(Kind::Begin as u8),
-            Event::Step(input) => {
-                out.byte(Kind::Step as u8);
-                input.as_ref().put(&mut memory.input, out);
-            }
-            Event::Settle(outcome) => {
-                out.byte(Kind::Settle as u8);
-                outcome.as_ref().put(&mut memory.outcome, out);
-            }
-            Event::ObserveFirst(node, observed) => {
-                out.byte(Kind::ObserveFirst as u8);
-                node.put(&mut NodeId::blank(), out);
-                observed.put(&mut memory.observed, out);
-            }
-            Event::Reclaim(node, knob) => put_knob(Kind::Reclaim, *node, knob, out),
-            Event::Lose(node, keeps_left) => {
-                out.byte(Kind::Lose as u8);
-                node.put(&mut NodeId::blank(), out);
-                keeps_left.put(&mut false, out);
-            }
-            Event::Forget(node, knob) => put_knob(Kind::Forget, *node, knob, out),
-            Event::ForgetObserved => out.byte(Kind::ForgetObserved as u8),
-            Event::Reset => out.byte(Kind::Reset as u8),
-            Event::TryYielded => out.byte(Kind::TryYielded as u8),
-            Event::PlaceOn(places) => {
-                out.byte(Kind::PlaceOn as u8);
-                places.put(&mut Vec::new(), out);
-            }
-            Event::TakeCredits(credits) => {
-                out.byte(Kind::TakeCredits as u8);
-                credits.put(&mut Vec::new(), out);
-            }
-            Event::Set(settings) => {
-                out.byte(Kind::Set as u8);
-                settings.put(&mut memory.settings, out);
-            }
-            Event::TakeTree(change) => {
-                let TreeChange { tree, handed, unpinned } = change.as_ref();
-                let before = memory.tree.clone();
-                out.byte(Kind::TakeTree as u8);
-                tree.put(&mut memory.tree, out);
-                handed.put(&mut Vec::new(), out);
-                unpinned.put(&mut Vec::new(), out);
-                memory.follow(&before, tree);
-            }
-        }
+/// Names and kinds of everything recorded, one type a line.
+pub const RECORDED: &str = include_str!("recorded.txt");
+
+/// Fingerprint of the recorded types. Another version of tenantd may have another one.
+pub const fn format() -> u64 {
+    // FNV-1a.
+    let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325_u64, 0);
+    while at < RECORDED.len() {
+        hash = (hash ^ RECORDED.as_bytes()[at] as u64).wrapping_mul(0x0100_0000_01b3);
+        at += 1;
     }
-
-    /// Decodes an event.
-    ///
-    /// # Errors
-    /// The bytes are not an event.
-    pub fn take(memory: &mut Memory, from: &mut In<'_>) -> Result<Event, Torn> {
-        let kind = Kind::ALL.get(usize::from(from.byte()?)).ok_or(Torn)?;
-        Ok(match kind {
-            Kind::Begin => Event::Begin,
-            Kind::Step => Event::Step(Box::new(Input::take(&mut memory.input, from)?)),
-            Kind::Settle => Event::Settle(Box::new(Outcome::take(&mut memory.outcome, from)?)),
-            Kind::ObserveFirst => {
-                Event::ObserveFirst(node(from)?, Vec::take(&mut memory.observed, from)?)
-            }
-            Kind::Reclaim => Event::Reclaim(node(from)?, Knob::take(&mut Knob::blank(), from)?),
-            Kind::Lose => Event::Lose(node(from)?, bool::take(&mut false, from)?),
-            Kind::Forget => Event::Forget(node(from)?, Knob::take(&mut Knob::blank(), from)?),
-            Kind::ForgetObserved => Event::ForgetObserved,
-            Kind::Reset => Event::Reset,
-            Kind::TryYielded => Event::TryYielded,
-            Kind::PlaceOn => Event::PlaceOn(Vec::take(&mut Vec::new(), from)?),
-            Kind::TakeCredits => Event::TakeCredits(Vec::take(&mut Vec::new(), from)?),
-            Kind::Set => Event::Set(Settings::take(&mut memory.settings, from)?),
-            Kind::TakeTree => {
-                let before = memory.tree.clone();
-                let tree = Tree::take(&mut memory.tree, from)?;
-                let handed = Vec::take(&mut Vec::new(), from)?;
-                let unpinned = Vec::take(&mut Vec::new(), from)?;
-                memory.follow(&before, &tree);
-                Event::TakeTree(Box::new(TreeChange { tree, handed, unpinned }))
-            }
-        })
-    }
-}
-
-fn put_knob(kind: Kind, node: NodeId, knob: &Knob, out: &mut Out) {
-    out.byte(kind as u8);
-    node.put(&mut NodeId::blank(), out);
-    knob.put(&mut Knob::blank(), out);
-}
-
-fn node(from: &mut In<'_>) -> Result<NodeId, Torn> {
-    NodeId::take(&mut NodeId::blank(), from)
-}
-
-/// Fingerprint of the recording format. Another version of tenantd may have another fingerprint.
-pub fn format() -> u64 {
-    let parts = [
-        codec::fingerprint::<ControlLoop>(),
-        codec::fingerprint::<Input>(),
-        codec::fingerprint::<Outcome>(),
-        codec::fingerprint::<Observation>(),
-    ];
-    let kinds = (Kind::ALL.len() as u64, 2);
-    parts.into_iter().fold(kinds.0 << 8 | kinds.1, |all, part| all.rotate_left(7) ^ part)
+    hash
 }

@@ -1,10 +1,10 @@
 //! The limits above the tenants, as values.
 
-use tenantd_core::codec::coded;
+use serde::{Deserialize, Serialize};
 use tenantd_core::resource::{CPU, PerResource};
 
 /// Least limits of the tenants' root and of every cgroup above it. A field is `None` if no limit binds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AncestorBounds {
     /// Smallest limit of each resource.
     pub limit: PerResource<Option<f64>>,
@@ -34,7 +34,3 @@ impl AncestorBounds {
         most
     }
 }
-
-// --- recorded ---
-
-coded!(struct AncestorBounds { limit, nr_cpus });

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use tenantd_core::codec::{Coded, In, Layout, Out, Torn};
+use serde::{Deserialize, Serialize};
+
 use tenantd_core::node::{NodeId, NodeMap};
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "Recorded", into = "Recorded")]
 pub(super) struct Ids {
     by_position: Arc<[NodeId]>,
     positions: Arc<NodeMap<usize>>,
@@ -52,26 +54,21 @@ impl Ids {
     }
 }
 
-// --- recorded ---
+/// Recorded form: the positions follow from it.
+#[derive(Serialize, Deserialize)]
+struct Recorded {
+    by_position: Arc<[NodeId]>,
+    next: NodeId,
+}
 
-impl Coded for Ids {
-    fn blank() -> Ids {
-        Ids::default()
+impl From<Ids> for Recorded {
+    fn from(ids: Ids) -> Recorded {
+        Recorded { by_position: ids.by_position, next: ids.next }
     }
+}
 
-    fn put(&self, last: &mut Ids, out: &mut Out) {
-        self.by_position.put(&mut last.by_position, out);
-        self.next.put(&mut last.next, out);
-    }
-
-    fn take(last: &mut Ids, from: &mut In<'_>) -> Result<Ids, Torn> {
-        let by_position: Arc<[NodeId]> = Coded::take(&mut last.by_position, from)?;
-        Ok(Ids::of(by_position.to_vec(), NodeId::take(&mut last.next, from)?))
-    }
-
-    fn layout(to: &mut Layout) {
-        to.note("Ids");
-        to.field("by_position", |it: &Ids| &it.by_position);
-        to.field("next", |it: &Ids| &it.next);
+impl From<Recorded> for Ids {
+    fn from(Recorded { by_position, next }: Recorded) -> Ids {
+        Ids::of(by_position.to_vec(), next)
     }
 }

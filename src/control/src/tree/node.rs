@@ -3,15 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::ids::Ids;
 use super::policy::{TreeNode, fit};
 use crate::words::finding::{Code, Finding};
-use tenantd_core::codec::coded;
 use tenantd_core::node::NodeId;
 use tenantd_core::resource::PerResource;
 
 /// One cgroup of a tenant with several or varying cgroups.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Position of its tenant.
     pub tenant: usize,
@@ -26,7 +27,7 @@ pub struct Member {
 }
 
 /// A cgroup above tenants that belongs to no tenant. Its values follow from the nodes below it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ancestor {
     /// Name in findings: its unit, or else its cgroup.
     pub name: String,
@@ -43,7 +44,7 @@ pub struct Ancestor {
 }
 
 /// Parent of a node's cgroup in the kernel's tree, which may differ from the policy's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum CgroupParent {
     /// No cgroup, or none found yet.
     Unknown,
@@ -56,7 +57,7 @@ pub enum CgroupParent {
 }
 
 /// Nodes of the policy, their members, and the ancestors of their cgroups.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tree {
     nodes: Arc<[TreeNode]>,
     members: Arc<[Member]>,
@@ -406,10 +407,3 @@ impl<'t> Node<'t> {
         self.places().map(|at| self.tree.at(at))
     }
 }
-
-// --- recorded ---
-
-coded!(struct Member { tenant, at, name, is_attached, parent });
-coded!(struct Ancestor { name, cgroup, parent, is_unit, is_shared, has_protection });
-coded!(enum CgroupParent { Unknown {}, Members {}, Top {}, Governed { 0: position } });
-coded!(struct Tree { nodes, members, ancestors, parents, depths, ids, machine, cut });

@@ -1,14 +1,15 @@
 //! Nodes of a policy, flat and in pre-order.
 
-use crate::words::knob::Knob;
+use serde::{Deserialize, Serialize};
 use smol_str::{SmolStr, format_smolstr};
-use tenantd_core::codec::coded;
+
+use crate::words::knob::Knob;
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_policy::key::Setting;
 use tenantd_policy::model::{Amount, CpusPolicy, DopPolicy, Limits, Policy, Tenant};
 
 /// One node of the tree: a tenant or a group.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TreeNode {
     /// Names from the top, joined by `/`; also the path of its cgroup below the root. Every status contains
     /// this path.
@@ -38,7 +39,7 @@ pub struct TreeNode {
 }
 
 /// Bounds of a node as written in the policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// Guarantees.
     pub guarantee: PerResource<Option<Amount>>,
@@ -190,10 +191,3 @@ fn add(tenant: &Tenant, parent: Option<usize>, nodes: &mut Vec<TreeNode>) {
 fn absolute(amounts: &PerResource<Option<Amount>>) -> PerResource<Option<f64>> {
     PerResource::from_fn(|r| Some(r.amount(amounts[r]?.on(None)?)))
 }
-
-// --- recorded ---
-
-coded!(struct Written { guarantee, limit });
-coded!(struct TreeNode {
-    path, parent, depth, is_leaf, is_found, weight, guarantee, limit, written, dop, cpus, has_credit,
-});

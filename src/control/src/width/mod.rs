@@ -17,13 +17,13 @@
 
 pub mod place;
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use crate::measure::usage::Usage;
 use crate::share::demand::Demand;
 use crate::share::target::Target;
 use crate::tree::TreeNode;
-use tenantd_core::codec::coded;
 use tenantd_core::resource::CPU;
 use tenantd_dop::CpuSet;
 use tenantd_dop::band::{Aim, Band};
@@ -39,7 +39,7 @@ const STARVED_RATIO: f64 = 0.5;
 /// Ticks after which the usage of a woken tenant shows its demand.
 const WAKING_TICKS: u32 = 3;
 /// Width of one tenant between ticks.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WidthState {
     band: Option<Band>,
     quiet_ticks: u32,
@@ -276,7 +276,3 @@ fn expectant(claimant: Claimant, fair_slots: f64, is_waking: bool) -> Claimant {
         |sample: Sample| Sample { useful_cpus: sample.useful_cpus.max(useful_floor), ..sample };
     Claimant { allocation_cpus: fair_slots, sample: claimant.sample.map(expect), ..claimant }
 }
-
-// --- recorded ---
-
-coded!(struct WidthState { band, quiet_ticks, awake_ticks, placed, moved, refused });

@@ -14,9 +14,8 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use tenantd_core::codec::{Coded, In, Layout, Out, Torn, coded};
 use tenantd_core::node::NodeId;
 use tenantd_core::resource::Resource::{self, Cpu, Memory};
 use tenantd_core::units::Limit;
@@ -43,7 +42,7 @@ pub const STEADY_DEAD_BAND_RATIO: f64 = 0.02;
 pub const WEIGHT_EXACT_WITHIN: f64 = 0.5;
 
 /// A setting of a tenant's cgroup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Knob {
     /// Weight of CPU time among siblings.
@@ -239,7 +238,7 @@ impl Knob {
 }
 
 /// Value of a knob.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Value {
     /// Weight in the unit of `cpu.weight`, 1 ..= 10,000; the file rounds fractions.
     Weight(f64),
@@ -300,7 +299,7 @@ impl fmt::Display for Value {
 }
 
 /// One write, as data.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Action {
     /// The node.
     pub node: NodeId,
@@ -310,7 +309,8 @@ pub struct Action {
     pub from: Option<Value>,
     /// Value to write.
     pub to: Value,
-    /// Reason, as text.
+    /// Reason, as text. Not recorded: no decision depends on it after the action.
+    #[serde(skip)]
     pub reason: String,
 }
 
@@ -382,53 +382,5 @@ impl Wanted {
     pub(crate) fn action(&self, to: Value) -> Action {
         let (node, knob, reason) = (self.node, self.knob, self.reason.clone());
         Action { node, knob, from: self.held.clone(), to, reason }
-    }
-}
-
-// --- recorded ---
-
-coded!(
-    enum Knob {
-        CpuWeight {},
-        CpuMax {},
-        MemoryMin {},
-        MemoryLow {},
-        MemoryHigh {},
-        MemoryMax {},
-        PidsMax {},
-        Cpus {},
-    }
-);
-coded!(enum Value {
-    Weight { 0: weight }, Amount { 0: resource, 1: amount }, Count { 0: count }, CpuList { 0: cpus },
-});
-
-/// Encoded without the reason: no decision depends on it after the action.
-impl Coded for Action {
-    fn blank() -> Self {
-        let (from, to) = (None, Value::blank());
-        Action { node: NodeId::blank(), knob: Knob::blank(), from, to, reason: String::new() }
-    }
-
-    fn put(&self, last: &mut Self, out: &mut Out) {
-        let Action { node, knob, from, to, reason: _ } = self;
-        node.put(&mut last.node, out);
-        knob.put(&mut last.knob, out);
-        from.put(&mut last.from, out);
-        to.put(&mut last.to, out);
-    }
-
-    fn take(last: &mut Self, from: &mut In<'_>) -> Result<Self, Torn> {
-        Ok(Action {
-            node: NodeId::take(&mut last.node, from)?,
-            knob: Knob::take(&mut last.knob, from)?,
-            from: Coded::take(&mut last.from, from)?,
-            to: Value::take(&mut last.to, from)?,
-            reason: String::new(),
-        })
-    }
-
-    fn layout(to: &mut Layout) {
-        to.note("Action: node, knob, from, to");
     }
 }

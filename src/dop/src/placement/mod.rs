@@ -35,12 +35,12 @@
 
 mod board;
 
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 
 use super::cpuset::CpuSet;
 use super::topology::{Level, Topology};
 use board::{Assigned, Board};
-use tenantd_core::codec::coded;
 use tenantd_fair::integer::{self, Claim};
 
 /// The kind of a request.
@@ -105,7 +105,7 @@ pub struct Refusal {
 }
 
 /// Reason why a request was not met, and its CPUs instead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
     /// There are fewer CPUs for exclusive use than requested: it got `granted`, disjoint, or the shared
     /// ones if that is 0.
@@ -398,12 +398,3 @@ fn core_quotas(topology: &Topology, requests: &[Request]) -> Vec<u32> {
     let quotas = integer::apportion(cores, &claims);
     quotas.iter().zip(&claims).map(|(quota, claim)| (*quota).max(claim.floor) as u32).collect()
 }
-
-// --- recorded ---
-
-coded!(
-    enum Reason {
-        Narrowed { wanted: wanted, granted: granted },
-        Offline {},
-    }
-);

@@ -6,7 +6,8 @@
 //!
 //! **Format.** A directory of numbered *segments*, `00000017.rec`. Each begins with a copy of the whole control
 //! loop, so that any segment can be replayed alone. Then follow [*events*](tenantd_control::tick::event) in *chunks*
-//! of a few seconds, each compressed separately ([`segment`]). The ring drops whole segments, oldest first, as
+//! of a few seconds, each compressed separately
+//! ([`segment`]) after most numbers became small differences ([`rows`]). The ring drops whole segments, oldest first, as
 //! soon as it is larger or older than the policy allows ([`ring`]).
 //!
 //! **Loss.** A complete chunk is written by one call, so a kill loses the seconds since the last one. A chunk
@@ -26,6 +27,7 @@
 
 pub mod recorder;
 pub mod ring;
+pub mod rows;
 pub mod segment;
 pub mod tape;
 pub mod writer;

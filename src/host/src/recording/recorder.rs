@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::ring::Bounds;
-use super::segment::{self, Beginning, Clock, Head};
+use super::rows::Rows;
+use super::segment::{self, Beginning, Clock, EVENTS_BYTES_MAX, Head, LAYOUT};
 use super::writer::Writer;
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tick::event::{self, Event, Memory, Witness};
-use tenantd_core::codec::Out;
+use tenantd_control::tick::event::{self, Event, Witness};
 
 /// Age of a chunk at which it is written; a kill loses the events after it.
 const CHUNK_TIME: Duration = Duration::from_secs(10);
@@ -31,9 +31,8 @@ pub struct Recorder {
 }
 
 struct Open {
-    memory: Memory,
     begun: Duration,
-    out: Out,
+    rows: Rows,
     chunk_begun: Duration,
 }
 
@@ -68,30 +67,33 @@ impl Recorder {
     }
 
     fn begin(&mut self, control: &ControlLoop) {
-        let head = Head { format: event::format(), begin: (self.wall)() };
-        let first = Beginning::parts(env!("CARGO_PKG_VERSION"), &self.host, control);
+        const FORMAT: u64 = event::format();
+        let head = Head { layout: LAYOUT, format: FORMAT, begin: (self.wall)() };
+        let first = match Beginning::data(env!("CARGO_PKG_VERSION"), &self.host, control) {
+            Ok(first) => first,
+            Err(error) => return self.fail(unrecordable(error)),
+        };
         if !self.writer.begin(head, first) {
             return self.fail("the disk does not keep up with the history".into());
         }
         self.segment = Some(Open {
-            memory: Memory::of(control),
             begun: self.clock.now,
-            out: Out::default(),
+            rows: Rows::default(),
             chunk_begun: self.clock.now,
         });
     }
 
     fn hand_on(&mut self, in_any_case: bool) {
         let Some(open) = &mut self.segment else { return };
-        let size = open.out.len();
-        let is_due = size >= CHUNK_BYTES || self.clock.now >= open.chunk_begun + CHUNK_TIME;
-        if size == 0 || !(is_due || in_any_case) {
+        let is_due =
+            open.rows.len() >= CHUNK_BYTES || self.clock.now >= open.chunk_begun + CHUNK_TIME;
+        if open.rows.is_empty() || !(is_due || in_any_case) {
             return;
         }
-        let chunk = segment::of_events(self.clock, &mut open.out);
+        let rows = std::mem::take(&mut open.rows);
         let is_full = self.writer.segment_bytes() >= self.bounds.segment_bytes()
             || self.clock.now >= open.begun + self.bounds.segment_time();
-        if !self.writer.append(chunk) {
+        if !self.writer.append(self.clock, rows) {
             self.fail("the disk does not keep up with the history".into());
         } else if is_full {
             self.segment = None;
@@ -109,6 +111,10 @@ impl Recorder {
         self.hand_on(true);
         self.writer.finish();
     }
+}
+
+fn unrecordable(error: postcard::Error) -> String {
+    format!("the tenants cannot be recorded, so the history has a gap: {error}")
 }
 
 impl Witness for Recorder {
@@ -130,10 +136,14 @@ impl Witness for Recorder {
             }
         }
         let Some(open) = &mut self.segment else { return };
-        if open.out.is_empty() {
+        if open.rows.is_empty() {
             open.chunk_begun = self.clock.now;
         }
-        event.put(&mut open.memory, &mut open.out);
+        if let Err(error) = segment::put(event, &mut open.rows) {
+            self.fail(unrecordable(error));
+        } else if open.rows.len() > EVENTS_BYTES_MAX {
+            self.fail(unrecordable(postcard::Error::SerializeBufferFull));
+        }
     }
 
     fn trouble(&self) -> Option<&str> {

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::segment::{self, HEAD_BYTES, Head, Parts};
+use super::segment::{self, HEAD_BYTES, Head, LAYOUT};
 use tenantd_policy::model::HistoryPolicy;
 
 const EXTENSION: &str = "rec";
@@ -101,7 +101,7 @@ impl Ring {
     }
 
     /// Begins a segment with this chunk. On an error the segment does not exist.
-    pub fn begin(&mut self, head: Head, first: &Parts) -> io::Result<()> {
+    pub fn begin(&mut self, head: Head, first: &[u8]) -> io::Result<()> {
         self.open = None;
         self.ages.entry(self.last).or_insert((Duration::ZERO, Instant::now()));
         self.last += 1;
@@ -120,9 +120,9 @@ impl Ring {
     }
 
     /// Appends a chunk to the present segment, if any. On an error the segment ends before the chunk.
-    pub fn append(&mut self, parts: &Parts) -> io::Result<()> {
+    pub fn append(&mut self, data: &[u8]) -> io::Result<()> {
         let Some(file) = &mut self.open else { return Ok(()) };
-        if let Err(error) = file.write_all(&segment::chunk(parts)) {
+        if let Err(error) = file.write_all(&segment::chunk(data)) {
             self.open = None;
             return Err(error);
         }
@@ -158,6 +158,10 @@ impl Ring {
 
 fn cut(path: &Path) -> io::Result<()> {
     let bytes = fs::read(path)?;
+    if Head::of(&bytes).is_some_and(|head| head.layout != LAYOUT) {
+        // Only its own version finds its tail, and may still replay it.
+        return Ok(());
+    }
     let whole = segment::whole_bytes(&bytes);
     if whole <= HEAD_BYTES {
         return fs::remove_file(path);

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::ring;
-use super::segment::{self, Beginning, HEAD_BYTES, Head};
+use super::rows::Last;
+use super::segment::{self, Beginning, HEAD_BYTES, Head, LAYOUT, MAGIC};
 use tenantd_control::state::step::Decision;
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tick::event::{self, Event, Memory};
+use tenantd_control::tick::event::{self, Event};
 
 /// Reason for a failed reading.
 #[derive(Debug, thiserror::Error)]
@@ -23,20 +24,25 @@ pub enum TapeError {
         source: io::Error,
     },
     /// The file is not a recording.
-    #[error("{0}: not a recording of tenantd")]
-    NotARecording(PathBuf),
-    /// The recording has other fields than this tenantd.
     #[error(
-        "{path}: recorded by tenantd {version}, whose control loop is not that of this version; replay it with that one"
+        "{0}: not a recording of tenantd; name the directory of `tenantd --history`, or a file of it"
+    )]
+    NotARecording(PathBuf),
+    /// The recording has other types than this tenantd.
+    #[error(
+        "{path}: recorded by {recorder}, whose recorded types differ, so this version cannot read it; replay it with \
+         that version"
     )]
     OtherVersion {
         /// The path.
         path: PathBuf,
-        /// Version of the recording tenantd.
-        version: String,
+        /// The recording tenantd, such as "tenantd 0.1.0".
+        recorder: String,
     },
     /// The file is damaged from its beginning on.
-    #[error("{0}: cut off or damaged in its first chunk")]
+    #[error(
+        "{0}: cut off or damaged in its first chunk, so none of it can be replayed; replay other files of its directory"
+    )]
     Torn(PathBuf),
 }
 
@@ -46,14 +52,14 @@ pub enum TapeError {
 pub fn segments(path: &Path) -> Result<Vec<(Duration, PathBuf)>, TapeError> {
     let unreadable = |source| TapeError::Unreadable { path: path.to_path_buf(), source };
     if !fs::metadata(path).map_err(unreadable)?.is_dir() {
-        let head = head(path)?.ok_or_else(|| TapeError::NotARecording(path.to_path_buf()))?;
+        let head = head(path)?;
         return Ok(vec![(head.begin, path.to_path_buf())]);
     }
     let mut found = Vec::new();
     for (_, path) in ring::segments(path).map_err(unreadable)? {
         match head(&path) {
-            Ok(Some(head)) => found.push((head.begin, path)),
-            Ok(None) => {}
+            Ok(head) => found.push((head.begin, path)),
+            Err(TapeError::NotARecording(_) | TapeError::Torn(_)) => {}
             // The ring has dropped it since it was listed.
             Err(TapeError::Unreadable { source, .. })
                 if source.kind() == io::ErrorKind::NotFound => {}
@@ -65,19 +71,27 @@ pub fn segments(path: &Path) -> Result<Vec<(Duration, PathBuf)>, TapeError> {
 
 /// Checks that this version can replay the segment at `path`, reading only the head if possible.
 pub fn check(path: &Path) -> Result<(), TapeError> {
-    match head(path)? {
-        Some(head) if head.format == event::format() => Ok(()),
-        _ => Tape::open(path).map(|_| ()),
-    }
+    if is_readable(&head(path)?) { Ok(()) } else { Tape::open(path).map(|_| ()) }
 }
 
-fn head(path: &Path) -> Result<Option<Head>, TapeError> {
+fn is_readable(head: &Head) -> bool {
+    const FORMAT: u64 = event::format();
+    head.layout == LAYOUT && head.format == FORMAT
+}
+
+fn head(path: &Path) -> Result<Head, TapeError> {
     use io::Read;
     let unreadable = |source| TapeError::Unreadable { path: path.to_path_buf(), source };
     let mut bytes = Vec::new();
     let mut file = fs::File::open(path).map_err(unreadable)?;
     file.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut bytes).map_err(unreadable)?;
-    Ok(Head::of(&bytes))
+    head_of(&bytes, path)
+}
+
+fn head_of(file: &[u8], path: &Path) -> Result<Head, TapeError> {
+    let is_begun = file.iter().zip(MAGIC).all(|(byte, wanted)| byte == wanted);
+    let error = if is_begun { TapeError::Torn } else { TapeError::NotARecording };
+    Head::of(file).ok_or_else(|| error(path.to_path_buf()))
 }
 
 /// A segment during its replay.
@@ -89,7 +103,7 @@ pub struct Tape {
     pub host: String,
     /// The control loop before the next event.
     pub control: ControlLoop,
-    memory: Memory,
+    last: Last,
     file: Vec<u8>,
     at: usize,
     /// Remaining events of a chunk, and the time of its clock.
@@ -115,17 +129,22 @@ impl Tape {
     pub fn open(path: &Path) -> Result<Tape, TapeError> {
         let file = fs::read(path)
             .map_err(|source| TapeError::Unreadable { path: path.to_path_buf(), source })?;
-        let head = Head::of(&file).ok_or_else(|| TapeError::NotARecording(path.to_path_buf()))?;
+        let head = head_of(&file, path)?;
+        let other = |recorder| TapeError::OtherVersion { path: path.to_path_buf(), recorder };
+        if head.layout != LAYOUT {
+            let age = if head.layout < LAYOUT { "an older" } else { "a newer" };
+            return Err(other(format!("{age} tenantd")));
+        }
         let torn = || TapeError::Torn(path.to_path_buf());
         let (first, at) = segment::inflate(&file, HEAD_BYTES).ok_or_else(torn)?;
-        if head.format != event::format() {
+        if !is_readable(&head) {
             let version = Beginning::version(&first).map_err(|_| torn())?;
-            return Err(TapeError::OtherVersion { path: path.to_path_buf(), version });
+            return Err(other(format!("tenantd {version}")));
         }
         let Beginning { version, host, control } = Beginning::of(&first).map_err(|_| torn())?;
-        let (memory, events) = (Memory::of(&control), Vec::new().into_iter());
+        let (last, events) = (Last::default(), Vec::new().into_iter());
         let clock = segment::Clock::default();
-        Ok(Tape { version, host, control, memory, file, at, events, clock, is_torn: false })
+        Ok(Tape { version, host, control, last, file, at, events, clock, is_torn: false })
     }
 
     /// True if the segment ended in a torn tail.
@@ -147,9 +166,9 @@ impl Tape {
                 return None;
             }
             let chunk = segment::inflate(&self.file, self.at);
-            let read = chunk.and_then(|(parts, end)| {
+            let read = chunk.and_then(|(data, end)| {
                 self.at = end;
-                segment::events(&parts, &mut self.memory).ok()
+                segment::events(&data, &mut self.last)
             });
             let Some((clock, events)) = read else {
                 self.end();
@@ -178,7 +197,7 @@ impl Tape {
                 Event::Step(input) => input.now,
                 _ => Duration::ZERO,
             };
-            if let Some(decision) = event.happen(&mut self.control) {
+            if let Some(decision) = self.control.apply(event) {
                 return Some(Played { wall: self.wall_at(now), now, decision });
             }
         }

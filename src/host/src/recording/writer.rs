@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::ring::{Bounds, Ring};
-use super::segment::{Head, Parts};
+use super::rows::{Last, Rows};
+use super::segment::{self, Clock, Head};
 
 /// Most waiting chunks: half a minute of a stalled disk.
 const WAITING_MAX: usize = 8;
@@ -17,8 +18,8 @@ const END_TIME: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 enum Order {
-    Begin(Head, Parts),
-    Append(Parts),
+    Begin(Head, Vec<u8>),
+    Append(Clock, Rows),
     Bound(Bounds),
     Tell(SyncSender<()>),
 }
@@ -46,13 +47,13 @@ impl Writer {
     }
 
     /// Begins a segment; returns false if the queue is full.
-    pub fn begin(&self, head: Head, first: Parts) -> bool {
+    pub fn begin(&self, head: Head, first: Vec<u8>) -> bool {
         self.send(Order::Begin(head, first))
     }
 
     /// Appends a chunk; returns false if the queue is full. That ends the segment: no other chunk may follow.
-    pub fn append(&self, chunk: Parts) -> bool {
-        self.send(Order::Append(chunk))
+    pub fn append(&self, clock: Clock, rows: Rows) -> bool {
+        self.send(Order::Append(clock, rows))
     }
 
     /// Sets other bounds; returns false if the queue is full.
@@ -90,10 +91,16 @@ impl Writer {
 type Told = (Arc<Mutex<Option<String>>>, Arc<AtomicU64>);
 
 fn work(mut ring: Ring, orders: &Receiver<Order>, (trouble, size): &Told, dir: &str) {
+    let mut last = Last::default();
     while let Ok(order) = orders.recv() {
         let done = match order {
-            Order::Begin(head, first) => ring.begin(head, &first),
-            Order::Append(chunk) => ring.append(&chunk),
+            Order::Begin(head, first) => {
+                last = Last::default();
+                ring.begin(head, &first)
+            }
+            Order::Append(clock, rows) => segment::data(clock, &rows, &mut last)
+                .map_err(io::Error::other)
+                .and_then(|data| ring.append(&data)),
             Order::Bound(bounds) => {
                 ring.bound(bounds);
                 Ok(())

@@ -114,8 +114,17 @@ impl Comparison {
         self.per_point = self.per_point.max(1);
     }
 
-    pub(super) fn note_other_version(&mut self, version: String) {
-        *self.other_versions.entry(version).or_default() += 1;
+    pub(super) fn note_other_version(&mut self, recorder: String) {
+        *self.other_versions.entry(recorder).or_default() += 1;
+    }
+
+    /// Remedy for a recording of other versions only.
+    pub(super) fn other_recorders(&self) -> String {
+        let all: Vec<&str> = self.other_versions.keys().map(String::as_str).collect();
+        if all.is_empty() {
+            return String::new();
+        }
+        format!("; its files were recorded by {}: replay them with that version", all.join(" and "))
     }
 
     /// Notes the tenants that one side lacks, and the files that cannot be replayed.
@@ -132,8 +141,9 @@ impl Comparison {
             let what = "no tenants of the policy, so work of no tenant";
             self.notes.push(format!("{what}: {names}"));
         }
-        for (version, count) in &self.other_versions {
-            self.notes.push(format!("{count} files of tenantd {version} cannot be replayed here"));
+        for (recorder, count) in &self.other_versions {
+            let files = if *count == 1 { "file" } else { "files" };
+            self.notes.push(format!("{count} {files} of {recorder} cannot be replayed here"));
         }
     }
 

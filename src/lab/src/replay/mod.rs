@@ -58,8 +58,8 @@ pub fn run(
     for (_, path) in tape::segments(recording)? {
         let mut tape = match Tape::open(&path) {
             Ok(tape) => tape,
-            Err(TapeError::OtherVersion { version, .. }) if recording.is_dir() => {
-                comparison.note_other_version(version);
+            Err(TapeError::OtherVersion { recorder, .. }) if recording.is_dir() => {
+                comparison.note_other_version(recorder);
                 continue;
             }
             // A crash left nothing else of the segment.
@@ -83,8 +83,9 @@ pub fn run(
     }
     anyhow::ensure!(
         comparison.nr_ticks > 0,
-        "{}: no tick is recorded there that this version of tenantd can replay",
-        recording.display()
+        "{}: no tick is recorded there that this version of tenantd can replay{}",
+        recording.display(),
+        comparison.other_recorders()
     );
     if let Some(path) = args.report {
         fs::write(path, page::page(&comparison, &clock)?)

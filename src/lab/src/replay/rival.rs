@@ -105,7 +105,8 @@ impl Rival {
         let place = |old: Node<'_>| tree.all().find(|new| is_same(*new, old)).map(Node::at);
         let kept: Vec<Option<usize>> = before.all().map(place).collect();
         let tree = tree.after(before, &kept);
-        self.control.take_tree(TreeChange { tree, handed: Vec::new(), unpinned: Vec::new() });
+        let change = TreeChange { tree, handed: Vec::new(), unpinned: Vec::new() };
+        self.control.apply(Event::TakeTree(Box::new(change)));
         self.origins = all;
     }
 
@@ -117,23 +118,23 @@ impl Rival {
                 Event::Step(input) => {
                     let wall = tape.wall_at(input.now);
                     let would = self.step(&input, &tape.control, wall);
-                    let was = Event::Step(input).happen(&mut tape.control).unwrap_or_default();
+                    let was = tape.control.apply(Event::Step(input)).unwrap_or_default();
                     return Some(Tick { wall, was, would });
                 }
                 Event::TakeTree(_) => {
-                    event.happen(&mut tape.control);
+                    tape.control.apply(event);
                     self.follow(&tape.control);
                 }
                 Event::Lose(node, _) => {
                     let lost = tape.control.tree().position(node);
                     let own = self.origins.iter().position(|it| it.is_some() && *it == lost);
                     if let Some(own) = own.map(|own| self.control.tree().at(own).id()) {
-                        self.control.lose(own, false);
+                        self.control.apply(Event::Lose(own, false));
                     }
-                    event.happen(&mut tape.control);
+                    tape.control.apply(event);
                 }
                 other => {
-                    other.happen(&mut tape.control);
+                    tape.control.apply(other);
                 }
             }
         }
@@ -148,12 +149,12 @@ impl Rival {
         let nodes = self.origins.iter().map(|origin| node(input, *origin)).collect();
         let known = recorded.topology().filter(|_| self.control.topology().is_none());
         let topology = input.topology.clone().or_else(|| known.cloned());
-        self.control.begin_tick();
+        self.control.apply(Event::Begin);
         let input = Input { now, host: input.host, nodes, topology, above: input.above };
-        let decision = self.control.step(input);
+        let decision = self.control.apply(Event::step(input)).unwrap_or_default();
         for action in &decision.actions {
             let written = action.to.clone();
-            self.control.settle((action.clone(), Ok(written)));
+            self.control.apply(Event::settle((action.clone(), Ok(written))));
         }
         decision
     }

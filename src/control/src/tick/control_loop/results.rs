@@ -15,7 +15,7 @@ impl ControlLoop {
     }
 
     /// Records the result of an action.
-    pub fn settle(&mut self, (action, outcome): Outcome) {
+    pub(crate) fn settle(&mut self, (action, outcome): Outcome) {
         let (tick, last) = (self.tick, self.last);
         let Some(state) = self.state_mut(action.node) else { return };
         if let (Ok(_), Some((now, _))) = (&outcome, last) {
@@ -26,7 +26,7 @@ impl ControlLoop {
     }
 
     /// Records the file contents of a newly opened node, so that the next tick need not read them.
-    pub fn observe_first(&mut self, node: NodeId, observed: Vec<Observation>) {
+    pub(crate) fn observe_first(&mut self, node: NodeId, observed: Vec<Observation>) {
         let now = self.last.map(|(now, _)| now);
         let Some(state) = self.state_mut(node) else { return };
         for seen in &observed {
@@ -36,7 +36,7 @@ impl ControlLoop {
     }
 
     /// Drops the acceptance of a foreign value that could not be recorded in the journal.
-    pub fn reclaim(&mut self, node: NodeId, knob: Knob) {
+    pub(crate) fn reclaim(&mut self, node: NodeId, knob: Knob) {
         if let Some(state) = self.state_mut(node) {
             state.left_to_others.retain(|known| *known != knob);
         }
@@ -44,21 +44,21 @@ impl ControlLoop {
 
     /// Handles the loss of a node's cgroup. Accepted foreign values are forgotten, unless they outlive the
     /// cgroup (`keeps_left`).
-    pub fn lose(&mut self, node: NodeId, keeps_left: bool) {
+    pub(crate) fn lose(&mut self, node: NodeId, keeps_left: bool) {
         if let Some(state) = self.state_mut(node) {
             state.lose_cgroup(keeps_left);
         }
     }
 
     /// Forgets the state of `knob` after its value was restored.
-    pub fn forget(&mut self, node: NodeId, knob: Knob) {
+    pub(crate) fn forget(&mut self, node: NodeId, knob: Knob) {
         if let Some(state) = self.state_mut(node) {
             state.forget(knob);
         }
     }
 
     /// Forgets all observed values and retries because all cgroups are opened anew.
-    pub fn forget_observed(&mut self) {
+    pub(crate) fn forget_observed(&mut self) {
         for state in &mut self.states {
             state.observed.clear();
             state.retries.clear();
@@ -66,7 +66,7 @@ impl ControlLoop {
     }
 
     /// Resets all nodes after all values were restored.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.states.iter_mut().for_each(NodeState::reset);
     }
 

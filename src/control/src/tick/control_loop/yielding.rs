@@ -19,7 +19,7 @@ impl ControlLoop {
 
     /// Writes yielded values again at the next tick. One more lost round makes the agent yield again, for
     /// longer.
-    pub fn try_yielded(&mut self) {
+    pub(crate) fn try_yielded(&mut self) {
         for state in &mut self.states {
             state.contests.try_again(self.tick);
         }

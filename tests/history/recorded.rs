@@ -1,4 +1,4 @@
-//! Values as bytes: whatever was put is what is taken, and what is no value is no panic.
+//! Events as bytes: each comes back to the bit, and damaged bytes are an error or other events, never a panic.
 
 use std::time::Duration;
 
@@ -10,12 +10,19 @@ use tenantd_control::measure::sample::{
 };
 use tenantd_control::report::reason::{LimitAbove, Outsider, Surroundings};
 use tenantd_control::state::drift::Observation;
-use tenantd_control::state::step::{Input, NodeInput};
+use tenantd_control::state::step::{Input, NodeInput, Settings};
+use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::{self, Event};
+use tenantd_control::tree::{Tree, flatten};
 use tenantd_control::words::knob::{Knob, Value};
-use tenantd_core::codec::{Coded, In, Out, decode, encode, fingerprint};
 use tenantd_core::resource::{CPU, MEMORY, Resource};
 use tenantd_core::units::Limit;
 use tenantd_dop::CpuSet;
+use tenantd_host::recording::rows::{Last, Rows};
+use tenantd_host::recording::segment::{self, Beginning, Clock, EVENTS_BYTES_MAX, Head, LAYOUT};
+
+use super::twin::encode;
+use crate::util;
 
 fn resource() -> impl Strategy<Value = Resource> {
     prop_oneof![Just(CPU), Just(MEMORY)]
@@ -158,108 +165,79 @@ fn input() -> impl Strategy<Value = Input> {
     )
 }
 
-/// Bit for bit: `NaN` is itself, and −0 is not 0.
-#[track_caller]
-fn assert_equal(a: &Input, b: &Input) {
-    assert_eq!(format!("{a:?}"), format!("{b:?}"));
+/// The chunk of some inputs.
+fn chunk(inputs: &[Input], last: &mut Last) -> Vec<u8> {
+    let mut rows = Rows::default();
+    for input in inputs {
+        segment::put(&Event::step(input.clone()), &mut rows).unwrap();
+    }
+    segment::data(Clock::default(), &rows, last).unwrap()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_was_put_is_what_is_taken(inputs in vec(input(), 1..6)) {
-        let (mut writing, mut reading) = (Input::blank(), Input::blank());
-        let mut out = Out::default();
-        inputs.iter().for_each(|input| input.put(&mut writing, &mut out));
-        let (tokens, bits) = out.split();
-        let mut from = In::new(&tokens, &bits);
-        for input in &inputs {
-            assert_equal(&Input::take(&mut reading, &mut from).unwrap(), input);
+    fn each_input_comes_back(chunks in vec(vec(input(), 1..4), 1..4)) {
+        let (mut writing, mut reading) = (Last::default(), Last::default());
+        for inputs in &chunks {
+            let data = chunk(inputs, &mut writing);
+            let (_, events) = segment::events(&data, &mut reading).unwrap();
+            // Bit for bit: `NaN` is itself, and −0 is not 0.
+            let before: Vec<_> = inputs.iter().cloned().map(Event::step).collect();
+            assert_eq!(format!("{events:?}"), format!("{before:?}"));
         }
-        prop_assert_eq!(from.left(), 0);
     }
 
     #[test]
-    fn damaged_bytes_are_a_value_or_an_error(input in input(), at in any::<prop::sample::Index>(), with in any::<u8>()) {
-        let bytes = encode(&input);
-        let cut = at.index(bytes.len());
-        let _ = decode::<Input>(&bytes[..cut]);
-        let mut changed = bytes.clone();
+    fn damaged_bytes_are_events_or_an_error(input in input(), at in any::<prop::sample::Index>(), with in any::<u8>()) {
+        let data = chunk(&[input], &mut Last::default());
+        let cut = at.index(data.len());
+        let _ = segment::events(&data[..cut], &mut Last::default());
+        let mut changed = data.clone();
         changed[cut] ^= with;
-        let _ = decode::<Input>(&changed);
+        let _ = segment::events(&changed, &mut Last::default());
+    }
+
+    #[test]
+    fn any_bytes_are_a_value_or_an_error(bytes in vec(any::<u8>(), 0..2000), small in vec(0..4_u8, 0..2000)) {
+        for bytes in [&bytes, &small] {
+            decode(bytes);
+            // As a whole file, and with sizes that the rest has not.
+            let head = Head { layout: LAYOUT, format: event::format(), begin: Duration::ZERO };
+            let file = [&head.bytes()[..], &segment::chunk(bytes), bytes].concat();
+            prop_assert!(segment::whole_bytes(&file) <= file.len());
+        }
+    }
+
+    #[test]
+    fn a_damaged_beginning_is_a_loop_or_an_error(at in any::<prop::sample::Index>(), with in 1..=u8::MAX) {
+        let policy = util::policy("version: 1\ntenants: { a: {}, b: { weight: 2 } }");
+        let tree = Tree::new(flatten(&policy).into());
+        let mut data = encode(&ControlLoop::new(Settings::of(&policy, false, true), tree));
+        let at = at.index(data.len());
+        decode(&data[..at]);
+        data[at] ^= with;
+        decode(&data);
     }
 }
 
-/// Numbers and a flag of the sample below that are absent, each a token.
-const NR_ABSENT: usize = 6;
-
-#[test]
-fn what_stays_the_same_is_a_zero_byte() {
-    let sample =
-        TenantSample { generation: 7, usage_usec: Some(123_456_789), ..TenantSample::default() };
-    let (mut last, mut out) = (TenantSample::blank(), Out::default());
-    sample.put(&mut last, &mut out);
-    out.split();
-    sample.put(&mut last, &mut out);
-    let (tokens, bits) = out.split();
-    let nr_changed = tokens.iter().filter(|token| **token != 0).count();
-    assert_eq!((nr_changed, bits.len()), (NR_ABSENT, 0), "{tokens:?}");
-    // An absent value is not compared: the next one is compared with the last that was there.
-    TenantSample { usage_usec: None, ..sample.clone() }.put(&mut last, &mut out);
-    out.split();
-    sample.put(&mut last, &mut out);
-    let (tokens, bits) = out.split();
-    let nr_changed = tokens.iter().filter(|token| **token != 0).count();
-    assert_eq!((nr_changed, bits.len()), (NR_ABSENT, 0), "{tokens:?}");
+/// Gives bytes to every decoder.
+fn decode(bytes: &[u8]) {
+    let _ = segment::events(bytes, &mut Last::default());
+    let _ = (Beginning::version(bytes), Beginning::of(bytes));
+    let _ = (Head::of(bytes), segment::inflate(bytes, 0));
 }
 
 #[test]
-fn a_thread_is_compared_with_itself() {
-    let thread =
-        |tid| ThreadSample { tid, run_nsec: u64::from(tid) << 40, wait_nsec: u64::from(tid) << 33 };
-    let threads = |tids: &[u32]| tids.iter().map(|tid| thread(*tid)).collect::<Vec<_>>();
-    let (mut last, mut out) = (Vec::blank(), Out::default());
-    threads(&[3, 5, 9]).put(&mut last, &mut out);
-    out.split();
-    // One comes and one goes: the others are as they were.
-    let now = threads(&[3, 4, 9]);
-    now.put(&mut last, &mut out);
-    let new = encode(&thread(4)).len();
-    assert!(out.len() <= 1 + 3 * 4 + new, "{out:?}");
-}
-
-#[test]
-fn other_kinds_have_another_fingerprint() {
-    assert_ne!(fingerprint::<Input>(), fingerprint::<NodeInput>());
-    assert_ne!(fingerprint::<Option<u64>>(), fingerprint::<Vec<u64>>());
-    assert_ne!(fingerprint::<[u64; 2]>(), fingerprint::<[u64; 3]>());
-}
-
-#[test]
-fn numbers_of_every_length_come_back_and_pages_are_short() {
-    let numbers: Vec<u64> = (0..64)
-        .flat_map(|bit| [1 << bit, (1 << bit) - 1, u64::MAX >> bit, u64::MAX << bit])
-        .collect();
-    let (mut last, mut out) = (0_u64, Out::default());
-    for number in &numbers {
-        number.put(&mut last, &mut out);
-        out.number(*number);
-    }
-    let (tokens, bits) = out.split();
-    let (mut last, mut from) = (0_u64, In::new(&tokens, &bits));
-    for number in &numbers {
-        assert_eq!(u64::take(&mut last, &mut from).unwrap(), *number);
-        assert_eq!(from.number().unwrap(), *number);
-    }
-    assert!(from.byte().is_err());
-    let nr_bits = |from: u64, to: u64| {
-        let (mut last, mut out) = (from, Out::default());
-        (0..8).for_each(|_| out.number(3));
-        to.put(&mut last, &mut out);
-        out.split().1.len()
-    };
-    assert!(
-        nr_bits(1 << 30, (1 << 30) + 100 * 4096) < nr_bits(1 << 30, (1 << 30) + 100 * 4096 + 1)
-    );
+fn a_chunk_that_inflates_beyond_the_limit_is_torn() {
+    let mut file = vec![0; segment::HEAD_BYTES];
+    file.extend(segment::chunk(b"beginning"));
+    let at = file.len();
+    file.extend(segment::chunk(&vec![0; EVENTS_BYTES_MAX + 1]));
+    assert!(segment::inflate(&file, segment::HEAD_BYTES).is_some());
+    assert!(segment::inflate(&file, at).is_none());
+    // A size that is less than that of the data.
+    file[at + 4..at + 8].copy_from_slice(&100_u32.to_le_bytes());
+    assert!(segment::inflate(&file, at).is_none());
 }
