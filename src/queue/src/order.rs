@@ -85,11 +85,6 @@ pub(super) trait Order: Debug {
     /// Sets the bank of a tenant, in cost units. An order without tags ignores it.
     fn lend(&mut self, _: TenantId, _: f64) {}
 
-    /// The bank of a tenant, in cost units.
-    fn lent(&self, _: TenantId) -> f64 {
-        0.0
-    }
-
     /// Fees of the starts since the last call, in cost units.
     fn fees(&mut self, _: f64) -> Vec<(TenantId, f64)> {
         Vec::new()

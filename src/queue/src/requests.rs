@@ -282,11 +282,6 @@ impl Queue {
         self.order.lend(tenant, if is_usable { bank } else { 0.0 });
     }
 
-    /// Rest of the bank of a tenant, in cost units.
-    pub fn lent(&self, tenant: TenantId) -> f64 {
-        self.order.lent(tenant)
-    }
-
     /// Ends a round of starts at one instant. Returns the tenants that started ahead of their turn while another request
     /// waits, with their fees in cost units; their banks are smaller by these.
     pub fn fees(&mut self, now: f64) -> Vec<(TenantId, f64)> {

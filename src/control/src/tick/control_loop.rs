@@ -450,7 +450,7 @@ impl ControlLoop {
         }
     }
 
-    /// Restores the credit that these nodes had under an earlier agent.
+    /// Sets the credit of these nodes: that under an earlier agent, or after a job that paid for its start.
     pub fn take_credits(&mut self, credits: Vec<(usize, Credit)>) {
         for (number, credit) in credits {
             if number < self.tree.nodes().len() {

@@ -370,11 +370,6 @@ impl Order for Tags {
         self.renew(tenant);
     }
 
-    fn lent(&self, tenant: TenantId) -> f64 {
-        let tagged = self.tenants.get(tenant.index()).and_then(Option::as_ref);
-        tagged.map_or(0.0, |tagged| tagged.lead.bank)
-    }
-
     fn fees(&mut self, now: f64) -> Vec<(TenantId, f64)> {
         let v = self.clock.now(now);
         let mut fees = Vec::new();
