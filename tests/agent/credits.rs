@@ -468,7 +468,7 @@ fn submit(world: &mut World, tenant: &str, now: f64) {
 /// Tenants of jobs of a second each, in the order of their starts, one at a time: `c` and `d` have jobs, and then `b`
 /// wakes with three.
 fn order_of_starts(world: &mut World) -> String {
-    world.host.with(|kernel| kernel.make_dir("/sessions")).unwrap();
+    world.host.with(|kernel| kernel.make_cgroup("/sessions")).unwrap();
     for tenant in ["c", "d", "c", "d", "c", "d", "c", "d"] {
         submit(world, tenant, 0.0);
     }

@@ -88,7 +88,7 @@ fn keys_that_a_discipline_does_not_obey_are_refused() {
         ("wfq", "credits: { half_life: 0s }", "Q006"),
         ("wfq", "credits: { cap: 60 }", "Q006"),
         ("wfq", "credits: { half_life: 1m, cap: 2m }", "Q008"),
-        ("wfq", "credits: { keep: 10% }", "Q003"),
+        ("wfq", "credits: { keep: 10% }", "Q002"),
         ("fifo", "splits: { min: 4 }", "Q008"),
         ("gps", "jobs: [{ tenant: A, cost: 1 }]", "Q008"),
         ("gps", "tenants: { A: { rate: 1 } }", "Q008"),
