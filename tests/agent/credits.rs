@@ -1,14 +1,19 @@
 //! Credits in force: raised weights stand while their owners sleep, and siblings keep what they are promised.
 
+use std::cell::Cell;
 use std::time::Duration;
 
-use tenantd::agent::{Agent, Options};
+use tenantd::agent::{Agent, JobAnswer, Options};
 use tenantd::backend::claims;
 use tenantd_control::report::status::{ActionStatus, Status};
+use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::{Event, Witness};
 use tenantd_control::why::explain;
 use tenantd_core::resource::CPU;
 use tenantd_policy::model::Mode;
 use tenantd_sim::{Call, Load, SimHost, Trace, Workload};
+use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
+use tenantd_varlink::jobs::SubmitParameters;
 
 use super::reload::reload;
 use super::world::{World, assert_near, assert_same, legacy, snapshot, tenant};
@@ -423,4 +428,104 @@ fn a_plan_shows_credits_before_they_are_on() {
     let action = planned.actions.iter().find(|it| is_raised(it)).unwrap();
     assert!(action.reason.contains("times as much by its credit"), "{}", action.reason);
     assert!(planned.tenants.iter().all(|it| it.credit_preview.is_none()));
+}
+
+// --- jobs ---
+
+thread_local! {
+    /// Fees in share-seconds, and the largest part of a bank that was taken at once.
+    static FEES: Cell<(f64, f64)> = const { Cell::new((0.0, 0.0)) };
+}
+
+/// Adds up what events take from banks.
+#[derive(Debug)]
+struct Cashier;
+
+impl Witness for Cashier {
+    fn note(&mut self, control: &ControlLoop, event: &Event) {
+        let Event::TakeCredits(credits) = event else { return };
+        for (node, credit) in credits {
+            let before = control.state(*node).unwrap().credit.account.bank;
+            let fee = before - credit.account.bank;
+            let (fees, most) = FEES.get();
+            FEES.set((fees + fee, most.max(fee / before)));
+        }
+    }
+}
+
+fn submit(world: &mut World, tenant: &str, now: f64) {
+    let workload = Workload::constant("sh", Load::busy(1)).owned_by(1000);
+    let pid = world.host.with(|kernel| kernel.spawn("/sessions", workload)).unwrap();
+    let tenant = Some(tenant.to_string());
+    let parameters = SubmitParameters { tenant, dop: Some(1), ..SubmitParameters::default() };
+    let allowed = Allowed::All;
+    let submission = Submission { parameters, uid: 1000, pid, process: None, allowed };
+    let agent = world.agent.as_mut().unwrap();
+    agent.submit_job(Ticket(pid.into()), &submission, now);
+    agent.settle_job_calls(now);
+}
+
+/// Tenants of jobs of a second each, in the order of their starts, one at a time: `c` and `d` have jobs, and then `b`
+/// wakes with three.
+fn order_of_starts(world: &mut World) -> String {
+    world.host.with(|kernel| kernel.make_cgroup("/sessions")).unwrap();
+    for tenant in ["c", "d", "c", "d", "c", "d", "c", "d"] {
+        submit(world, tenant, 0.0);
+    }
+    let (mut order, mut running) = (String::new(), Vec::new());
+    for second in 1..=11 {
+        if second == 4 {
+            (0..3).for_each(|_| submit(world, "b", 3.0));
+        }
+        let answers = world.agent.as_mut().unwrap().take_job_answers();
+        for (ticket, answer) in answers {
+            let JobAnswer::Submitted(Ok(reply)) = answer else { continue };
+            if reply.started.is_some() {
+                order += &reply.tenant;
+                running.push(ticket.0 as u32);
+            }
+        }
+        world.tick();
+        for pid in running.drain(..) {
+            world.host.with(|kernel| kernel.kill(pid)).unwrap();
+        }
+        world.agent.as_mut().unwrap().tend_jobs(true, f64::from(second));
+    }
+    order
+}
+
+/// A world in which `b` has slept after bursts, and one job runs at a time.
+fn with_jobs(yaml: &str, discipline: &str) -> World {
+    let admission = format!("admission: {{ max_running: 1, discipline: {discipline} }}\n");
+    let mut world = bursty(SimHost::default(), &format!("{admission}{yaml}"));
+    world.ticks(60);
+    world
+}
+
+#[test]
+fn a_sleeping_tenant_overtakes_with_its_jobs_and_pays() {
+    for discipline in ["2dfq-e", "wfq-e", "sfq"] {
+        let plain = order_of_starts(&mut with_jobs(OFF, discipline));
+        let mut world = with_jobs(ON, discipline);
+        FEES.set((0.0, 0.0));
+        world.agent.as_mut().unwrap().record(Some(Box::new(Cashier)));
+        let credited = order_of_starts(&mut world);
+        let (fees, most) = FEES.get();
+        let last = |order: &str| order.rfind('b').unwrap();
+        assert!(last(&credited) < last(&plain), "{discipline}: {plain} {credited}");
+        assert!(credited.contains("bbb"), "{discipline}: {credited}");
+        // Three jobs on two CPUs; the bank covered them.
+        assert!(fees > 0.0 && fees <= 3.0 && most < 1.0, "{discipline}: {fees} {most}");
+    }
+    let (plain, mut world) = (order_of_starts(&mut with_jobs(OFF, "fifo")), with_jobs(ON, "fifo"));
+    assert_eq!(order_of_starts(&mut world), plain, "an order without tags ignores credit");
+}
+
+#[test]
+fn a_replay_pays_for_jobs_to_the_bit() {
+    let before = Twin::nr_decisions();
+    let mut world = with_jobs(ON, "2dfq-e");
+    world.agent.as_mut().unwrap().record(Twin::boxed());
+    let order = order_of_starts(&mut world);
+    assert!(order.contains("bbb") && Twin::nr_decisions() > before, "{order}");
 }

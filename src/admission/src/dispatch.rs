@@ -48,6 +48,7 @@ impl Admission {
         }
         self.note_lacked_units(&free);
         held.into_iter().for_each(|tenant| self.queue.hold(tenant, false, now));
+        self.collect_fees(now);
     }
 
     /// The next job: a senior that fits, or the discipline's choice among those that fit.

@@ -44,6 +44,7 @@
 //!    beyond the rest; none is ended ([`Preemption`]). One job may always run.
 //! 8. *Lend.* A job that has used no CPU for a minute is *idle*: its slots and its worker count as free. Once it
 //!    is busy again they count as taken, so that it gets them back with the next job that ends.
+//! 9. *Credit.* A tenant with credit starts earlier after a pause, and pays for it at the start ([`Admission::lend`]).
 //!
 //! A job whose first process has ended while others remain *lingers*: its worker, slots and units are
 //! released, and the remaining processes count as outside usage and stay in their tenant.
@@ -69,6 +70,7 @@
 
 #![deny(missing_docs)]
 
+mod credit;
 mod dispatch;
 mod explain;
 mod fit;

@@ -66,6 +66,9 @@ pub struct Admission {
     pub(super) pace_seconds: Option<f64>,
     #[serde(skip)]
     pub(super) nr_changes: u64,
+    /// Fees for early starts that were not taken yet, in seconds of the whole machine.
+    #[serde(skip)]
+    pub(super) fees: Vec<(String, f64)>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -188,6 +191,7 @@ impl Admission {
             next_job: 1,
             pace_seconds: None,
             nr_changes: 0,
+            fees: Vec::new(),
         };
         admission.free_workers = (0..admission.workers()).collect();
         admission

@@ -20,6 +20,8 @@ pub(super) enum Event {
     Charge(usize, f64, u64),
     Pass(f64),
     Outside(u64),
+    /// Credit of a tenant, in seconds of the whole machine.
+    Lend(usize, f64),
 }
 
 pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -48,6 +50,7 @@ pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
         3 => (0_usize..50, 0.0..20.0, 0_u64..8).prop_map(|(job, cpu, gib)| Event::Charge(job, cpu, gib * GIB)),
         3 => (0.0..5.0).prop_map(Event::Pass),
         1 => (0_u64..6).prop_map(|gib| Event::Outside(gib * GIB)),
+        3 => (0..TENANTS.len(), 0.0..20.0).prop_map(|(tenant, seconds)| Event::Lend(tenant, seconds)),
     ];
     prop::collection::vec(event, 1..120)
 }
@@ -79,6 +82,10 @@ pub(super) struct Course {
     pub(super) admission: Admission,
     pub(super) now: f64,
     pub(super) measured: Measured,
+    /// Credit that is left of each tenant.
+    lent: [f64; TENANTS.len()],
+    /// All fees.
+    pub(super) fees: f64,
 }
 
 impl Course {
@@ -86,7 +93,8 @@ impl Course {
         let rules = Rules { discipline, overtakes_max, max_waiting: 40, ..Rules::default() };
         let mut admission = Admission::new(rules, capacity());
         assert_eq!(admission.policy(rules, terms(), 0.0), []);
-        Course { admission, now: 0.0, measured: Measured::default() }
+        let (now, measured, lent) = (0.0, Measured::default(), [0.0; TENANTS.len()]);
+        Course { admission, now, measured, lent, fees: 0.0 }
     }
 
     fn nth(&self, place: usize, is_wanted: impl Fn(Phase) -> bool) -> Option<JobId> {
@@ -126,8 +134,19 @@ impl Course {
             }
             Event::Pass(seconds) => self.now += seconds,
             Event::Outside(bytes) => self.measured = Measured { outside_bytes: *bytes },
+            Event::Lend(tenant, seconds) => {
+                self.admission.lend(TENANTS[*tenant], *seconds);
+                self.lent[*tenant] = *seconds;
+            }
         }
-        self.admission.dispatch(self.measured, self.now)
+        let dispatch = self.admission.dispatch(self.measured, self.now);
+        for (tenant, fee) in self.admission.take_fees() {
+            let lent = &mut self.lent[TENANTS.iter().position(|it| *it == tenant).unwrap()];
+            *lent -= fee;
+            self.fees += fee;
+            assert!(fee >= 0.0 && *lent >= -1e-9, "{tenant} paid {fee}, which leaves {lent}");
+        }
+        dispatch
     }
 
     /// What all running jobs hold together, as far as it may not exceed what there is.

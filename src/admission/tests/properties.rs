@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tenantd_admission::{Admission, Phase};
 
-use super::course::{Course, TENANTS, all_disciplines, events};
+use super::course::{Course, Event, TENANTS, all_disciplines, events};
 
 const OVERTAKES_MAX: u32 = 3;
 
@@ -52,6 +52,25 @@ proptest! {
             }
             let texts = [&course, &restored].map(|it| serde_json::to_string(&it.admission).unwrap());
             prop_assert_eq!(&texts[0], &texts[1]);
+        }
+    }
+
+    /// Without credit nothing is paid, and orders without tags ignore it.
+    #[test]
+    fn credit_changes_only_orders_with_tags(events in events()) {
+        let without: Vec<&Event> =
+            events.iter().filter(|it| !matches!(it, Event::Lend(..))).collect();
+        for discipline in all_disciplines() {
+            let (mut plain, mut course) =
+                (Course::new(discipline, OVERTAKES_MAX), Course::new(discipline, OVERTAKES_MAX));
+            let plain_starts: Vec<_> =
+                without.iter().flat_map(|event| plain.happen(event).starts).collect();
+            prop_assert_eq!(plain.fees, 0.0);
+            let starts: Vec<_> = events.iter().flat_map(|event| course.happen(event).starts).collect();
+            if !discipline.has_leads() {
+                prop_assert_eq!(starts, plain_starts);
+                prop_assert_eq!(course.fees, 0.0);
+            }
         }
     }
 

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test asserts; it need not handle")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use serde::{Deserialize, Deserializer};
-use tenantd_control::share::credit::{self, Account, Conduct, Entry, Standing, Tick};
+use tenantd_control::share::credit::{self, Account, Conduct, Credit, Entry, Standing, Tick, jobs};
 use tenantd_control::tree::TreeNode;
 use tenantd_core::resource::{CPU, PerResource};
 use tenantd_policy::model::CreditsPolicy;
@@ -438,6 +438,35 @@ proptest! {
         })?;
     }
 
+    /// However the tenants of a set spend, no bank of them or of their group becomes negative.
+    #[test]
+    fn jobs_spend_at_most_the_banks(world in world(), order in proptest::collection::vec(0..16_usize, 1..8)) {
+        let mut credits = vec![Credit::default(); world.nodes.len()];
+        play(&world, |_, _, entries, after| {
+            for (credit, (entry, account)) in credits.iter_mut().zip(entries.iter().zip(after)) {
+                *credit = Credit { account: *account, entry: *entry, is_missed: false };
+            }
+            Ok(())
+        })?;
+        let before = credits.clone();
+        let leaves: Vec<usize> = (0..world.nodes.len()).filter(|i| world.nodes[*i].is_leaf).collect();
+        // All are lent at once what they can spend, and some of them spend all of it.
+        let lent: Vec<f64> = leaves.iter().map(|i| jobs::spendable(&world.nodes, |n| before[n], *i)).collect();
+        let mut spent = vec![0.0; world.nodes.len()];
+        for place in order.iter().map(|it| it % leaves.len()).collect::<BTreeSet<_>>() {
+            let (leaf, fee) = (leaves[place], lent[place]);
+            for (number, credit) in jobs::pay(&world.nodes, |n| credits[n], leaf, fee) {
+                credits[number] = credit;
+                spent[number] += fee;
+            }
+        }
+        for (i, credit) in credits.iter().enumerate() {
+            let (bank, now) = (before[i].account.bank, credit.account.bank);
+            prop_assert!(spent[i] <= bank.max(0.0) + 1e-9, "{} of {bank}", spent[i]);
+            prop_assert!((now - (bank - spent[i])).abs() < 1e-9, "{now} of {bank}");
+        }
+    }
+
     #[test]
     fn banks_of_siblings_fit_into_the_cap(world in world()) {
         play(&world, |_, _, _, after| {
@@ -599,4 +628,31 @@ fn turns_end_at_the_weight_and_not_beyond() {
     }
     let [own, ..] = share_of_on_and_off(2, 2);
     assert!(own > 0.30, "its sleep is worth nothing: {own}");
+}
+
+#[test]
+fn a_tenant_of_a_group_spends_credit_of_both() {
+    let group = |weight: f64| TreeNode { is_leaf: false, ..plain(None, weight) };
+    let nodes = [group(1.0), plain(Some(0), 1.0), plain(Some(0), 1.0), plain(None, 1.0)];
+    let credit = |bank: f64, fair_cores: f64| Credit {
+        account: Account { bank, ..Account::default() },
+        entry: Entry { fair_cores, bank_seconds: 2.0 * bank, ..Entry::default() },
+        is_missed: false,
+    };
+    let credits = [credit(8.0, 1.0), credit(3.0, 0.5), credit(9.0, 0.5), credit(-1.0, 1.0)];
+    let spendable = |nodes: &[TreeNode], leaf| jobs::spendable(nodes, |n| credits[n], leaf);
+    // Its own bank, half of the group's, no debt.
+    assert_eq!([1, 2, 3].map(|leaf| spendable(&nodes, leaf)), [3.0, 4.0, 0.0]);
+    // A group without siblings has no bank, and needs none; a tenant alone in its group neither.
+    assert_eq!(spendable(&nodes[..3], 1), 3.0);
+    assert_eq!(spendable(&[nodes[0].clone(), nodes[1].clone(), nodes[3].clone()], 1), 8.0);
+    assert_eq!(spendable(&nodes[..2], 1), 0.0);
+    let mut excluded = nodes.clone();
+    excluded[1].has_credit = false;
+    assert_eq!(spendable(&excluded, 1), 0.0);
+    let paid = jobs::pay(&nodes, |n| credits[n], 1, 2.0);
+    let paid: Vec<_> =
+        paid.iter().map(|(n, it)| (*n, it.account.bank, it.entry.bank_seconds)).collect();
+    assert_eq!(paid, [(1, 1.0, 2.0), (0, 6.0, 12.0)]);
+    assert_eq!(jobs::pay(&nodes, |n| credits[n], 3, 1.0), []);
 }

@@ -19,7 +19,7 @@ use super::rules;
 use super::stays;
 use super::templates;
 use super::tree::Place;
-use super::types::{CpusPolicy, DopPolicy};
+use super::types::{CpusPolicy, DopPolicy, Words as _};
 use tenantd_core::resource::{CPU, Resource};
 use tenantd_dop::{CpuSet, tenant};
 
@@ -54,6 +54,25 @@ fn check_policy(draft: &Draft, nodes: &[Node<'_>], known: &Known<'_>, report: &m
     claims::owners(nodes, report);
     claims::moves(&leaves, report);
     claims::agents_own(&draft.policy.host.root, &leaves, report);
+    credits_ignored(draft, report);
+}
+
+fn credits_ignored(draft: &Draft, report: &mut Report) {
+    let discipline = draft.policy.admission.discipline;
+    let Some(place) = draft.given.value("admission.discipline") else { return };
+    if draft.policy.control.credits.is_none() || discipline.has_leads() {
+        return;
+    }
+    let word = discipline.word();
+    let message = format!("the discipline `{word}` ignores credits: no job starts earlier by them");
+    let finding = rules::CREDITS_IGNORED.at(place, message, "this order has no head starts");
+    let finding = match draft.given.key("control.credits") {
+        Some(credits) => finding.also(credits.label("credits raise only weights then")),
+        None => finding,
+    };
+    report.push(
+        finding.help("use `2dfq-e`, or another with tags, if waiting jobs should use credits"),
+    );
 }
 
 fn check_host(draft: &Draft, nodes: &[Node<'_>], host: &HostFacts, report: &mut Report) {

@@ -100,7 +100,7 @@ section! {
         /// busy siblings otherwise than their weights say.
         "trim" => trim: bool, Word;
         /// CPU time that a tenant leaves to busy siblings is returned to it later as weight, so that short bursts run as if
-        /// alone. `{}`: on with the defaults. Left out: off.
+        /// alone, and as earlier starts of its jobs. `{}`: on with the defaults. Left out: off.
         "credits" => credits: Option<CreditsPolicy>,
             Optional { keys: CREDITS, lengths: |it: &CreditsPolicy| [it.half_life, it.cap] };
         /// Whether to reload the policy when its files change.

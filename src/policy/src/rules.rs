@@ -106,6 +106,7 @@ rules! {
     DOP_BEYOND_LIMIT = "P053", Error, "a manual DOP beyond the CPU limit";
     CPUS_OVERLAP = "P054", Error, "fixed sets of CPUs that overlap";
     GROUP_GUARANTEE = "P055", Error, "a guarantee of a group below the guarantees in it";
+    CREDITS_IGNORED = "P056", Note, "credits that the discipline of the queue ignores";
     // The machine.
     RESERVE_BEYOND_CAPACITY = "P060", Error, "a reserve that leaves nothing";
     GUARANTEE_BEYOND_CAPACITY = "P061", Error, "guarantees beyond what the machine has";

@@ -33,6 +33,9 @@
 //! | `Drf` | the smallest dominant share held | several resources | `discipline/dominant` |
 //! | `Multilevel` | the level furthest below its target, then the least served | unknown, very long costs | [`multilevel`] |
 //!
+//! Tenants that left service to others can start earlier ([`Queue::lend`], `discipline/lead`): under the disciplines with
+//! tags, which are those of `Fair`.
+//!
 //! Reservations and limits of tenants hold in every discipline (`bounds`), as do a capacity that running
 //! requests share (`room`) and workers for small requests ([`Reserve`]). [`entrance`] comes before the
 //! queue: rates, bounds on waiting requests and on the splits of a task. [`operations`] are sets of

@@ -82,6 +82,14 @@ pub(super) trait Order: Debug {
         0.0
     }
 
+    /// Sets the bank of a tenant, in cost units. An order without tags ignores it.
+    fn lend(&mut self, _: TenantId, _: f64) {}
+
+    /// Fees of the starts since the last call, in cost units.
+    fn fees(&mut self, _: f64) -> Vec<(TenantId, f64)> {
+        Vec::new()
+    }
+
     /// Records further usage of a running request.
     fn used(&mut self, _: &mut Running, _: f64, _: f64) {}
 

@@ -274,6 +274,20 @@ impl Queue {
         }
     }
 
+    /// Lends a tenant a bank: cost units that it may start ahead of its turn when it next has its first request after a
+    /// pause. Replaces its former bank; less than the rest of its present head start shortens that. Disciplines without
+    /// tags ignore it. Call [`Queue::fees`] after each round of starts.
+    pub fn lend(&mut self, tenant: TenantId, bank: f64) {
+        let is_usable = bank.is_finite() && bank > 0.0;
+        self.order.lend(tenant, if is_usable { bank } else { 0.0 });
+    }
+
+    /// Ends a round of starts at one instant. Returns the tenants that started ahead of their turn while another request
+    /// waits, with their fees in cost units; their banks are smaller by these.
+    pub fn fees(&mut self, now: f64) -> Vec<(TenantId, f64)> {
+        self.order.fees(now)
+    }
+
     /// Puts a waiting request before the others of its tenant. Returns true if it waits. O(waiting requests
     /// of the tenant).
     pub fn promote(&mut self, tenant: TenantId, id: u64, now: f64) -> bool {

@@ -20,6 +20,8 @@ pub(super) struct Case {
     pub(super) horizon: f64,
     pub(super) refresh: Option<f64>,
     pub(super) quantum: Option<f64>,
+    /// The banks lent at the beginning.
+    pub(super) banks: Vec<f64>,
 }
 
 impl Case {
@@ -33,6 +35,7 @@ impl Case {
             horizon: 30.0,
             refresh: None,
             quantum: None,
+            banks: Vec::new(),
         }
     }
 
@@ -52,6 +55,9 @@ impl Case {
         for (tenant, terms) in (0..).map(TenantId).zip(&self.terms) {
             queue.admit(tenant, terms, 0.0).unwrap();
         }
+        for (tenant, bank) in (0..).map(TenantId).zip(&self.banks) {
+            queue.lend(tenant, *bank);
+        }
         queue
     }
 
@@ -61,7 +67,9 @@ impl Case {
             arrivals: self.arrivals.iter().copied().collect(),
             endless: self.endless.clone(),
         };
-        let mut trace = Trace { served: vec![0.0; self.terms.len()], ..Trace::default() };
+        let nothing = vec![0.0; self.terms.len()];
+        let (served, fees) = (nothing.clone(), nothing);
+        let mut trace = Trace { served, fees, ..Trace::default() };
         let run = Run {
             machine: self.machine,
             horizon: self.horizon,
@@ -120,6 +128,8 @@ pub(super) struct Trace {
     pub(super) served: Vec<f64>,
     /// Time, tenant, number, arrival.
     pub(super) completed: Vec<(f64, usize, u64, f64)>,
+    /// Fees of each tenant for early starts.
+    pub(super) fees: Vec<f64>,
 }
 
 impl Trace {
@@ -133,6 +143,10 @@ impl Observer for Trace {
     fn dispatched(&mut self, time: f64, worker: u32, tenant: TenantId, number: u64, cost: f64) {
         let tenant = tenant.0 as usize;
         self.dispatches.push(Dispatch { time, worker, tenant, number, cost });
+    }
+
+    fn paid(&mut self, tenant: TenantId, fee: f64) {
+        self.fees[tenant.0 as usize] += fee;
     }
 
     fn completed(&mut self, time: f64, tenant: TenantId, number: u64, arrived: f64) {

@@ -6,6 +6,7 @@ mod bounds;
 mod dominant;
 mod estimates;
 mod harness;
+mod leads;
 mod levels;
 mod properties;
 mod reference;

@@ -9,7 +9,7 @@ use tenantd_queue::{
 
 use super::harness::Case;
 
-fn all_disciplines() -> Vec<Discipline> {
+pub(super) fn all_disciplines() -> Vec<Discipline> {
     let mut all = vec![
         Discipline::Fifo,
         Discipline::Priority { ageing: 1.0 },
@@ -33,7 +33,7 @@ fn all_disciplines() -> Vec<Discipline> {
     all
 }
 
-fn arrivals() -> impl Strategy<Value = Vec<(f64, u32, f64)>> {
+pub(super) fn arrivals() -> impl Strategy<Value = Vec<(f64, u32, f64)>> {
     let arrival = (0.0..20.0, 0_u32..5, 0.0..6.0);
     prop::collection::vec(arrival, 1..60).prop_map(|mut arrivals: Vec<(f64, u32, f64)>| {
         arrivals.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -32,6 +32,30 @@ fn the_example_runs() {
     assert!(answer["jobs"][1]["started"].as_f64() >= answer["jobs"][0]["finished"].as_f64());
 }
 
+/// Jobs of a tenant with pauses start earlier by what it left to the others, and it pays for that.
+#[test]
+fn credits_are_played() {
+    let file = std::fs::read_to_string("scenarios/queue/credits.yaml").unwrap();
+    let plain: String = file
+        .lines()
+        .filter(|line| !line.starts_with("credits"))
+        .fold(String::new(), |text, line| text + line + "\n");
+    let (plain, credited) = (simulated(&plain), simulated(&file));
+    for part in ["latency_p50", "latency_p99"] {
+        let (before, after) = (of(&plain, "a", part), of(&credited, "a", part));
+        assert!(after < 0.8 * before, "{part} {before} {after}");
+    }
+    // 20 jobs of 20 seconds on 4 workers; a bank is at most 60 s of a third of the machine.
+    let (fee, bank) = (of(&credited, "a", "fee"), of(&credited, "a", "bank"));
+    assert!(fee > 20.0 && fee <= 100.0 && bank > 0.0 && bank <= 20.0, "{fee} {bank}");
+    for name in ["b", "c"] {
+        assert_eq!(of(&credited, name, "fee"), 0.0);
+        let (before, after) = (of(&plain, name, "served"), of(&credited, name, "served"));
+        assert!((after - before).abs() < 0.01 * before, "{before} {after}");
+    }
+    assert!(plain["tenants"]["a"].get("bank").is_none(), "{plain}");
+}
+
 const PLAIN: &str = "workers: 2\nhorizon: 20\narrivals: [[0, A, 1]]\n";
 
 /// A key is obeyed or refused.
@@ -56,6 +80,15 @@ fn keys_that_a_discipline_does_not_obey_are_refused() {
         ("gps", "reserve: { workers: 1, below: 1 }", "Q008"),
         ("fifo", "reserve: { workers: 3, below: 1 }", "Q008"),
         ("fifo", "reserve: { workers: 1 }", "Q004"),
+        ("fifo", "credits: {}", "Q008"),
+        ("round-robin", "credits: {}", "Q008"),
+        ("drf", "credits: {}", "Q008"),
+        ("multilevel", "credits: {}", "Q008"),
+        ("gps", "credits: {}", "Q008"),
+        ("wfq", "credits: { half_life: 0s }", "Q006"),
+        ("wfq", "credits: { cap: 60 }", "Q006"),
+        ("wfq", "credits: { half_life: 1m, cap: 2m }", "Q008"),
+        ("wfq", "credits: { keep: 10% }", "Q002"),
         ("fifo", "splits: { min: 4 }", "Q008"),
         ("gps", "jobs: [{ tenant: A, cost: 1 }]", "Q008"),
         ("gps", "tenants: { A: { rate: 1 } }", "Q008"),

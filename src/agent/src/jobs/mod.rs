@@ -27,6 +27,7 @@
 //! | `records` | client, process and cgroup of each job |
 //! | `store` | the files of the state directory |
 //! | `terms` | policy and capacity in the queue's types |
+//! | `credit` | credit of tenants, lent to the queue and paid at starts |
 //! | `cgroup` | the cgroup of a job |
 //! | `home` | where that cgroup is made, and the move into it |
 //! | `scope`, `arrival` | the same if systemd owns it |
@@ -42,6 +43,7 @@
 
 mod arrival;
 mod cgroup;
+mod credit;
 mod end;
 mod home;
 mod listing;

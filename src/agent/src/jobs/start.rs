@@ -24,6 +24,7 @@ impl JobRoom {
             if dispatch.starts.is_empty() && dispatch.widths.is_empty() {
                 break;
             }
+            self.pay_fees(tenants);
             let mut started = Vec::new();
             for start in &dispatch.starts {
                 match self.house(tenants, start.job) {

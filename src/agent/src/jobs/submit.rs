@@ -93,6 +93,7 @@ impl JobRoom {
         if self.records.is_empty() {
             self.measure(tenants, now);
         }
+        self.lend(tenants, &tenant);
         let job = self.admission.submit(request, now);
         let job = job.map_err(|why| refusal(&why, &tenant))?;
         self.store.keep_numbers(self.admission.next_number());

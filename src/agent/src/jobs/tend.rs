@@ -29,6 +29,7 @@ impl JobRoom {
             if !self.records.is_empty() {
                 self.measure(tenants, now);
             }
+            self.lend_waiting(tenants);
         }
         let has_ended = self.watch.as_ref().is_none_or(Watch::clear);
         self.settle_scopes(tenants, now);

@@ -41,6 +41,8 @@
 //! **Memory** is neither earned nor paid: it cannot be returned for a second. But a node that holds more than its share
 //! of scarce memory (*over*) earns nothing and is not raised.
 //!
+//! **Jobs** ([`jobs`]). A tenant whose first job comes after a pause starts earlier by its bank, and pays at the start.
+//!
 //! **Apart** are nodes without a sample, with CPUs of their own, or with idle weight. They earn and pay nothing.
 //!
 //! # Bounds
@@ -67,6 +69,7 @@
 //! The tests in `tests/credits.rs` check the published vectors and these bounds on random trees.
 
 mod boost;
+pub mod jobs;
 mod level;
 mod settle;
 

@@ -455,7 +455,7 @@ impl ControlLoop {
         }
     }
 
-    /// Restores the credit that these nodes had under an earlier agent.
+    /// Sets the credit of these nodes: that under an earlier agent, or after a job that paid for its start.
     pub(crate) fn take_credits(&mut self, credits: Vec<(NodeId, Credit)>) {
         for (id, credit) in credits {
             let nr_nodes = self.tree.nodes().len();

@@ -51,7 +51,7 @@ pub enum Event {
     TryYielded,
     /// Placement of tenants by an earlier agent.
     PlaceOn(Vec<(NodeId, CpuSet)>),
-    /// Credit of nodes under an earlier agent.
+    /// Credit of nodes under an earlier agent, or after a job that paid for its start.
     TakeCredits(Vec<(NodeId, Credit)>),
     /// New settings.
     Set(Settings),

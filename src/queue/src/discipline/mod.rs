@@ -4,6 +4,7 @@
 //! from [`Name::ALL`].
 
 mod dominant;
+mod lead;
 pub mod multilevel;
 mod plain;
 mod staggered;
@@ -173,6 +174,15 @@ impl Name {
             Name::TwoDfqE => fair(Rule::Staggered, pessimistic),
             Name::Drf => Discipline::Drf { capacity: capacity.clone(), ties },
             Name::Multilevel => Discipline::Multilevel { multiplier },
+        }
+    }
+
+    /// True if tenants with credit start earlier under it ([`crate::Queue::lend`]): it orders by tags.
+    pub fn has_leads(self) -> bool {
+        match self {
+            Name::Fifo | Name::Priority | Name::RoundRobin | Name::Drf | Name::Multilevel => false,
+            Name::Fq | Name::Sfq | Name::Wfq | Name::Wf2q | Name::TwoDfq => true,
+            Name::WfqE | Name::Wf2qE | Name::TwoDfqE => true,
         }
     }
 }

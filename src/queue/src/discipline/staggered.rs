@@ -50,6 +50,12 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// The same request with tags that are `by` later.
+    pub(super) fn later(self, by: f64) -> Entry {
+        let finish = Tag::rounded(self.finish.value() + by);
+        Entry { finish, start: self.start + by, ..self }
+    }
+
     fn place(&self) -> (Tag, TenantId) {
         (self.finish, self.tenant)
     }
@@ -98,8 +104,9 @@ impl Staggered {
         let eligible = self.first_below(worker, v + v.abs() * STEP, &admits);
         eligible.or_else(|| {
             let mut least = self.least_key(worker)?;
-            // No start tag is above the last finish tag, so no rounding error is larger than this.
-            let rounding = 2.0 * STEP * self.blocks.last()?.last()?.finish.value();
+            // No start tag is above the last finish tag, so no rounding error is larger than this. Leads can make tags
+            // negative.
+            let rounding = 2.0 * STEP * self.blocks.last()?.last()?.finish.value().abs();
             let first = self.first_below(worker, least + rounding, &admits);
             first.or_else(|| {
                 // The entry with the smallest key is not admitted: a scan finds the smallest of those that are.

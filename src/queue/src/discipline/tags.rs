@@ -44,8 +44,10 @@
 //!   `first_in_first_out_within_a_tenant`, `no_tenant_starves`).
 //! - Under 2DFQ, GPS is never ahead of a tenant by more than `n·Lmax` (`the_lag_is_bounded`; theorem 1).
 //! - The same order as a plain scan (`each_discipline_equals_its_slow_reference`).
+//!
+//! Tenants with credit start earlier: [`super::lead`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +56,7 @@ use super::super::order::{Activity, Admits, Head, Order, Running};
 use super::super::tag::Tag;
 use super::super::types::{Machine, Request, TenantId, Terms};
 use super::super::virtual_time::{Clock, Method};
+use super::lead::{EarlyStart, Lead, Round};
 use super::staggered::{Entry, Staggered};
 
 /// Tag that decides, and heads that are considered.
@@ -153,6 +156,8 @@ struct Tagged {
     /// Class and stated cost of the head in the index.
     head: Option<(u32, f64)>,
     entry: Option<Entry>,
+    #[serde(default, skip_serializing_if = "Lead::is_none")]
+    lead: Lead,
 }
 
 impl Tagged {
@@ -167,6 +172,22 @@ impl Tagged {
             self.ledger.forget();
         }
     }
+
+    /// `S = max(S, v − bank/φ)`, with a new lead.
+    fn wake(&mut self, v: f64) {
+        self.shorten_lead(0.0);
+        let most = self.lead.bank / self.weight;
+        self.raise(v - most);
+        self.lead.rest = (v - self.start()).clamp(0.0, most);
+    }
+
+    /// Shortens the lead to `most`. The tag without it stays.
+    fn shorten_lead(&mut self, most: f64) {
+        if self.lead.rest > most {
+            self.base += self.lead.rest - most;
+            self.lead.rest = most;
+        }
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -175,6 +196,8 @@ pub(crate) struct Tags {
     clock: Clock,
     index: Index,
     tenants: Vec<Option<Tagged>>,
+    #[serde(skip)]
+    round: Round,
 }
 
 impl Tags {
@@ -184,6 +207,7 @@ impl Tags {
             clock: Clock::new(method, machine),
             index: Index::new(rule, machine.workers),
             tenants: Vec::new(),
+            round: Round::default(),
         }
     }
 
@@ -211,6 +235,34 @@ impl Tags {
             tagged.entry = entry;
         }
     }
+
+    fn first(&mut self, worker: u32, v: f64, admits: Admits<'_>) -> Option<TenantId> {
+        let tenants = &self.tenants;
+        self.index.first(worker, v, |tenant| admits(tenant, estimate(tenants, tenant)))
+    }
+
+    /// The choice if a tenant had this head instead of its present one.
+    fn first_with(
+        &mut self,
+        head: Entry,
+        worker: u32,
+        v: f64,
+        admits: Admits<'_>,
+    ) -> Option<TenantId> {
+        let present = self.tenants[head.tenant.index()].as_ref().and_then(|tagged| tagged.entry);
+        present.iter().for_each(|present| self.index.remove(present));
+        self.index.insert(head);
+        let first = self.first(worker, v, admits);
+        self.index.remove(&head);
+        present.into_iter().for_each(|present| self.index.insert(present));
+        first
+    }
+
+    /// The head of a tenant with a lead, as it would be if no start of this round had one.
+    fn without_lead(&self, tenant: TenantId) -> Option<Entry> {
+        let tagged = self.tenants[tenant.index()].as_ref().filter(|it| it.lead.rest > 0.0)?;
+        Some(tagged.entry?.later(tagged.lead.rest + self.round.taken(tenant)))
+    }
 }
 
 /// The estimated cost of the head of a tenant.
@@ -233,6 +285,7 @@ impl Order for Tags {
                 tagged.ledger.forget();
                 tagged.weight = terms.weight;
                 tagged.is_endless = terms.endless;
+                tagged.shorten_lead(tagged.lead.bank / tagged.weight);
             }
             None => {
                 *slot = Some(Tagged {
@@ -242,6 +295,7 @@ impl Order for Tags {
                     ledger: Ledger::new(self.estimator),
                     head: None,
                     entry: None,
+                    lead: Lead::default(),
                 });
             }
         }
@@ -259,7 +313,7 @@ impl Order for Tags {
         let Some(tagged) = self.tenants[tenant.index()].as_mut() else { return v };
         if was == Activity::Idle {
             self.clock.set_active(tagged.weight, true, now);
-            tagged.raise(v);
+            tagged.wake(v);
         }
         self.clock.arrive(tenant, request.cost, tagged.is_endless, now);
         let has_own_tag = self.estimator == Estimator::Declared && !tagged.is_endless;
@@ -276,7 +330,9 @@ impl Order for Tags {
     fn head(&mut self, tenant: TenantId, head: Option<Head<'_>>, _: f64) {
         let Some(tagged) = self.tenants[tenant.index()].as_mut() else { return };
         if let Some(head) = &head {
-            tagged.raise(head.stamp);
+            tagged.raise(head.stamp - tagged.lead.rest);
+        } else if self.round.chosen.is_some_and(|(chosen, _)| chosen == tenant) {
+            self.round.chosen = None;
         }
         tagged.head = head.map(|head| (head.request.class, head.request.cost));
         self.renew(tenant);
@@ -284,8 +340,11 @@ impl Order for Tags {
 
     fn next(&mut self, worker: u32, now: f64, admits: Admits<'_>) -> Option<TenantId> {
         let v = self.clock.now(now);
-        let tenants = &self.tenants;
-        self.index.first(worker, v, |tenant| admits(tenant, estimate(tenants, tenant)))
+        let first = self.first(worker, v, admits);
+        let without = first.and_then(|tenant| self.without_lead(tenant));
+        let decides = without.is_some_and(|head| self.first_with(head, worker, v, admits) != first);
+        self.round.chosen = first.filter(|_| decides).map(|tenant| (tenant, worker));
+        first
     }
 
     fn estimate(&self, tenant: TenantId) -> Option<f64> {
@@ -293,8 +352,42 @@ impl Order for Tags {
     }
 
     fn dispatched(&mut self, tenant: TenantId, request: &Request, _: f64) -> f64 {
-        let tagged = self.tenants[tenant.index()].as_mut();
-        tagged.map_or(0.0, |tagged| tagged.ledger.dispatch(request.class, request.cost))
+        let chosen = self.round.chosen.take().filter(|(chosen, _)| *chosen == tenant);
+        let without = chosen.and_then(|_| self.without_lead(tenant));
+        let Some(tagged) = self.tenants[tenant.index()].as_mut() else { return 0.0 };
+        let credit = tagged.ledger.dispatch(request.class, request.cost);
+        if let Some(((_, worker), without)) = chosen.zip(without) {
+            let taken = tagged.lead.take(credit / tagged.weight, tagged.weight);
+            self.round.push(EarlyStart { worker, without, taken: (taken, tagged.weight) });
+        }
+        credit
+    }
+
+    fn lend(&mut self, tenant: TenantId, bank: f64) {
+        let Some(Some(tagged)) = self.tenants.get_mut(tenant.index()) else { return };
+        tagged.lead.bank = bank;
+        tagged.shorten_lead(bank / tagged.weight);
+        self.renew(tenant);
+    }
+
+    fn fees(&mut self, now: f64) -> Vec<(TenantId, f64)> {
+        let v = self.clock.now(now);
+        let mut fees = Vec::new();
+        let mut bought: BTreeMap<TenantId, f64> = BTreeMap::new();
+        for EarlyStart { worker, without, taken: (taken, weight) } in
+            std::mem::take(&mut self.round).starts
+        {
+            let tenant = without.tenant;
+            let before = bought.entry(tenant).or_default();
+            let head = without.later(-*before);
+            if self.first_with(head, worker, v, &|_, _| true) != Some(tenant) {
+                *before += taken;
+                fees.push((tenant, taken * weight));
+            } else if let Some(tagged) = self.tenants[tenant.index()].as_mut() {
+                tagged.lead.put_back(taken, weight);
+            }
+        }
+        fees
     }
 
     fn used(&mut self, running: &mut Running, used: f64, _: f64) {

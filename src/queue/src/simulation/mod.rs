@@ -1,7 +1,7 @@
 //! A queue with workers, run event by event.
 //!
 //! # Decision
-//! The order of events at one instant: completions by worker, timers and refreshes, arrivals (tokens of
+//! The order of events at one instant: new banks, completions by worker, timers and refreshes, arrivals (tokens of
 //! earlier ones, endless tenants, the source's, operations), splits that enter, dispatches to free workers
 //! by worker, timeouts. Times that differ by less than rounding are one instant.
 //!
@@ -127,7 +127,8 @@ impl Simulation<'_> {
             let arrives = arrival.as_ref().map_or(f64::INFINITY, |arrival| arrival.time);
             let begins = endless.peek().map_or(f64::INFINITY, |(time, _)| *time);
             let event = self.next_event().min(arrives).min(begins);
-            let now = event.min(refresh).min(sample);
+            let lends = self.observer.lends_at();
+            let now = event.min(refresh).min(sample).min(lends);
             if is_due(self.run.horizon, now) {
                 self.observer.instant(self.run.horizon, Instance::Sample, &self.state);
                 return Ended::Horizon;
@@ -138,6 +139,9 @@ impl Simulation<'_> {
             }
             if is_due(event, now) {
                 self.observer.instant(now, Instance::Event, &self.state);
+            }
+            if is_due(lends, now) {
+                self.lend(now);
             }
             self.complete(now);
             self.extend(now);
@@ -157,6 +161,7 @@ impl Simulation<'_> {
             self.send(now);
             self.enter(now);
             self.dispatch(source, now);
+            self.collect_fees(now);
             self.time_out(source, now);
             if now - stood.0 > self.run.horizon * MOVED {
                 stood = (now, self.nr_dispatched);
@@ -166,6 +171,18 @@ impl Simulation<'_> {
             {
                 return Ended::TooMany { time: now };
             }
+        }
+    }
+
+    fn lend(&mut self, now: f64) {
+        for (tenant, bank) in (0..).map(TenantId).zip(self.observer.lend(now, &self.state)) {
+            self.queue.lend(tenant, bank);
+        }
+    }
+
+    fn collect_fees(&mut self, now: f64) {
+        for (tenant, fee) in self.queue.fees(now) {
+            self.observer.paid(tenant, fee);
         }
     }
 

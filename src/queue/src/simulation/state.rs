@@ -80,6 +80,13 @@ impl State {
         self.present.get(tenant.index()).is_some_and(|present| *present > 0)
     }
 
+    /// Number of a tenant's requests that wait in the queue, and of those that run.
+    pub fn requests(&self, tenant: TenantId) -> (u32, u32) {
+        let present = self.present.get(tenant.index()).copied().unwrap_or(0);
+        let running = self.running.get(tenant.index()).map_or(0, |(running, _)| *running);
+        (present.saturating_sub(running), running)
+    }
+
     /// The largest number of a tenant's requests that ran at the same time.
     pub fn most_running(&self, tenant: TenantId) -> u32 {
         self.running.get(tenant.index()).map_or(0, |(_, most)| *most)

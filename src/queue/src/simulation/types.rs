@@ -82,6 +82,19 @@ pub trait Observer {
     /// A request has been completed, having arrived at `arrived`.
     fn completed(&mut self, _time: f64, _tenant: TenantId, _number: u64, _arrived: f64) {}
 
+    /// Time of the next call of [`Observer::lend`].
+    fn lends_at(&self) -> f64 {
+        f64::INFINITY
+    }
+
+    /// The banks of all tenants from now on ([`crate::Queue::lend`]).
+    fn lend(&mut self, _time: f64, _state: &State) -> Vec<f64> {
+        Vec::new()
+    }
+
+    /// A tenant has paid for starts ahead of its turn ([`crate::Queue::fees`]).
+    fn paid(&mut self, _tenant: TenantId, _fee: f64) {}
+
     /// The time of a sample or of an event is reached, before its effects.
     fn instant(&mut self, _time: f64, _kind: Instance, _state: &State) {}
 }

@@ -1,8 +1,12 @@
 //! The codes of the errors of a scenario, and the ranges of its numbers. A code never changes its meaning.
 
+use std::time::Duration;
+
+use serde::de::{Error, Unexpected};
 use serde::{Deserialize, Deserializer};
 
-use tenantd_policy::file::{Cause, Format, Whole, within};
+use tenantd_policy::file::{Cause, Format, Whole, text, within};
+use tenantd_policy::hint::shortened;
 use tenantd_policy::parse::Budget;
 use tenantd_queue::Terms;
 
@@ -20,6 +24,7 @@ pub(super) static FORMAT: Format = Format {
         ("jobs", "as in `jobs: [{ name: map, tenant: A, cost: 2, count: 10 }]`"),
         ("capacity", "as in `capacity: { cpu: 9, memory: 18 }`"),
         ("below", "say what is small: `below: 5`"),
+        ("credits", "as in a policy: `credits: { half_life: 10m, cap: 60s }`"),
         ("name", "name it: `name: small`"),
         ("tenant", "say whose it is: `tenant: A`"),
         ("cost", "say what a request costs: `cost: 1`"),
@@ -38,6 +43,32 @@ pub(super) const NAME: Cause = Cause::Rule("Q007");
 pub(super) const CONFLICT: Cause = Cause::Rule("Q008");
 /// A simulation without an end in sight.
 pub(super) const TOO_LONG: Cause = Cause::Rule("Q009");
+
+macro_rules! durations {
+    ($($name:ident: $seconds:expr, $words:literal;)+) => {$(
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct $name(pub(super) Duration);
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                let text = text(deserializer, $words)?;
+                match humantime::parse_duration(&text) {
+                    Ok(duration) if ($seconds).contains(&duration.as_secs_f64()) => Ok($name(duration)),
+                    _ => {
+                        let given = format!("`{}`", shortened(&text));
+                        Err(Error::invalid_value(Unexpected::Other(&given), &$words))
+                    }
+                }
+            }
+        }
+    )+};
+}
+
+// The ranges of the keys of a policy.
+durations! {
+    HalfLife: 10.0..=2_592_000.0, "a duration from `10s` to `30d`";
+    Cap: 1.0..=3600.0, "a duration from `1s` to `1h`";
+}
 
 macro_rules! numbers {
     ($($name:ident: $range:expr, $words:literal;)+) => {$(

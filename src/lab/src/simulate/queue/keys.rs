@@ -4,7 +4,8 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::codes::{
-    Any, Burst, Count, Multiplier, NotNegative, Part, Positive, Seed, Splits, Spread, Weight,
+    Any, Burst, Cap, Count, HalfLife, Multiplier, NotNegative, Part, Positive, Seed, Splits,
+    Spread, Weight,
 };
 use super::scenario::Named;
 use tenantd_policy::file::{Whole, one_of};
@@ -50,6 +51,7 @@ pub(super) struct File {
     pub(super) refresh: Option<Positive>,
     pub(super) charge: Option<Charging>,
     pub(super) reserve: Option<ReserveKeys>,
+    pub(super) credits: Option<CreditsKeys>,
     pub(super) splits: Option<SplitsKeys>,
     pub(super) quantum: Option<Positive>,
     pub(super) multiplier: Option<Multiplier>,
@@ -72,6 +74,14 @@ pub(super) struct EstimatorKeys {
 pub(super) struct ReserveKeys {
     pub(super) workers: Whole<1, 4096>,
     pub(super) below: Positive,
+}
+
+/// Credit of tenants, as in a policy; `keep` has no meaning here.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CreditsKeys {
+    pub(super) half_life: Option<HalfLife>,
+    pub(super) cap: Option<Cap>,
 }
 
 /// Bounds on the splits of a task that are in the queue or run.

@@ -1,5 +1,6 @@
 //! The results of a scenario: service beside the ideal, latency, gaps, and differences beside their bounds.
 
+use super::credits::{Accounts, Credit};
 use super::generate::Generator;
 use super::pairs::Pairs;
 use super::scenario::{Job, Kind, Scenario};
@@ -47,6 +48,8 @@ pub(super) struct Figures {
     pub(super) timed_out: u64,
     /// Its charges and its estimate at the end, if costs are estimated.
     pub(super) charged: Option<(f64, f64)>,
+    /// With credits.
+    pub(super) credit: Option<Credit>,
     begun: Option<f64>,
     /// Cost units dispatched so far.
     dispatched: f64,
@@ -301,6 +304,7 @@ struct Meter<'a> {
     outcome: Outcome,
     services: Vec<f64>,
     pairs: Pairs,
+    credits: Option<Accounts>,
     longest: f64,
     is_overfull: bool,
 }
@@ -309,10 +313,15 @@ impl<'a> Meter<'a> {
     fn new(scenario: &'a Scenario, progress: &'a mut dyn FnMut(f64)) -> Meter<'a> {
         let nr_tenants = scenario.tenants.len();
         let tenants = vec![Figures::default(); nr_tenants];
+        let rates = scenario.fair_rates();
+        let is_endless = || scenario.tenants.iter().map(|it| it.terms.endless).collect();
+        let accounts =
+            |terms| Accounts::new(terms, scenario.machine, &rates, is_endless(), scenario.horizon);
         Meter {
             progress,
             scenario,
-            rates: scenario.fair_rates(),
+            credits: scenario.credits.map(accounts),
+            rates,
             gps: Gps::new(scenario.machine.speed()),
             outcome: Outcome { tenants, watched: watched(nr_tenants), ..Outcome::default() },
             services: Vec::new(),
@@ -331,6 +340,7 @@ impl<'a> Meter<'a> {
         // The theorems cover only whole requests and plain weights.
         let is_plain =
             self.scenario.quantum.is_none()
+                && self.scenario.credits.is_none()
                 && self.scenario.reserve.is_none()
                 && self.scenario.tenants.iter().all(|tenant| {
                     tenant.terms.reservation == 0.0 && tenant.terms.limit.is_infinite()
@@ -358,6 +368,11 @@ impl<'a> Meter<'a> {
             bound: difference,
         };
         self.outcome.lag.bound = lag;
+        if let Some(credits) = &self.credits {
+            for (figures, credit) in self.outcome.tenants.iter_mut().zip(credits.credits()) {
+                figures.credit = Some(credit);
+            }
+        }
         self.outcome.sorted()
     }
 
@@ -442,7 +457,28 @@ impl Observer for Meter<'_> {
         }
     }
 
+    fn lends_at(&self) -> f64 {
+        self.credits.as_ref().map_or(f64::INFINITY, Accounts::next)
+    }
+
+    fn lend(&mut self, time: f64, state: &State) -> Vec<f64> {
+        let Some(credits) = &mut self.credits else { return Vec::new() };
+        let mut services = Vec::new();
+        state.services(time, &mut services);
+        credits.pass(time, state);
+        credits.settle(time, &services)
+    }
+
+    fn paid(&mut self, tenant: TenantId, fee: f64) {
+        if let Some(credits) = &mut self.credits {
+            credits.pay(tenant, fee);
+        }
+    }
+
     fn instant(&mut self, time: f64, kind: Instance, state: &State) {
+        if let Some(credits) = &mut self.credits {
+            credits.pass(time, state);
+        }
         let nr_tenants = self.scenario.tenants.len();
         if kind == Instance::Event && nr_tenants > EXACT_MAX {
             return;

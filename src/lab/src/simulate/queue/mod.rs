@@ -5,6 +5,7 @@
 //! bad scenario is reported with its place, and the exit code is 78.
 
 mod codes;
+mod credits;
 mod distribution;
 mod generate;
 mod jobs;

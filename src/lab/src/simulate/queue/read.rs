@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::codes::{CONFLICT, COUNT_MAX, FORMAT, NotNegative, Positive, TOO_LONG};
-use super::keys::{EstimatorKeys, File, ReserveKeys, SplitsKeys};
+use super::keys::{CreditsKeys, EstimatorKeys, File, ReserveKeys, SplitsKeys};
 use super::measure::TooMany;
 use super::reading::{Reading, items};
 use super::rules::{charge, check_keys};
@@ -14,6 +14,7 @@ use crate::problem::parse;
 use crate::text::short;
 use tenantd_policy::Report;
 use tenantd_policy::file::{Cause, Refusal};
+use tenantd_policy::model::CreditsPolicy;
 use tenantd_policy::report::Source;
 use tenantd_policy::tree::{Entry, Node};
 use tenantd_queue::concurrency::Drivers;
@@ -77,7 +78,7 @@ fn scenario(file: File, tree: &Node) -> Result<Scenario, Refusal> {
     let capacity: Option<Vec<f64>> =
         given.map(|given| given.iter().map(amount).collect()).transpose()?;
     let kind = file.kind(capacity.as_ref());
-    let (reserve, splits) = (file.reserve(), file.splits());
+    let (reserve, credits, splits) = (file.reserve(), file.credits(), file.splits());
     let names = given.unwrap_or_default().iter().map(|entry| entry.key.to_string());
     let mut reading = Reading {
         discipline: file.discipline,
@@ -116,6 +117,7 @@ fn scenario(file: File, tree: &Node) -> Result<Scenario, Refusal> {
         capacity,
         resources: reading.resources,
         reserve,
+        credits,
         splits,
         kind,
         tenants: reading.tenants,
@@ -141,6 +143,16 @@ impl File {
     fn reserve(&self) -> Option<Reserve> {
         let ReserveKeys { workers, below } = self.reserve.as_ref()?;
         Some(Reserve { from: (self.workers.0 - workers.0) as u32, below: below.0 })
+    }
+
+    pub(super) fn credits(&self) -> Option<CreditsPolicy> {
+        let (CreditsKeys { half_life, cap }, default) =
+            (self.credits.as_ref()?, CreditsPolicy::default());
+        Some(CreditsPolicy {
+            half_life: half_life.map_or(default.half_life, |it| it.0),
+            cap: cap.map_or(default.cap, |it| it.0),
+            ..default
+        })
     }
 
     /// All tasks together have splits for twice the workers unless the file says otherwise, each task first 3.

@@ -19,6 +19,10 @@ impl Named {
         matches!(self, Named::Queue(Name::WfqE | Name::Wf2qE | Name::TwoDfqE))
     }
 
+    fn has_leads(self) -> bool {
+        matches!(self, Named::Queue(name) if name.has_leads())
+    }
+
     fn can_reserve(self) -> bool {
         !matches!(self, Named::Gps | Named::Queue(Name::Drf | Name::Multilevel))
     }
@@ -37,12 +41,19 @@ pub(super) fn check_keys(file: &File, tree: &Node) -> Result<(), Refusal> {
     let is_multilevel = named == Named::Queue(Name::Multilevel);
     let is_estimated_gps = file.virtual_time == Method::Gps && named.estimates();
     let reserved = file.reserve.as_ref().map_or(0, |reserve| reserve.workers.0);
+    let is_capped = file.credits().is_none_or(|credits| credits.cap <= credits.half_life);
     let rules = [
         ("capacity", named.has_capacity(), "only `drf` and `fifo` obey a capacity"),
         ("defaults", file.capacity.is_some(), "there is no `capacity` to hold of"),
         ("charge", named.estimates(), "only disciplines that estimate costs charge later"),
         ("reserve", named.can_reserve(), "`gps`, `drf` and `multilevel` reserve no workers"),
         ("reserve", reserved <= file.workers.0, "more workers are reserved than there are"),
+        (
+            "credits",
+            named.has_leads(),
+            "only disciplines with tags start tenants with credit earlier",
+        ),
+        ("credits", is_capped, "the cap is longer than the half-life: it fades before it is full"),
         ("splits", is_multilevel, "only `multilevel` has splits of tasks"),
         ("jobs", named != Named::Gps, "`gps` is the ideal of single requests"),
         ("virtual_time", !is_estimated_gps, "GPS cannot be followed without knowing costs"),

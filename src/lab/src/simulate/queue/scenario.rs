@@ -1,6 +1,7 @@
 //! A scenario: tenants, their work, a discipline, and its length.
 
 use super::distribution::Cost;
+use tenantd_policy::model::CreditsPolicy;
 use tenantd_policy::types::Words;
 use tenantd_queue::concurrency::Drivers;
 use tenantd_queue::discipline::Name;
@@ -30,6 +31,7 @@ pub(super) struct Scenario {
     pub(super) capacity: Option<Vec<f64>>,
     pub(super) resources: Vec<String>,
     pub(super) reserve: Option<Reserve>,
+    pub(super) credits: Option<CreditsPolicy>,
     pub(super) splits: Option<Drivers>,
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 
+use super::credits::Credit;
 use super::measure::{Bounded, Figures, Outcome, quantile};
 use super::scenario::Scenario;
 use crate::json::write_line;
@@ -137,6 +138,11 @@ struct TenantRow {
     charged: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     estimate: Option<f64>,
+    /// Credit at the end and all fees, in seconds of the whole machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bank: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fee: Option<f64>,
 }
 
 impl Serialize for Tenants<'_> {
@@ -163,6 +169,8 @@ impl Serialize for Tenants<'_> {
                     timed_out: figures.timed_out,
                     charged: figures.charged.map(|(charged, _)| plain(charged)),
                     estimate: figures.charged.map(|(_, estimate)| plain(estimate)),
+                    bank: figures.credit.map(|credit| plain(credit.bank)),
+                    fee: figures.credit.map(|credit| plain(credit.fees)),
                 },
             )?;
         }
@@ -352,6 +360,13 @@ pub(super) fn sentences(scenario: &Scenario, outcome: &Outcome) -> Vec<String> {
         if let Some((charged, estimate)) = figures.charged.filter(|_| outcome.tenants.len() <= 8) {
             let (charged, estimate) = (short(charged), short(estimate));
             sentences.push(format!("{name}: charged {charged}, estimate {estimate}"));
+        }
+        let credit = figures.credit.filter(|it| it.fees > 0.0 || it.bank > 0.0);
+        if let Some(Credit { bank, fees }) = credit {
+            let (bank, fees) = (text::seconds(bank), text::seconds(fees));
+            sentences.push(format!(
+                "{name}: paid {fees} of the whole machine for early starts, and has {bank} of credit left"
+            ));
         }
     }
     sentences.extend(killed(scenario, outcome).take(MOST_ROWS).map(|killed| {
