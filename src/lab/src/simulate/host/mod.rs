@@ -55,7 +55,7 @@ pub(super) fn run(args: &SimulateArgs, colour: Colour) -> anyhow::Result<Exit> {
             return Ok(Exit::BadConfiguration);
         }
     };
-    let bar = progress::Bar::new();
+    let mut bar = progress::Bar::new();
     let outcome = measure::run(&scenario, &mut |part| bar.set(part))?;
     drop(bar);
     output::page(args, || page::page(&scenario, &outcome))?;
