@@ -230,9 +230,12 @@ impl Agent {
     fn look(&mut self, host: &Host) {
         let (slices, units, others) = host.divide(&self.slice_weights, &self.unit_weights);
         self.outside = others.iter().sum();
-        let used = |number: usize| match self.tree.is_ancestor(number) {
-            true => slices.get(self.slice(number)).copied(),
-            false => self.numbers.iter().position(|known| *known == number).map(|unit| units[unit]),
+        let used = |number: usize| {
+            if self.tree.is_ancestor(number) {
+                slices.get(self.slice(number)).copied()
+            } else {
+                self.numbers.iter().position(|known| *known == number).map(|unit| units[unit])
+            }
         };
         let foreign = govern::foreign_cores(&self.tree, used);
         for (known, now) in self.foreign.iter_mut().zip(foreign) {

@@ -55,9 +55,10 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
     log::start(LevelFilter::ERROR);
     let simulated = args.simulated || !Uid::effective().is_root();
     if simulated {
-        let note = match args.simulated {
-            true => "a simulated kernel, as asked",
-            false => "a simulated kernel, because this is not root (try: sudo make demo)",
+        let note = if args.simulated {
+            "a simulated kernel, as asked"
+        } else {
+            "a simulated kernel, because this is not root (try: sudo make demo)"
         };
         return show(SimulatedStage::new(!args.json)?, args, note);
     }

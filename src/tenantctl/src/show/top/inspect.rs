@@ -75,10 +75,8 @@ pub struct Home {
 pub fn homes(explanation: &Explanation) -> Vec<Home> {
     let members = explanation.members.iter().map(|member| &member.values);
     // A tenant of one cgroup has no list of members.
-    let values: Vec<&Vec<ValueStep>> = match explanation.members.is_empty() {
-        true => vec![&explanation.values],
-        false => members.collect(),
-    };
+    let values: Vec<&Vec<ValueStep>> =
+        if explanation.members.is_empty() { vec![&explanation.values] } else { members.collect() };
     values.into_iter().filter_map(|values| home(&explanation.tenant, values)).collect()
 }
 
