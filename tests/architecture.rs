@@ -73,7 +73,6 @@ const ONE_PLACE: [(&str, &[&str]); 16] = [
         "anyhow",
         &["src/agent/src/command.rs", "src/agent/src/exit.rs", "src/lab/src", "src/tenantctl/src"],
     ),
-    ("indicatif", &["src/lab/src/simulate/progress.rs"]),
     ("plotters", &["src/lab/src/simulate/report"]),
     ("rand", &["src/lab/src/simulate/queue/distribution.rs"]),
     ("rand_distr", &["src/lab/src/simulate/queue/distribution.rs"]),

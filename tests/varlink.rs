@@ -3,7 +3,6 @@
 mod flood;
 mod ground;
 mod hostile;
-mod idl;
 mod peers;
 mod server;
 mod wire;

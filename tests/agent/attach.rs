@@ -335,9 +335,10 @@ fn what_is_not_to_be_moved_is_refused_with_its_owner() {
         (processes(&[mine]), true),
     ] {
         let outcome = agent.attach_work("a", &work, false, ana);
-        match is_permitted {
-            true => drop(outcome.unwrap()),
-            false => assert!(matches!(outcome, Err(AttachError::NotPermitted(_))), "{work:?}"),
+        if is_permitted {
+            drop(outcome.unwrap())
+        } else {
+            assert!(matches!(outcome, Err(AttachError::NotPermitted(_))), "{work:?}")
         }
     }
     let empty = refusal(agent.attach_work("a", &cgroup("/jobs/3"), false, ana));
@@ -419,9 +420,12 @@ fn a_process_is_the_users_when_it_is_moved() {
             world.host.with(|kernel| kernel.set_users(pid, 1000, 1000).unwrap());
             world.host.take_calls();
             let begin = world.host.nr_calls();
-            world.host.before_call(begin + call, move |kernel| match ends {
-                true => kernel.kill(pid).unwrap(),
-                false => kernel.set_users(pid, 1000, 0).unwrap(),
+            world.host.before_call(begin + call, move |kernel| {
+                if ends {
+                    kernel.kill(pid).unwrap()
+                } else {
+                    kernel.set_users(pid, 1000, 0).unwrap()
+                }
             });
             let outcome =
                 world.agent.as_mut().unwrap().attach_work("a", &processes(&[pid]), false, ana);

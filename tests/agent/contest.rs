@@ -91,12 +91,11 @@ fn a_reload_and_the_mode_that_is_on_already_try_at_once() {
     for reloads in [true, false] {
         let (mut world, ours) = lost();
         let agent = world.agent.as_mut().unwrap();
-        match reloads {
-            true => {
-                let policy = util::policy(&format!("version: 1\nmode: enforce\n{AB}"));
-                assert_eq!(agent.reload(policy, Vec::new()).unwrap(), [""; 0]);
-            }
-            false => assert_eq!(agent.set_mode(Mode::Enforce).unwrap(), [""; 0]),
+        if reloads {
+            let policy = util::policy(&format!("version: 1\nmode: enforce\n{AB}"));
+            assert_eq!(agent.reload(policy, Vec::new()).unwrap(), [""; 0]);
+        } else {
+            assert_eq!(agent.set_mode(Mode::Enforce).unwrap(), [""; 0])
         }
         let status = world.tick();
         assert_eq!((world.file(FILE), status.nr_contested), (ours, 0));

@@ -192,10 +192,8 @@ fn limits_above_the_tenants_are_capacity() {
         world.start().unwrap();
         world.ticks(2);
         let is_legacy = quota.contains('/');
-        let place = |file: &str| match is_legacy {
-            true => file.to_string(),
-            false => format!("tenants/{file}"),
-        };
+        let place =
+            |file: &str| if is_legacy { file.to_string() } else { format!("tenants/{file}") };
         world.write(&place(quota), if is_legacy { "50000" } else { "50000 100000" });
         world.write(&place(memory), "314572800");
         for path in ["/tenants/a", "/tenants/b"] {

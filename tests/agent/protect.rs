@@ -42,9 +42,12 @@ fn squeeze(agent: bool, mut look: impl FnMut(&World)) -> f64 {
             }
         });
     }
-    let pass = |world: &mut World| match agent {
-        true => drop(world.tick()),
-        false => world.host.with(|kernel| kernel.advance(std::time::Duration::from_secs(1))),
+    let pass = |world: &mut World| {
+        if agent {
+            drop(world.tick())
+        } else {
+            world.host.with(|kernel| kernel.advance(std::time::Duration::from_secs(1)))
+        }
     };
     world
         .spawn("/victim", Load { touch_bytes_per_sec: GIB, ..Load::busy(1) }.with_hot_file(VICTIM));

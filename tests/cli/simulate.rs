@@ -192,9 +192,10 @@ const BAD_SCENARIOS: &[(&str, &str)] = &[
 #[test]
 fn bad_scenarios_are_refused_with_places() {
     for (keys, expected) in BAD_SCENARIOS.iter().copied() {
-        let text = match keys.is_empty() || keys.starts_with("host") {
-            true => keys.to_string(),
-            false => small(keys),
+        let text = if keys.is_empty() || keys.starts_with("host") {
+            keys.to_string()
+        } else {
+            small(keys)
         };
         let findings = refused(&text);
         let is_found = findings.iter().any(|finding| finding.starts_with(expected));

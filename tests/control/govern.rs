@@ -230,9 +230,10 @@ impl Agent {
     fn look(&mut self, host: &Host) {
         let (slices, units, others) = host.divide(&self.slice_weights, &self.unit_weights);
         self.outside = others.iter().sum();
-        let used = |node: Node<'_>| match node.is_ancestor() {
-            true => slices.get(self.slice(node.at())).copied(),
-            false => {
+        let used = |node: Node<'_>| {
+            if node.is_ancestor() {
+                slices.get(self.slice(node.at())).copied()
+            } else {
                 let unit = self.numbers.iter().position(|known| *known == node.at());
                 unit.map(|unit| units[unit])
             }

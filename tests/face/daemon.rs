@@ -237,13 +237,15 @@ fn converse(mut stream: UnixStream, status: &Mutex<Status>, home: &Path) -> std:
         let is_explain = call["method"] == "io.tenantd.Manager.Explain";
         loop {
             let status = status.lock().unwrap().clone();
-            let answer = match is_watch {
-                true => json!({ "continues": true, "parameters": { "status": status, "lost": 0 } }),
-                false if is_explain => {
+            let answer = match (is_watch, is_explain) {
+                (true, _) => {
+                    json!({ "continues": true, "parameters": { "status": status, "lost": 0 } })
+                }
+                (_, true) => {
                     let name = call["parameters"]["tenant"].as_str().unwrap();
                     json!({ "parameters": { "explanation": explanation(name, home) } })
                 }
-                false => json!({ "parameters": { "status": status } }),
+                _ => json!({ "parameters": { "status": status } }),
             };
             stream.write_all(format!("{answer}\0").as_bytes())?;
             if !is_watch {

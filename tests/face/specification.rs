@@ -35,9 +35,10 @@ fn exists(check: &str) -> bool {
             let Some(name) = parts.pop() else { return false };
             // A crate has its own tests; those of several crates are below the root.
             let own = Path::new("src").join(parts.first().unwrap_or(&"")).join("tests");
-            let file = match root().join(&own).is_dir() {
-                true => root().join(own).join(format!("{}.rs", parts[1..].join("/"))),
-                false => root().join("tests").join(format!("{}.rs", parts.join("/"))),
+            let file = if root().join(&own).is_dir() {
+                root().join(own).join(format!("{}.rs", parts[1..].join("/")))
+            } else {
+                root().join("tests").join(format!("{}.rs", parts.join("/")))
             };
             let source = std::fs::read_to_string(file).unwrap_or_default();
             has_line(&source, |line| line.starts_with(&format!("fn {name}(")))

@@ -189,11 +189,11 @@ fn the_service_manager_is_notified() {
         loop {
             let count = manager.recv(&mut bytes).unwrap_or_else(|error| panic!("{words}: {error}"));
             let said = String::from_utf8_lossy(&bytes[..count]).into_owned();
-            match said.contains(words) {
-                true => return said,
-                // It is alive all the time.
-                false => assert_eq!(said, "WATCHDOG=1", "instead of {words}"),
+            if said.contains(words) {
+                return said;
             }
+            // It is alive all the time.
+            assert_eq!(said, "WATCHDOG=1", "instead of {words}");
         }
     };
     let policy = util::file(ground.scratch.path(), "policy.yaml", enforced(TWO));

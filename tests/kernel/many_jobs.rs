@@ -31,9 +31,10 @@ fn nr_files(asked: &Asked) -> usize {
     let mut count = 0;
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(dir).unwrap().flatten() {
-            match entry.path().is_dir() {
-                true => dirs.push(entry.path()),
-                false => count += usize::from(entry.file_name() != "queue.json"),
+            if entry.path().is_dir() {
+                dirs.push(entry.path())
+            } else {
+                count += usize::from(entry.file_name() != "queue.json")
             }
         }
     }

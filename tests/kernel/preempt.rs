@@ -15,9 +15,10 @@ use crate::util::{self, wait_until};
 fn policy(freeze: &str, is_of_group: bool) -> String {
     let cpus = std::thread::available_parallelism().unwrap().get() as f64;
     let guarantee = format!("guarantee: {{ cpu: {} }}", cpus - 0.2);
-    let due = match is_of_group {
-        true => format!("site: {{ {guarantee}, tenants: {{ web: {{}} }} }}"),
-        false => format!("web: {{ {guarantee} }}"),
+    let due = if is_of_group {
+        format!("site: {{ {guarantee}, tenants: {{ web: {{}} }} }}")
+    } else {
+        format!("web: {{ {guarantee} }}")
     };
     format!(
         "version: 1\nmode: enforce\nadmission: {{ freeze: {freeze} }}\nhost: {{ reserve: {{ cpu: 0 }} }}\n\

@@ -49,9 +49,10 @@ fn policy_with(path: &str, of_tenant: bool, value: &str) -> String {
     for part in parts.iter().rev() {
         inner = format!("{part}: {{ {inner} }}");
     }
-    match of_tenant {
-        true => format!("version: 1\ntenants: {{ a: {{ {inner} }} }}\n"),
-        false => format!("version: 1\n{inner}\ntenants: {{ a: {{}} }}\n"),
+    if of_tenant {
+        format!("version: 1\ntenants: {{ a: {{ {inner} }} }}\n")
+    } else {
+        format!("version: 1\n{inner}\ntenants: {{ a: {{}} }}\n")
     }
 }
 

@@ -10,9 +10,10 @@ fn found(first: &str, second: &str, on_machine: bool) -> Vec<(&'static str, Stri
     let text = format!(
         "version: 1\ntenants:\n  a: {{ match: {{ {first} }} }}\n  b: {{ match: {{ {second} }} }}\n"
     );
-    let loaded = match on_machine {
-        true => load_from("policy.yaml", text.as_bytes(), Some(&machine())),
-        false => load_text("policy.yaml", &text),
+    let loaded = if on_machine {
+        load_from("policy.yaml", text.as_bytes(), Some(&machine()))
+    } else {
+        load_text("policy.yaml", &text)
     };
     let report = loaded.map_or_else(|report| report, |loaded| loaded.report);
     // That processes are moved is said whatever else is.

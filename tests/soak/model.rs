@@ -340,21 +340,18 @@ impl Model {
                 && beside(place, now) == Some((home.clone(), inode.clone()));
             // A cgroup of the agent's is emptied before it is removed, and in between it may die.
             let is_leaving = is_above && turn.is_disturbed && self.made.get(home) == Some(inode);
-            let allowed = match is_there {
-                true => {
-                    is_home
-                        || is_aside
-                        || is_leaving
-                        || (was_claimed || was_below.starts_with(CLAIMED)) && in_tenant
-                }
-                false => {
-                    is_home
-                        || is_above
-                        || is_displaced
-                        || below == "t/tenantd.rest"
-                        || in_tenant && was_below.starts_with(CLAIMED)
-                        || below.starts_with(CLAIMED)
-                }
+            let allowed = if is_there {
+                is_home
+                    || is_aside
+                    || is_leaving
+                    || (was_claimed || was_below.starts_with(CLAIMED)) && in_tenant
+            } else {
+                is_home
+                    || is_above
+                    || is_displaced
+                    || below == "t/tenantd.rest"
+                    || in_tenant && was_below.starts_with(CLAIMED)
+                    || below.starts_with(CLAIMED)
             };
             assert!(
                 allowed,

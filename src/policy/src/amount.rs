@@ -69,10 +69,16 @@ impl Amount {
     }
 }
 
+/// The number of a percentage of any size.
+pub(super) fn percentage(text: &str) -> Option<f64> {
+    text.strip_suffix('%')?.trim().parse().ok()
+}
+
 /// Hint for `150%`, which systemd and others use for 1.5 CPUs.
 fn beyond(mut error: QuantityError, resource: Resource) -> QuantityError {
-    let number = error.text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
-    if let (Some(number), Resource::Cpu) = (number.filter(|it| *it > 100.0), resource) {
+    if let (Some(number), Resource::Cpu) =
+        (percentage(&error.text).filter(|it| *it > 100.0), resource)
+    {
         let of_one = resource.notation(resource.smallest(number / 100.0));
         error.help += &format!("; {number}% of one CPU is `{of_one}`");
     }

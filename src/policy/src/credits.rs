@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::amount::percentage;
 use super::hint::shortened;
 use super::key::{Form, Key, Row, Setting, object, rows};
 use super::reader::Reader;
@@ -69,66 +70,6 @@ impl<T: Default + PartialEq + Copy> Form<Option<T>> for Optional<T> {
     }
 }
 
-/// A duration between two bounds, where 0 has an error of its own.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Lasting {
-    range: (Duration, Duration),
-    noun: &'static str,
-    example: &'static str,
-    bounds: &'static str,
-    /// Effect of 0.
-    of_zero: &'static str,
-}
-
-/// The time in which credit falls to half.
-pub(super) const HALF_LIFE: Lasting = Lasting {
-    range: (Duration::from_secs(10), Duration::from_secs(30 * 24 * 3600)),
-    noun: "half-life",
-    example: "10m",
-    bounds: "the half-life is between `10s` and `30d`",
-    of_zero: "a half-life of 0 forgets everything at once",
-};
-
-/// The largest credit.
-pub(super) const CAP: Lasting = Lasting {
-    range: (Duration::from_secs(1), Duration::from_secs(3600)),
-    noun: "cap",
-    example: "60s",
-    bounds: "the cap is between `1s` and `1h`",
-    of_zero: "a cap of 0 keeps no credit",
-};
-
-impl Form<Duration> for Lasting {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Duration) {
-        let Lasting { range: (least, most), noun, example, bounds, of_zero } = *self;
-        let expected = format!("a duration such as `{example}`");
-        let Some(text) = reader.text(node, &expected) else { return };
-        let number = text.parse::<f64>().ok();
-        let parsed = humantime::parse_duration(text).ok();
-        let is_zero = number == Some(0.0) || parsed.is_some_and(|duration| duration.is_zero());
-        let help = match parsed {
-            _ if is_zero => "leave `credits` out to turn it off".to_string(),
-            Some(duration) if (least..=most).contains(&duration) => return *into = duration,
-            Some(_) => bounds.to_string(),
-            None if number.is_some() => format!("say which unit: `{text}s` or `{text}m`"),
-            None => format!("write a duration as `{example}`"),
-        };
-        let message = match is_zero {
-            true => of_zero.to_string(),
-            false => format!("`{}` is not a {noun}", shortened(text)),
-        };
-        reader.find(&rules::BAD_INTERVAL, node, message, help);
-    }
-
-    fn show(&self, value: &Duration) -> Option<String> {
-        Some(humantime::format_duration(*value).to_string())
-    }
-
-    fn schema(&self) -> Value {
-        json!({ "type": "string", "pattern": "^[0-9]+ ?(s|m|min|h|d|days?|weeks?)$" })
-    }
-}
-
 /// A part, written as a percentage.
 pub(super) struct Percent {
     pub(super) least: f64,
@@ -138,7 +79,7 @@ pub(super) struct Percent {
 impl Form<f64> for Percent {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut f64) {
         let Some(text) = reader.text(node, "a percentage such as `10%`") else { return };
-        let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+        let percent = percentage(text);
         if let Some(percent) = percent.filter(|it| (self.least..=self.most).contains(it)) {
             *into = percent / 100.0;
             return;

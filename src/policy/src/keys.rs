@@ -11,15 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use super::amount::Amount;
 use super::bounds::{AmountOf, Processes, UpTo};
-use super::credits::{CAP, HALF_LIFE, Optional, Percent};
+use super::credits::{Optional, Percent};
+use super::durations::{AGE, Bound, CAP, HALF_LIFE, INTERVAL};
 use super::forms::{
-    Bound, Count, Counts, DisciplineWord, DopForm, Interval, Keys, KeysOr, Number, OneOrEach,
-    Structure, Template, VersionNumber, WeightNumber, Word,
+    Count, Counts, DisciplineWord, DopForm, Keys, KeysOr, Number, OneOrEach, Structure, Template,
+    VersionNumber, WeightNumber, Word,
 };
 use super::key::Flag::{Group, Leaf, Needed, Restart};
 use super::key::{section, table};
 use super::names::{CgroupPaths, CpusForm, Names, Root};
-use super::retention::{Age, Size};
+use super::retention::Size;
 use super::types::*;
 use super::values::{GROUPS, MATCHED_USERS, UNITS, USERS};
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
@@ -81,7 +82,7 @@ section! {
     #[derive(Copy)]
     pub struct ControlPolicy, CONTROL {
         /// Time from one decision to the next, from 100ms to 60s.
-        "interval" => interval: Duration = Duration::from_secs(1), Interval;
+        "interval" => interval: Duration = Duration::from_secs(1), INTERVAL;
         /// drf: weighted dominant resource fairness. max-min: each resource alone. static: by weight,
         /// whatever the demand.
         "allocation" => allocation: Allocation, Word;
@@ -161,7 +162,7 @@ section! {
         /// The most that is kept, the oldest goes first. 0: nothing is kept.
         "max_size" => max_size: u64 = 96 << 20, Size;
         /// What is older is not kept.
-        "max_age" => max_age: Duration = Duration::from_secs(24 * 3600), Age;
+        "max_age" => max_age: Duration = Duration::from_secs(24 * 3600), AGE;
     }
 }
 

@@ -30,6 +30,7 @@ pub mod bounds;
 mod check;
 mod claims;
 mod credits;
+mod durations;
 pub mod expand;
 mod facts;
 pub mod file;

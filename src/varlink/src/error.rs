@@ -1,6 +1,6 @@
 //! Errors of all interfaces.
 //!
-//! Each variant is an `error` of a `.varlink` file; `tests/varlink/idl.rs` compares the two.
+//! Each variant is an `error` of a `.varlink` file; `tests/idl.rs` compares the two.
 
 use serde::{Deserialize, Serialize};
 

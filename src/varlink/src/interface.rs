@@ -2,7 +2,7 @@
 //!
 //! The `.varlink` files beside this one are the documentation, and are served to clients. A test parses
 //! them and compares every type, method and error with the types here, in [`super::error`] and in
-//! [`tenantd_control`] (`tests/varlink/idl.rs`).
+//! [`tenantd_control`] (`tests/idl.rs`).
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

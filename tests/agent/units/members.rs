@@ -131,9 +131,10 @@ fn a_unit_that_is_named_and_missing_is_reported_and_one_of_a_pattern_is_not() {
 #[test]
 fn a_unit_in_the_slice_of_a_tenant_is_that_tenants() {
     for by_template in [false, true] {
-        let boxes = match by_template {
-            true => "boxes: { each: { match: { unit: 'box-*.scope' } } }",
-            false => "boxes: { match: { unit: 'box-*.scope' } }",
+        let boxes = if by_template {
+            "boxes: { each: { match: { unit: 'box-*.scope' } } }"
+        } else {
+            "boxes: { match: { unit: 'box-*.scope' } }"
         };
         let mut world =
             World::new(&format!("tenants:\n  large: {{ owner: systemd }}\n  {boxes}\n"));

@@ -42,12 +42,11 @@ fn a_list_that_was_set_is_set_again() {
             world.start().unwrap();
             world.ticks(5);
             assert_eq!((cpus(&world, "a").len(), cpus(&world, "b").len()), (4, 4));
-            let restored = match clean {
-                true => world.stop(),
-                false => {
-                    world.kill();
-                    world.restore()
-                }
+            let restored = if clean {
+                world.stop()
+            } else {
+                world.kill();
+                world.restore()
             };
             assert_eq!(restored.failures, [""; 0]);
             assert_same(&before, &snapshot(&world.host), "put back");

@@ -1,6 +1,7 @@
 //! Files of the state directory beside the journal, for the next agent and for the tenants.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
@@ -150,9 +151,7 @@ impl Keeper {
             let moves = matches!(node.cpus, CpusPolicy::Dop | CpusPolicy::Exclusive);
             Some((node.path.as_str(), state.width.cpus().filter(|_| moves && node.is_leaf)?))
         });
-        let error = store.keep(placed).err()?;
-        let what = format!("cannot keep the placement for the next start: {error}");
-        Some(Finding::of_host(Code::NotKept, what))
+        store.keep(placed).err().map(|error| not_kept("the placement", error))
     }
 
     /// Keeps credit from now on, in either mode.
@@ -191,9 +190,7 @@ impl Keeper {
             Some(now) => store.keep(now, all),
             None => store.store(all),
         };
-        let error = stored.err()?;
-        let what = format!("cannot keep the credit of tenants for the next start: {error}");
-        Some(Finding::of_host(Code::NotKept, what))
+        stored.err().map(|error| not_kept("the credit of tenants", error))
     }
 
     pub(crate) fn forget(&mut self, tenant: &str) {
@@ -203,4 +200,8 @@ impl Keeper {
             warn!(tenant, "cannot remove its published DOP files: {error}");
         }
     }
+}
+
+fn not_kept(what: &str, error: impl Display) -> Finding {
+    Finding::of_host(Code::NotKept, format!("cannot keep {what} for the next start: {error}"))
 }

@@ -1,6 +1,6 @@
 //! `tenantctl simulate`: the effect of a discipline, or of a policy.
 
-mod host;
+pub mod host;
 mod output;
 mod progress;
 mod queue;

@@ -1,30 +1,32 @@
-//! Progress of a long simulation, on a terminal. The only file that names the crate for it.
+//! Progress of a long simulation, on a terminal.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{IsTerminal, Write, stderr};
+use std::time::{Duration, Instant};
 
-const STEPS: u64 = 1000;
+use humantime::format_duration;
 
 /// A bar on standard error, if that is a terminal; it is removed when dropped.
 #[derive(Debug)]
-pub(super) struct Bar(ProgressBar);
+pub(super) struct Bar(Instant, Option<usize>);
 
 impl Bar {
     pub(super) fn new() -> Bar {
-        let bar = ProgressBar::new(STEPS);
-        if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %, {eta} left") {
-            bar.set_style(style);
-        }
-        Bar(bar)
+        Bar(Instant::now(), stderr().is_terminal().then_some(0))
     }
 
-    /// Sets the finished part, from 0 to 1.
-    pub(super) fn set(&self, part: f64) {
-        self.0.set_position((part.clamp(0.0, 1.0) * STEPS as f64) as u64);
+    pub(super) fn set(&mut self, part: f64) {
+        let percent = (part.clamp(0.0, 1.0) * 100.0) as usize;
+        if self.1.is_some_and(|shown| shown < percent) {
+            self.1 = Some(percent);
+            let (bar, seconds) = ("█".repeat(percent * 2 / 5), self.0.elapsed().as_secs_f64());
+            let left = format_duration(Duration::from_secs((seconds / part - seconds) as u64));
+            let _ = write!(stderr(), "\r\x1b[2K{bar:░<40} {percent:>3} %, {left} left");
+        }
     }
 }
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        let _ = self.1.filter(|shown| *shown > 0).map(|_| write!(stderr(), "\r\x1b[2K"));
     }
 }

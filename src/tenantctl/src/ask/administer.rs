@@ -52,11 +52,10 @@ pub(crate) fn reload(daemon: &Endpoint, args: &ReloadArgs, colour: Colour) -> an
     let mut out = io::stdout().lock();
     let reply: ReloadReply = match daemon.call::<method::Reload>(&Nothing {}) {
         Err(ClientError::Refused(CallError::BadPolicy { report, findings })) => {
-            match args.json {
-                true => {
-                    json::write_line(&mut out, &json!({ "reloaded": false, "findings": findings }))?
-                }
-                false => eprint!("{report}"),
+            if args.json {
+                json::write_line(&mut out, &json!({ "reloaded": false, "findings": findings }))?
+            } else {
+                eprint!("{report}")
             }
             eprintln!("tenantctl: the policy is invalid: the running policy stays in force");
             return Ok(Exit::BadConfiguration);
@@ -69,13 +68,12 @@ pub(crate) fn reload(daemon: &Endpoint, args: &ReloadArgs, colour: Colour) -> an
         json::write_line(&mut out, &object)?;
         return Ok(Exit::Ok);
     }
-    match changes.is_empty() {
-        true => writeln!(out, "reloaded: no changes")?,
-        false => {
-            let colour = colours(colour, &out);
-            print_changes(&mut out, changes, colour)?;
-            writeln!(out, "reloaded")?;
-        }
+    if changes.is_empty() {
+        writeln!(out, "reloaded: no changes")?
+    } else {
+        let colour = colours(colour, &out);
+        print_changes(&mut out, changes, colour)?;
+        writeln!(out, "reloaded")?;
     }
     for finding in findings {
         let place = finding.line.map_or(finding.file.clone(), |l| format!("{}:{l}", finding.file));
@@ -176,10 +174,7 @@ fn print_changes(out: &mut impl Write, changes: &[Change], colour: bool) -> io::
             _ => ("~", "33"),
         };
         let line = wrapped(&format!("{mark} "), &change.to_string());
-        match colour {
-            true => writeln!(out, "\x1b[{code}m{line}\x1b[0m")?,
-            false => writeln!(out, "{line}")?,
-        }
+        if colour { writeln!(out, "\x1b[{code}m{line}\x1b[0m")? } else { writeln!(out, "{line}")? }
     }
     Ok(())
 }

@@ -45,9 +45,10 @@ pub(crate) fn detach(daemon: &Endpoint, args: &DetachArgs) -> anyhow::Result<Exi
     };
     let reply = daemon.call::<method::Detach>(&parameters)?;
     let mut out = io::stdout().lock();
-    match args.json {
-        true => json::write_line(&mut out, &json!({ "failures": reply.failures }))?,
-        false => writeln!(out, "detached")?,
+    if args.json {
+        json::write_line(&mut out, &json!({ "failures": reply.failures }))?
+    } else {
+        writeln!(out, "detached")?
     }
     Ok(print_failures(NOT_RESTORED, &reply.failures, args.json))
 }

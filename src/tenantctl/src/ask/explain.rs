@@ -32,9 +32,10 @@ pub(crate) fn run(daemon: &Endpoint, args: &ExplainArgs) -> anyhow::Result<Exit>
         outcome => outcome?,
     };
     let mut out = io::stdout().lock();
-    match args.json {
-        true => writeln!(out, "{}", serde_json::to_string(&reply.explanation)?)?,
-        false => write!(out, "{}", shown(&reply.explanation))?,
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&reply.explanation)?)?
+    } else {
+        write!(out, "{}", shown(&reply.explanation))?
     }
     Ok(Exit::Ok)
 }

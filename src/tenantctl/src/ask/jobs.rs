@@ -30,9 +30,10 @@ const JOBS_MAX: usize = 200;
 pub(crate) fn list(daemon: &Endpoint, args: &JobsArgs) -> anyhow::Result<Exit> {
     let reply = daemon.call::<method::List>(&Nothing {})?;
     let mut out = io::stdout().lock();
-    match args.json {
-        true => json::write_line(&mut out, &reply)?,
-        false => print(&mut out, &reply)?,
+    if args.json {
+        json::write_line(&mut out, &reply)?
+    } else {
+        print(&mut out, &reply)?
     }
     Ok(Exit::Ok)
 }
@@ -141,13 +142,14 @@ pub(crate) fn cancel(daemon: &Endpoint, args: &CancelArgs) -> anyhow::Result<Exi
     let processes: Vec<(u32, OwnedFd)> = pids.into_iter().filter_map(open).collect();
     // A number may have become that of another process before it was opened. A process that the daemon
     // still counts among the job's processes after that is the open one, or has ended.
-    let still = match is_running {
-        false => Vec::new(),
-        true => match client.call::<method::Cancel>(&parameters) {
+    let still = if is_running {
+        match client.call::<method::Cancel>(&parameters) {
             Ok(reply) => reply.pids,
             Err(ClientError::Refused(CallError::NoSuchJob { .. })) => Vec::new(),
             Err(error) => return Err(error.into()),
-        },
+        }
+    } else {
+        Vec::new()
     };
     let (mut signalled, mut failures) = (Vec::new(), Vec::new());
     for (pid, process) in processes.iter().filter(|(pid, _)| still.contains(pid)) {
@@ -167,9 +169,10 @@ pub(crate) fn cancel(daemon: &Endpoint, args: &CancelArgs) -> anyhow::Result<Exi
         (false, false) => writeln!(out, "job {id} has left the queue")?,
         (false, true) => {
             let pids: Vec<String> = signalled.iter().map(u32::to_string).collect();
-            match pids.is_empty() {
-                true => writeln!(out, "job {id}: no process is left to end")?,
-                false => writeln!(out, "job {id}: sent SIGTERM to {}", pids.join(", "))?,
+            if pids.is_empty() {
+                writeln!(out, "job {id}: no process is left to end")?
+            } else {
+                writeln!(out, "job {id}: sent SIGTERM to {}", pids.join(", "))?
             }
         }
     }

@@ -26,9 +26,10 @@ const TENANTS_WITH_JOBS_MAX: usize = 10;
 pub(crate) fn run(daemon: &Endpoint, args: &StatusArgs) -> anyhow::Result<Exit> {
     let reply = daemon.call::<method::GetStatus>(&Nothing {})?;
     let mut out = io::stdout().lock();
-    match args.json {
-        true => writeln!(out, "{}", serde_json::to_string(&reply.status)?)?,
-        false => write!(out, "{}", shown(&reply.status))?,
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&reply.status)?)?
+    } else {
+        write!(out, "{}", shown(&reply.status))?
     }
     Ok(Exit::Ok)
 }

@@ -34,10 +34,8 @@ impl Bound {
         }
         let root = memory_root().map_err(|error| format!("{error:#}"))?;
         if scope::root().is_none() {
-            return match is_bounded(&root) {
-                true => Ok(Bound { made: None }),
-                false => Err("the demo's scope has no limit on its memory".to_string()),
-            };
+            let unlimited = || "the demo's scope has no limit on its memory".to_string();
+            return is_bounded(&root).then_some(Bound { made: None }).ok_or_else(unlimited);
         }
         if root.exists() {
             return Err(format!("{} is there already", root.display()));
@@ -54,10 +52,8 @@ impl Bound {
                 fs::write(root.join(name), MEMORY.0.to_string()).map_err(failed)?;
             }
         }
-        match is_bounded(&root) {
-            true => Ok(bound),
-            false => Err("the memory controller is not available to the demo".to_string()),
-        }
+        let unavailable = || "the memory controller is not available to the demo".to_string();
+        is_bounded(&root).then_some(bound).ok_or_else(unavailable)
     }
 
     /// Moves the process `pid` into the bounded cgroup.

@@ -178,9 +178,10 @@ fn work(orders: &Orders, index: u32) {
         let end = cpu_time();
         let used = end.saturating_sub(begin);
         begin = end;
-        overdrawn = match allowed < PERIOD {
-            true => (overdrawn + used).saturating_sub(allowed),
-            false => Duration::ZERO,
+        overdrawn = if allowed < PERIOD {
+            (overdrawn + used).saturating_sub(allowed)
+        } else {
+            Duration::ZERO
         };
         // Work missed in its period is dropped: the next period begins now.
         next = (next + PERIOD).max(Instant::now());

@@ -5,15 +5,13 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use super::reading::Reading;
-use super::scene::{CACHE, TENANTS, wanted_memory};
+use super::scene::{CACHE, TENANTS};
 use crate::demo::load::Want;
 use tenantd_control::report::status::{HostStatus, Status, TenantStatus};
-use tenantd_control::share::demand::Demand;
-use tenantd_control::share::target;
 use tenantd_control::tree::TreeNode;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, wire};
 use tenantd_fair::measure::jain_index;
-use tenantd_policy::model::Allocation;
+use tenantd_lab::simulate::host::entitled;
 
 /// Part of the machine that other programs may use without an effect on the verdict.
 const OUTSIDE_RATIO: f64 = 0.1;
@@ -91,16 +89,13 @@ impl Window {
 /// The agent has to estimate demand; the demo knows it. A comparison with the agent's own allocations would
 /// only test the kernel, not the estimates.
 pub(super) fn entitled_cores(nodes: &[TreeNode], wants: &[Want], host: &HostStatus) -> Vec<f64> {
-    let demand = |want: &Want| Demand {
-        amount: PerResource::only(&[
-            (CPU, (f64::from(want.threads) * want.duty).min(f64::from(host.cpus))),
-            (MEMORY, wanted_memory(want) as f64),
-        ]),
-        ..Demand::UNKNOWN
+    let demand = |want: &Want| {
+        let cores = (f64::from(want.threads) * want.duty).min(f64::from(host.cpus));
+        let bytes = want.memory_bytes + want.hot_bytes + want.scan_bytes;
+        PerResource::only(&[(CPU, cores), (MEMORY, bytes as f64)])
     };
-    let demands: Vec<Demand> = wants.iter().map(demand).collect();
-    let targets = target::targets(nodes, &demands, host.capacity, Allocation::Drf);
-    targets.iter().map(|target| target.allocation[CPU]).collect()
+    let demands: Vec<PerResource<f64>> = wants.iter().map(demand).collect();
+    entitled(nodes, &demands, host.capacity).iter().map(|amounts| amounts[CPU]).collect()
 }
 
 fn shares(values: &[f64]) -> Vec<f64> {

@@ -55,11 +55,12 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
     log::start(LevelFilter::ERROR);
     let simulated = args.simulated || !Uid::effective().is_root();
     if simulated {
-        let note = match args.simulated {
-            true => "a simulated kernel, as asked",
-            false => "a simulated kernel, because this is not root (try: sudo make demo)",
+        let note = if args.simulated {
+            "a simulated kernel, as asked"
+        } else {
+            "a simulated kernel, because this is not root (try: sudo make demo)"
         };
-        return show(SimulatedStage::new(!args.json), args, note);
+        return show(SimulatedStage::new(!args.json)?, args, note);
     }
     if let Some(exit) = scope::enter(args)? {
         return Ok(exit);
@@ -88,14 +89,14 @@ fn play<S: Stage>(
 ) -> anyhow::Result<Played> {
     let mut kernel = stage.kernel();
     let size = stage.size(&mut kernel)?;
-    let halves = scene::halves(size.cpus, size.uncontended.is_none());
+    let scenario = scene::scenario()?;
+    let halves = scene::halves(&scenario, &size);
     screen.begin(note, &size, length.mul_f64(1.0 + WITHOUT_RATIO))?;
     let mut played = Played { cpus: size.cpus, simulated: S::SIMULATED, ..Played::default() };
     let without =
         without(&mut stage, &mut kernel, &halves[0], length.mul_f64(WITHOUT_RATIO), screen)?;
     played.without = without;
-    let mut agent =
-        stage.agent(kernel, scene::policy(size.memory_bytes, size.uncontended.is_none()))?;
+    let mut agent = stage.agent(kernel, scene::policy(scenario.policy(), &size))?;
     played.hierarchy = agent.layout().describe();
     let shown = (|| -> anyhow::Result<Vec<Phase>> {
         let mut phases = Vec::new();

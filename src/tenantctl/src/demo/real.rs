@@ -11,11 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use nix::unistd::{SysconfVar, sysconf};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::warn;
 
-use super::reading::Reading;
 use super::scene::{Half, TENANTS};
 use super::scope;
 use crate::demo::load::{self, Want};
@@ -177,14 +175,8 @@ impl Stage for RealStage {
         Ok(())
     }
 
-    fn readings(&mut self, _kernel: &mut RealKernFs) -> Vec<Option<Reading>> {
-        let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100) as f64;
-        let reading = |name: &str| {
-            let process = PathBuf::from(format!("/proc/{}", self.children.get(name)?.id()));
-            let io = fs::read_to_string(process.join("io")).ok();
-            Reading::parse(&fs::read_to_string(process.join("stat")).ok()?, io.as_deref(), ticks)
-        };
-        TENANTS.iter().map(|(name, _)| reading(name)).collect()
+    fn pid(&self, tenant: usize) -> Option<u32> {
+        Some(self.children.get(TENANTS[tenant].0)?.id())
     }
 
     fn now(&self) -> Duration {

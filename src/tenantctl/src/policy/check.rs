@@ -38,16 +38,18 @@ pub(crate) fn run(args: &CheckArgs, colour: Colour) -> anyhow::Result<Exit> {
     let results: Vec<(&Path, Result<Loaded, Report>)> =
         args.policies.iter().map(|path| (path.as_path(), load(path))).collect();
     let mut out = io::stdout().lock();
-    match args.json {
-        true => json::write_line(&mut out, &output(&results, host.as_ref().ok()))?,
-        false => print_text(&mut out, &results, &host, args, colour)?,
+    if args.json {
+        json::write_line(&mut out, &output(&results, host.as_ref().ok()))?
+    } else {
+        print_text(&mut out, &results, &host, args, colour)?
     }
     let passes = |result: &Result<Loaded, Report>| {
         result.as_ref().is_ok_and(|loaded| !(args.strict && has_warnings(&loaded.report)))
     };
-    match results.iter().all(|(_, result)| passes(result)) {
-        true => Ok(Exit::Ok),
-        false => Ok(Exit::BadConfiguration),
+    if results.iter().all(|(_, result)| passes(result)) {
+        Ok(Exit::Ok)
+    } else {
+        Ok(Exit::BadConfiguration)
     }
 }
 
@@ -221,13 +223,11 @@ fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
 }
 
 fn shown_weights(weights: &PerResource<f64>) -> String {
-    match weights.0.iter().all(|weight| *weight == weights.0[0]) {
-        true => weights.0[0].to_string(),
-        false => {
-            let each =
-                weights.iter().map(|(resource, weight)| format!("{} {weight}", resource.name()));
-            each.collect::<Vec<_>>().join(", ")
-        }
+    if weights.0.iter().all(|weight| *weight == weights.0[0]) {
+        weights.0[0].to_string()
+    } else {
+        let each = weights.iter().map(|(resource, weight)| format!("{} {weight}", resource.name()));
+        each.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -253,8 +253,5 @@ fn shown_bound(bound: &PerResource<Option<f64>>, written: &PerResource<Option<Am
         }
     });
     let parts: Vec<String> = given.collect();
-    match parts.is_empty() {
-        true => "-".into(),
-        false => parts.join(", "),
-    }
+    if parts.is_empty() { "-".into() } else { parts.join(", ") }
 }

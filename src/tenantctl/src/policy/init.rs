@@ -138,11 +138,10 @@ pub fn destination(output: Option<&Path>, policies: &Path) -> anyhow::Result<Des
     let path = policies.join(POLICY);
     let others = files.iter().filter(|file| **file != path);
     let is_shipped = |path: &Path| fs::read_to_string(path).is_ok_and(|text| text == SHIPPED);
-    match files.contains(&path) {
-        _ if others.count() > 0 => {}
-        false => return Ok(Destination::New(path)),
-        true if is_shipped(&path) => return Ok(Destination::Replace(path)),
-        true => {}
+    match (others.count(), files.contains(&path)) {
+        (0, false) => return Ok(Destination::New(path)),
+        (0, true) if is_shipped(&path) => return Ok(Destination::Replace(path)),
+        _ => {}
     }
     files.sort_unstable();
     let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
@@ -163,9 +162,10 @@ fn unwritten(path: &Path) -> String {
 }
 
 fn next_steps(path: &Path) -> String {
-    let take_up = match path.starts_with(POLICIES) {
-        true => "systemctl reload tenantd".to_string(),
-        false => format!("tenantd --policy {}", path.display()),
+    let take_up = if path.starts_with(POLICIES) {
+        "systemctl reload tenantd".to_string()
+    } else {
+        format!("tenantd --policy {}", path.display())
     };
     format!(
         "{} is written. It observes, and changes nothing. What next:

@@ -308,10 +308,10 @@ fn used(found: &Found) -> String {
     let cpu = found.usage_usec.map(|usec| format!("{} s of CPU time", usec / 1_000_000));
     let memory = found.memory_bytes.map(|bytes| format!("{} in use", Bytes(bytes).rounded()));
     let both: Vec<String> = memory.into_iter().chain(cpu).collect();
-    match both.is_empty() {
-        true if found.nr_parts == 1 => "1 process".to_string(),
-        true => format!("{} processes", found.nr_parts),
-        false => both.join(", "),
+    match found.nr_parts {
+        _ if !both.is_empty() => both.join(", "),
+        1 => "1 process".to_string(),
+        nr_parts => format!("{nr_parts} processes"),
     }
 }
 

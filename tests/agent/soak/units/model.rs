@@ -309,10 +309,7 @@ impl Model {
             let was_given = drop_in.is_none_or(|value| {
                 given.get(key).is_some_and(|given| given.contains(value))
             });
-            let is_back = match original.is_touched {
-                true => was_given || drop_in == original.drop_in.as_ref(),
-                false => drop_in == original.drop_in.as_ref(),
-            };
+            let is_back = drop_in == original.drop_in.as_ref() || (original.is_touched && was_given);
             assert!(
                 is_back,
                 "{}: {}: {:?} has the drop-in {drop_in:?}, had {:?} before the agent, and is not in the journal ({fault:?})",

@@ -168,18 +168,33 @@ fn advance(
     let mut parts: Vec<Demanded> = Vec::new();
     let mut now = begin;
     while now < end {
-        let loads: Vec<Option<Load>> = scenario.works.iter().map(|work| work.at(now)).collect();
+        let loads = scenario.loads(now);
         let changes = scenario.works.iter().map(|work| work.next_change(now));
         let until = changes.fold(end, Duration::min);
         let part = (until - now).as_secs_f64() / whole;
         parts.push(Demanded { part, demands: loads.iter().map(demand).collect() });
         for world in worlds.iter_mut() {
-            world.set_loads(&loads)?;
-            world.advance(until - now);
+            world.run(&loads, until - now)?;
         }
         now = until;
     }
     Ok(parts)
+}
+
+/// Entitlement of each tenant for these demands, which count within its limits.
+pub fn entitled(
+    nodes: &[TreeNode],
+    demands: &[PerResource<f64>],
+    divided: PerResource<f64>,
+) -> Vec<PerResource<f64>> {
+    let leaves = || (0..nodes.len()).filter(|index| nodes[*index].is_leaf);
+    let mut of_nodes = vec![Demand::UNKNOWN; nodes.len()];
+    for (leaf, demand) in leaves().zip(demands) {
+        let limit = nodes[leaf].limit.map(|limit| limit.unwrap_or(f64::INFINITY));
+        of_nodes[leaf].amount = PerResource::from_fn(|r| demand[r].min(limit[r]));
+    }
+    let targets = target::targets(nodes, &of_nodes, divided, Allocation::Drf);
+    leaves().map(|leaf| targets[leaf].allocation).collect()
 }
 
 /// The tree of a policy, and the number of each leaf in it.
@@ -196,27 +211,13 @@ impl Nodes {
         Nodes { nodes, leaves }
     }
 
-    /// Entitlement of each leaf for these demands.
-    fn entitled_now(
-        &self,
-        demands: &[PerResource<f64>],
-        divided: PerResource<f64>,
-    ) -> Vec<PerResource<f64>> {
-        let mut of_nodes = vec![Demand::UNKNOWN; self.nodes.len()];
-        for (leaf, demand) in self.leaves.iter().zip(demands) {
-            of_nodes[*leaf].amount = *demand;
-        }
-        let targets = target::targets(&self.nodes, &of_nodes, divided, Allocation::Drf);
-        self.leaves.iter().map(|leaf| targets[*leaf].allocation).collect()
-    }
-
     /// Mean demand and mean entitlement of each leaf in a tick. The entitlement follows each demand, not
     /// the mean demand.
     fn due(&self, parts: &[Demanded], divided: PerResource<f64>) -> [Vec<PerResource<f64>>; 2] {
         let nothing = vec![PerResource::all(0.0); self.leaves.len()];
         let mut due = [nothing.clone(), nothing];
         for Demanded { part, demands } in parts {
-            let entitled = self.entitled_now(demands, divided);
+            let entitled = entitled(&self.nodes, demands, divided);
             for (sums, amounts) in due.iter_mut().zip([demands, &entitled]) {
                 for (sum, amounts) in sums.iter_mut().zip(amounts) {
                     *sum = PerResource::from_fn(|r| sum[r] + part * amounts[r]);

@@ -18,13 +18,26 @@ mod world;
 
 use std::io::Write as _;
 
+pub use measure::entitled;
+pub use scenario::Scenario;
+pub use world::{Works, root};
+
 use super::{output, progress};
 use crate::args::SimulateArgs;
 use crate::problem;
 use tenantd::args::Colour;
 use tenantd::exit::Exit;
+use tenantd_policy::Report;
 
 const EXAMPLE: &str = include_str!("../../../../../scenarios/host/waking-tenant.yaml");
+
+/// Reads a scenario.
+///
+/// # Errors
+/// The first error, or all findings of a policy.
+pub fn scenario(name: &str, text: &str) -> Result<Scenario, Report> {
+    read::read(name, text.into())
+}
 
 /// Runs the command.
 ///
@@ -42,7 +55,7 @@ pub(super) fn run(args: &SimulateArgs, colour: Colour) -> anyhow::Result<Exit> {
             return Ok(Exit::BadConfiguration);
         }
     };
-    let bar = progress::Bar::new();
+    let mut bar = progress::Bar::new();
     let outcome = measure::run(&scenario, &mut |part| bar.set(part))?;
     drop(bar);
     output::page(args, || page::page(&scenario, &outcome))?;

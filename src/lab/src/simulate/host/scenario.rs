@@ -11,9 +11,11 @@ pub(super) const STEP: Duration = Duration::from_millis(10);
 /// Seconds for which a noisy load keeps its duty.
 pub(super) const NOISE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A host and its tenants over time.
 #[derive(Clone, Debug)]
-pub(super) struct Scenario {
-    pub(super) host: SimHost,
+pub struct Scenario {
+    /// The machine.
+    pub host: SimHost,
     /// The policies, each with the time from which it is in force; the first from the beginning. All have the
     /// same tenants.
     pub(super) policies: Vec<(Duration, Policy)>,
@@ -37,7 +39,7 @@ pub(super) struct Phase {
 
 impl Scenario {
     /// The policy in force at the beginning.
-    pub(super) fn policy(&self) -> &Policy {
+    pub fn policy(&self) -> &Policy {
         &self.policies[0].1
     }
 
@@ -50,9 +52,14 @@ impl Scenario {
         self.interval() * self.nr_ticks
     }
 
+    /// The load of each work at a time; `None` while it has no process.
+    pub fn loads(&self, time: Duration) -> Vec<Option<Load>> {
+        self.works.iter().map(|work| work.at(time)).collect()
+    }
+
     /// Times at which the demand or the policy changes, from the beginning on. The single bursts of a phase
     /// do not count.
-    pub(super) fn changes(&self) -> Vec<Duration> {
+    pub fn changes(&self) -> Vec<Duration> {
         let phases = self.works.iter().flat_map(|work| &work.0);
         let edges = phases.flat_map(|phase| [phase.from, phase.until]);
         let mut changes: Vec<Duration> = edges.chain(self.policies.iter().map(|it| it.0)).collect();

@@ -44,11 +44,26 @@ enum Governed {
     Plain(Box<SimKernel>),
 }
 
+impl Governed {
+    fn kernel(&mut self) -> &mut SimKernel {
+        match self {
+            Governed::ByAgent(agent) => agent.kernel_mut(),
+            Governed::Plain(kernel) => kernel,
+        }
+    }
+}
+
 /// A machine with its work.
 #[derive(Debug)]
 pub(super) struct World {
     regime: Regime,
     governed: Governed,
+    works: Works,
+}
+
+/// Processes of the works of a scenario, each in a cgroup of its own or all in one.
+#[derive(Debug, Default)]
+pub struct Works {
     cgroups: Vec<String>,
     processes: Vec<Option<Process>>,
     used: Vec<Used>,
@@ -81,16 +96,12 @@ impl World {
     pub(super) fn new(scenario: &Scenario, regime: Regime) -> anyhow::Result<World> {
         let mut kernel = SimKernel::new(scenario.host.clone());
         let policy = scenario.policy();
-        let mut root = ROOT.to_string();
-        let governed = match regime {
+        let mut governed = match regime {
             Regime::Tenantd => {
                 let mut agent =
                     Agent::start(kernel, policy.clone(), Vec::new(), &Options::default())?;
                 // The first tick makes the cgroups of the tenants, which the work needs.
                 agent.tick(Duration::ZERO);
-                let tree = &agent.layout().trees[0];
-                let below = tree.root.strip_prefix(&tree.mount).unwrap_or(Path::new(""));
-                root = format!("/{}", below.display());
                 Governed::ByAgent(Box::new(agent))
             }
             Regime::Static => {
@@ -99,59 +110,23 @@ impl World {
             }
             Regime::None => Governed::Plain(Box::new(kernel)),
         };
-        let leaves = policy.leaves().into_iter().map(|(path, _)| match regime {
-            Regime::None => "/".to_string(),
-            _ => format!("{root}/{path}"),
-        });
-        let mut cgroups: Vec<String> = leaves.collect();
-        cgroups.push(if regime == Regime::None { "/".into() } else { OUTSIDE.into() });
-        let nr_works = cgroups.len();
-        let processes = std::iter::repeat_with(|| None).take(nr_works).collect();
-        let used = vec![Used::default(); nr_works];
-        let mut world = World { regime, governed, cgroups, processes, used };
+        let root = match &governed {
+            Governed::ByAgent(agent) => Some(root(agent)),
+            Governed::Plain(_) => (regime == Regime::Static).then(|| ROOT.to_string()),
+        };
+        let works = Works::new(scenario, root.as_deref());
         if regime != Regime::None {
-            world.kernel().make_cgroup(OUTSIDE)?;
+            governed.kernel().make_cgroup(OUTSIDE)?;
         }
-        Ok(world)
+        Ok(World { regime, governed, works })
     }
 
-    fn kernel(&mut self) -> &mut SimKernel {
-        match &mut self.governed {
-            Governed::ByAgent(agent) => agent.kernel_mut(),
-            Governed::Plain(kernel) => kernel,
-        }
-    }
-
-    /// Sets the load of each work; one without a load has no process.
-    pub(super) fn set_loads(&mut self, loads: &[Option<Load>]) -> anyhow::Result<()> {
-        for (index, load) in loads.iter().enumerate() {
-            match (load, &mut self.processes[index]) {
-                (Some(load), None) => {
-                    let cgroup = self.cgroups[index].clone();
-                    let pid = self.kernel().spawn(&cgroup, *load).context(cgroup)?;
-                    let read = ProcessUsage::default();
-                    self.processes[index] = Some(Process { pid, load: *load, read });
-                }
-                (Some(load), Some(process)) if process.load != *load => {
-                    process.load = *load;
-                    let pid = process.pid;
-                    // A process that was killed is noticed at the tick.
-                    let _ = self.kernel().set_load(pid, *load);
-                }
-                (None, Some(process)) => {
-                    let pid = process.pid;
-                    self.read(index);
-                    let _ = self.kernel().kill(pid);
-                    self.processes[index] = None;
-                }
-                _ => {}
-            }
-        }
+    /// Sets the load of each work, and advances by `time`.
+    pub(super) fn run(&mut self, loads: &[Option<Load>], time: Duration) -> anyhow::Result<()> {
+        let kernel = self.governed.kernel();
+        self.works.set_loads(kernel, loads)?;
+        kernel.advance(time);
         Ok(())
-    }
-
-    pub(super) fn advance(&mut self, time: Duration) {
-        self.kernel().advance(time);
     }
 
     pub(super) fn change_policy(&mut self, policy: &Policy) -> anyhow::Result<()> {
@@ -168,25 +143,86 @@ impl World {
     /// Runs a tick at time `now`; returns the usage of each work since the last one, and with an agent the
     /// divided amounts, in cores and bytes.
     pub(super) fn tick(&mut self, now: Duration) -> (Vec<Used>, Option<PerResource<f64>>) {
-        (0..self.processes.len()).for_each(|index| self.read(index));
-        let read =
-            |process: &Option<Process>| process.as_ref().map_or(0, |it| it.read.memory_bytes);
-        for (used, process) in self.used.iter_mut().zip(&self.processes) {
-            used.memory_bytes = read(process) as f64;
-        }
+        let used = self.works.take_used(self.governed.kernel());
         let divided = match &mut self.governed {
             Governed::ByAgent(agent) => Some(agent.tick(now).host.capacity),
             Governed::Plain(_) => None,
         };
-        let nothing = vec![Used::default(); self.used.len()];
-        (std::mem::replace(&mut self.used, nothing), divided)
+        (used, divided)
+    }
+}
+
+/// The cgroup of an agent's tenants, as the simulated kernel names it.
+pub fn root(agent: &Agent<SimKernel>) -> String {
+    let tree = &agent.layout().trees[0];
+    format!("/{}", tree.root.strip_prefix(&tree.mount).unwrap_or(Path::new("")).display())
+}
+
+impl Works {
+    /// Works without processes, with the tenants' cgroups below `root`; all in one cgroup without it.
+    pub fn new(scenario: &Scenario, root: Option<&str>) -> Works {
+        let cgroup = |path: String| root.map_or("/".to_string(), |root| format!("{root}/{path}"));
+        let leaves = scenario.policy().leaves().into_iter().map(|(path, _)| cgroup(path));
+        let outside = root.map_or("/", |_| OUTSIDE).to_string();
+        let cgroups: Vec<String> = leaves.chain([outside]).collect();
+        let processes = cgroups.iter().map(|_| None).collect();
+        Works { processes, used: vec![Used::default(); cgroups.len()], cgroups }
+    }
+
+    /// Process of a work.
+    pub fn pid(&self, index: usize) -> Option<u32> {
+        Some(self.processes.get(index)?.as_ref()?.pid)
+    }
+
+    /// Sets the load of each work; one without a load has no process.
+    ///
+    /// # Errors
+    /// The cgroup of a work is missing.
+    pub fn set_loads(
+        &mut self,
+        kernel: &mut SimKernel,
+        loads: &[Option<Load>],
+    ) -> anyhow::Result<()> {
+        for (index, load) in loads.iter().enumerate() {
+            match (load, &mut self.processes[index]) {
+                (Some(load), None) => {
+                    let cgroup = self.cgroups[index].clone();
+                    let pid = kernel.spawn(&cgroup, *load).context(cgroup)?;
+                    let read = ProcessUsage::default();
+                    self.processes[index] = Some(Process { pid, load: *load, read });
+                }
+                (Some(load), Some(process)) if process.load != *load => {
+                    process.load = *load;
+                    let pid = process.pid;
+                    // A process that was killed is noticed at the tick.
+                    let _ = kernel.set_load(pid, *load);
+                }
+                (None, Some(process)) => {
+                    let pid = process.pid;
+                    self.read(kernel, index);
+                    let _ = kernel.kill(pid);
+                    self.processes[index] = None;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Usage of each work since the last call.
+    fn take_used(&mut self, kernel: &SimKernel) -> Vec<Used> {
+        (0..self.processes.len()).for_each(|index| self.read(kernel, index));
+        for (used, process) in self.used.iter_mut().zip(&self.processes) {
+            used.memory_bytes = process.as_ref().map_or(0.0, |it| it.read.memory_bytes as f64);
+        }
+        self.used.iter_mut().map(std::mem::take).collect()
     }
 
     /// Adds the usage of a work's process since the last reading. A process that is gone was killed, and
     /// starts again with the next load.
-    fn read(&mut self, index: usize) {
+    fn read(&mut self, kernel: &SimKernel, index: usize) {
         let Some(pid) = self.processes[index].as_ref().map(|process| process.pid) else { return };
-        let now = self.kernel().process_usage(pid);
+        let now = kernel.process_usage(pid);
         let used = &mut self.used[index];
         let Some(now) = now else {
             used.nr_kills += 1;

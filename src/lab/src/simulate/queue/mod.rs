@@ -40,7 +40,7 @@ pub(super) fn run(args: &SimulateArgs, colour: Colour) -> anyhow::Result<Exit> {
     };
     let (name, text) = problem::read(path)?;
     let result = read::read(&name, text).and_then(|parsed| {
-        let bar = progress::Bar::new();
+        let mut bar = progress::Bar::new();
         let outcome = measure::run(&parsed.scenario, &mut |part| bar.set(part));
         outcome.map(|outcome| (parsed.scenario, outcome)).map_err(|at| parsed.places.too_many(at))
     });

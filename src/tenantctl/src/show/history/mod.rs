@@ -74,9 +74,10 @@ pub(crate) fn run(args: &HistoryArgs) -> anyhow::Result<Exit> {
     }
     past.nr_other_versions = nr_other;
     let mut out = io::stdout().lock();
-    match args.json {
-        true => json::write_line(&mut out, &past.report())?,
-        false => show::print(&mut out, &past, &clock)?,
+    if args.json {
+        json::write_line(&mut out, &past.report())?
+    } else {
+        show::print(&mut out, &past, &clock)?
     }
     Ok(Exit::Ok)
 }

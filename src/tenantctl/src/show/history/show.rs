@@ -81,9 +81,8 @@ fn missing(episode: &Episode) -> String {
 
 fn figures(sums: &Sums) -> [String; 6] {
     let (used, entitled, wanted) = (sums.used(), sums.entitled(), sums.wanted());
-    let time = |time: std::time::Duration| match time.is_zero() {
-        true => "-".to_string(),
-        false => time::length(time),
+    let time = |time: std::time::Duration| {
+        if time.is_zero() { "-".to_string() } else { time::length(time) }
     };
     [
         text::short(used[CPU]),

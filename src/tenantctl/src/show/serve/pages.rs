@@ -70,9 +70,10 @@ impl Site {
     fn metrics(&self, accept: Option<&str>) -> Response {
         let newest = self.source.newest();
         let status = newest.as_ref().ok().map(|status| &**status);
-        match accept.is_some_and(|types| types.contains("application/openmetrics-text")) {
-            true => ok(metrics::OPENMETRICS_TYPE, metrics::openmetrics(status)),
-            false => ok(metrics::PROMETHEUS_TYPE, metrics::prometheus(status)),
+        if accept.is_some_and(|types| types.contains("application/openmetrics-text")) {
+            ok(metrics::OPENMETRICS_TYPE, metrics::openmetrics(status))
+        } else {
+            ok(metrics::PROMETHEUS_TYPE, metrics::prometheus(status))
         }
     }
 

@@ -147,9 +147,8 @@ impl Columns {
     }
 
     fn title(&self, sort: SortKey) -> Line<'static> {
-        let mark = |key: SortKey, title: &str| match key == sort {
-            true => format!("{title}▼"),
-            false => title.to_string(),
+        let mark = |key: SortKey, title: &str| {
+            if key == sort { format!("{title}▼") } else { title.to_string() }
         };
         let mut text = format!("{:<width$}", mark(SortKey::Name, "   tenant"), width = self.name);
         for (width, title) in [
@@ -370,9 +369,10 @@ fn help(frame: &mut Frame<'_>, view: &View) {
         height,
     };
     let lines: Vec<Line<'_>> = HELP.iter().map(|line| Line::from(format!("  {line}"))).collect();
-    let style = match view.colour {
-        true => Style::new().fg(Color::White).bg(Color::DarkGray),
-        false => Style::new().add_modifier(Modifier::REVERSED),
+    let style = if view.colour {
+        Style::new().fg(Color::White).bg(Color::DarkGray)
+    } else {
+        Style::new().add_modifier(Modifier::REVERSED)
     };
     frame.render_widget(Clear, middle);
     frame.render_widget(Paragraph::new(lines).style(style).wrap(Wrap { trim: false }), middle);

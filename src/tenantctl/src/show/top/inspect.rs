@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use tenantd_control::report::explanation::{Explanation, ValueStep};
+use tenantd_control::words::knob::Knob;
 use tenantd_core::kernel_text::proc_files::process_numbers;
 use tenantd_host::cgroup::parse;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
+use tenantd_host::knobs::{Row, row_of};
 use tenantd_host::process;
 
 const MOST_PROCESSES: usize = 4096;
@@ -61,10 +63,6 @@ pub struct Process {
     pub resident_bytes: u64,
 }
 
-/// Files with the protection and the usage of memory, in both hierarchies.
-const MEMORY: [(&str, &str); 2] =
-    [("memory.low", "memory.current"), ("memory.soft_limit_in_bytes", "memory.usage_in_bytes")];
-
 /// Cgroup of a member.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Home {
@@ -77,21 +75,23 @@ pub struct Home {
 pub fn homes(explanation: &Explanation) -> Vec<Home> {
     let members = explanation.members.iter().map(|member| &member.values);
     // A tenant of one cgroup has no list of members.
-    let values: Vec<&Vec<ValueStep>> = match explanation.members.is_empty() {
-        true => vec![&explanation.values],
-        false => members.collect(),
-    };
+    let values: Vec<&Vec<ValueStep>> =
+        if explanation.members.is_empty() { vec![&explanation.values] } else { members.collect() };
     values.into_iter().filter_map(|values| home(&explanation.tenant, values)).collect()
 }
 
 fn home(tenant: &str, values: &[ValueStep]) -> Option<Home> {
-    let dir = |names: &[&str]| {
-        let path = values.iter().map(|value| Path::new(&value.path));
-        path.filter(|path| names.iter().any(|name| path.ends_with(name))).find_map(Path::parent)
+    let file_of = |row: &Row| {
+        let mut files = values.iter().filter_map(|value| value.path.rsplit_once('/'));
+        files.find(|(_, name)| row.is_in(name))
     };
-    let cgroup = dir(&["cpu.weight", "cpu.shares"])?.to_path_buf();
-    let memory = MEMORY.iter().find_map(|(low, usage)| Some((dir(&[low])?.to_path_buf(), *usage)));
-    Some(Home { tenant: tenant.to_string(), cgroup, memory })
+    let (cgroup, _) = file_of(row_of(Knob::CpuWeight))?;
+    let low = row_of(Knob::MemoryLow);
+    let memory = file_of(low).map(|(dir, name)| {
+        let is_unified = name == low.unified;
+        (dir.into(), if is_unified { "memory.current" } else { "memory.usage_in_bytes" })
+    });
+    Some(Home { tenant: tenant.to_string(), cgroup: cgroup.into(), memory })
 }
 
 /// Repeated inspection, which gives rates.
