@@ -49,7 +49,7 @@ const IMPURE: [&str; 11] = [
 ];
 
 /// Crates that may be named only below these paths.
-const ONE_PLACE: [(&str, &[&str]); 16] = [
+const ONE_PLACE: [(&str, &[&str]); 15] = [
     (
         "clap",
         &[

@@ -83,7 +83,7 @@ pub(super) struct Course {
     pub(super) now: f64,
     pub(super) measured: Measured,
     /// Credit that is left of each tenant.
-    lent: [f64; TENANTS.len()],
+    pub lent: [f64; TENANTS.len()],
     /// All fees.
     pub(super) fees: f64,
 }

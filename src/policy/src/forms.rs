@@ -3,9 +3,6 @@
 //! Rules about one value are here, those for names and paths in [`super::names`]; rules about several
 //! values are in [`super::check`].
 
-use std::ops::RangeInclusive;
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::hint::shortened;
