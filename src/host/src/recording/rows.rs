@@ -216,7 +216,9 @@ mod tests {
             let mut row = || {
                 let length = next(&mut state) % 30;
                 let of = [0xff, 0x80, 0x7f, 0x83][next(&mut state) as usize % 4];
-                let byte = |_| if next(&mut state) % 3 == 0 { next(&mut state) as u8 } else { of };
+                let byte = |_| {
+                    if next(&mut state).is_multiple_of(3) { next(&mut state) as u8 } else { of }
+                };
                 (0..length).map(byte).collect::<Vec<u8>>()
             };
             let some: Vec<Vec<u8>> = (0..20).map(|_| row()).collect();
