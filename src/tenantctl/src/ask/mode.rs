@@ -30,10 +30,13 @@ pub(crate) fn mode(daemon: &Endpoint, args: &ModeArgs) -> anyhow::Result<Exit> {
     let mut out = io::stdout().lock();
     match (args.json, *before == mode) {
         (true, _) => {
-            let is_saved = saved.as_ref().map(Result::is_ok);
-            let object = json!({
-                "mode": mode, "before": before, "failures": failures, "policy_mode": policy_mode, "saved": is_saved,
-            });
+            let mut object = json!({ "mode": mode, "before": before, "failures": failures });
+            if let Some(of_policy) = policy_mode {
+                object["policy_mode"] = json!(of_policy);
+            }
+            if let Some(saved) = &saved {
+                object["saved"] = json!(saved.is_ok());
+            }
             json::write_line(&mut out, &object)?;
         }
         (false, true) => writeln!(out, "mode {}, unchanged", mode.word())?,
