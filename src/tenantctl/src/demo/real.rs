@@ -24,7 +24,8 @@ use tenantd_host::machine::Machine;
 use tenantd_policy::model::Policy;
 
 use super::bound::Bound;
-use super::stage::{Size, Stage, tenants};
+use super::scene::Size;
+use super::stage::{Stage, tenants};
 
 #[derive(Debug)]
 pub(crate) struct RealStage {

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use super::stage::Size;
 use crate::demo::load::Want;
 use tenantd_core::resource::Resource;
 use tenantd_core::units::Bytes;
@@ -38,6 +37,15 @@ pub(crate) fn scenario() -> anyhow::Result<Scenario> {
     const TEXT: &str = include_str!("../../../../scenarios/host/demo.yaml");
     host::scenario("scenarios/host/demo.yaml", TEXT)
         .map_err(|report| anyhow::anyhow!("{}", report.render(Style::PLAIN)))
+}
+
+/// A machine on which the scenario is played.
+#[derive(Clone, Debug)]
+pub(crate) struct Size {
+    pub(crate) cpus: u32,
+    pub(crate) memory_bytes: u64,
+    /// Reason why the tenants do not compete for memory; `None` if they do.
+    pub(crate) uncontended: Option<String>,
 }
 
 /// The halves on a machine of this size; on one as large as the scenario's, its loads.

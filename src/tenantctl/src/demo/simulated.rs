@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
+use super::scene::Size;
 use super::scene::{self, Half};
-use super::stage::{Size, Stage};
+use super::stage::Stage;
 use tenantd::agent::{Agent, Options};
 use tenantd_host::kernfs::KernFs;
 use tenantd_lab::simulate::host::{Scenario, Works, root};

@@ -9,18 +9,10 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use super::load::Want;
 use super::reading::Reading;
-use super::scene::{Half, TENANTS};
+use super::scene::{Half, Size, TENANTS};
 use tenantd::agent::Agent;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::Policy;
-
-#[derive(Clone, Debug)]
-pub(crate) struct Size {
-    pub(crate) cpus: u32,
-    pub(crate) memory_bytes: u64,
-    /// Reason why the tenants do not compete for memory; `None` if they do.
-    pub(crate) uncontended: Option<String>,
-}
 
 pub(crate) trait Stage: Sized {
     const SIMULATED: bool;
