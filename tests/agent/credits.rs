@@ -469,16 +469,15 @@ fn submit(world: &mut World, tenant: &str, now: f64) {
 /// wakes with three.
 fn order_of_starts(world: &mut World) -> String {
     world.host.with(|kernel| kernel.make_cgroup("/sessions")).unwrap();
-    for tenant in ["c", "d", "c", "d", "c", "d", "c", "d"] {
+    for tenant in ["c", "d"].repeat(8) {
         submit(world, tenant, 0.0);
     }
     let (mut order, mut running) = (String::new(), Vec::new());
-    for second in 1..=11 {
-        if second == 4 {
-            (0..3).for_each(|_| submit(world, "b", 3.0));
+    for second in 0..20 {
+        if second == 9 {
+            (0..3).for_each(|_| submit(world, "b", f64::from(second)));
         }
-        let answers = world.agent.as_mut().unwrap().take_job_answers();
-        for (ticket, answer) in answers {
+        for (ticket, answer) in world.agent.as_mut().unwrap().take_job_answers() {
             let JobAnswer::Submitted(Ok(reply)) = answer else { continue };
             if reply.started.is_some() {
                 order += &reply.tenant;
@@ -489,16 +488,24 @@ fn order_of_starts(world: &mut World) -> String {
         for pid in running.drain(..) {
             world.host.with(|kernel| kernel.kill(pid)).unwrap();
         }
-        world.agent.as_mut().unwrap().tend_jobs(true, f64::from(second));
+        world.agent.as_mut().unwrap().tend_jobs(true, f64::from(second + 1));
     }
     order
 }
 
-/// A world in which `b` has slept after bursts, and one job runs at a time.
+/// A world in which `b` has slept after bursts beside busy siblings, and one job runs at a time.
 fn with_jobs(yaml: &str, discipline: &str) -> World {
     let admission = format!("admission: {{ max_running: 1, discipline: {discipline} }}\n");
-    let mut world = bursty(SimHost::default(), &format!("{admission}{yaml}"));
+    let mut world = World::on(SimHost { cpus: 2, ..SimHost::default() }, &(admission + yaml));
+    world.start().unwrap();
+    world.tick();
+    let bursty = world.host.with(|kernel| kernel.spawn("/b", bursts())).unwrap();
+    let others = ["/c", "/d"].map(|path| world.spawn(path, Load::busy(4)));
     world.ticks(60);
+    for pid in [bursty].into_iter().chain(others) {
+        world.host.with(|kernel| kernel.kill(pid)).unwrap();
+    }
+    world.tick();
     world
 }
 

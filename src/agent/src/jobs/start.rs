@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tracing::info;
 
 use super::cgroup::JobCgroup;
+use super::credit;
 use super::end::is_empty;
 use super::home::slice_of;
 use super::records::{Home, JobProcess, Record};
@@ -24,7 +25,7 @@ impl JobRoom {
             if dispatch.starts.is_empty() && dispatch.widths.is_empty() {
                 break;
             }
-            self.pay_fees(tenants);
+            credit::pay_fees(&mut self.admission, tenants);
             let mut started = Vec::new();
             for start in &dispatch.starts {
                 match self.house(tenants, start.job) {

@@ -1,5 +1,6 @@
 //! Submission of jobs: tenant, process and request.
 
+use super::credit;
 use super::nested::submit_inside;
 use super::records::{JobProcess, Record};
 use super::reply::{self, JobAnswer, refusal};
@@ -93,7 +94,7 @@ impl JobRoom {
         if self.records.is_empty() {
             self.measure(tenants, now);
         }
-        self.lend(tenants, &tenant);
+        credit::lend(&mut self.admission, tenants, &tenant);
         let job = self.admission.submit(request, now);
         let job = job.map_err(|why| refusal(&why, &tenant))?;
         self.store.keep_numbers(self.admission.next_number());

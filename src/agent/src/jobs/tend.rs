@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::credit;
 use super::listing::list;
 use super::reply::JobAnswer;
 use super::room::JobRoom;
@@ -29,7 +30,7 @@ impl JobRoom {
             if !self.records.is_empty() {
                 self.measure(tenants, now);
             }
-            self.lend_waiting(tenants);
+            credit::lend_waiting(&mut self.admission, tenants);
         }
         let has_ended = self.watch.as_ref().is_none_or(Watch::clear);
         self.settle_scopes(tenants, now);

@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::warn;
 
-use super::scene::{Half, TENANTS};
+use super::scene::{Half, Size, TENANTS};
 use super::scope;
 use crate::demo::load::{self, Want};
 use tenantd::agent::{Agent, Options};
@@ -24,7 +24,6 @@ use tenantd_host::machine::Machine;
 use tenantd_policy::model::Policy;
 
 use super::bound::Bound;
-use super::scene::Size;
 use super::stage::{Stage, tenants};
 
 #[derive(Debug)]

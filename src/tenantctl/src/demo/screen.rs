@@ -9,8 +9,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use super::measure::{Figure, Outcome, Phase, Without};
-use super::scene::Size;
-use super::scene::{CACHE, MEMORY, TENANTS};
+use super::scene::{CACHE, MEMORY, Size, TENANTS};
 use crate::args::DemoArgs;
 use tenantd::agent::Agent;
 use tenantd_control::report::status::Status;

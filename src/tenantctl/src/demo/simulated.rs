@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use super::scene::Size;
-use super::scene::{self, Half};
+use super::scene::{self, Half, Size};
 use super::stage::Stage;
 use tenantd::agent::{Agent, Options};
 use tenantd_host::kernfs::KernFs;
