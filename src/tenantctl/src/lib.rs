@@ -38,6 +38,8 @@ pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
         Command::Detach(args) => ask::attach::detach(daemon, args),
         Command::Run(args) => run::run(daemon, args),
         Command::Jobs(args) => ask::jobs::list(daemon, args),
+        Command::Wait(args) => ask::finished::wait(daemon, args),
+        Command::Logs(args) => run::log::logs(args),
         Command::Cancel(args) => ask::jobs::cancel(daemon, args),
         Command::Top(args) => show::top::run(daemon, args, colour),
         Command::Metrics(args) => show::metrics::run(daemon, args),

@@ -1,4 +1,4 @@
-//! `tenantctl jobs` and `cancel`: lists running and waiting jobs, and ends one.
+//! `tenantctl jobs` and `cancel`: lists running and waiting jobs, and ends one. [`finished`] has the finished ones.
 //!
 //! The daemon ends no process. `cancel` sends the signal itself, with the permissions of its user, so that
 //! users can end only processes that they may signal.
@@ -12,6 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
 
 use super::administer::print_failures;
+use super::finished;
 use crate::args::{CancelArgs, JobsArgs};
 use crate::common::client::{ClientError, Endpoint};
 use tenantd::exit::Exit;
@@ -28,11 +29,26 @@ const COMMAND_WIDTH: usize = WIDTH - NAME_WIDTH - 46;
 const JOBS_MAX: usize = 200;
 
 pub(crate) fn list(daemon: &Endpoint, args: &JobsArgs) -> anyhow::Result<Exit> {
+    if let Some(id) = args.id {
+        return finished::one(daemon, id, args.json);
+    }
     let reply = daemon.call::<method::List>(&Nothing {})?;
+    let finished = args.all.then(|| finished::all(daemon)).transpose()?;
     let mut out = io::stdout().lock();
-    match args.json {
-        true => json::write_line(&mut out, &reply)?,
-        false => print(&mut out, &reply)?,
+    match (args.json, finished) {
+        (true, Some(finished)) => {
+            let ListReply { jobs, pool } = reply;
+            let object = json!({ "jobs": jobs, "pool": pool, "finished": finished });
+            json::write_line(&mut out, &object)?;
+        }
+        (true, None) => json::write_line(&mut out, &reply)?,
+        (false, finished) => {
+            print(&mut out, &reply)?;
+            if let Some(finished) = finished {
+                writeln!(out)?;
+                finished::print(&mut out, &finished)?;
+            }
+        }
     }
     Ok(Exit::Ok)
 }
@@ -70,8 +86,9 @@ fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
     Ok(())
 }
 
-fn row(job: &Job) -> [String; 8] {
-    let state = match (job.state, &job.waiting) {
+/// State of a job in a word or two.
+pub(super) fn state(job: &Job) -> String {
+    match (job.state, &job.waiting) {
         (JobState::Waiting, Some(waiting)) => format!("waits {}", waiting.position),
         (JobState::Waiting, None) => "waits".to_string(),
         (JobState::Running, _) if job.frozen => "frozen".to_string(),
@@ -79,7 +96,10 @@ fn row(job: &Job) -> [String; 8] {
         (JobState::Running, _) if job.idle => "idle".to_string(),
         (JobState::Running, _) => "runs".to_string(),
         (JobState::Lingering, _) => "daemons".to_string(),
-    };
+    }
+}
+
+fn row(job: &Job) -> [String; 8] {
     let unknown = || "-".to_string();
     let time = |seconds: f64| Duration::try_from_secs_f64(seconds).map_or_else(|_| unknown(), age);
     let wide = job.started.as_ref().map_or_else(unknown, |started| started.dop.to_string());
@@ -87,7 +107,7 @@ fn row(job: &Job) -> [String; 8] {
     [
         job.id.to_string(),
         shortened(&visible(&job.tenant), NAME_WIDTH),
-        state,
+        state(job),
         wide,
         job.cpu_seconds.map_or_else(unknown, time),
         bytes.map_or_else(unknown, |bytes| memory(bytes as f64)),

@@ -66,6 +66,9 @@ pub enum ClientError {
     /// A job waited for its whole deadline.
     #[error("the job did not start within {0:?}, and has left the queue")]
     NotStarted(Duration),
+    /// A job did not end before the deadline.
+    #[error("job {0} has not ended within {1:?}")]
+    NotEnded(u64, Duration),
     /// The reply does not have the type of the method.
     #[error("the reply on {} is not understood: {what}", path.display())]
     NotUnderstood {
