@@ -34,6 +34,12 @@ fn begin(asked: &Asked, options: &[&str], script: &str) -> String {
     ask(asked, &arguments).exits(0).out.trim().to_string()
 }
 
+/// Fails unless standard output holds `words`.
+#[track_caller]
+fn prints(ran: &Ran, words: &str) {
+    assert!(ran.out.contains(words), "{words:?} is not in:\n{}{}", ran.out, ran.err);
+}
+
 fn finished(asked: &Asked, id: &str) -> Value {
     let shown = ask(asked, &["jobs", id, "--json"]).exits(0).out;
     serde_json::from_str::<Value>(&shown).unwrap()["finished"].take()
@@ -48,7 +54,7 @@ fn a_job_in_the_background_has_output_and_status() {
     let hook = format!("echo $TENANTD_JOB_ID $TENANTD_EXIT $TENANTD_REASON > {}", end.display());
     let script = "cat; echo out; echo err >&2; env | grep -c ^TENANTCTL_ROLE; exit 3";
     let id = begin(&asked, &["--on-end", &hook], script);
-    ask(&asked, &["wait", &id]).exits(3).says("exited with code 3");
+    prints(&ask(&asked, &["wait", &id]).exits(3), "exited with code 3");
     // Also when it has ended already.
     ask(&asked, &["wait", &id]).exits(3);
     let log = ask(&asked, &["logs", &id, "-f"]).exits(0).out;
@@ -73,7 +79,8 @@ fn a_wait_ends_with_128_and_the_signal() {
     let Some(asked) = Asked::begin(POLICY) else { return };
     wait_until("the tenant", || asked.ground.weight("ci").is_some());
     let id = begin(&asked, &[], "kill -USR1 $$; sleep 1000");
-    ask(&asked, &["wait", &id]).exits(128 + Signal::SIGUSR1 as i32).says("SIGUSR1");
+    let waited = ask(&asked, &["wait", &id]).exits(128 + Signal::SIGUSR1 as i32);
+    prints(&waited, "SIGUSR1");
     // A cancelled one has the signal of the cancellation, and its reason.
     let id = begin(&asked, &[], "echo runs; exec sleep 1000");
     wait_until("its output", || ask(&asked, &["logs", &id]).out == "runs\n");
@@ -98,14 +105,15 @@ fn an_unknown_status_is_not_guessed() {
     wait_until("the record", || list()["finished"].as_array().is_some_and(|it| it.len() == 1));
     let record = list()["finished"][0].take();
     assert_eq!((&record["reason"], &record["exit_code"]), (&"ended".into(), &Value::Null));
-    ask(&asked, &["wait", &record["id"].to_string()]).exits(125).says("not known");
+    let waited = ask(&asked, &["wait", &record["id"].to_string()]).exits(125);
+    prints(&waited, "not known");
     // A supervisor that was killed reports nothing, and no wait hangs.
     let id = begin(&asked, &[], "echo $PPID; exec sleep 1000");
     wait_until("its output", || ask(&asked, &["logs", &id]).out.ends_with('\n'));
     let supervisor = ask(&asked, &["logs", &id]).out.trim().parse().unwrap();
     kill(Pid::from_raw(supervisor), Signal::SIGKILL).unwrap();
     ask(&asked, &["cancel", &id]).exits(0);
-    ask(&asked, &["wait", &id]).exits(125).says("cancelled");
+    prints(&ask(&asked, &["wait", &id]).exits(125), "cancelled");
     asked.daemon.stop();
 }
 
@@ -130,7 +138,7 @@ fn a_job_killed_at_its_memory_is_told_how_much_to_declare() {
     wait_until("the tenant", || asked.ground.weight("ci").is_some());
     let script = "x=a; while :; do x=$x$x; done";
     let id = begin(&asked, &["--memory", "64MiB"], script);
-    ask(&asked, &["wait", &id]).says("run with --memory");
+    prints(&ask(&asked, &["wait", &id]).exits(137), "run with --memory");
     let record = finished(&asked, &id);
     assert_eq!(record["reason"], "killed", "{record}");
     assert!(record["nr_oom_kills"].as_u64().unwrap() >= 1, "{record}");

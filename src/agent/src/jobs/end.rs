@@ -21,6 +21,7 @@ impl JobRoom {
         if self.admission.cancel(job, now) {
             self.records.remove(&job);
             self.has_changed = true;
+            self.refuse_waits(job);
         }
     }
 

@@ -18,6 +18,7 @@
 //! **Bounds.** [`PER_USER_MAX`] records for each user and [`ALL_MAX`] in all. The oldest record of the user with
 //! the most goes first, so one user's jobs push out only that user's.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -69,7 +70,8 @@ impl FinishedJobs {
             self.remove(oldest);
         }
         if self.all.len() > ALL_MAX {
-            let most = self.of_users.values().max_by_key(|of| of.len());
+            // Of users with equally many, the one with the oldest record.
+            let most = self.of_users.values().max_by_key(|of| (of.len(), Reverse(oldest(of))));
             if let Some(oldest) = most.and_then(oldest) {
                 self.remove(oldest);
             }
@@ -214,6 +216,10 @@ mod tests {
         assert_eq!(finished.all.len(), ALL_MAX);
         let left: Vec<u64> = (0..12).filter(|id| finished.get(*id).is_some()).collect();
         assert_eq!(left, [4, 5, 6, 7, 8, 9, 10, 11]);
+        // Users with one record each: the oldest record goes, not the new one.
+        let mut finished = FinishedJobs::default();
+        (0..=ALL_MAX as u64).for_each(|id| finished.insert(job(id, id as u32)));
+        assert!(finished.get(0).is_none() && finished.get(ALL_MAX as u64).is_some());
     }
 
     #[test]

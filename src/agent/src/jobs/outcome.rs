@@ -157,6 +157,14 @@ impl JobRoom {
         }
     }
 
+    /// Refuses waits for a job that has left the queue without a record.
+    pub(super) fn refuse_waits(&mut self, job: JobId) {
+        for ticket in self.waits.take(job) {
+            let error = CallError::NoSuchJob { id: job.0 };
+            self.outbox.push((ticket, JobAnswer::Ended(Err(error))));
+        }
+    }
+
     /// Answers waits whose supervisors have not reported in time.
     pub(super) fn answer_unreported(&mut self, now: f64) {
         let late = self.waits.unreported.iter().filter(|(_, until)| now >= **until);

@@ -139,6 +139,9 @@ impl JobRoom {
             return;
         }
         let lingers = !runs;
+        if lingers {
+            self.record_missed(host, &kept, &cgroup, now);
+        }
         let cpu_seconds = sample.and_then(|it| it.usage_usec).map_or(0.0, |usec| usec as f64 / 1e6);
         let times = (kept.submitted, kept.since);
         let Some(request) = kept.request else { return };
