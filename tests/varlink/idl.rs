@@ -228,11 +228,12 @@ fn the_types_of_the_manager_are_those_of_rust() {
 
 #[test]
 fn the_types_of_jobs_are_those_of_rust() {
-    use tenantd_varlink::jobs::{JobState, WaitKind};
+    use tenantd_varlink::jobs::{EndReason, JobState, WaitKind};
     let jobs = parse(JOBS_IDL);
     assert_eq!(jobs.name, JOBS);
     jobs.compare_words::<JobState>("JobState");
     jobs.compare_words::<WaitKind>("WaitKind");
+    jobs.compare_words::<EndReason>("EndReason");
 }
 
 /// Compares the parameters and the reply of each method of the table with its definition.

@@ -37,7 +37,7 @@ pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
         Command::Attach(args) => ask::attach::attach(daemon, args),
         Command::Detach(args) => ask::attach::detach(daemon, args),
         Command::Run(args) => run::run(daemon, args),
-        Command::Jobs(args) => ask::jobs::list(daemon, args),
+        Command::Jobs(args) => ask::finished::list(daemon, args),
         Command::Wait(args) => ask::finished::wait(daemon, args),
         Command::Logs(args) => run::log::logs(args),
         Command::Cancel(args) => ask::jobs::cancel(daemon, args),

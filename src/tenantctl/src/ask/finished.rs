@@ -1,4 +1,4 @@
-//! Finished jobs in `tenantctl jobs`, and `tenantctl wait`.
+//! `tenantctl jobs`, with the finished jobs, and `tenantctl wait`.
 
 use std::io::{self, IsTerminal, Write};
 use std::process;
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::jobs::state;
-use crate::args::WaitArgs;
-use crate::common::client::{ClientError, Endpoint};
+use super::jobs;
+use crate::args::{JobsArgs, WaitArgs};
+use crate::common::client::{ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME};
 use tenantd::exit::Exit;
 use tenantd_lab::text::{age, memory, shortened, visible, wrapped};
 use tenantd_lab::time::Clock;
@@ -18,25 +18,48 @@ use tenantd_lab::{json, table};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::{Nothing, method};
 use tenantd_varlink::jobs::{
-    EndReason, FinishedJob, FinishedParameters, Job, Units, WaitParameters,
+    EndReason, FinishedJob, FinishedParameters, Job, ListReply, Units, WaitParameters,
 };
 
 const NAME_WIDTH: usize = 14;
 const COMMAND_WIDTH: usize = 18;
 const JOBS_MAX: usize = 200;
-/// Time for a daemon that went away to come back: a restart takes less than a second.
-const RESTART_TIME: Duration = Duration::from_secs(10);
-const RESTART_PAUSE: Duration = Duration::from_millis(100);
 /// Offset of signals in exit codes of shells.
 const SIGNALLED: u16 = 128;
 
+/// Runs `jobs`: the running and waiting jobs, with `--all` the finished ones too; with a number that job.
+pub(crate) fn list(daemon: &Endpoint, args: &JobsArgs) -> anyhow::Result<Exit> {
+    if let Some(id) = args.id {
+        return one(daemon, id, args.json);
+    }
+    let reply = daemon.call::<method::List>(&Nothing {})?;
+    let finished = args.all.then(|| all(daemon)).transpose()?;
+    let mut out = io::stdout().lock();
+    match (args.json, finished) {
+        (true, Some(finished)) => {
+            let ListReply { jobs, pool } = reply;
+            let object = json!({ "jobs": jobs, "pool": pool, "finished": finished });
+            json::write_line(&mut out, &object)?;
+        }
+        (true, None) => json::write_line(&mut out, &reply)?,
+        (false, finished) => {
+            jobs::print(&mut out, &reply)?;
+            if let Some(finished) = finished {
+                writeln!(out)?;
+                print(&mut out, &finished)?;
+            }
+        }
+    }
+    Ok(Exit::Ok)
+}
+
 /// Finished jobs, the caller's own or all for an administrator.
-pub(super) fn all(daemon: &Endpoint) -> Result<Vec<FinishedJob>, ClientError> {
+fn all(daemon: &Endpoint) -> Result<Vec<FinishedJob>, ClientError> {
     Ok(daemon.call::<method::Finished>(&FinishedParameters { id: None })?.jobs)
 }
 
 /// Prints the table of finished jobs, the last first.
-pub(super) fn print(out: &mut impl Write, finished: &[FinishedJob]) -> io::Result<()> {
+fn print(out: &mut impl Write, finished: &[FinishedJob]) -> io::Result<()> {
     let is_whole = !io::stdout().is_terminal();
     print_as(out, finished, is_whole)
 }
@@ -100,7 +123,7 @@ fn since_1970() -> f64 {
 }
 
 /// Runs `jobs ID`: everything about one job.
-pub(super) fn one(daemon: &Endpoint, id: u64, is_json: bool) -> anyhow::Result<Exit> {
+fn one(daemon: &Endpoint, id: u64, is_json: bool) -> anyhow::Result<Exit> {
     let list = daemon.call::<method::List>(&Nothing {})?;
     let job = list.jobs.into_iter().find(|job| job.id == id);
     let asked = daemon.call::<method::Finished>(&FinishedParameters { id: Some(id) });
@@ -158,9 +181,9 @@ fn of_active(job: &Job) -> Vec<(&'static str, String)> {
         ("tenant", job.tenant.clone()),
         ("user", job.uid.to_string()),
         ("process", job.pid.to_string()),
-        ("state", state(job)),
+        ("state", jobs::state(job)),
     ];
-    lines.extend(job.waiting.as_ref().map(|waiting| ("reason", super::jobs::reason(waiting))));
+    lines.extend(job.waiting.as_ref().map(|waiting| ("reason", jobs::reason(waiting))));
     lines.push(("waited", time(job.waited_seconds)));
     lines.extend(job.ran_seconds.map(|seconds| ("ran", time(seconds))));
     lines.extend(job.cpu_seconds.map(|seconds| ("cpu", format!("{seconds:.1} s"))));

@@ -1,4 +1,4 @@
-//! `tenantctl jobs` and `cancel`: lists running and waiting jobs, and ends one. [`finished`] has the finished ones.
+//! Running and waiting jobs in `tenantctl jobs`, and `tenantctl cancel`.
 //!
 //! The daemon ends no process. `cancel` sends the signal itself, with the permissions of its user, so that
 //! users can end only processes that they may signal.
@@ -12,14 +12,13 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
 
 use super::administer::print_failures;
-use super::finished;
-use crate::args::{CancelArgs, JobsArgs};
+use crate::args::CancelArgs;
 use crate::common::client::{ClientError, Endpoint};
 use tenantd::exit::Exit;
 use tenantd_lab::text::{WIDTH, age, memory, shortened, visible, wrapped};
 use tenantd_lab::{json, table};
 use tenantd_varlink::error::CallError;
-use tenantd_varlink::interface::{Nothing, method};
+use tenantd_varlink::interface::method;
 use tenantd_varlink::jobs::{
     CancelParameters, CancelReply, Job, JobState, ListReply, Pool, Waiting,
 };
@@ -28,32 +27,8 @@ const NAME_WIDTH: usize = 16;
 const COMMAND_WIDTH: usize = WIDTH - NAME_WIDTH - 46;
 const JOBS_MAX: usize = 200;
 
-pub(crate) fn list(daemon: &Endpoint, args: &JobsArgs) -> anyhow::Result<Exit> {
-    if let Some(id) = args.id {
-        return finished::one(daemon, id, args.json);
-    }
-    let reply = daemon.call::<method::List>(&Nothing {})?;
-    let finished = args.all.then(|| finished::all(daemon)).transpose()?;
-    let mut out = io::stdout().lock();
-    match (args.json, finished) {
-        (true, Some(finished)) => {
-            let ListReply { jobs, pool } = reply;
-            let object = json!({ "jobs": jobs, "pool": pool, "finished": finished });
-            json::write_line(&mut out, &object)?;
-        }
-        (true, None) => json::write_line(&mut out, &reply)?,
-        (false, finished) => {
-            print(&mut out, &reply)?;
-            if let Some(finished) = finished {
-                writeln!(out)?;
-                finished::print(&mut out, &finished)?;
-            }
-        }
-    }
-    Ok(Exit::Ok)
-}
-
-fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
+/// Prints the table of running and waiting jobs.
+pub(super) fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
     if list.jobs.is_empty() {
         return writeln!(out, "no jobs; {}", free(&list.pool));
     }

@@ -34,6 +34,12 @@ const CHANGE_TIME: Duration = Duration::from_secs(30);
 /// Pause before the next attempt to connect to a socket whose queue is full.
 const CONNECT_PAUSE: Duration = Duration::from_millis(10);
 
+/// Time for a daemon that went away to come back while jobs wait: a restart takes less than a second. Also the
+/// time for which a daemon may close connections without an answer, because one user opened too many at once.
+pub(crate) const RESTART_TIME: Duration = Duration::from_secs(10);
+/// Pause before the next attempt to reach such a daemon.
+pub(crate) const RESTART_PAUSE: Duration = Duration::from_millis(100);
+
 /// Error of a call.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {

@@ -22,10 +22,9 @@ use std::time::{Duration, Instant};
 use nix::unistd::{setsid, write};
 
 use super::log::Log;
-use super::{RESTART_PAUSE, RESTART_TIME};
 use crate::args::RunArgs;
 use crate::ask::finished::status_of;
-use crate::common::client::{ClientError, Endpoint};
+use crate::common::client::{ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME};
 use crate::common::exit::Exit;
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::method;

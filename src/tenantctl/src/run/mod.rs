@@ -23,7 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::args::RunArgs;
-use crate::common::client::{ClientError, Endpoint};
+use crate::common::client::{ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME};
 use crate::common::exit::{self, Exit};
 use background::{ROLE, Role};
 use progress::Progress;
@@ -32,11 +32,6 @@ use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::{Signature, method};
 use tenantd_varlink::jobs::{Started, SubmitParameters, SubmitReply, Units};
 
-/// Time for a daemon that went away to come back while jobs wait: a restart takes less than a second. Also the
-/// time for which a daemon may close connections without an answer, because one user opened too many at once.
-const RESTART_TIME: Duration = Duration::from_secs(10);
-/// Pause before the next attempt to reach such a daemon.
-const RESTART_PAUSE: Duration = Duration::from_millis(100);
 /// Most characters of a command shown to others.
 const SHOWN_WIDTH: usize = 200;
 const GPU: &str = "gpu";
