@@ -15,6 +15,7 @@ mod estimate;
 mod evenness;
 mod explain;
 mod faults;
+mod finished;
 mod guarantee;
 mod history;
 mod hosts;

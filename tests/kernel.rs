@@ -9,6 +9,7 @@
 
 mod accounts;
 mod ask;
+mod background;
 mod contest;
 mod cpuset;
 mod disciplines;

@@ -34,14 +34,13 @@ fn exists(check: &str) -> bool {
             let mut parts: Vec<&str> = path.split("::").collect();
             let Some(name) = parts.pop() else { return false };
             // A crate has its own tests; those of several crates are below the root.
-            let own = Path::new("src").join(parts.first().unwrap_or(&"")).join("tests");
-            let file = if root().join(&own).is_dir() {
-                root().join(own).join(format!("{}.rs", parts[1..].join("/")))
-            } else {
-                root().join("tests").join(format!("{}.rs", parts.join("/")))
-            };
-            let source = std::fs::read_to_string(file).unwrap_or_default();
-            has_line(&source, |line| line.starts_with(&format!("fn {name}(")))
+            let Some((of, rest)) = parts.split_first() else { return false };
+            let own = root().join("src").join(of).join("tests");
+            let places = [own.join(rest.join("/")), root().join("tests").join(parts.join("/"))];
+            places.iter().any(|file| {
+                let source = std::fs::read_to_string(file.with_extension("rs")).unwrap_or_default();
+                has_line(&source, |line| line.starts_with(&format!("fn {name}(")))
+            })
         }
         Some(("vm", name)) => {
             let Some((file, scenario)) = name.split_once('.') else { return false };

@@ -26,6 +26,8 @@ pub enum Exit {
     NotPermitted = 77,
     /// A policy or problem file is invalid.
     BadConfiguration = 78,
+    /// The exit status of a job is not known, or it never started.
+    NotKnown = 125,
     /// As shells have it: the command cannot be executed.
     NotExecutable = 126,
     /// As shells have it: there is no such command.

@@ -81,8 +81,12 @@ pub enum Command {
     Detach(DetachArgs),
     /// Run a command as a job: it waits for a fair turn, and starts as wide as fits.
     Run(RunArgs),
-    /// Print the jobs that run and wait.
+    /// Print the jobs that run and wait, and those that have finished.
     Jobs(JobsArgs),
+    /// Wait until a job has ended, and exit with its exit status.
+    Wait(WaitArgs),
+    /// Print the output of a job that runs in the background.
+    Logs(LogsArgs),
     /// Take a job out of the queue, or end its processes.
     Cancel(CancelArgs),
     /// Compute the allocation of a problem file.
@@ -395,6 +399,13 @@ pub struct RunArgs {
     /// Where no tenantd answers, or it only observes, run the command all the same.
     #[arg(long)]
     pub or_run: bool,
+    /// Print the number of the job and return; its output goes to a file (see `logs`).
+    #[arg(long, conflicts_with = "or_run")]
+    pub background: bool,
+    /// A shell command that runs as you when the job has ended, with TENANTD_JOB_ID, TENANTD_EXIT and TENANTD_REASON
+    /// in its environment.
+    #[arg(long, value_name = "COMMAND", requires = "background")]
+    pub on_end: Option<String>,
     /// The command. In its arguments `{dop}` becomes the number of CPUs that it may use.
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
@@ -411,9 +422,37 @@ fn units(text: &str) -> Result<Units, String> {
 /// Arguments of `jobs`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct JobsArgs {
+    /// The number of a job: everything about it.
+    #[arg(value_name = "ID", conflicts_with = "all")]
+    pub id: Option<u64>,
+    /// Print the finished jobs as well: yours, or all for root and administrators.
+    #[arg(long)]
+    pub all: bool,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `wait`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct WaitArgs {
+    /// The number of the job: see `tenantctl jobs --all`.
+    #[arg(value_name = "ID")]
+    pub id: u64,
+    /// Print one JSON object instead of a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `logs`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LogsArgs {
+    /// The number of the job, as `run --background` printed it.
+    #[arg(value_name = "ID")]
+    pub id: u64,
+    /// Print what is added, until the job has ended.
+    #[arg(short, long)]
+    pub follow: bool,
 }
 
 /// Arguments of `cancel`.

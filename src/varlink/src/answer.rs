@@ -7,16 +7,18 @@
 use std::sync::Arc;
 
 use super::bridge::{
-    self, Allowed, Caller, Command, Governance, Published, Submission, Viewer, Work,
+    self, Allowed, Caller, Command, Governance, JobCall, Published, Submission, Viewer, Work,
 };
 use super::error::CallError;
 use super::interface::*;
-use super::jobs::CancelParameters;
+use super::jobs::{CancelParameters, FinishedParameters, ReportParameters, WaitParameters};
 use super::peers::{Peer, Permission};
 use super::wire::{self, Call};
 use tenantd_control::why::explain;
 
 const NAMES_MAX: usize = 10;
+/// Largest signal of Linux.
+const SIGNAL_MAX: u8 = 64;
 /// Most processes attached by one call: they are moved between two ticks.
 const PIDS_MAX: usize = 256;
 
@@ -31,7 +33,8 @@ pub(super) enum Reply {
     WatchJobs(Viewer),
     Ask(Command),
     Submit(Box<Submission>),
-    Cancel(u64, Caller),
+    /// A call about a job with one reply.
+    Job(JobCall),
     /// Keeps the call, and answers it when an account is known.
     Later,
 }
@@ -105,7 +108,11 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
                         Permission::Later => return Ok(Reply::Later),
                     }
                 }
-                Change::Cancel(CancelParameters { id }) if is_of_another(*id, peer, newest) => {
+                Change::Cancel(CancelParameters { id })
+                | Change::Wait(WaitParameters { id })
+                | Change::Report(ReportParameters { id, .. })
+                    if is_of_another(*id, peer, newest) =>
+                {
                     return Err(CallError::PermissionDenied {});
                 }
                 // The agent refuses the job of another user.
@@ -144,6 +151,10 @@ fn read(
         }
         Read::GetPlan(Nothing {}) => once(newest.plan_json()),
         Read::GetPolicy(Nothing {}) => once(newest.governance.outline_json()),
+        Read::Finished(FinishedParameters { id }) => {
+            let reply = newest.finished.json(viewer(peer, newest), id);
+            once(&reply.ok_or(CallError::NoSuchJob { id: id.unwrap_or(0) })?)
+        }
         Read::List(Nothing {}) => once(&newest.jobs.json(viewer(peer, newest))),
         Read::WatchJobs(Nothing {}) => {
             return if more {
@@ -216,7 +227,20 @@ fn change(request: Change, caller: Caller) -> Result<Reply, CallError> {
         Change::Detach(DetachParameters { cgroup, pids }) => {
             Command::Detach(work(cgroup, pids)?, caller)
         }
-        Change::Cancel(CancelParameters { id }) => return Ok(Reply::Cancel(id, caller)),
+        Change::Cancel(CancelParameters { id }) => {
+            return Ok(Reply::Job(JobCall::Cancel(id, caller)));
+        }
+        Change::Wait(WaitParameters { id }) => return Ok(Reply::Job(JobCall::Wait(id, caller))),
+        Change::Report(report) => {
+            let is_signal = |signal| (1..=SIGNAL_MAX).contains(&signal);
+            return match (report.exit_code, report.exit_signal) {
+                (Some(_), None) => Ok(Reply::Job(JobCall::Report(report, caller))),
+                (None, Some(signal)) if is_signal(signal) => {
+                    Ok(Reply::Job(JobCall::Report(report, caller)))
+                }
+                _ => Err(CallError::InvalidParameter { parameter: "exit_code".into() }),
+            };
+        }
         // It has several replies, so it is not a command.
         Change::Submit(_) => return Err(CallError::ExpectedMore {}),
     }))
@@ -278,6 +302,7 @@ mod tests {
             json!({ "tenant": "web", "cgroup": "/jobs" }),
             json!({ "cgroup": "/jobs" }),
             json!({ "id": 7 }),
+            json!({ "id": 7, "exit_code": 3 }),
         ];
         let call = |parameters: Value| Call {
             method: method.full_name(),
@@ -301,12 +326,22 @@ mod tests {
                         Access::Own,
                         Reply::Ask(Command::Detach(_, Caller { user: Some(54321), .. })),
                     ) => {}
-                    (Access::Own, Reply::Cancel(7, Caller { user: Some(54321), .. })) => {}
+                    (
+                        Access::Own,
+                        Reply::Job(
+                            JobCall::Cancel(7, Caller { user: Some(54321), .. })
+                            | JobCall::Wait(7, Caller { user: Some(54321), .. })
+                            | JobCall::Report(
+                                ReportParameters { id: 7, .. },
+                                Caller { user: Some(54321), .. },
+                            ),
+                        ),
+                    ) => {}
                     (Access::Own, Reply::Submit(submission)) => {
                         let nothing = Allowed::These(Vec::new());
                         assert_eq!((submission.uid, submission.allowed), (54321, nothing));
                     }
-                    (_, reply @ (Reply::Ask(_) | Reply::Cancel(..) | Reply::Submit(_))) => {
+                    (_, reply @ (Reply::Ask(_) | Reply::Job(_) | Reply::Submit(_))) => {
                         panic!("{call:?} reaches the agent: {reply:?}")
                     }
                     (Access::Change, Reply::Once(message)) => {
@@ -363,7 +398,7 @@ mod tests {
         for method in Method::ALL {
             let asks = |call: &Call| {
                 let reply = answer(call, &ROOT, &newest);
-                matches!(reply, Reply::Ask(_) | Reply::Cancel(..) | Reply::Submit(_))
+                matches!(reply, Reply::Ask(_) | Reply::Job(_) | Reply::Submit(_))
             };
             let reaches_agent = calls(*method).iter().any(asks);
             assert_eq!(reaches_agent, method.access() != Access::Read, "{method:?}");

@@ -20,7 +20,7 @@ pub use super::calls::{Allowed, Caller, Command, JobCall, Submission, Ticket, Wo
 use super::error::CallError;
 use super::inbox::{Entry, Inbox};
 use super::interface::{PlanReply, PolicyReply};
-use super::jobs::ListReply;
+use super::jobs::{FinishedJob, FinishedReply, ListReply};
 use tenantd_control::report::status::Status;
 use tenantd_control::report::trace::Trace;
 use tenantd_policy::accounts::Accounts;
@@ -102,6 +102,43 @@ impl PublishedJobs {
     }
 }
 
+/// Finished jobs for all readers, in the order of their ends.
+#[derive(Debug, Default)]
+pub struct PublishedFinished {
+    jobs: Vec<Arc<FinishedJob>>,
+    json: OnceLock<Arc<str>>,
+}
+
+impl PublishedFinished {
+    /// Creates the value for these jobs.
+    pub fn new(jobs: Vec<Arc<FinishedJob>>) -> PublishedFinished {
+        PublishedFinished { jobs, json: OnceLock::new() }
+    }
+
+    /// JSON of the reply: the job with number `id`, or the jobs of the viewer. `None` if there is no such job.
+    pub fn json(&self, viewer: Viewer, id: Option<u64>) -> Option<Arc<str>> {
+        let seen = |job: &Arc<FinishedJob>| match viewer {
+            Viewer::All => FinishedJob::clone(job),
+            Viewer::User(uid) => job.seen_by(uid),
+        };
+        let reply = |jobs: Vec<FinishedJob>| json(&FinishedReply { jobs });
+        match (id, viewer) {
+            (Some(id), _) => {
+                let job = self.jobs.iter().find(|job| job.id == id)?;
+                Some(reply(vec![seen(job)]))
+            }
+            (None, Viewer::All) => {
+                let all = || reply(self.jobs.iter().map(seen).collect());
+                Some(Arc::clone(self.json.get_or_init(all)))
+            }
+            (None, Viewer::User(uid)) => {
+                let own = self.jobs.iter().filter(|job| job.uid == uid);
+                Some(reply(own.map(seen).collect()))
+            }
+        }
+    }
+}
+
 /// One tick, for all readers.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
@@ -113,6 +150,8 @@ pub struct Published {
     pub governance: Arc<Governance>,
     /// Jobs, which change between ticks as well.
     pub jobs: Arc<PublishedJobs>,
+    /// Finished jobs.
+    pub finished: Arc<PublishedFinished>,
     status_json: Arc<OnceLock<Arc<str>>>,
     plan_json: Arc<OnceLock<Arc<str>>>,
 }
@@ -227,7 +266,9 @@ pub fn bridge(first: Published) -> std::io::Result<(AgentEnd, SocketEnd)> {
 impl AgentEnd {
     /// Publishes a tick. The published jobs stay.
     pub fn publish(&self, mut published: Published) {
-        published.jobs = Arc::clone(&self.shared.newest().jobs);
+        let newest = self.shared.newest();
+        published.jobs = Arc::clone(&newest.jobs);
+        published.finished = Arc::clone(&newest.finished);
         self.replace(published);
     }
 
@@ -237,6 +278,12 @@ impl AgentEnd {
         let sequence = newest.jobs.sequence + 1;
         let jobs = Arc::new(PublishedJobs { sequence, list, ..PublishedJobs::default() });
         self.replace(Published { jobs, ..Published::clone(&newest) });
+    }
+
+    /// Publishes the finished jobs.
+    pub fn publish_finished(&self, jobs: Vec<Arc<FinishedJob>>) {
+        let finished = Arc::new(PublishedFinished::new(jobs));
+        self.replace(Published { finished, ..Published::clone(&self.shared.newest()) });
     }
 
     /// Only this end publishes, so it replaces the value that it has read.
@@ -274,7 +321,7 @@ impl AgentEnd {
         Some(self.take(entry))
     }
 
-    /// Takes the ticket of a submission whose client has closed its connection.
+    /// Takes the ticket of a submission or of a wait whose client has closed its connection.
     pub fn next_left(&self) -> Option<Ticket> {
         self.shared.inbox().next_left()
     }
@@ -337,7 +384,7 @@ impl SocketEnd {
         wake(&self.shared.wake_agent);
     }
 
-    /// Handles a submission whose client has left. Returns true if the agent never sees the submission.
+    /// Handles a submission or a wait whose client has left. Returns true if the agent never sees the call.
     pub(super) fn leave(&self, uid: u32, ticket: Ticket) -> bool {
         let is_withdrawn = self.shared.inbox().leave(uid, ticket);
         if !is_withdrawn {

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::jobs::SubmitParameters;
+use super::jobs::{ReportParameters, SubmitParameters};
 use tenantd_policy::model::Mode;
 
 /// A requested change.
@@ -28,6 +28,10 @@ pub enum JobCall {
     Submit(Box<Submission>),
     /// Removal of a job from the queue.
     Cancel(u64, Caller),
+    /// Wait for the end of a job.
+    Wait(u64, Caller),
+    /// Exit status of a supervised job.
+    Report(ReportParameters, Caller),
 }
 
 /// A submitted job, with the credentials of its connection from the kernel.

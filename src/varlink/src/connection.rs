@@ -31,6 +31,8 @@ pub(super) enum Turn {
         viewer: Viewer,
     },
     Submitted(Ticket),
+    /// The agent answers at the end of a job, unless the client leaves before.
+    Parked(Ticket),
 }
 
 #[derive(Debug)]

@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::declare::methods;
 use super::error::CallError;
-use super::jobs::{CancelParameters, CancelReply, ListReply, SubmitParameters, SubmitReply};
+use super::jobs::{
+    CancelParameters, CancelReply, FinishedParameters, FinishedReply, ListReply, ReportParameters,
+    ReportReply, SubmitParameters, SubmitReply, WaitParameters, WaitReply,
+};
 use super::wire::Call;
 use tenantd_control::report::explanation::Explanation;
 use tenantd_control::report::status::{ActionStatus, MoveStatus, Status};
@@ -50,6 +53,8 @@ methods! {
         JOBS.List(Nothing) -> ListReply;
         /// Running and waiting jobs at each change, with `more`.
         JOBS.WatchJobs(Nothing) -> ListReply;
+        /// The finished jobs.
+        JOBS.Finished(FinishedParameters) -> FinishedReply;
     }
     change {
         /// Load the policy again.
@@ -68,6 +73,10 @@ methods! {
         JOBS.Submit(SubmitParameters) -> SubmitReply;
         /// Take a job out of the queue.
         JOBS.Cancel(CancelParameters) -> CancelReply;
+        /// Wait for the end of a job.
+        JOBS.Wait(WaitParameters) -> WaitReply;
+        /// Report the exit status of a supervised job.
+        JOBS.Report(ReportParameters) -> ReportReply;
     }
 }
 
@@ -351,6 +360,6 @@ mod tests {
             methods.map(|method| method.names().1).collect()
         };
         assert_eq!(names(Access::Change), ["Reload", "SetMode", "Restore"]);
-        assert_eq!(names(Access::Own), ["Attach", "Detach", "Submit", "Cancel"]);
+        assert_eq!(names(Access::Own), ["Attach", "Detach", "Submit", "Cancel", "Wait", "Report"]);
     }
 }

@@ -30,6 +30,9 @@ pub struct SubmitParameters {
     /// Command for other viewers.
     #[serde(default)]
     pub command: Option<String>,
+    /// True if a process of the user waits for the command and will report its exit status.
+    #[serde(default)]
+    pub supervised: Option<bool>,
 }
 
 /// One of the replies of `Submit`: either `waiting` or `started`.
@@ -43,6 +46,9 @@ pub struct SubmitReply {
     pub waiting: Option<Waiting>,
     /// State of a started job: the last reply.
     pub started: Option<Started>,
+    /// True if the command is part of the job with this number, from within which it was submitted.
+    #[serde(default)]
+    pub inside: bool,
 }
 
 /// Parameters of `Cancel`.
@@ -81,6 +87,143 @@ impl ListReply {
         }
         list
     }
+}
+
+/// Parameters of `Finished`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FinishedParameters {
+    /// Number of one job; `None` for a list.
+    #[serde(default)]
+    pub id: Option<u64>,
+}
+
+/// Reply of `Finished`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FinishedReply {
+    /// Finished jobs in the order of their ends.
+    pub jobs: Vec<FinishedJob>,
+}
+
+/// Parameters of `Wait`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WaitParameters {
+    /// Number of the job.
+    pub id: u64,
+}
+
+/// Reply of `Wait`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WaitReply {
+    /// The finished job.
+    pub job: FinishedJob,
+}
+
+/// Parameters of `Report`: a code or a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReportParameters {
+    /// Number of the job.
+    pub id: u64,
+    /// Exit code of its command.
+    #[serde(default)]
+    pub exit_code: Option<u8>,
+    /// Signal that ended its command.
+    #[serde(default)]
+    pub exit_signal: Option<u8>,
+}
+
+/// Reply of `Report`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportReply {}
+
+/// A finished job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FinishedJob {
+    /// Number of the job.
+    pub id: u64,
+    /// Path of its tenant.
+    pub tenant: String,
+    /// Its user.
+    pub uid: u32,
+    /// Its class.
+    pub class: Option<String>,
+    /// Command as described by its caller.
+    pub command: Option<String>,
+    /// Time of its submission, since 1970.
+    pub submitted_unix_seconds: f64,
+    /// Time of its start; absent if it never started.
+    pub started_unix_seconds: Option<f64>,
+    /// Time at which its first process ended, or it left the queue.
+    pub ended_unix_seconds: f64,
+    /// Time that it waited.
+    pub waited_seconds: f64,
+    /// Time from its start to its end.
+    pub ran_seconds: Option<f64>,
+    /// CPU time used.
+    pub cpu_seconds: Option<f64>,
+    /// Largest memory usage.
+    pub peak_memory_bytes: Option<u64>,
+    /// Declared memory.
+    pub memory_bytes: Option<u64>,
+    /// Its last width in CPUs.
+    pub dop: Option<u32>,
+    /// Units of counted resources that it had.
+    pub units: Vec<Units>,
+    /// Processes that the kernel killed for lack of memory.
+    pub nr_oom_kills: Option<u64>,
+    /// Exit code of its first process, if that is known.
+    pub exit_code: Option<u8>,
+    /// Signal that ended its first process, if that is known.
+    pub exit_signal: Option<u8>,
+    /// True if a process of the user waited for the command.
+    pub supervised: bool,
+    /// Kind of its end.
+    pub reason: EndReason,
+    /// End as a sentence, with figures and remedy.
+    pub text: String,
+}
+
+impl FinishedJob {
+    /// Record for user `uid`: the command of another user is reduced to the name of the program.
+    pub fn seen_by(&self, uid: u32) -> FinishedJob {
+        let mut job = self.clone();
+        if job.uid != uid {
+            job.command = job.command.as_deref().and_then(program).map(str::to_string);
+        }
+        job
+    }
+
+    /// True if the exit status of its first process is known.
+    pub fn has_status(&self) -> bool {
+        self.exit_code.is_some() || self.exit_signal.is_some()
+    }
+}
+
+/// Kind of a job's end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndReason {
+    /// Its first process has ended; the exit status is not known.
+    #[default]
+    Ended,
+    /// Its first process exited with a code.
+    Exited,
+    /// A signal ended its first process.
+    Signalled,
+    /// The kernel killed a process of it for lack of memory.
+    Killed,
+    /// Its user or an administrator cancelled it.
+    Cancelled,
+    /// Its client left while it waited.
+    Withdrawn,
+    /// Its turn came, and it could not start.
+    StartFailed,
+    /// Its tenant left the policy while it waited.
+    TenantGone,
+    /// It waited while tenantd restarted; its client submits it again under another number.
+    Requeued,
 }
 
 /// Program name of a command, without its directory and its arguments; `None` if the first word is not a name.

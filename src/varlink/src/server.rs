@@ -292,7 +292,7 @@ impl Server {
             self.ready.remove(account, |queued| *queued == number);
         }
         match connection.turn {
-            Turn::Submitted(ticket) => {
+            Turn::Submitted(ticket) | Turn::Parked(ticket) => {
                 if self.bridge.leave(account, ticket) {
                     self.tickets.withdraw(ticket)
                 } else {
@@ -395,11 +395,16 @@ impl Server {
             Reply::WatchJobs(viewer) => connection.show_jobs(&newest, viewer),
             Reply::Ask(command) => self.ask(number, command, call.oneway),
             Reply::Submit(submission) => self.submit(number, submission),
-            Reply::Cancel(id, caller) => {
+            // No client reads the end of the job.
+            Reply::Job(JobCall::Wait(..)) if call.oneway => {}
+            Reply::Job(job_call) => {
                 let account = connection.account;
                 let ticket = self.tickets.issue(number, account);
-                connection.turn = Turn::Waiting(ticket);
-                let call = Entry { ticket, call: JobCall::Cancel(id, caller), oneway: call.oneway };
+                connection.turn = match &job_call {
+                    JobCall::Wait(..) => Turn::Parked(ticket),
+                    _ => Turn::Waiting(ticket),
+                };
+                let call = Entry { ticket, call: job_call, oneway: call.oneway };
                 self.bridge.call(account, call);
             }
         }

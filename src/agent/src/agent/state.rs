@@ -27,7 +27,7 @@ use tenantd_host::notify::Notifier;
 use tenantd_policy::accounts::Accounts;
 use tenantd_policy::model::{Amount, Mode, Policy};
 use tenantd_varlink::bridge::{Caller, Submission, Ticket};
-use tenantd_varlink::jobs::ListReply;
+use tenantd_varlink::jobs::{FinishedJob, ListReply, ReportParameters};
 
 /// The agent of one host.
 #[derive(Debug)]
@@ -140,6 +140,21 @@ impl<K: KernFs> Agent<K> {
     /// Answers a request to end a job.
     pub fn cancel_job(&mut self, ticket: Ticket, id: u64, caller: Caller, now: f64) {
         self.jobs.cancel(&mut self.tenants.host, ticket, id, caller, now);
+    }
+
+    /// Answers at the end of a job.
+    pub fn wait_for_job(&mut self, ticket: Ticket, id: u64, caller: Caller) {
+        self.jobs.wait(ticket, id, caller);
+    }
+
+    /// Records the exit status of a supervised job.
+    pub fn report_job(&mut self, ticket: Ticket, report: ReportParameters, caller: Caller) {
+        self.jobs.report(ticket, report, caller);
+    }
+
+    /// Returns the finished jobs, oldest first, if they have changed since the last call.
+    pub fn take_finished_jobs(&mut self) -> Option<Vec<Arc<FinishedJob>>> {
+        self.jobs.take_finished()
     }
 
     /// Makes the kernel wake the agent for its jobs; `add` registers the descriptor to poll.

@@ -42,6 +42,9 @@ const INSIDE_MAX: usize = 1000;
 /// Processes and threads of a job that are listed.
 const LISTED_MAX: usize = 16_384;
 
+/// Largest memory usage in cgroup v2 (Linux 5.19) and v1.
+const PEAK_FILES: [&str; 2] = ["memory.peak", "memory.max_usage_in_bytes"];
+
 const CPUSET_FILES: [&str; 2] = ["cpuset.mems", "cpuset.cpus"];
 
 impl JobCgroup {
@@ -236,6 +239,25 @@ impl JobCgroup {
             }
         }
         all
+    }
+
+    /// Largest memory usage recorded by the kernel; `None` if it records none, or the cgroup is gone.
+    pub(crate) fn peak_bytes<K: KernFs>(&self, kernel: &mut K, layout: &Layout) -> Option<u64> {
+        let peak = self.with(kernel, layout, |kernel, cgroup| {
+            let Some(dir) = cgroup.dir(layout, Facet::Memory) else { return Ok(None) };
+            let mut read = |name: &str| {
+                let text = kernel.read_once(dir, name).ok()?;
+                String::from_utf8_lossy(text).trim().parse().ok()
+            };
+            Ok(PEAK_FILES.into_iter().find_map(&mut read))
+        });
+        peak.ok().flatten()
+    }
+
+    /// Processes killed for lack of memory; `None` if that is unknown.
+    pub(crate) fn oom_kills<K: KernFs>(&self, kernel: &mut K, layout: &Layout) -> Option<u64> {
+        let kills = |kernel: &mut K, cgroup: &Cgroup| cgroup.oom_kills(kernel, &mut Vec::new());
+        self.with(kernel, layout, kills).ok().flatten()
     }
 
     pub(crate) fn freeze_dir(&self, layout: &Layout) -> Option<DirId> {

@@ -10,16 +10,18 @@ use tenantd_admission::{JobId, JobView, Phase};
 use tenantd_control::measure::sample::TenantSample;
 use tenantd_host::kernfs::{KernError, KernFs};
 use tenantd_varlink::error::CallError;
+use tenantd_varlink::jobs::EndReason;
 
 /// Time between two looks at jobs whose first process has ended while others still run.
 const LINGERING_SECONDS: f64 = 1.0;
 
 impl JobRoom {
-    /// Withdraws a waiting job: its client has left, or asks for its end.
+    /// Withdraws a waiting job.
     pub(super) fn withdraw(&mut self, job: JobId, now: f64) {
         if self.admission.cancel(job, now) {
             self.records.remove(&job);
             self.has_changed = true;
+            self.refuse_waits(job);
         }
     }
 
@@ -32,6 +34,7 @@ impl JobRoom {
     ) {
         debug!("job {job} does not start: {why}");
         let reason = format!("it cannot start: {why}");
+        self.record_unstarted(job, EndReason::StartFailed, &reason, now);
         self.answer(job, JobAnswer::Submitted(Err(CallError::Failed { reason })));
         self.end(host, job, now);
         self.keep_changed();
@@ -59,6 +62,9 @@ impl JobRoom {
             // `su -` and similar programs move a process into a session of its own.
             let is_left = runs && is_empty;
             self.has_changed |= std::mem::replace(&mut home.is_left, is_left) != is_left;
+            if let Ok(sample) = &sample {
+                record.seen.note(sample.memory);
+            }
             if let Ok(sample) = sample
                 && let Some(usec) = sample.usage_usec
             {
@@ -70,7 +76,13 @@ impl JobRoom {
                 home.cgroup.rest(kernel);
             }
             let is_running = view.is_some_and(|view| matches!(view.phase, Phase::Running { .. }));
+            if !runs && is_running {
+                self.record_ended(host, job, now);
+            }
             if is_empty && !runs {
+                if !is_running {
+                    self.record_cleared(host, job);
+                }
                 ended.push(job);
             } else if !runs && is_running {
                 debug!("job {job} has left processes behind");
@@ -109,8 +121,15 @@ impl JobRoom {
                 ended.push(job);
             }
         }
-        ended.into_iter().for_each(|job| self.clear_away(host, job));
+        for job in ended {
+            if self.finished.get(job.0).is_none() {
+                // The last charge was a moment ago.
+                self.record_ended(host, job, self.charged);
+            }
+            self.clear_away(host, job);
+        }
         self.keep_changed();
+        self.store.keep_finished(&self.finished, true);
     }
 
     fn clear_away<K: KernFs>(&mut self, host: &mut HostAccess<K>, job: JobId) {

@@ -306,8 +306,8 @@ pub(super) fn started_reply(
     let reply = SubmitReply {
         id: job.0,
         tenant: tenant.to_string(),
-        waiting: None,
         started: Some(started),
+        ..SubmitReply::default()
     };
     JobAnswer::Submitted(Ok(reply))
 }

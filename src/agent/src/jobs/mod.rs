@@ -35,6 +35,9 @@
 //! | `valves` | job servers |
 //! | `preempt` | preemption of running jobs |
 //! | `end` | charging, end and removal |
+//! | `finished` | records of finished jobs |
+//! | `outcome` | making these records; waits for an end; exit status |
+//! | `waits` | clients that wait for the end of a job |
 //! | `start` | start and adoption |
 //! | `tend` | the steps of a tick and between ticks |
 //! | `submit`, `nested` | submission, also from within a job |
@@ -45,9 +48,11 @@ mod arrival;
 mod cgroup;
 mod credit;
 mod end;
+mod finished;
 mod home;
 mod listing;
 mod nested;
+mod outcome;
 mod place;
 mod preempt;
 mod records;
@@ -61,4 +66,5 @@ pub(super) mod summary;
 mod tend;
 mod terms;
 mod valves;
+mod waits;
 pub(super) mod watch;

@@ -116,5 +116,6 @@ fn not_its_own(
 }
 
 fn reply(job: JobId, tenant: &str, started: Started) -> SubmitReply {
-    SubmitReply { id: job.0, tenant: tenant.to_string(), waiting: None, started: Some(started) }
+    let (tenant, started) = (tenant.to_string(), Some(started));
+    SubmitReply { id: job.0, tenant, waiting: None, started, inside: true }
 }

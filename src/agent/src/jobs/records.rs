@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::cgroup::JobCgroup;
 use super::watch::is_alive;
 use tenantd_admission::JobId;
+use tenantd_control::measure::sample::MemorySample;
 use tenantd_dop::CpuSet;
 use tenantd_host::kernfs::{DirId, KernFs};
 use tenantd_host::process;
@@ -22,6 +23,28 @@ pub(crate) struct Record {
     pub(crate) command: Option<String>,
     pub(crate) told: Option<Waiting>,
     pub(crate) home: Option<Home>,
+    pub(crate) seen: Seen,
+}
+
+/// Observations for the record of the finished job.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// Largest sample of its memory.
+    pub(crate) peak_bytes: Option<u64>,
+    pub(crate) nr_oom_kills: Option<u64>,
+    /// True if its processes were listed for a cancellation.
+    pub(crate) is_cancelled: bool,
+    pub(crate) is_supervised: bool,
+    /// Exit code or signal, as its supervisor reports it.
+    pub(crate) reported: Option<(Option<u8>, Option<u8>)>,
+}
+
+impl Seen {
+    pub(crate) fn note(&mut self, memory: Option<MemorySample>) {
+        let Some(memory) = memory else { return };
+        self.peak_bytes = self.peak_bytes.max(Some(memory.current_bytes));
+        self.nr_oom_kills = self.nr_oom_kills.max(memory.nr_oom_kills);
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -132,7 +155,8 @@ mod tests {
 
     fn record(ticket: u64, pid: u32, start_ticks: u64) -> Record {
         let process = JobProcess { pid, start_ticks, handle: None };
-        Record { ticket: Some(Ticket(ticket)), process, command: None, told: None, home: None }
+        let (command, told, home, seen) = (None, None, None, Seen::default());
+        Record { ticket: Some(Ticket(ticket)), process, command, told, home, seen }
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use tenantd_admission::{Outlook, Reason, Refusal};
 use tenantd_varlink::error::CallError;
-use tenantd_varlink::jobs::{CancelReply, SubmitReply, WaitKind, WaitReason, Waiting};
+use tenantd_varlink::jobs::{
+    CancelReply, ReportReply, SubmitReply, WaitKind, WaitReason, WaitReply, Waiting,
+};
 
 /// An answer to a client.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +15,10 @@ pub enum JobAnswer {
     Submitted(Result<SubmitReply, CallError>),
     /// The job is cancelled, or runs.
     Cancelled(Result<CancelReply, CallError>),
+    /// The job has ended.
+    Ended(Result<WaitReply, CallError>),
+    /// The exit status of the job is recorded.
+    Reported(Result<ReportReply, CallError>),
 }
 
 pub(crate) fn waiting(outlook: &Outlook, total: usize) -> Waiting {

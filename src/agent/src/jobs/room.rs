@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cgroup::JobCgroup;
+use super::finished::FinishedJobs;
 use super::records::{Home, Records};
 use super::reply::JobAnswer;
 use super::reply::waiting;
 use super::scope::Scopes;
 use super::store::{KeptJob, Store};
+use super::waits::Waits;
 use super::watch::{ARRIVAL, REFRESH, Watch};
 use tenantd_admission::{
     Admission, Capacity, Dispatch, JobId, Measured, Outlook, Phase, Preemption, Rules,
@@ -45,6 +47,10 @@ pub(crate) struct JobRoom {
     pub(crate) scopes: Scopes,
     /// JobRoom started, by tenant; only tenants of the policy that ever had a job.
     pub(crate) tallies: BTreeMap<String, Tally>,
+    pub(crate) finished: FinishedJobs,
+    /// Changes of the finished jobs in the last publication.
+    pub(crate) finished_published: Option<u64>,
+    pub(crate) waits: Waits,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +71,7 @@ pub(crate) struct Tally {
 
 impl JobRoom {
     pub(crate) fn new(store: Store) -> JobRoom {
+        let finished = FinishedJobs::from_kept(store.load_finished());
         JobRoom {
             admission: Admission::new(Rules::default(), Capacity::default()),
             records: Records::default(),
@@ -85,6 +92,9 @@ impl JobRoom {
             preemption: Preemption::default(),
             scopes: Scopes::default(),
             tallies: BTreeMap::new(),
+            finished,
+            finished_published: None,
+            waits: Waits::default(),
         }
     }
 
@@ -125,8 +135,12 @@ impl JobRoom {
         }
         record.told = Some(waiting.clone());
         let tenant = view.request.tenant.clone();
-        let reply =
-            SubmitReply { id: outlook.job.0, tenant, waiting: Some(waiting), started: None };
+        let reply = SubmitReply {
+            id: outlook.job.0,
+            tenant,
+            waiting: Some(waiting),
+            ..SubmitReply::default()
+        };
         self.outbox.push((ticket, JobAnswer::Waits(reply)));
     }
 
@@ -164,6 +178,7 @@ impl JobRoom {
             cpus: home.cpus.as_ref().map(ToString::to_string),
             ineffective: home.ineffective.clone(),
             lingers,
+            supervised: record.seen.is_supervised,
         })
     }
 

@@ -8,15 +8,16 @@ use super::cgroup::JobCgroup;
 use super::credit;
 use super::end::is_empty;
 use super::home::slice_of;
-use super::records::{Home, JobProcess, Record};
+use super::records::{Home, JobProcess, Record, Seen};
 use super::room::JobRoom;
 use super::store::KeptJob;
 use super::valves;
 use crate::backend::access::HostAccess;
 use crate::tenants::state::Tenants;
-use tenantd_admission::JobId;
+use tenantd_admission::{JobId, JobView, Phase};
 use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::KernFs;
+use tenantd_varlink::jobs::EndReason;
 
 impl JobRoom {
     pub(super) fn start<K: KernFs>(&mut self, tenants: &mut Tenants<K>, now: f64) {
@@ -87,8 +88,15 @@ impl JobRoom {
         for job in kept {
             self.adopt(&mut tenants.host, job, now);
         }
-        let known: Vec<JobId> = self.admission.jobs().map(|view| view.job).collect();
-        for job in known.into_iter().filter(|job| !self.records.contains_key(job)) {
+        let is_waiting = |view: &JobView<'_>| matches!(view.phase, Phase::Waiting { .. });
+        let unknown = self.admission.jobs().filter(|view| !self.records.contains_key(&view.job));
+        let unknown: Vec<(JobId, bool)> =
+            unknown.map(|view| (view.job, is_waiting(&view))).collect();
+        for (job, waits) in unknown {
+            if waits {
+                let text = "left the queue: tenantd restarted, and its client submits it again";
+                self.record_unstarted(job, EndReason::Requeued, text, now);
+            }
             self.admission.ended(job, now);
         }
         if nr_kept > 0 {
@@ -116,20 +124,26 @@ impl JobRoom {
             other => {
                 other.into_iter().for_each(|cgroup| cgroup.close(kernel));
                 if !runs {
+                    let gone = JobCgroup::gone(&kept.below, None);
+                    self.record_missed(host, &kept, &gone, now);
                     return valves::remove(valve);
                 }
-                JobCgroup::gone(&kept.below, kept.unit)
+                JobCgroup::gone(&kept.below, kept.unit.clone())
             }
         };
         let sample = cgroup.sample(kernel, layout);
         let is_populated = !is_empty(&sample);
         let sample = sample.ok();
         if !runs && !is_populated {
+            self.record_missed(host, &kept, &cgroup, now);
             valves::remove(valve);
-            self.left.extend(cgroup.end(kernel, layout));
+            self.left.extend(cgroup.end(&mut host.kernel, &host.layout));
             return;
         }
         let lingers = !runs;
+        if lingers {
+            self.record_missed(host, &kept, &cgroup, now);
+        }
         let cpu_seconds = sample.and_then(|it| it.usage_usec).map_or(0.0, |usec| usec as f64 / 1e6);
         let times = (kept.submitted, kept.since);
         let Some(request) = kept.request else { return };
@@ -144,6 +158,7 @@ impl JobRoom {
             command: kept.command,
             told: None,
             home: Some(home),
+            seen: Seen { is_supervised: kept.supervised, ..Seen::default() },
         };
         self.records.insert(job, record);
     }

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `jobs/N.json` | job N, running or lingering | at its start, new placement and end |
 //! | `queue.json` | the queue with the past use of each tenant | after changes, less often if it is large |
+//! | `finished.json` | finished jobs | after changes, at most every few seconds, and at a stop |
 //! | `numbers.json` | a number that no job has | once for a thousand jobs |
 //!
 //! The amount written depends on the changes, not on the number of jobs. A queue file older than the jobs is
@@ -17,14 +18,18 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
+use super::finished::FinishedJobs;
 use crate::recovery::boot_file::BootFile;
 use tenantd_admission::{Admission, JobId, Request};
+use tenantd_varlink::jobs::FinishedJob;
 
 const JOBS: &str = "jobs";
 /// Job numbers set aside by one write.
 const NUMBERS: u64 = 1000;
 /// Highest average rate of writing the queue.
 const QUEUE_BYTES_PER_SECOND: f64 = 65536.0;
+/// Least time between two writes of the finished jobs.
+const FINISHED_PAUSE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
 pub(crate) struct Store {
@@ -37,6 +42,10 @@ struct Files {
     state_dir: PathBuf,
     boot_id: String,
     queue: BootFile,
+    finished: BootFile,
+    /// Change number of the finished jobs in the last write, and the earliest time of the next write.
+    finished_written: u64,
+    finished_next: Option<Instant>,
     numbers: BootFile,
     /// Change number of the queue in the last write, and the earliest time of the next write.
     written: u64,
@@ -63,6 +72,7 @@ pub(crate) struct KeptJob {
     pub(crate) cpus: Option<String>,
     pub(crate) ineffective: Vec<String>,
     pub(crate) lingers: bool,
+    pub(crate) supervised: bool,
 }
 
 impl KeptJob {
@@ -78,6 +88,16 @@ struct KeptQueue {
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
+struct KeptFinished {
+    jobs: Vec<FinishedJob>,
+}
+
+#[derive(Debug, Serialize)]
+struct KeptFinishedView<'a> {
+    jobs: Vec<&'a FinishedJob>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct KeptNumbers {
     next: u64,
 }
@@ -88,6 +108,9 @@ impl Store {
             state_dir: state_dir.to_path_buf(),
             boot_id: boot_id.to_string(),
             queue: BootFile::new(state_dir, "queue.json", boot_id),
+            finished: BootFile::new(state_dir, "finished.json", boot_id),
+            finished_written: 0,
+            finished_next: None,
             numbers: BootFile::new(state_dir, "numbers.json", boot_id),
             written: 0,
             next_write: None,
@@ -110,6 +133,45 @@ impl Store {
         let queue = files.queue.load::<KeptQueue>().queue;
         let numbers = files.numbers.load::<KeptNumbers>();
         Some((files.jobs(), serde_json::from_str(&queue).ok(), numbers.next))
+    }
+
+    /// Finished jobs of an earlier agent. A damaged file is set aside, so that the next write does not replace it.
+    pub(crate) fn load_finished(&self) -> Vec<FinishedJob> {
+        let Some(files) = &self.kept else { return Vec::new() };
+        match files.finished.try_load::<KeptFinished>() {
+            Ok(kept) => kept.unwrap_or_default().jobs,
+            Err(error) => {
+                let path = files.finished.path();
+                let aside = path.with_extension("damaged");
+                let moved = fs::rename(path, &aside).map_or_else(
+                    |error| format!("it is replaced at the next end of a job ({error})"),
+                    |()| format!("it is now {}", aside.display()),
+                );
+                warn!(
+                    "the finished jobs are lost: {} is damaged: {error}; {moved}",
+                    path.display()
+                );
+                Vec::new()
+            }
+        }
+    }
+
+    /// Writes the finished jobs if they have changed: now for the last time, or when the last write is old enough.
+    pub(crate) fn keep_finished(&mut self, finished: &FinishedJobs, is_last: bool) {
+        let Some(files) = &mut self.kept else { return };
+        let changes = finished.nr_changes();
+        let is_early = files.finished_next.is_some_and(|next| Instant::now() < next);
+        if changes == files.finished_written || (is_early && !is_last) {
+            return;
+        }
+        let jobs = finished.list();
+        let outcome =
+            files.finished.write(&KeptFinishedView { jobs: jobs.iter().map(|it| &**it).collect() });
+        files.finished_next = Some(Instant::now() + FINISHED_PAUSE);
+        if outcome.is_ok() {
+            files.finished_written = changes;
+        }
+        warn_of("the list of finished jobs", &files.finished, outcome);
     }
 
     pub(crate) fn keep_job(&self, job: &KeptJob) {
@@ -223,6 +285,41 @@ mod tests {
         // Another boot knows none of the jobs, and removes their files.
         let (jobs, _, _) = Store::new(dir.path(), "later").take_up().unwrap();
         assert_eq!((jobs.len(), fs::read_dir(dir.path().join(JOBS)).unwrap().count()), (0, 0));
+    }
+
+    #[test]
+    fn finished_jobs_are_found_again_after_a_restart_of_the_same_boot() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut finished = FinishedJobs::default();
+        let mut store = Store::new(dir.path(), "boot");
+        let job = FinishedJob {
+            id: 7,
+            exit_code: Some(3),
+            ended_unix_seconds: 1.7e9 + 0.1,
+            ..FinishedJob::default()
+        };
+        finished.insert(job.clone());
+        store.keep_finished(&finished, false);
+        // The next write is too early, unless the agent stops.
+        finished.insert(FinishedJob { id: 8, ..FinishedJob::default() });
+        store.keep_finished(&finished, false);
+        assert_eq!(Store::new(dir.path(), "boot").load_finished(), [job]);
+        store.keep_finished(&finished, true);
+        assert_eq!(Store::new(dir.path(), "boot").load_finished().len(), 2);
+        assert_eq!(Store::new(dir.path(), "later").load_finished(), []);
+    }
+
+    #[test]
+    fn a_damaged_list_of_finished_jobs_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("finished.json");
+        let whole = r#"{"boot_id":"boot","jobs":[{"id":7}]}"#;
+        for text in ["", "{", "[]", whole, r#"{"boot_id":"boot","jobs":7}"#, "\u{0}\u{1}"] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(Store::new(dir.path(), "boot").load_finished(), [], "{text}");
+            assert!(!path.exists(), "{text}");
+            assert_eq!(fs::read_to_string(path.with_extension("damaged")).unwrap(), text);
+        }
     }
 
     #[test]

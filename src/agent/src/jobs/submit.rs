@@ -2,7 +2,7 @@
 
 use super::credit;
 use super::nested::submit_inside;
-use super::records::{JobProcess, Record};
+use super::records::{JobProcess, Record, Seen};
 use super::reply::{self, JobAnswer, refusal};
 use super::room::{JobRoom, Submitted};
 use super::watch::is_alive;
@@ -100,7 +100,10 @@ impl JobRoom {
         self.store.keep_numbers(self.admission.next_number());
         let command = submission.parameters.command.as_deref();
         let command = command.map(|text| text.chars().take(COMMAND_MAX).collect());
-        let record = Record { ticket: Some(ticket), process, command, told: None, home: None };
+        let is_supervised = submission.parameters.supervised == Some(true);
+        let seen = Seen { is_supervised, ..Seen::default() };
+        let record =
+            Record { ticket: Some(ticket), process, command, told: None, home: None, seen };
         self.records.insert(job, record);
         self.has_changed = true;
         Ok(Some(job))

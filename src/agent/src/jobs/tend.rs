@@ -14,7 +14,7 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::Mode;
 use tenantd_varlink::bridge::{Caller, Ticket};
 use tenantd_varlink::error::CallError;
-use tenantd_varlink::jobs::{CancelReply, ListReply};
+use tenantd_varlink::jobs::{CancelReply, EndReason, ListReply};
 
 /// Up to this many jobs, a list is made at each change. Each further job adds this time between two lists: half
 /// a second for a thousand jobs.
@@ -45,6 +45,8 @@ impl JobRoom {
         self.weigh(tenants);
         if is_tick {
             self.audit_valves(&mut tenants.host);
+            self.answer_unreported(now);
+            self.store.keep_finished(&self.finished, false);
             self.tell_waiting(now);
             let has_homes = self.homes().next().is_some();
             self.has_changed |= has_homes;
@@ -61,10 +63,15 @@ impl JobRoom {
 
     /// Handles a closed connection. Clients of started jobs close theirs too: they execute the command.
     pub(crate) fn client_left(&mut self, ticket: Ticket, now: f64) {
+        if self.leave_wait(ticket) {
+            return;
+        }
         if let Some(job) = self.records.of_ticket(ticket) {
             // No client reads this answer, but the call counts as in flight until it is answered.
             let reason = "its client has left".to_string();
             self.answer(job, JobAnswer::Submitted(Err(CallError::Cancelled { reason })));
+            let text = "left the queue: its client has ended";
+            self.record_unstarted(job, EndReason::Withdrawn, text, now);
             self.withdraw(job, now);
         }
     }
@@ -98,12 +105,14 @@ impl JobRoom {
         if matches!(view.phase, Phase::Waiting { .. }) {
             let reason = format!("job {job} was cancelled");
             self.answer(job, JobAnswer::Submitted(Err(CallError::Cancelled { reason })));
+            self.record_unstarted(job, EndReason::Cancelled, "cancelled while it waited", now);
             self.withdraw(job, now);
             return Ok(CancelReply { is_running: false, pids: Vec::new() });
         }
-        let Some(record) = self.records.get(&job) else {
+        let Some(record) = self.records.get_mut(&job) else {
             return Err(CallError::NoSuchJob { id: job.0 });
         };
+        record.seen.is_cancelled = true;
         let (kernel, layout) = (&mut host.kernel, &host.layout);
         let pids = match &record.home {
             // A first process that left its cgroup is not among the processes in there.

@@ -8,12 +8,13 @@ use tracing::warn;
 use super::reply::JobAnswer;
 use super::room::JobRoom;
 use crate::tenants::state::Tenants;
-use tenantd_admission::{Capacity, Measured, Rules, Terms};
+use tenantd_admission::{Capacity, JobId, Measured, Phase, Rules, Terms};
 use tenantd_control::tree::TreeNode;
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::{CpusPolicy, DopPolicy, JobsPolicy, Policy};
 use tenantd_varlink::error::CallError;
+use tenantd_varlink::jobs::EndReason;
 
 impl JobRoom {
     pub(super) fn renew_terms<K: KernFs>(&mut self, tenants: &Tenants<K>, now: f64) {
@@ -24,7 +25,17 @@ impl JobRoom {
             return;
         }
         let policy = tenants.base.in_force();
-        let gone = self.admission.policy(rules, of(&nodes, policy), now);
+        let terms = of(&nodes, policy);
+        let is_left = |tenant: &str| terms.iter().any(|it| it.path == tenant);
+        let waiting =
+            self.admission.jobs().filter(|view| matches!(view.phase, Phase::Waiting { .. }));
+        let leaving = waiting.filter(|view| !is_left(&view.request.tenant));
+        let leaving: Vec<JobId> = leaving.map(|view| view.job).collect();
+        for job in leaving {
+            let text = "left the queue: its tenant has left the policy";
+            self.record_unstarted(job, EndReason::TenantGone, text, now);
+        }
+        let gone = self.admission.policy(rules, terms, now);
         let is_there = |tenant: &String| nodes.iter().any(|node| node.path == *tenant);
         self.tallies.retain(|tenant, _| is_there(tenant));
         (self.nodes, self.policy) = (nodes, Arc::clone(&tenants.base.written));

@@ -43,6 +43,16 @@ impl BootFile {
         }
     }
 
+    /// Returns its contents, or `None` if there is no such file of this boot. Fails if it is unreadable.
+    pub(crate) fn try_load<T: DeserializeOwned>(&self) -> io::Result<Option<T>> {
+        match self.read::<T>() {
+            Ok(record) if record.boot_id == self.boot_id => Ok(Some(record.content)),
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn read<T: DeserializeOwned>(&self) -> io::Result<Record<T>> {
         Ok(serde_json::from_slice(&fs::read(&self.path)?)?)
     }

@@ -46,6 +46,12 @@ impl<K: KernFs> Service<K> {
             Some((ticket, JobCall::Cancel(id, caller))) => {
                 self.agent.cancel_job(ticket, id, caller, now);
             }
+            Some((ticket, JobCall::Wait(id, caller))) => {
+                self.agent.wait_for_job(ticket, id, caller);
+            }
+            Some((ticket, JobCall::Report(report, caller))) => {
+                self.agent.report_job(ticket, report, caller);
+            }
             None => return false,
         }
         true
@@ -67,6 +73,9 @@ impl<K: KernFs> Service<K> {
         if let Some(list) = self.agent.take_job_list(since_boot()) {
             bridge.publish_jobs(list);
         }
+        if let Some(finished) = self.agent.take_finished_jobs() {
+            bridge.publish_finished(finished);
+        }
         send_answers(bridge, &mut self.agent);
     }
 }
@@ -86,6 +95,10 @@ fn send_answers<K: KernFs>(bridge: &AgentEnd, agent: &mut Agent<K>) {
                 bridge.answer(ticket, outcome.map(|reply| json(&reply)));
             }
             JobAnswer::Cancelled(outcome) => {
+                bridge.answer(ticket, outcome.map(|reply| json(&reply)));
+            }
+            JobAnswer::Ended(outcome) => bridge.answer(ticket, outcome.map(|reply| json(&reply))),
+            JobAnswer::Reported(outcome) => {
                 bridge.answer(ticket, outcome.map(|reply| json(&reply)));
             }
         }

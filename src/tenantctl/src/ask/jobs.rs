@@ -1,4 +1,4 @@
-//! `tenantctl jobs` and `cancel`: lists running and waiting jobs, and ends one.
+//! Running and waiting jobs in `tenantctl jobs`, and `tenantctl cancel`.
 //!
 //! The daemon ends no process. `cancel` sends the signal itself, with the permissions of its user, so that
 //! users can end only processes that they may signal.
@@ -12,13 +12,13 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
 
 use super::administer::print_failures;
-use crate::args::{CancelArgs, JobsArgs};
+use crate::args::CancelArgs;
 use crate::common::client::{ClientError, Endpoint};
 use tenantd::exit::Exit;
 use tenantd_lab::text::{WIDTH, age, memory, shortened, visible, wrapped};
 use tenantd_lab::{json, table};
 use tenantd_varlink::error::CallError;
-use tenantd_varlink::interface::{Nothing, method};
+use tenantd_varlink::interface::method;
 use tenantd_varlink::jobs::{
     CancelParameters, CancelReply, Job, JobState, ListReply, Pool, Waiting,
 };
@@ -27,18 +27,8 @@ const NAME_WIDTH: usize = 16;
 const COMMAND_WIDTH: usize = WIDTH - NAME_WIDTH - 46;
 const JOBS_MAX: usize = 200;
 
-pub(crate) fn list(daemon: &Endpoint, args: &JobsArgs) -> anyhow::Result<Exit> {
-    let reply = daemon.call::<method::List>(&Nothing {})?;
-    let mut out = io::stdout().lock();
-    if args.json {
-        json::write_line(&mut out, &reply)?
-    } else {
-        print(&mut out, &reply)?
-    }
-    Ok(Exit::Ok)
-}
-
-fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
+/// Prints the table of running and waiting jobs.
+pub(super) fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
     if list.jobs.is_empty() {
         return writeln!(out, "no jobs; {}", free(&list.pool));
     }
@@ -71,8 +61,9 @@ fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
     Ok(())
 }
 
-fn row(job: &Job) -> [String; 8] {
-    let state = match (job.state, &job.waiting) {
+/// State of a job in a word or two.
+pub(super) fn state(job: &Job) -> String {
+    match (job.state, &job.waiting) {
         (JobState::Waiting, Some(waiting)) => format!("waits {}", waiting.position),
         (JobState::Waiting, None) => "waits".to_string(),
         (JobState::Running, _) if job.frozen => "frozen".to_string(),
@@ -80,7 +71,10 @@ fn row(job: &Job) -> [String; 8] {
         (JobState::Running, _) if job.idle => "idle".to_string(),
         (JobState::Running, _) => "runs".to_string(),
         (JobState::Lingering, _) => "daemons".to_string(),
-    };
+    }
+}
+
+fn row(job: &Job) -> [String; 8] {
     let unknown = || "-".to_string();
     let time = |seconds: f64| Duration::try_from_secs_f64(seconds).map_or_else(|_| unknown(), age);
     let wide = job.started.as_ref().map_or_else(unknown, |started| started.dop.to_string());
@@ -88,7 +82,7 @@ fn row(job: &Job) -> [String; 8] {
     [
         job.id.to_string(),
         shortened(&visible(&job.tenant), NAME_WIDTH),
-        state,
+        state(job),
         wide,
         job.cpu_seconds.map_or_else(unknown, time),
         bytes.map_or_else(unknown, |bytes| memory(bytes as f64)),

@@ -3,6 +3,7 @@
 pub(crate) mod administer;
 pub(crate) mod attach;
 pub(crate) mod explain;
+pub(crate) mod finished;
 pub(crate) mod jobs;
 pub(crate) mod mode;
 pub(crate) mod plan;

@@ -34,6 +34,12 @@ const CHANGE_TIME: Duration = Duration::from_secs(30);
 /// Pause before the next attempt to connect to a socket whose queue is full.
 const CONNECT_PAUSE: Duration = Duration::from_millis(10);
 
+/// Time for a daemon that went away to come back while jobs wait: a restart takes less than a second. Also the
+/// time for which a daemon may close connections without an answer, because one user opened too many at once.
+pub(crate) const RESTART_TIME: Duration = Duration::from_secs(10);
+/// Pause before the next attempt to reach such a daemon.
+pub(crate) const RESTART_PAUSE: Duration = Duration::from_millis(100);
+
 /// Error of a call.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -66,6 +72,9 @@ pub enum ClientError {
     /// A job waited for its whole deadline.
     #[error("the job did not start within {0:?}, and has left the queue")]
     NotStarted(Duration),
+    /// A job did not end before the deadline.
+    #[error("job {0} has not ended within {1:?}")]
+    NotEnded(u64, Duration),
     /// The reply does not have the type of the method.
     #[error("the reply on {} is not understood: {what}", path.display())]
     NotUnderstood {

@@ -21,6 +21,7 @@ pub(crate) fn of_client(error: &ClientError) -> Exit {
         | ClientError::NotYours(_)
         | ClientError::Refused(CallError::NoOwnTenant { .. }) => Exit::NotPermitted,
         ClientError::NotStarted(_)
+        | ClientError::NotEnded(..)
         | ClientError::Refused(
             CallError::Busy {} | CallError::QueueFull { .. } | CallError::WouldWait { .. },
         ) => Exit::TryAgain,

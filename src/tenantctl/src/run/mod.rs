@@ -7,40 +7,52 @@
 //! command in place ([`launch`]), so that nothing remains in between. While it waits it handles no signal:
 //! its end closes the connection, and that takes it out of the queue.
 //!
+//! With `--background` a supervisor is the parent of this process and the caller returns ([`background`]).
+//!
 //! **Properties** (`tests/cli/run.rs`, `tests/kernel/run.rs`): a command keeps its process ID; signals, the
 //! terminal and job control reach it directly; without a turn it starts only with `--or-run`.
 
+mod background;
 mod launch;
+pub(crate) mod log;
 mod progress;
 
 use std::ffi::OsString;
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::args::RunArgs;
-use crate::common::client::{ClientError, Endpoint};
+use crate::common::client::{ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME};
 use crate::common::exit::{self, Exit};
+use background::{ROLE, Role};
 use progress::Progress;
 use tenantd_lab::text::{shortened, visible};
+use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::{Signature, method};
-use tenantd_varlink::jobs::{Started, SubmitParameters, Units, Waiting};
+use tenantd_varlink::jobs::{Started, SubmitParameters, SubmitReply, Units};
 
-/// Time for a daemon that went away to come back while jobs wait: a restart takes less than a second. Also the
-/// time for which a daemon may close connections without an answer, because one user opened too many at once.
-const RESTART_TIME: Duration = Duration::from_secs(10);
-/// Pause before the next attempt to reach such a daemon.
-const RESTART_PAUSE: Duration = Duration::from_millis(100);
 /// Most characters of a command shown to others.
 const SHOWN_WIDTH: usize = 200;
 const GPU: &str = "gpu";
 
 /// Runs the command. Returns only if the command does not run.
 pub(crate) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
+    let role = match args.background {
+        true => Role::of_this_process(),
+        false => Role::Caller,
+    };
+    if role == Role::Supervisor {
+        return background::supervise(daemon, args);
+    }
     // A misspelt name must not wait for its turn.
     if let Err(missing) = launch::find(&args.command) {
         return Ok(launch::report(&args.command, &missing));
     }
-    let command = match turn(daemon, args) {
+    if args.background && role == Role::Caller {
+        return background::begin();
+    }
+    let mut command = match turn(daemon, args, role) {
         Ok(started) => {
             let note = launch::real_time_note(&args.command, &started);
             for what in started.ineffective.iter().chain(&note) {
@@ -54,10 +66,14 @@ pub(crate) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
         }
         Err(error) => return Err(error.into()),
     };
+    command.env_remove(ROLE);
+    if role == Role::Job {
+        command.stdin(Stdio::null());
+    }
     Ok(launch::execute(command, &args.command))
 }
 
-fn turn(daemon: &Endpoint, args: &RunArgs) -> Result<Started, ClientError> {
+fn turn(daemon: &Endpoint, args: &RunArgs, role: Role) -> Result<Started, ClientError> {
     let deadline = daemon.timeout.map(|time| (Instant::now() + time, time));
     // The option limits the time in the queue; a call has its own limit.
     let daemon = Endpoint { timeout: None, ..daemon.clone() };
@@ -67,9 +83,19 @@ fn turn(daemon: &Endpoint, args: &RunArgs) -> Result<Started, ClientError> {
     let mut last_seen: Option<Instant> = None;
     loop {
         let mut is_queued = false;
-        let outcome = wait(&daemon, &parameters, deadline, |tenant, waiting| {
-            is_queued = true;
-            progress.show(tenant, waiting);
+        let mut number = None;
+        let outcome = wait(&daemon, &parameters, deadline, |reply| {
+            if role == Role::Job && reply.inside {
+                return Err(not_inside(reply.id));
+            }
+            if role == Role::Job && number.replace(reply.id) != Some(reply.id) {
+                background::tell_number(reply.id);
+            }
+            if let Some(waiting) = &reply.waiting {
+                is_queued = true;
+                progress.show(&reply.tenant, waiting);
+            }
+            Ok(())
         });
         // A daemon that restarts forgets its queue; a job that has waited is submitted again.
         if is_queued {
@@ -87,13 +113,13 @@ fn turn(daemon: &Endpoint, args: &RunArgs) -> Result<Started, ClientError> {
     }
 }
 
-/// Submits this process, and calls `waits` for each change until it has started or `deadline`, the end of a
+/// Submits this process, and calls `told` with each reply until it has started or `deadline`, the end of a
 /// time, is past.
 fn wait(
     daemon: &Endpoint,
     parameters: &SubmitParameters,
     deadline: Option<(Instant, Duration)>,
-    mut waits: impl FnMut(&str, &Waiting),
+    mut told: impl FnMut(&SubmitReply) -> Result<(), ClientError>,
 ) -> Result<Started, ClientError> {
     let mut replies = daemon.connect()?.stream::<method::Submit>(parameters)?;
     let left = || deadline.map(|(end, _)| end.saturating_duration_since(Instant::now()));
@@ -107,14 +133,19 @@ fn wait(
             }
             (reply, _) => reply?,
         };
+        told(&reply)?;
         if let Some(started) = reply.started {
             return Ok(started);
         }
-        if let Some(waiting) = &reply.waiting {
-            waits(&reply.tenant, waiting);
-        }
         time = left();
     }
+}
+
+fn not_inside(id: u64) -> ClientError {
+    let reason = format!(
+        "this process is part of job {id}, and so is what it runs, until that job ends: leave out --background, and use `&`"
+    );
+    ClientError::Refused(CallError::Failed { reason })
 }
 
 fn parameters(args: &RunArgs) -> SubmitParameters {
@@ -129,6 +160,7 @@ fn parameters(args: &RunArgs) -> SubmitParameters {
         units: (!units.is_empty()).then_some(units),
         no_wait: args.no_wait.then_some(true),
         command: Some(shown(&args.command)),
+        supervised: args.background.then_some(true),
     }
 }
 

@@ -1,0 +1,277 @@
+//! Finished jobs: one record for each, within bounds, and its end as a sentence.
+//!
+//! **Problem.** A user asks the next morning why a job ended, and a script waits for the end of one. The daemon
+//! is not the parent of a job's process, so the kernel gives it no exit status; and users who submit a million
+//! jobs must not fill memory or push out the records of others.
+//!
+//! **Record.** [`FinishedJob`] is the record in memory, in the state directory and on the wire. It is made when
+//! the first process of a job ends, or a job leaves the queue without a start. Processes left behind add CPU time
+//! and memory to it until they end.
+//!
+//! **Exit status.** Known only if the supervisor of `tenantctl run --background` reports it, and then from that
+//! process of the job's own user. It is never derived from other values: a job without a report has
+//! [`EndReason::Ended`]. A report that arrives late completes the record.
+//!
+//! **Kills.** The `oom_kill` counter of the job's cgroup is read before the cgroup is removed. A job of which a
+//! process was killed counts as killed, unless its command exited with 0.
+//!
+//! **Bounds.** [`PER_USER_MAX`] records for each user and [`ALL_MAX`] in all. The oldest record of the user with
+//! the most goes first, so one user's jobs push out only that user's.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use nix::sys::signal::Signal;
+
+use tenantd_core::units::Bytes;
+use tenantd_varlink::jobs::{EndReason, FinishedJob};
+
+/// Most records of one user.
+const PER_USER_MAX: usize = 100;
+/// Most records of all users.
+const ALL_MAX: usize = 2000;
+/// Proposed memory of a killed job, relative to its peak.
+const MORE_MEMORY: f64 = 1.2;
+
+/// The records, in the order of their ends.
+#[derive(Debug, Default)]
+pub(crate) struct FinishedJobs {
+    /// By position in that order.
+    all: BTreeMap<u64, Arc<FinishedJob>>,
+    positions: HashMap<u64, u64>,
+    of_users: BTreeMap<u32, VecDeque<u64>>,
+    next: u64,
+    nr_changes: u64,
+}
+
+impl FinishedJobs {
+    /// Returns the records of an earlier agent, within the bounds.
+    pub(crate) fn from_kept(kept: Vec<FinishedJob>) -> FinishedJobs {
+        let mut finished = FinishedJobs::default();
+        kept.into_iter().for_each(|job| finished.insert(job));
+        finished.nr_changes = 0;
+        finished
+    }
+
+    pub(crate) fn insert(&mut self, job: FinishedJob) {
+        if let Some(position) = self.positions.get(&job.id).copied() {
+            self.remove(position);
+        }
+        let (position, uid) = (self.next, job.uid);
+        self.next += 1;
+        self.nr_changes += 1;
+        self.positions.insert(job.id, position);
+        self.of_users.entry(uid).or_default().push_back(position);
+        self.all.insert(position, Arc::new(job));
+        let oldest = |of: &VecDeque<u64>| of.front().copied();
+        let of_user = self.of_users.get(&uid).filter(|of| of.len() > PER_USER_MAX);
+        if let Some(oldest) = of_user.and_then(oldest) {
+            self.remove(oldest);
+        }
+        if self.all.len() > ALL_MAX {
+            // Of users with equally many, the one with the oldest record.
+            let most = self.of_users.values().max_by_key(|of| (of.len(), Reverse(oldest(of))));
+            if let Some(oldest) = most.and_then(oldest) {
+                self.remove(oldest);
+            }
+        }
+    }
+
+    fn remove(&mut self, position: u64) {
+        let Some(job) = self.all.remove(&position) else { return };
+        self.positions.remove(&job.id);
+        if let Some(of_user) = self.of_users.get_mut(&job.uid) {
+            of_user.retain(|it| *it != position);
+            if of_user.is_empty() {
+                self.of_users.remove(&job.uid);
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<&FinishedJob> {
+        self.all.get(self.positions.get(&id)?).map(|job| &**job)
+    }
+
+    /// Changes the record of a job, if there is one.
+    pub(crate) fn update(&mut self, id: u64, change: impl FnOnce(&mut FinishedJob)) {
+        let position = self.positions.get(&id);
+        if let Some(job) = position.and_then(|position| self.all.get_mut(position)) {
+            change(Arc::make_mut(job));
+            self.nr_changes += 1;
+        }
+    }
+
+    pub(crate) fn list(&self) -> Vec<Arc<FinishedJob>> {
+        self.all.values().map(Arc::clone).collect()
+    }
+
+    /// Counter of changes since the start of this agent.
+    pub(crate) fn nr_changes(&self) -> u64 {
+        self.nr_changes
+    }
+}
+
+/// Sets kind and sentence of the end of a job whose process ran, from its figures. A cancelled job stays cancelled
+/// unless it exited with 0.
+pub(crate) fn describe(job: &mut FinishedJob) {
+    let (kills, has_succeeded) = (job.nr_oom_kills.unwrap_or(0), job.exit_code == Some(0));
+    let is_cancelled = job.reason == EndReason::Cancelled && !has_succeeded;
+    let status = match (job.exit_code, job.exit_signal) {
+        (Some(code), _) => format!("exited with code {code}"),
+        (_, Some(signal)) => format!("ended by {}", signal_name(signal)),
+        _ => "ended; its exit status is not known: only `tenantctl run --background` reports it"
+            .to_string(),
+    };
+    (job.reason, job.text) = match (job.exit_code, job.exit_signal) {
+        _ if kills > 0 && !has_succeeded => (EndReason::Killed, killed(job, kills)),
+        (None, None) if is_cancelled => (EndReason::Cancelled, "cancelled while it ran".into()),
+        _ if is_cancelled => (EndReason::Cancelled, format!("cancelled while it ran: {status}")),
+        (Some(_), _) if kills > 0 => {
+            let text = format!(
+                "{status}, although the kernel killed {} for lack of memory",
+                processes(kills)
+            );
+            (EndReason::Exited, text)
+        }
+        (Some(_), _) => (EndReason::Exited, status),
+        (_, Some(_)) => (EndReason::Signalled, status),
+        _ => (EndReason::Ended, status),
+    };
+}
+
+fn killed(job: &FinishedJob, kills: u64) -> String {
+    let rounded = |bytes: u64| Bytes(bytes).rounded();
+    let peak = job.peak_memory_bytes;
+    let needed = peak.unwrap_or(0).max(job.memory_bytes.unwrap_or(0));
+    let remedy = match needed {
+        0 => "run with --memory AMOUNT, which is reserved for the job".to_string(),
+        needed => format!("run with --memory {}", proposal(needed)),
+    };
+    match (job.memory_bytes, peak) {
+        (Some(declared), Some(peak)) if peak >= declared / 100 * 99 => {
+            format!("killed: used {} of its {}; {remedy}", rounded(peak), rounded(declared))
+        }
+        (Some(declared), Some(peak)) => format!(
+            "killed: used {} of its {}, and its tenant or the machine had no memory left; start it when less runs, or \
+             raise limit.memory of its tenant",
+            rounded(peak),
+            rounded(declared)
+        ),
+        (None, Some(peak)) => format!(
+            "killed: used {}, and its tenant or the machine had no memory left; {remedy}, which waits until as much is free",
+            rounded(peak)
+        ),
+        (_, None) => {
+            format!("killed: the kernel ended {} for lack of memory; {remedy}", processes(kills))
+        }
+    }
+}
+
+/// Amount for `--memory` after a kill: a whole number of the largest unit with at least three of it.
+fn proposal(needed: u64) -> String {
+    let wanted = needed as f64 * MORE_MEMORY;
+    let (unit, name) = if wanted >= 3.0 * (1_u64 << 30) as f64 { (30, "GiB") } else { (20, "MiB") };
+    format!("{:.0}{name}", (wanted / (1_u64 << unit) as f64 - 1e-9).ceil())
+}
+
+fn processes(count: u64) -> String {
+    if count == 1 { "1 process".to_string() } else { format!("{count} processes") }
+}
+
+fn signal_name(signal: u8) -> String {
+    let known = Signal::try_from(i32::from(signal)).ok();
+    known.map_or_else(|| format!("signal {signal}"), |it| format!("signal {signal} ({it})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(id: u64, uid: u32) -> FinishedJob {
+        FinishedJob { id, uid, ..FinishedJob::default() }
+    }
+
+    #[test]
+    fn each_user_keeps_the_last_hundred() {
+        let mut finished = FinishedJobs::default();
+        finished.insert(job(1, 8));
+        (2..1002).for_each(|id| finished.insert(job(id, 7)));
+        assert_eq!((finished.all.len(), finished.get(902).is_some()), (101, true));
+        assert!(finished.get(901).is_none() && finished.get(1).is_some());
+        // A record that is written again is the newest.
+        finished.insert(job(902, 7));
+        finished.insert(job(2000, 7));
+        assert!(finished.get(902).is_some() && finished.get(903).is_none());
+        assert_eq!((finished.positions.len(), finished.of_users[&7].len()), (101, 100));
+    }
+
+    #[test]
+    fn the_oldest_of_the_user_with_the_most_goes_first() {
+        let mut finished = FinishedJobs::default();
+        // One user with ten records, and so many others that all together reach the bound.
+        (0..10).for_each(|id| finished.insert(job(id, 1)));
+        (10..ALL_MAX as u64).for_each(|id| finished.insert(job(id, 100 + id as u32)));
+        (5000..5004).for_each(|id| finished.insert(job(id, id as u32)));
+        assert_eq!(finished.all.len(), ALL_MAX);
+        let left: Vec<u64> = (0..12).filter(|id| finished.get(*id).is_some()).collect();
+        assert_eq!(left, [4, 5, 6, 7, 8, 9, 10, 11]);
+        // Users with one record each: the oldest record goes, not the new one.
+        let mut finished = FinishedJobs::default();
+        (0..=ALL_MAX as u64).for_each(|id| finished.insert(job(id, id as u32)));
+        assert!(finished.get(0).is_none() && finished.get(ALL_MAX as u64).is_some());
+    }
+
+    #[test]
+    fn an_end_has_its_figures_and_a_remedy() {
+        let of =
+            |exit: Option<u8>, signal: Option<u8>, kills: u64, memory: Option<u64>, peak: u64| {
+                let mut job = FinishedJob {
+                    exit_code: exit,
+                    exit_signal: signal,
+                    nr_oom_kills: Some(kills),
+                    memory_bytes: memory,
+                    peak_memory_bytes: Some(peak),
+                    ..FinishedJob::default()
+                };
+                describe(&mut job);
+                (job.reason, job.text)
+            };
+        let gib = 1 << 30;
+        let (reason, text) = of(None, Some(9), 1, Some(5 * gib), 5 * gib + gib / 10);
+        assert_eq!(reason, EndReason::Killed);
+        assert_eq!(text, "killed: used 5.1 GiB of its 5 GiB; run with --memory 7GiB");
+        assert_eq!(
+            of(None, None, 1, Some(64 << 20), 64 << 20).1,
+            "killed: used 64 MiB of its 64 MiB; run with --memory 77MiB"
+        );
+        assert!(of(Some(1), None, 1, Some(gib), gib / 2).1.contains("limit.memory of its tenant"));
+        assert!(of(Some(1), None, 2, None, gib).1.contains("run with --memory 1229MiB"));
+        assert_eq!(of(Some(3), None, 0, None, 1), (EndReason::Exited, "exited with code 3".into()));
+        let (reason, text) = of(Some(0), None, 2, None, 1);
+        assert!(reason == EndReason::Exited && text.contains("killed 2 processes"), "{text}");
+        assert_eq!(of(None, Some(15), 0, None, 1).1, "ended by signal 15 (SIGTERM)");
+        assert_eq!(of(None, Some(35), 0, None, 1).1, "ended by signal 35");
+        assert_eq!(of(None, None, 0, None, 1).0, EndReason::Ended);
+    }
+
+    #[test]
+    fn a_cancelled_job_stays_cancelled_unless_it_succeeded() {
+        for (exit_code, exit_signal, reason) in [
+            (None, None, EndReason::Cancelled),
+            (None, Some(15), EndReason::Cancelled),
+            (Some(1), None, EndReason::Cancelled),
+            (Some(0), None, EndReason::Exited),
+        ] {
+            let reason_before = EndReason::Cancelled;
+            let mut job = FinishedJob {
+                exit_code,
+                exit_signal,
+                reason: reason_before,
+                ..FinishedJob::default()
+            };
+            describe(&mut job);
+            assert_eq!(job.reason, reason, "{}", job.text);
+        }
+    }
+}

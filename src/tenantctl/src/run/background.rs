@@ -1,0 +1,217 @@
+//! `tenantctl run --background`: a supervisor of the user starts the command, keeps its output, and reports its exit status.
+//!
+//! **Problem.** The caller wants its prompt back, and later the output and the exit status. The daemon runs nothing on
+//! behalf of a user, and only the parent of a process gets its exit status. **Answer.** Three processes of the same
+//! program: the *caller* prints the number and ends; the *supervisor*, in a session of its own, is the parent of the *job*,
+//! which waits for its turn and becomes the command as in the foreground. The job writes its number to its standard
+//! input, a socket of the supervisor, and gets an empty one with the command.
+//!
+//! **End.** The supervisor reports the status to the daemon, then runs the command of `--on-end`. It holds a lock on the
+//! log until then, so that `logs -f` sees the end without a daemon.
+
+use std::env;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{self, Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::unistd::{setsid, write};
+
+use super::log::Log;
+use crate::args::RunArgs;
+use crate::ask::finished::status_of;
+use crate::common::client::{ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME};
+use crate::common::exit::Exit;
+use tenantd_varlink::error::CallError;
+use tenantd_varlink::interface::method;
+use tenantd_varlink::jobs::{FinishedJob, ReportParameters, WaitParameters};
+
+/// Variable with the role of a process that this program starts; removed from the environment of the command.
+pub(super) const ROLE: &str = "TENANTCTL_ROLE";
+const SUPERVISOR: &str = "supervisor";
+const JOB: &str = "job";
+/// Longest message of a failed start that is passed on.
+const MESSAGE_MAX: u64 = 4096;
+/// Time in which the daemon must confirm the end.
+const CONFIRM_TIME: Duration = Duration::from_secs(5);
+
+/// Role of this process in a run in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Caller,
+    Supervisor,
+    Job,
+}
+
+impl Role {
+    pub(super) fn of_this_process() -> Role {
+        match env::var_os(ROLE) {
+            Some(role) if role == SUPERVISOR => Role::Supervisor,
+            Some(role) if role == JOB => Role::Job,
+            _ => Role::Caller,
+        }
+    }
+}
+
+/// This command line in another role.
+fn again(role: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("tenantctl").args(env::args_os().skip(1)).env(ROLE, role);
+    command
+}
+
+/// Starts the supervisor, and prints the number of the job.
+pub(super) fn begin() -> anyhow::Result<Exit> {
+    let mut supervisor = again(SUPERVISOR)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
+    let mut told = BufReader::new(supervisor.stdout.take().ok_or_else(closed)?);
+    let mut line = String::new();
+    told.read_line(&mut line)?;
+    if let Some(id) = line.strip_prefix("job ") {
+        write!(io::stdout().lock(), "{id}")?;
+        return Ok(Exit::Ok);
+    }
+    let mut message = String::new();
+    told.take(MESSAGE_MAX).read_to_string(&mut message)?;
+    eprint!("{message}");
+    let code = line.strip_prefix("failed ").and_then(|code| code.trim().parse().ok());
+    // The code of a command that failed before its turn, whatever it is.
+    process::exit(code.unwrap_or(Exit::Failed as i32))
+}
+
+/// Passes the number of the job on to the supervisor.
+pub(super) fn tell_number(id: u64) {
+    // Without a supervisor no process needs it.
+    let _ = write(io::stdin(), format!("{id}\n").as_bytes());
+}
+
+/// Supervises the command until its end.
+pub(super) fn supervise(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
+    let begun = setsid().map_err(io::Error::from).and_then(|_| Log::begin()).and_then(|log| {
+        let (own, of_job) = UnixStream::pair()?;
+        let (out, err) = (log.for_command()?, log.for_command()?);
+        let job = again(JOB).stdin(OwnedFd::from(of_job)).stdout(out).stderr(err).spawn()?;
+        Ok((log, own, job))
+    });
+    let (mut log, own, mut job) = match begun {
+        Ok(begun) => begun,
+        Err(error) => {
+            tell(&format!(
+                "failed {}\ntenantctl: no job in the background: {error}",
+                Exit::Failed as u8
+            ));
+            return Ok(Exit::Failed);
+        }
+    };
+    let mut id = None;
+    for line in BufReader::new(own).lines().map_while(Result::ok) {
+        let Ok(number) = line.parse::<u64>() else { continue };
+        // A job that has waited gets another number from a daemon that restarts.
+        let named = log.name(number);
+        if id.replace(number).is_none() {
+            match named {
+                Ok(()) => tell(&format!("job {number}")),
+                Err(error) => {
+                    tell(&format!(
+                        "failed {}\ntenantctl: no log of job {number}: {error}",
+                        Exit::Failed as u8
+                    ));
+                    let _ = job.kill();
+                }
+            }
+        }
+    }
+    let status = job.wait()?;
+    let Some(id) = id else {
+        let code = status.code().unwrap_or(Exit::Failed as i32);
+        tell(&format!("failed {code}\n{}", log.discard(MESSAGE_MAX)));
+        return Ok(Exit::Failed);
+    };
+    let end = End::of(report(daemon, id, status), status);
+    if let Some(command) = &args.on_end {
+        run_on_end(command, id, &end, &log)?.wait()?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Writes to the caller, which may have ended.
+fn tell(text: &str) {
+    let _ = writeln!(io::stdout().lock(), "{text}");
+}
+
+/// Reports the exit status. Returns the record of the job, if the daemon answers.
+fn report(daemon: &Endpoint, id: u64, status: ExitStatus) -> Option<FinishedJob> {
+    let daemon = Endpoint { timeout: None, ..daemon.clone() };
+    let code = |code: i32| u8::try_from(code).ok();
+    let report = ReportParameters {
+        id,
+        exit_code: status.code().and_then(code),
+        exit_signal: status.signal().and_then(code),
+    };
+    let begin = Instant::now();
+    loop {
+        match daemon.call::<method::Report>(&report) {
+            // A daemon that restarts finds its jobs at its first tick.
+            Err(
+                ClientError::NotRunning(_)
+                | ClientError::Ended(_)
+                | ClientError::Refused(CallError::NoSuchJob { .. }),
+            ) if begin.elapsed() < RESTART_TIME => thread::sleep(RESTART_PAUSE),
+            // A job that never started has no status.
+            _ => break,
+        }
+    }
+    let mut replies = daemon.connect().ok()?.stream::<method::Wait>(&WaitParameters { id }).ok()?;
+    replies.next(Some(CONFIRM_TIME)).ok().map(|reply| reply.job)
+}
+
+/// End of a job for the command of `--on-end`.
+struct End {
+    exit: String,
+    reason: String,
+}
+
+impl End {
+    /// End as the daemon has it, or without a daemon as the supervisor saw it.
+    fn of(record: Option<FinishedJob>, status: ExitStatus) -> End {
+        let seen = FinishedJob {
+            exit_code: status.code().and_then(|code| u8::try_from(code).ok()),
+            exit_signal: status.signal().and_then(|signal| u8::try_from(signal).ok()),
+            ..FinishedJob::default()
+        };
+        let exit = status_of(record.as_ref().unwrap_or(&seen));
+        let reason = match &record {
+            Some(record) => serde_json::to_value(record.reason).ok(),
+            None => None,
+        };
+        let reason = reason.as_ref().and_then(|reason| reason.as_str());
+        let seen_reason = if status.signal().is_some() { "signalled" } else { "exited" };
+        End {
+            exit: exit.map_or_else(String::new, |exit| exit.to_string()),
+            reason: reason.unwrap_or(seen_reason).to_string(),
+        }
+    }
+}
+
+fn run_on_end(command: &str, id: u64, end: &End, log: &Log) -> io::Result<Child> {
+    let out: [File; 2] = [log.for_command()?, log.for_command()?];
+    let [out, err] = out;
+    Command::new("sh")
+        .args(["-c", command])
+        .env_remove(ROLE)
+        .env("TENANTD_JOB_ID", id.to_string())
+        .env("TENANTD_EXIT", &end.exit)
+        .env("TENANTD_REASON", &end.reason)
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(err)
+        .spawn()
+}
