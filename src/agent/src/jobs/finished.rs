@@ -240,10 +240,10 @@ mod tests {
         let gib = 1 << 30;
         let (reason, text) = of(None, Some(9), 1, Some(5 * gib), 5 * gib + gib / 10);
         assert_eq!(reason, EndReason::Killed);
-        assert_eq!(text, "killed: used 5.1 GiB of its 5 GiB; run with --memory 7GiB");
+        assert_eq!(text, "killed: used 5.1GiB of its 5.0GiB; run with --memory 7GiB");
         assert_eq!(
             of(None, None, 1, Some(64 << 20), 64 << 20).1,
-            "killed: used 64 MiB of its 64 MiB; run with --memory 77MiB"
+            "killed: used 64MiB of its 64MiB; run with --memory 77MiB"
         );
         assert!(of(Some(1), None, 1, Some(gib), gib / 2).1.contains("limit.memory of its tenant"));
         assert!(of(Some(1), None, 2, None, gib).1.contains("run with --memory 1229MiB"));

@@ -287,6 +287,7 @@ mod tests {
             command: Some("python3 -m train --epochs 400 --data /srv/data".into()),
             cpu_seconds: Some(7_000.0),
             ran_seconds: Some(7_000.0),
+            ended_unix_seconds: since_1970() - 7_000_000.0,
             peak_memory_bytes: Some(1023 << 20),
             exit_signal: Some(26),
             reason: EndReason::Signalled,

@@ -25,11 +25,11 @@ pub fn spendable(nodes: &[TreeNode], credit: impl Fn(usize) -> Credit, leaf: usi
     let (mut bank, mut fair_above): (Option<f64>, f64) = (None, 0.0);
     for at in path {
         let Credit { account, entry, .. } = credit(at);
-        let part = if fair_above > 0.0 { (entry.fair_cores / fair_above).min(1.0) } else { 1.0 };
-        bank = bank.map(|bank| bank * part);
         if has_siblings(nodes, at) {
             let own = account.bank.max(0.0);
-            bank = Some(bank.map_or(own, |bank| bank.min(own)));
+            let part =
+                if fair_above > 0.0 { (entry.fair_cores / fair_above).min(1.0) } else { 1.0 };
+            bank = Some(bank.map_or(own, |bank| (bank * part).min(own)));
         }
         fair_above = entry.fair_cores;
     }
