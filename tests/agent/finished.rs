@@ -24,7 +24,8 @@ fn world() -> World {
 }
 
 fn submit(world: &mut World, uid: u32, supervised: bool, now: f64) -> u32 {
-    let workload = Workload::constant("sh", Load::busy(1)).owned_by(uid);
+    let load = Load { working_set_bytes: 8 * MIB, ..Load::busy(1) };
+    let workload = Workload::constant("sh", load).owned_by(uid);
     let pid = world.host.with(|kernel| kernel.spawn(SHELL, workload)).unwrap();
     let parameters = SubmitParameters {
         tenant: Some("a".into()),

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::names::Names;
+use crate::jobs::outcome;
 use crate::jobs::reply::JobAnswer;
 use crate::jobs::room::JobRoom;
 use crate::jobs::summary;
@@ -144,17 +145,17 @@ impl<K: KernFs> Agent<K> {
 
     /// Answers at the end of a job.
     pub fn wait_for_job(&mut self, ticket: Ticket, id: u64, caller: Caller) {
-        self.jobs.wait(ticket, id, caller);
+        outcome::wait(&mut self.jobs, ticket, id, caller);
     }
 
     /// Records the exit status of a supervised job.
     pub fn report_job(&mut self, ticket: Ticket, report: ReportParameters, caller: Caller) {
-        self.jobs.report(ticket, report, caller);
+        outcome::report(&mut self.jobs, ticket, report, caller);
     }
 
     /// Returns the finished jobs, oldest first, if they have changed since the last call.
     pub fn take_finished_jobs(&mut self) -> Option<Vec<Arc<FinishedJob>>> {
-        self.jobs.take_finished()
+        outcome::take_finished(&mut self.jobs)
     }
 
     /// Makes the kernel wake the agent for its jobs; `add` registers the descriptor to poll.

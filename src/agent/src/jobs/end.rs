@@ -2,6 +2,7 @@
 
 use tracing::debug;
 
+use super::outcome;
 use super::reply::JobAnswer;
 use super::room::JobRoom;
 use super::valves;
@@ -21,7 +22,7 @@ impl JobRoom {
         if self.admission.cancel(job, now) {
             self.records.remove(&job);
             self.has_changed = true;
-            self.refuse_waits(job);
+            outcome::refuse_waits(self, job);
         }
     }
 
@@ -34,7 +35,7 @@ impl JobRoom {
     ) {
         debug!("job {job} does not start: {why}");
         let reason = format!("it cannot start: {why}");
-        self.record_unstarted(job, EndReason::StartFailed, &reason, now);
+        outcome::record_unstarted(self, job, EndReason::StartFailed, &reason, now);
         self.answer(job, JobAnswer::Submitted(Err(CallError::Failed { reason })));
         self.end(host, job, now);
         self.keep_changed();
@@ -77,11 +78,11 @@ impl JobRoom {
             }
             let is_running = view.is_some_and(|view| matches!(view.phase, Phase::Running { .. }));
             if !runs && is_running {
-                self.record_ended(host, job, now);
+                outcome::record_ended(self, host, job, now);
             }
             if is_empty && !runs {
                 if !is_running {
-                    self.record_cleared(host, job);
+                    outcome::record_cleared(self, host, job);
                 }
                 ended.push(job);
             } else if !runs && is_running {
@@ -124,7 +125,7 @@ impl JobRoom {
         for job in ended {
             if self.finished.get(job.0).is_none() {
                 // The last charge was a moment ago.
-                self.record_ended(host, job, self.charged);
+                outcome::record_ended(self, host, job, self.charged);
             }
             self.clear_away(host, job);
         }

@@ -52,7 +52,7 @@ mod finished;
 mod home;
 mod listing;
 mod nested;
-mod outcome;
+pub(crate) mod outcome;
 mod place;
 mod preempt;
 mod records;

@@ -26,242 +26,243 @@ use tenantd_varlink::jobs::{
 /// Longest time for which a wait is held for the report of a supervisor.
 const REPORT_SECONDS: f64 = 2.0;
 
-impl JobRoom {
-    /// Records a job that leaves the queue, or whose turn came in vain.
-    pub(super) fn record_unstarted(&mut self, job: JobId, reason: EndReason, text: &str, now: f64) {
-        let Some(mut finished) = self.draft(job, now) else { return };
-        finished.started_unix_seconds = None;
-        (finished.ran_seconds, finished.cpu_seconds, finished.dop) = (None, None, None);
-        (finished.reason, finished.text) = (reason, text.to_string());
-        self.finish(job, finished, now);
-    }
+/// Records a job that leaves the queue, or whose turn came in vain.
+pub(super) fn record_unstarted(
+    room: &mut JobRoom,
+    job: JobId,
+    reason: EndReason,
+    text: &str,
+    now: f64,
+) {
+    let Some(mut finished) = draft(room, job, now) else { return };
+    finished.started_unix_seconds = None;
+    (finished.ran_seconds, finished.cpu_seconds, finished.dop) = (None, None, None);
+    (finished.reason, finished.text) = (reason, text.to_string());
+    finish(room, job, finished, now);
+}
 
-    /// Records the end of a job's first process. Its cgroup still exists, unless systemd has removed it.
-    pub(super) fn record_ended<K: KernFs>(
-        &mut self,
-        host: &mut HostAccess<K>,
-        job: JobId,
-        now: f64,
-    ) {
-        let Some(mut finished) = self.draft(job, now) else { return };
-        self.read_last(host, job, &mut finished);
-        if let Some(record) = self.records.get(&job) {
-            (finished.exit_code, finished.exit_signal) = record.seen.reported.unwrap_or_default();
-            if record.seen.is_cancelled {
-                finished.reason = EndReason::Cancelled;
-            }
-        }
-        describe(&mut finished);
-        self.finish(job, finished, now);
-    }
-
-    /// Records a job of an earlier agent that ended while no agent ran. The time of its end is not known: the record has
-    /// the present time.
-    pub(super) fn record_missed<K: KernFs>(
-        &mut self,
-        host: &mut HostAccess<K>,
-        kept: &KeptJob,
-        cgroup: &JobCgroup,
-        now: f64,
-    ) {
-        let job = kept.job();
-        if self.finished.get(job.0).is_some() {
-            return;
-        }
-        let Some(request) = &kept.request else { return };
-        let (kernel, layout) = (&mut host.kernel, &host.layout);
-        let usage = cgroup.sample(kernel, layout).ok().and_then(|sample| sample.usage_usec);
-        let times = Times { submitted: kept.submitted, since: Some(kept.since), now };
-        let mut finished = FinishedJob {
-            command: kept.command.clone(),
-            cpu_seconds: usage.map(|usec| usec as f64 / 1e6),
-            peak_memory_bytes: cgroup.peak_bytes(kernel, layout),
-            nr_oom_kills: cgroup.oom_kills(kernel, layout),
-            supervised: kept.supervised,
-            ..times.record(job, request)
-        };
-        describe(&mut finished);
-        if finished.reason == EndReason::Ended {
-            finished.text =
-                "ended while tenantd did not run; its exit status is not known".to_string();
-        }
-        self.finish(job, finished, now);
-    }
-
-    /// Completes the record of a job that had left processes behind, after the last of them.
-    pub(super) fn record_cleared<K: KernFs>(&mut self, host: &mut HostAccess<K>, job: JobId) {
-        let Some(mut last) = self.finished.get(job.0).cloned() else { return };
-        self.read_last(host, job, &mut last);
-        if let Some(view) = self.admission.job(job) {
-            last.cpu_seconds = Some(view.cpu_seconds);
-        }
-        if last.nr_oom_kills.is_some_and(|kills| kills > 0) {
-            describe(&mut last);
-        }
-        self.finished.update(job.0, |record| *record = last);
-    }
-
-    /// Peak and kills of the job's cgroup. Values that cannot be read any more keep those of earlier readings.
-    fn read_last<K: KernFs>(
-        &self,
-        host: &mut HostAccess<K>,
-        job: JobId,
-        finished: &mut FinishedJob,
-    ) {
-        let Some(record) = self.records.get(&job) else { return };
-        let (kernel, layout) = (&mut host.kernel, &host.layout);
-        let home = record.home.as_ref().filter(|home| home.cgroup.is_there());
-        let peak = home.and_then(|home| home.cgroup.peak_bytes(kernel, layout));
-        let sampled = record.seen.peak_bytes.max(finished.peak_memory_bytes);
-        finished.peak_memory_bytes = peak.max(sampled);
-        let kills = home.and_then(|home| home.cgroup.oom_kills(kernel, layout));
-        finished.nr_oom_kills = kills.max(record.seen.nr_oom_kills).max(finished.nr_oom_kills);
-    }
-
-    fn draft(&self, job: JobId, now: f64) -> Option<FinishedJob> {
-        let view = self.admission.job(job)?;
-        let record = self.records.get(&job);
-        let (since, dop) = match view.phase {
-            Phase::Waiting { .. } => (None, None),
-            Phase::Running { since, dop } => (Some(since), Some(dop)),
-            Phase::Lingering { since } => (Some(since), None),
-        };
-        let times = Times { submitted: view.submitted, since, now };
-        Some(FinishedJob {
-            command: record.and_then(|record| record.command.clone()),
-            cpu_seconds: since.map(|_| view.cpu_seconds),
-            dop,
-            supervised: record.is_some_and(|record| record.seen.is_supervised),
-            ..times.record(job, view.request)
-        })
-    }
-
-    fn finish(&mut self, job: JobId, finished: FinishedJob, now: f64) {
-        let is_awaited = finished.supervised
-            && finished.started_unix_seconds.is_some()
-            && !finished.has_status();
-        self.finished.insert(finished);
-        if is_awaited {
-            self.waits.unreported.insert(job, now + REPORT_SECONDS);
-        } else {
-            self.answer_waits(job);
+/// Records the end of a job's first process. Its cgroup still exists, unless systemd has removed it.
+pub(super) fn record_ended<K: KernFs>(
+    room: &mut JobRoom,
+    host: &mut HostAccess<K>,
+    job: JobId,
+    now: f64,
+) {
+    let Some(mut finished) = draft(room, job, now) else { return };
+    read_last(room, host, job, &mut finished);
+    if let Some(record) = room.records.get(&job) {
+        (finished.exit_code, finished.exit_signal) = record.seen.reported.unwrap_or_default();
+        if record.seen.is_cancelled {
+            finished.reason = EndReason::Cancelled;
         }
     }
+    describe(&mut finished);
+    finish(room, job, finished, now);
+}
 
-    fn answer_waits(&mut self, job: JobId) {
-        self.waits.unreported.remove(&job);
-        let Some(finished) = self.finished.get(job.0) else { return };
-        let reply = WaitReply { job: finished.clone() };
-        for ticket in self.waits.take(job) {
-            self.outbox.push((ticket, JobAnswer::Ended(Ok(reply.clone()))));
+/// Records a job of an earlier agent that ended while no agent ran. The time of its end is not known: the record has
+/// the present time.
+pub(super) fn record_missed<K: KernFs>(
+    room: &mut JobRoom,
+    host: &mut HostAccess<K>,
+    kept: &KeptJob,
+    cgroup: &JobCgroup,
+    now: f64,
+) {
+    let job = kept.job();
+    if room.finished.get(job.0).is_some() {
+        return;
+    }
+    let Some(request) = &kept.request else { return };
+    let (kernel, layout) = (&mut host.kernel, &host.layout);
+    let usage = cgroup.sample(kernel, layout).ok().and_then(|sample| sample.usage_usec);
+    let times = Times { submitted: kept.submitted, since: Some(kept.since), now };
+    let mut finished = FinishedJob {
+        command: kept.command.clone(),
+        cpu_seconds: usage.map(|usec| usec as f64 / 1e6),
+        peak_memory_bytes: cgroup.peak_bytes(kernel, layout),
+        nr_oom_kills: cgroup.oom_kills(kernel, layout),
+        supervised: kept.supervised,
+        ..times.record(job, request)
+    };
+    describe(&mut finished);
+    if finished.reason == EndReason::Ended {
+        finished.text = "ended while tenantd did not run; its exit status is not known".to_string();
+    }
+    finish(room, job, finished, now);
+}
+
+/// Completes the record of a job that had left processes behind, after the last of them.
+pub(super) fn record_cleared<K: KernFs>(room: &mut JobRoom, host: &mut HostAccess<K>, job: JobId) {
+    let Some(mut last) = room.finished.get(job.0).cloned() else { return };
+    read_last(room, host, job, &mut last);
+    if let Some(view) = room.admission.job(job) {
+        last.cpu_seconds = Some(view.cpu_seconds);
+    }
+    if last.nr_oom_kills.is_some_and(|kills| kills > 0) {
+        describe(&mut last);
+    }
+    room.finished.update(job.0, |record| *record = last);
+}
+
+/// Peak and kills of the job's cgroup. Values that cannot be read any more keep those of earlier readings.
+fn read_last<K: KernFs>(
+    room: &JobRoom,
+    host: &mut HostAccess<K>,
+    job: JobId,
+    finished: &mut FinishedJob,
+) {
+    let Some(record) = room.records.get(&job) else { return };
+    let (kernel, layout) = (&mut host.kernel, &host.layout);
+    let home = record.home.as_ref().filter(|home| home.cgroup.is_there());
+    let peak = home.and_then(|home| home.cgroup.peak_bytes(kernel, layout));
+    let sampled = record.seen.peak_bytes.max(finished.peak_memory_bytes);
+    finished.peak_memory_bytes = peak.max(sampled);
+    let kills = home.and_then(|home| home.cgroup.oom_kills(kernel, layout));
+    finished.nr_oom_kills = kills.max(record.seen.nr_oom_kills).max(finished.nr_oom_kills);
+}
+
+fn draft(room: &JobRoom, job: JobId, now: f64) -> Option<FinishedJob> {
+    let view = room.admission.job(job)?;
+    let record = room.records.get(&job);
+    let (since, dop) = match view.phase {
+        Phase::Waiting { .. } => (None, None),
+        Phase::Running { since, dop } => (Some(since), Some(dop)),
+        Phase::Lingering { since } => (Some(since), None),
+    };
+    let times = Times { submitted: view.submitted, since, now };
+    Some(FinishedJob {
+        command: record.and_then(|record| record.command.clone()),
+        cpu_seconds: since.map(|_| view.cpu_seconds),
+        dop,
+        supervised: record.is_some_and(|record| record.seen.is_supervised),
+        ..times.record(job, view.request)
+    })
+}
+
+fn finish(room: &mut JobRoom, job: JobId, finished: FinishedJob, now: f64) {
+    let is_awaited =
+        finished.supervised && finished.started_unix_seconds.is_some() && !finished.has_status();
+    room.finished.insert(finished);
+    if is_awaited {
+        room.waits.unreported.insert(job, now + REPORT_SECONDS);
+    } else {
+        answer_waits(room, job);
+    }
+}
+
+fn answer_waits(room: &mut JobRoom, job: JobId) {
+    room.waits.unreported.remove(&job);
+    let Some(finished) = room.finished.get(job.0) else { return };
+    let reply = WaitReply { job: finished.clone() };
+    for ticket in room.waits.take(job) {
+        room.outbox.push((ticket, JobAnswer::Ended(Ok(reply.clone()))));
+    }
+}
+
+/// Refuses waits for a job that has left the queue without a record.
+pub(super) fn refuse_waits(room: &mut JobRoom, job: JobId) {
+    for ticket in room.waits.take(job) {
+        let error = CallError::NoSuchJob { id: job.0 };
+        room.outbox.push((ticket, JobAnswer::Ended(Err(error))));
+    }
+}
+
+/// Answers waits whose supervisors have not reported in time.
+pub(super) fn answer_unreported(room: &mut JobRoom, now: f64) {
+    let late = room.waits.unreported.iter().filter(|(_, until)| now >= **until);
+    let late: Vec<JobId> = late.map(|(job, _)| *job).collect();
+    late.into_iter().for_each(|job| answer_waits(room, job));
+}
+
+/// Answers at the end of a job, at once if it has ended.
+pub(crate) fn wait(room: &mut JobRoom, ticket: Ticket, id: u64, caller: Caller) {
+    let job = JobId(id);
+    let owner = match (room.finished.get(id), room.admission.job(job)) {
+        (Some(finished), _) => Some(finished.uid),
+        (None, view) => view.map(|view| view.request.user),
+    };
+    let refused = match owner {
+        None => Some(CallError::NoSuchJob { id }),
+        Some(uid) if caller.user.is_some_and(|user| user != uid) => {
+            Some(CallError::PermissionDenied {})
         }
+        Some(_) => (!room.waits.add(job, ticket)).then_some(CallError::Busy {}),
+    };
+    if let Some(error) = refused {
+        room.outbox.push((ticket, JobAnswer::Ended(Err(error))));
+    } else if !room.waits.unreported.contains_key(&job) {
+        // Without a record the job runs or waits.
+        answer_waits(room, job);
     }
+}
 
-    /// Refuses waits for a job that has left the queue without a record.
-    pub(super) fn refuse_waits(&mut self, job: JobId) {
-        for ticket in self.waits.take(job) {
-            let error = CallError::NoSuchJob { id: job.0 };
-            self.outbox.push((ticket, JobAnswer::Ended(Err(error))));
-        }
+/// Removes the wait of a client that has left. Returns true if the ticket was one.
+pub(super) fn leave_wait(room: &mut JobRoom, ticket: Ticket) -> bool {
+    let is_wait = room.waits.remove(ticket);
+    if is_wait {
+        // No client reads this answer, but the call counts as in flight until it is answered.
+        let reason = "its client has left".to_string();
+        room.outbox.push((ticket, JobAnswer::Ended(Err(CallError::Cancelled { reason }))));
     }
+    is_wait
+}
 
-    /// Answers waits whose supervisors have not reported in time.
-    pub(super) fn answer_unreported(&mut self, now: f64) {
-        let late = self.waits.unreported.iter().filter(|(_, until)| now >= **until);
-        let late: Vec<JobId> = late.map(|(job, _)| *job).collect();
-        late.into_iter().for_each(|job| self.answer_waits(job));
-    }
+/// Takes the exit status of a supervised job.
+pub(crate) fn report(room: &mut JobRoom, ticket: Ticket, report: ReportParameters, caller: Caller) {
+    let answer = try_report(room, report, caller);
+    room.outbox.push((ticket, JobAnswer::Reported(answer)));
+}
 
-    /// Answers at the end of a job, at once if it has ended.
-    pub(crate) fn wait(&mut self, ticket: Ticket, id: u64, caller: Caller) {
-        let job = JobId(id);
-        let owner = match (self.finished.get(id), self.admission.job(job)) {
-            (Some(finished), _) => Some(finished.uid),
-            (None, view) => view.map(|view| view.request.user),
-        };
-        let refused = match owner {
-            None => Some(CallError::NoSuchJob { id }),
-            Some(uid) if caller.user.is_some_and(|user| user != uid) => {
-                Some(CallError::PermissionDenied {})
-            }
-            Some(_) => (!self.waits.add(job, ticket)).then_some(CallError::Busy {}),
-        };
-        if let Some(error) = refused {
-            self.outbox.push((ticket, JobAnswer::Ended(Err(error))));
-        } else if !self.waits.unreported.contains_key(&job) {
-            // Without a record the job runs or waits.
-            self.answer_waits(job);
-        }
-    }
-
-    /// Removes the wait of a client that has left. Returns true if the ticket was one.
-    pub(super) fn leave_wait(&mut self, ticket: Ticket) -> bool {
-        let is_wait = self.waits.remove(ticket);
-        if is_wait {
-            // No client reads this answer, but the call counts as in flight until it is answered.
-            let reason = "its client has left".to_string();
-            self.outbox.push((ticket, JobAnswer::Ended(Err(CallError::Cancelled { reason }))));
-        }
-        is_wait
-    }
-
-    /// Takes the exit status of a supervised job.
-    pub(crate) fn report(&mut self, ticket: Ticket, report: ReportParameters, caller: Caller) {
-        let answer = self.try_report(report, caller);
-        self.outbox.push((ticket, JobAnswer::Reported(answer)));
-    }
-
-    fn try_report(
-        &mut self,
-        report: ReportParameters,
-        caller: Caller,
-    ) -> Result<ReportReply, CallError> {
-        let ReportParameters { id, exit_code, exit_signal } = report;
-        let job = JobId(id);
-        let is_of_other = |uid: u32| caller.user.is_some_and(|user| user != uid);
-        let unsupervised = || {
-            let reason = format!(
-                "job {id} was not submitted with a supervisor: its exit status is not taken"
-            );
-            Err(CallError::Failed { reason })
-        };
-        if let Some(finished) = self.finished.get(id) {
-            if is_of_other(finished.uid) {
-                return Err(CallError::PermissionDenied {});
-            }
-            if !finished.supervised || finished.started_unix_seconds.is_none() {
-                return unsupervised();
-            }
-            // The first report stays.
-            if !finished.has_status() {
-                self.finished.update(id, |record| {
-                    (record.exit_code, record.exit_signal) = (exit_code, exit_signal);
-                    describe(record);
-                });
-                self.answer_waits(job);
-            }
-            return Ok(ReportReply {});
-        }
-        let user = self.admission.job(job).map(|view| view.request.user);
-        let Some(user) = user else { return Err(CallError::NoSuchJob { id }) };
-        if is_of_other(user) {
+fn try_report(
+    room: &mut JobRoom,
+    report: ReportParameters,
+    caller: Caller,
+) -> Result<ReportReply, CallError> {
+    let ReportParameters { id, exit_code, exit_signal } = report;
+    let job = JobId(id);
+    let is_of_other = |uid: u32| caller.user.is_some_and(|user| user != uid);
+    let unsupervised = || {
+        let reason =
+            format!("job {id} was not submitted with a supervisor: its exit status is not taken");
+        Err(CallError::Failed { reason })
+    };
+    if let Some(finished) = room.finished.get(id) {
+        if is_of_other(finished.uid) {
             return Err(CallError::PermissionDenied {});
         }
-        match self.records.get_mut(&job) {
-            Some(record) if record.seen.is_supervised => {
-                record.seen.reported.get_or_insert((exit_code, exit_signal));
-                Ok(ReportReply {})
-            }
-            _ => unsupervised(),
+        if !finished.supervised || finished.started_unix_seconds.is_none() {
+            return unsupervised();
         }
+        // The first report stays.
+        if !finished.has_status() {
+            room.finished.update(id, |record| {
+                (record.exit_code, record.exit_signal) = (exit_code, exit_signal);
+                describe(record);
+            });
+            answer_waits(room, job);
+        }
+        return Ok(ReportReply {});
     }
+    let user = room.admission.job(job).map(|view| view.request.user);
+    let Some(user) = user else { return Err(CallError::NoSuchJob { id }) };
+    if is_of_other(user) {
+        return Err(CallError::PermissionDenied {});
+    }
+    match room.records.get_mut(&job) {
+        Some(record) if record.seen.is_supervised => {
+            record.seen.reported.get_or_insert((exit_code, exit_signal));
+            Ok(ReportReply {})
+        }
+        _ => unsupervised(),
+    }
+}
 
-    /// Finished jobs if they have changed since the last call.
-    pub(crate) fn take_finished(&mut self) -> Option<Vec<Arc<FinishedJob>>> {
-        let changes = Some(self.finished.nr_changes());
-        (std::mem::replace(&mut self.finished_published, changes) != changes)
-            .then(|| self.finished.list())
-    }
+/// Finished jobs if they have changed since the last call.
+pub(crate) fn take_finished(room: &mut JobRoom) -> Option<Vec<Arc<FinishedJob>>> {
+    let changes = Some(room.finished.nr_changes());
+    (std::mem::replace(&mut room.finished_published, changes) != changes)
+        .then(|| room.finished.list())
 }
 
 /// Times of a job, in seconds of the clock that keeps running between two agents.

@@ -8,6 +8,7 @@ use super::cgroup::JobCgroup;
 use super::credit;
 use super::end::is_empty;
 use super::home::slice_of;
+use super::outcome;
 use super::records::{Home, JobProcess, Record, Seen};
 use super::room::JobRoom;
 use super::store::KeptJob;
@@ -95,7 +96,7 @@ impl JobRoom {
         for (job, waits) in unknown {
             if waits {
                 let text = "left the queue: tenantd restarted, and its client submits it again";
-                self.record_unstarted(job, EndReason::Requeued, text, now);
+                outcome::record_unstarted(self, job, EndReason::Requeued, text, now);
             }
             self.admission.ended(job, now);
         }
@@ -125,7 +126,7 @@ impl JobRoom {
                 other.into_iter().for_each(|cgroup| cgroup.close(kernel));
                 if !runs {
                     let gone = JobCgroup::gone(&kept.below, None);
-                    self.record_missed(host, &kept, &gone, now);
+                    outcome::record_missed(self, host, &kept, &gone, now);
                     return valves::remove(valve);
                 }
                 JobCgroup::gone(&kept.below, kept.unit.clone())
@@ -135,14 +136,14 @@ impl JobRoom {
         let is_populated = !is_empty(&sample);
         let sample = sample.ok();
         if !runs && !is_populated {
-            self.record_missed(host, &kept, &cgroup, now);
+            outcome::record_missed(self, host, &kept, &cgroup, now);
             valves::remove(valve);
             self.left.extend(cgroup.end(&mut host.kernel, &host.layout));
             return;
         }
         let lingers = !runs;
         if lingers {
-            self.record_missed(host, &kept, &cgroup, now);
+            outcome::record_missed(self, host, &kept, &cgroup, now);
         }
         let cpu_seconds = sample.and_then(|it| it.usage_usec).map_or(0.0, |usec| usec as f64 / 1e6);
         let times = (kept.submitted, kept.since);

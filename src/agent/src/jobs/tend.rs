@@ -4,6 +4,7 @@ use std::io;
 
 use super::credit;
 use super::listing::list;
+use super::outcome;
 use super::reply::JobAnswer;
 use super::room::JobRoom;
 use super::watch::{REFRESH, Watch};
@@ -45,7 +46,7 @@ impl JobRoom {
         self.weigh(tenants);
         if is_tick {
             self.audit_valves(&mut tenants.host);
-            self.answer_unreported(now);
+            outcome::answer_unreported(self, now);
             self.store.keep_finished(&self.finished, false);
             self.tell_waiting(now);
             let has_homes = self.homes().next().is_some();
@@ -63,7 +64,7 @@ impl JobRoom {
 
     /// Handles a closed connection. Clients of started jobs close theirs too: they execute the command.
     pub(crate) fn client_left(&mut self, ticket: Ticket, now: f64) {
-        if self.leave_wait(ticket) {
+        if outcome::leave_wait(self, ticket) {
             return;
         }
         if let Some(job) = self.records.of_ticket(ticket) {
@@ -71,7 +72,7 @@ impl JobRoom {
             let reason = "its client has left".to_string();
             self.answer(job, JobAnswer::Submitted(Err(CallError::Cancelled { reason })));
             let text = "left the queue: its client has ended";
-            self.record_unstarted(job, EndReason::Withdrawn, text, now);
+            outcome::record_unstarted(self, job, EndReason::Withdrawn, text, now);
             self.withdraw(job, now);
         }
     }
@@ -105,7 +106,13 @@ impl JobRoom {
         if matches!(view.phase, Phase::Waiting { .. }) {
             let reason = format!("job {job} was cancelled");
             self.answer(job, JobAnswer::Submitted(Err(CallError::Cancelled { reason })));
-            self.record_unstarted(job, EndReason::Cancelled, "cancelled while it waited", now);
+            outcome::record_unstarted(
+                self,
+                job,
+                EndReason::Cancelled,
+                "cancelled while it waited",
+                now,
+            );
             self.withdraw(job, now);
             return Ok(CancelReply { is_running: false, pids: Vec::new() });
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
+use super::outcome;
 use super::reply::JobAnswer;
 use super::room::JobRoom;
 use crate::tenants::state::Tenants;
@@ -33,7 +34,7 @@ impl JobRoom {
         let leaving: Vec<JobId> = leaving.map(|view| view.job).collect();
         for job in leaving {
             let text = "left the queue: its tenant has left the policy";
-            self.record_unstarted(job, EndReason::TenantGone, text, now);
+            outcome::record_unstarted(self, job, EndReason::TenantGone, text, now);
         }
         let gone = self.admission.policy(rules, terms, now);
         let is_there = |tenant: &String| nodes.iter().any(|node| node.path == *tenant);
