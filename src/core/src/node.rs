@@ -175,7 +175,7 @@ mod tests {
                 0 => assert_eq!(map.remove(known), model.remove(&known)),
                 1 => assert_eq!(map.insert(known, step), model.insert(known, step)),
                 2 if step % 50 == 0 => {
-                    let stays = |id: NodeId| (id.0 ^ step) % 3 > 0;
+                    let stays = |id: NodeId| !(id.0 ^ step).is_multiple_of(3);
                     map.retain(stays);
                     model.retain(|id, _| stays(*id));
                 }
