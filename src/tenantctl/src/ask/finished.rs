@@ -21,8 +21,8 @@ use tenantd_varlink::jobs::{
     EndReason, FinishedJob, FinishedParameters, Job, ListReply, Units, WaitParameters,
 };
 
-const NAME_WIDTH: usize = 14;
-const COMMAND_WIDTH: usize = 18;
+const NAME_WIDTH: usize = 12;
+const COMMAND_WIDTH: usize = 10;
 const JOBS_MAX: usize = 200;
 /// Offset of signals in exit codes of shells.
 const SIGNALLED: u16 = 128;
