@@ -60,7 +60,8 @@ pub(crate) fn mode(daemon: &Endpoint, args: &ModeArgs) -> anyhow::Result<Exit> {
                     "until tenantd restarts, because {name} has `mode: {of_policy}`; `tenantctl mode {mode} --save` \
                      changes that"
                 );
-                writeln!(out, "{}", wrapped("", &until))?;
+                // Scripts read the line above.
+                eprintln!("{}", wrapped("note: ", &until));
             }
         }
     }
