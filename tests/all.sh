@@ -232,12 +232,11 @@ guests() {
     fi
 }
 
-# A full disk ends builds and logs in the middle, and the messages with them.
-needed_gib=12
+# A full disk ends builds and logs in the middle, and the messages with them: this line comes before.
+needed_gib=8
 free_gib=$(df --output=avail -B1G . | tail -n 1 | tr -d ' ')
 if [[ $free_gib -lt $needed_gib ]]; then
     echo "this disk has $free_gib GiB free, and the tests need about $needed_gib: free some, or set CARGO_TARGET_DIR to a folder on another disk"
-    if [[ -n ${CI:-} ]]; then exit 1; fi
 fi
 
 if ! command -v cargo >/dev/null; then
