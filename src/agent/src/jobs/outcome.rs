@@ -7,7 +7,6 @@
 //! [`WAITS_MAX`](super::waits::WAITS_MAX).
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::cgroup::JobCgroup;
 use super::finished::describe;
@@ -15,6 +14,7 @@ use super::reply::JobAnswer;
 use super::room::JobRoom;
 use super::store::KeptJob;
 use crate::backend::access::HostAccess;
+use crate::recovery::credit_store::unix_seconds;
 use tenantd_admission::{JobId, Phase, Request};
 use tenantd_host::kernfs::KernFs;
 use tenantd_varlink::bridge::{Caller, Ticket};
@@ -295,8 +295,4 @@ impl Times {
             ..FinishedJob::default()
         }
     }
-}
-
-fn unix_seconds() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

@@ -41,15 +41,9 @@ pub(crate) struct Store {
 struct Files {
     state_dir: PathBuf,
     boot_id: String,
-    queue: BootFile,
-    finished: BootFile,
-    /// Change number of the finished jobs in the last write, and the earliest time of the next write.
-    finished_written: u64,
-    finished_next: Option<Instant>,
+    queue: PacedFile,
+    finished: PacedFile,
     numbers: BootFile,
-    /// Change number of the queue in the last write, and the earliest time of the next write.
-    written: u64,
-    next_write: Option<Instant>,
     set_aside: u64,
 }
 
@@ -88,13 +82,8 @@ struct KeptQueue {
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct KeptFinished {
-    jobs: Vec<FinishedJob>,
-}
-
-#[derive(Debug, Serialize)]
-struct KeptFinishedView<'a> {
-    jobs: Vec<&'a FinishedJob>,
+struct KeptFinished<T> {
+    jobs: Vec<T>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -107,13 +96,9 @@ impl Store {
         let kept = Some(Files {
             state_dir: state_dir.to_path_buf(),
             boot_id: boot_id.to_string(),
-            queue: BootFile::new(state_dir, "queue.json", boot_id),
-            finished: BootFile::new(state_dir, "finished.json", boot_id),
-            finished_written: 0,
-            finished_next: None,
+            queue: PacedFile::new(BootFile::new(state_dir, "queue.json", boot_id)),
+            finished: PacedFile::new(BootFile::new(state_dir, "finished.json", boot_id)),
             numbers: BootFile::new(state_dir, "numbers.json", boot_id),
-            written: 0,
-            next_write: None,
             set_aside: 0,
         });
         Store { kept, is_taken_up: false }
@@ -130,7 +115,7 @@ impl Store {
             return None;
         }
         let Some(files) = &self.kept else { return Some((Vec::new(), None, 0)) };
-        let queue = files.queue.load::<KeptQueue>().queue;
+        let queue = files.queue.file.load::<KeptQueue>().queue;
         let numbers = files.numbers.load::<KeptNumbers>();
         Some((files.jobs(), serde_json::from_str(&queue).ok(), numbers.next))
     }
@@ -138,10 +123,10 @@ impl Store {
     /// Finished jobs of an earlier agent. A damaged file is set aside, so that the next write does not replace it.
     pub(crate) fn load_finished(&self) -> Vec<FinishedJob> {
         let Some(files) = &self.kept else { return Vec::new() };
-        match files.finished.try_load::<KeptFinished>() {
+        match files.finished.file.try_load::<KeptFinished<FinishedJob>>() {
             Ok(kept) => kept.unwrap_or_default().jobs,
             Err(error) => {
-                let path = files.finished.path();
+                let path = files.finished.file.path();
                 let aside = path.with_extension("damaged");
                 let moved = fs::rename(path, &aside).map_or_else(
                     |error| format!("it is replaced at the next end of a job ({error})"),
@@ -160,18 +145,10 @@ impl Store {
     pub(crate) fn keep_finished(&mut self, finished: &FinishedJobs, is_last: bool) {
         let Some(files) = &mut self.kept else { return };
         let changes = finished.nr_changes();
-        let is_early = files.finished_next.is_some_and(|next| Instant::now() < next);
-        if changes == files.finished_written || (is_early && !is_last) {
-            return;
+        if files.finished.is_due(changes, is_last) {
+            let content = KeptFinished { jobs: finished.list() };
+            files.finished.write(changes, &content, FINISHED_PAUSE, "the list of finished jobs");
         }
-        let jobs = finished.list();
-        let outcome =
-            files.finished.write(&KeptFinishedView { jobs: jobs.iter().map(|it| &**it).collect() });
-        files.finished_next = Some(Instant::now() + FINISHED_PAUSE);
-        if outcome.is_ok() {
-            files.finished_written = changes;
-        }
-        warn_of("the list of finished jobs", &files.finished, outcome);
     }
 
     pub(crate) fn keep_job(&self, job: &KeptJob) {
@@ -206,18 +183,42 @@ impl Store {
     pub(crate) fn keep_queue(&mut self, admission: &Admission) {
         let Some(files) = &mut self.kept else { return };
         let changes = admission.nr_changes();
-        let is_early = files.next_write.is_some_and(|next| Instant::now() < next);
-        if changes == files.written || is_early {
-            return;
+        if files.queue.is_due(changes, false) {
+            let queue = serde_json::to_string(admission).unwrap_or_default();
+            let pause = Duration::from_secs_f64(queue.len() as f64 / QUEUE_BYTES_PER_SECOND);
+            files.queue.write(changes, &KeptQueue { queue }, pause, "the queue");
         }
-        let queue = serde_json::to_string(admission).unwrap_or_default();
-        let pause = Duration::from_secs_f64(queue.len() as f64 / QUEUE_BYTES_PER_SECOND);
-        let outcome = files.queue.write(&KeptQueue { queue });
-        files.next_write = Some(Instant::now() + pause);
+    }
+}
+
+/// A file that is written after changes, but not too often.
+#[derive(Debug)]
+struct PacedFile {
+    file: BootFile,
+    /// Change number in the last write, and the earliest time of the next write.
+    written: u64,
+    next: Option<Instant>,
+}
+
+impl PacedFile {
+    fn new(file: BootFile) -> PacedFile {
+        PacedFile { file, written: 0, next: None }
+    }
+
+    /// True if there are changes to write, and it is not too early or the last time.
+    fn is_due(&self, changes: u64, is_last: bool) -> bool {
+        let is_early = self.next.is_some_and(|next| Instant::now() < next);
+        changes != self.written && (is_last || !is_early)
+    }
+
+    /// Writes the content with this change number; the next write is due after `pause`.
+    fn write(&mut self, changes: u64, content: &impl Serialize, pause: Duration, what: &str) {
+        let outcome = self.file.write(content);
+        self.next = Some(Instant::now() + pause);
         if outcome.is_ok() {
-            files.written = changes;
+            self.written = changes;
         }
-        warn_of("the queue", &files.queue, outcome);
+        warn_of(what, &self.file, outcome);
     }
 }
 

@@ -32,15 +32,11 @@ impl BootFile {
 
     /// Returns its contents if they are of this boot.
     pub(crate) fn load<T: DeserializeOwned + Default>(&self) -> T {
-        match self.read::<T>() {
-            Ok(record) if record.boot_id == self.boot_id => record.content,
-            Ok(_) => T::default(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => T::default(),
-            Err(error) => {
-                warn!("{} is ignored: {error}", self.path.display());
-                T::default()
-            }
-        }
+        let content = self.try_load().unwrap_or_else(|error| {
+            warn!("{} is ignored: {error}", self.path.display());
+            None
+        });
+        content.unwrap_or_default()
     }
 
     /// Returns its contents, or `None` if there is no such file of this boot. Fails if it is unreadable.

@@ -172,7 +172,8 @@ fn read(path: &Path, half_life: Duration) -> io::Result<BTreeMap<String, Kept>> 
     Ok(valid.into_iter().filter_map(fade).collect())
 }
 
-fn unix_seconds() -> f64 {
+/// Wall-clock time since 1970.
+pub(crate) fn unix_seconds() -> f64 {
     SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs_f64()
 }
 
