@@ -174,6 +174,9 @@ impl<K: KernFs> Agent<K> {
     /// Adds the jobs to the status of the last tick.
     pub fn note_jobs(&mut self, now: f64) {
         let Agent { tenants, jobs, .. } = self;
+        if jobs.admission.is_unused() {
+            return;
+        }
         let (settings, machine) = (tenants.control.settings(), tenants.reporter.trace().machine);
         let nr_usable = |topology: &Topology| topology.usable().len() as f64;
         let cpus = tenants.control.topology().map_or(machine[CPU], nr_usable);

@@ -9,9 +9,10 @@ use std::time::Duration;
 use tracing::info;
 
 use super::state::Agent;
+use crate::backend::access::HostAccess;
 use crate::backend::backends::{Backends, Events};
 use crate::backend::backlog::Work;
-use crate::report::reporter::TickReport;
+use crate::report::reporter::{Reporter, TickReport};
 use crate::tenants::state::Tenants;
 use tenantd_control::measure::sample::HostSample;
 use tenantd_control::report::status::Status;
@@ -136,7 +137,7 @@ impl<K: KernFs> Agent<K> {
             }
         };
         self.tenants.take_up_credits();
-        let sampled_at = now + self.since(begin);
+        let sampled_at = now + since(begin, &self.tenants.host.kernel);
         let input = self.sample(sampled_at, host_sample, &mut findings);
         let mut decision = self.tenants.control.apply(Event::step(input)).unwrap_or_default();
         findings.append(&mut decision.findings);
@@ -246,62 +247,18 @@ impl<K: KernFs> Agent<K> {
         }
         let mut events = Events::default();
         let begin = self.tenants.host.kernel.clock();
-        let ids: Vec<NodeId> = self.tenants.control.tree().all().map(Node::id).collect();
-        let nodes = ids.into_iter().map(|id| self.sample_node(id, begin, &mut events)).collect();
+        let Tenants { host: access, backends, control, reporter, .. } = &mut self.tenants;
+        let nodes = control.tree().all().map(|node| {
+            let sampled_after = since(begin, &access.kernel);
+            let mut input = sample_node(access, backends, control, reporter, node, &mut events);
+            input.sampled_after = sampled_after;
+            input
+        });
+        let nodes = nodes.collect();
         self.tenants.take_in(events, findings);
         let refreshes = self.tenants.control.wants_bounds();
         let above = self.tenants.backends.bounds_above(&mut self.tenants.host, refreshes);
         Input { now, host, nodes, topology, above }
-    }
-
-    fn since(&self, begin: Duration) -> Duration {
-        let steps = self.tenants.host.kernel.clock().saturating_sub(begin).as_nanos()
-            / CLOCK_STEP.as_nanos();
-        CLOCK_STEP * u32::try_from(steps).unwrap_or(u32::MAX)
-    }
-
-    /// Reads one node; `begin` is the time of the first read of this sample.
-    fn sample_node(&mut self, id: NodeId, begin: Duration, events: &mut Events) -> NodeInput {
-        let sampled_after = self.since(begin);
-        let Tenants { host, backends, control, reporter, .. } = &mut self.tenants;
-        let Some(node) = control.tree().find(id) else { return NodeInput::default() };
-        // The values of groups, and of tenants with several cgroups, are those of the nodes below.
-        let is_ancestor = node.is_ancestor();
-        let is_sampled = is_ancestor || node.has_work();
-        let mut input = NodeInput {
-            is_governed: backends.is_governed(id),
-            sampled_after,
-            ..NodeInput::default()
-        };
-        if is_sampled {
-            let sampling = control.sampling(node);
-            let sampled = backends.sample(host, node, sampling, events);
-            if let Some(sampled) = sampled {
-                input.nr_oom_kills = sampled.nr_oom_kills;
-                input.nr_threads = sampled.nr_threads;
-                input.sample = Some(sampled.sample);
-            }
-        }
-        if pids::is_limited(node) {
-            input.pids = backends.pids(host, node, events);
-        }
-        input.nr_killed_runs = backends.take_kills(id);
-        input.surroundings = reporter.surroundings(id);
-        if control.wants_observation(node) || backends.is_watched(id) {
-            let state = &control.states()[node.at()];
-            let (known, is_bounded) = (&state.observed, state.squeeze.is_some());
-            input.observed = backends.observe(host, node, (known, is_bounded), events);
-        }
-        let observed = input.observed.as_deref().unwrap_or_default();
-        input.arrivals = backends.arrivals(host, id, observed);
-        if is_ancestor {
-            input.held_before = backends.held_before(host, id, observed);
-        }
-        input.is_present = backends.is_present(id);
-        if !input.is_present && backends.unmoved_of(node).is_none() {
-            input.sample = None;
-        }
-        input
     }
 
     fn note_topology(&mut self, topology: &Topology) {
@@ -350,4 +307,55 @@ fn with_width<'t>(tree: &'t Tree, backends: &Backends) -> impl Iterator<Item = N
 
 fn is_pinned(control: &ControlLoop) -> impl Fn(NodeId) -> bool {
     |id| control.state(id).is_some_and(|state| state.width.cpus().is_some())
+}
+
+/// Time since `begin`, in steps of [`CLOCK_STEP`].
+fn since(begin: Duration, kernel: &impl KernFs) -> Duration {
+    let steps = kernel.clock().saturating_sub(begin).as_nanos() / CLOCK_STEP.as_nanos();
+    CLOCK_STEP * u32::try_from(steps).unwrap_or(u32::MAX)
+}
+
+/// Reads one node.
+fn sample_node<K: KernFs>(
+    host: &mut HostAccess<K>,
+    backends: &mut Backends,
+    control: &ControlLoop,
+    reporter: &Reporter,
+    node: Node<'_>,
+    events: &mut Events,
+) -> NodeInput {
+    let id = node.id();
+    // The values of groups, and of tenants with several cgroups, are those of the nodes below.
+    let is_ancestor = node.is_ancestor();
+    let is_sampled = is_ancestor || node.has_work();
+    let mut input = NodeInput { is_governed: backends.is_governed(id), ..NodeInput::default() };
+    if is_sampled {
+        let sampling = control.sampling(node);
+        let sampled = backends.sample(host, node, sampling, events);
+        if let Some(sampled) = sampled {
+            input.nr_oom_kills = sampled.nr_oom_kills;
+            input.nr_threads = sampled.nr_threads;
+            input.sample = Some(sampled.sample);
+        }
+    }
+    if pids::is_limited(node) {
+        input.pids = backends.pids(host, node, events);
+    }
+    input.nr_killed_runs = backends.take_kills(id);
+    input.surroundings = reporter.surroundings(id);
+    if control.wants_observation(node) || backends.is_watched(id) {
+        let state = &control.states()[node.at()];
+        let (known, is_bounded) = (&state.observed, state.squeeze.is_some());
+        input.observed = backends.observe(host, node, (known, is_bounded), events);
+    }
+    let observed = input.observed.as_deref().unwrap_or_default();
+    input.arrivals = backends.arrivals(host, id, observed);
+    if is_ancestor {
+        input.held_before = backends.held_before(host, id, observed);
+    }
+    input.is_present = backends.is_present(id);
+    if !input.is_present && backends.unmoved_of(node).is_none() {
+        input.sample = None;
+    }
+    input
 }

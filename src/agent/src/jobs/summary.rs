@@ -9,9 +9,6 @@ use tenantd_control::report::status::Status;
 use tenantd_control::words::jobs::{JobsStatus, TenantJobs, WaitCount};
 
 pub(crate) fn tell(jobs: &JobRoom, slots_reason: String, status: &mut Status, now: f64) {
-    if jobs.admission.is_unused() {
-        return;
-    }
     let (all, mut of_tenants) = sums(jobs, now);
     status.jobs = Some(JobsStatus { slots_reason, ..all });
     for tenant in &mut status.tenants {
