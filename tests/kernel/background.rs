@@ -13,6 +13,13 @@ use crate::util::{self, Ran, wait_until};
 
 const POLICY: &str = "control: { interval: 100ms, oversubscription: 2.0 }\ntenants: { ci: {} }";
 
+/// A daemon whose tenant has its cgroup; `None` where no cgroup can be made.
+fn ready() -> Option<Asked> {
+    let asked = Asked::begin(POLICY)?;
+    wait_until("the tenant", || asked.ground.weight("ci").is_some());
+    Some(asked)
+}
+
 /// `tenantctl` with these arguments and a state directory of the test.
 fn tenantctl(asked: &Asked, arguments: &[&str]) -> Command {
     let mut command = util::tenantctl();
@@ -48,8 +55,7 @@ fn finished(asked: &Asked, id: &str) -> Value {
 #[test]
 #[ignore = "makes cgroups"]
 fn a_job_in_the_background_has_output_and_status() {
-    let Some(asked) = Asked::begin(POLICY) else { return };
-    wait_until("the tenant", || asked.ground.weight("ci").is_some());
+    let Some(asked) = ready() else { return };
     let end = asked.ground.scratch.path().join("end");
     let hook = format!("echo $TENANTD_JOB_ID $TENANTD_EXIT $TENANTD_REASON > {}", end.display());
     let script = "cat; echo out; echo err >&2; env | grep -c ^TENANTCTL_ROLE; exit 3";
@@ -76,8 +82,7 @@ fn a_job_in_the_background_has_output_and_status() {
 #[test]
 #[ignore = "makes cgroups"]
 fn a_wait_ends_with_128_and_the_signal() {
-    let Some(asked) = Asked::begin(POLICY) else { return };
-    wait_until("the tenant", || asked.ground.weight("ci").is_some());
+    let Some(asked) = ready() else { return };
     let id = begin(&asked, &[], "kill -USR1 $$; sleep 1000");
     let waited = ask(&asked, &["wait", &id]).exits(128 + Signal::SIGUSR1 as i32);
     prints(&waited, "SIGUSR1");
@@ -94,8 +99,7 @@ fn a_wait_ends_with_128_and_the_signal() {
 #[test]
 #[ignore = "makes cgroups"]
 fn an_unknown_status_is_not_guessed() {
-    let Some(asked) = Asked::begin(POLICY) else { return };
-    wait_until("the tenant", || asked.ground.weight("ci").is_some());
+    let Some(asked) = ready() else { return };
     let run = ["run", "--tenant", "ci", "--", "sh", "-c", "exit 7"];
     ask(&asked, &run).exits(7);
     let list = || -> Value {
@@ -120,8 +124,7 @@ fn an_unknown_status_is_not_guessed() {
 #[test]
 #[ignore = "makes cgroups"]
 fn a_refused_job_has_the_message_and_the_exit_code_of_the_foreground() {
-    let Some(asked) = Asked::begin(POLICY) else { return };
-    wait_until("the tenant", || asked.ground.weight("ci").is_some());
+    let Some(asked) = ready() else { return };
     let run = |arguments: &[&str]| ask(&asked, &[&["run", "--background"], arguments].concat());
     run(&["--tenant", "none", "--", "true"]).exits(1).says("no tenant `none`");
     run(&["--tenant", "ci", "--", "no-such-command-7"]).exits(127).says("no-such-command-7");
@@ -134,8 +137,7 @@ fn a_refused_job_has_the_message_and_the_exit_code_of_the_foreground() {
 #[test]
 #[ignore = "makes cgroups"]
 fn a_job_killed_at_its_memory_is_told_how_much_to_declare() {
-    let Some(asked) = Asked::begin(POLICY) else { return };
-    wait_until("the tenant", || asked.ground.weight("ci").is_some());
+    let Some(asked) = ready() else { return };
     let script = "x=a; while :; do x=$x$x; done";
     let id = begin(&asked, &["--memory", "64MiB"], script);
     prints(&ask(&asked, &["wait", &id]).exits(137), "run with --memory");

@@ -32,7 +32,7 @@ enum Type {
     Struct(Vec<(String, Type)>),
 }
 
-/// One definition file, as far as the tests ask about it.
+/// The parts of one definition file that the tests compare.
 #[derive(Debug, Default)]
 struct Interface {
     name: String,

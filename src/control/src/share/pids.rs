@@ -67,9 +67,8 @@ impl PidsState {
 
 /// True if the policy limits the processes of this node or of a group above it.
 pub fn is_limited(node: Node<'_>) -> bool {
-    let nodes = node.tree().nodes();
-    let ups = std::iter::successors(node.policy(), |below| nodes.get(below.parent?));
-    ups.into_iter().any(|node| node.written.limit.pids.is_some())
+    let ups = node.tenant().into_iter().flat_map(Node::upwards).filter_map(Node::policy);
+    ups.into_iter().any(|policy| policy.written.limit.pids.is_some())
 }
 
 /// Finding if the node cannot start more processes, or could not recently. `held` is its last observed limit.

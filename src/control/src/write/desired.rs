@@ -84,9 +84,8 @@ fn tenants(
 /// Least CPU limit of the groups above a node. The legacy hierarchy refuses a quota above the parent's; the
 /// unified one ignores the excess.
 fn limit_above(tenant: Node<'_>) -> Option<Value> {
-    let nodes = tenant.tree().nodes();
-    let groups = std::iter::successors(tenant.policy()?.parent, |above| nodes[*above].parent);
-    let least = groups.filter_map(|above| nodes[above].limit[CPU]).reduce(f64::min);
+    let groups = tenant.upwards().skip(1).filter_map(Node::policy);
+    let least = groups.filter_map(|group| group.limit[CPU]).reduce(f64::min);
     least.map(|cores| Value::amount(CPU, cores))
 }
 

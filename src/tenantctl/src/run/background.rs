@@ -15,11 +15,12 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{self, Child, Command, ExitStatus, Stdio};
+use std::process::{self, Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{setsid, write};
+use serde_json::json;
 
 use super::log::Log;
 use crate::args::RunArgs;
@@ -28,7 +29,7 @@ use crate::common::client::{ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME};
 use crate::common::exit::Exit;
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::method;
-use tenantd_varlink::jobs::{FinishedJob, ReportParameters, WaitParameters};
+use tenantd_varlink::jobs::{EndReason, FinishedJob, ReportParameters, WaitParameters};
 
 /// Variable with the role of a process that this program starts; removed from the environment of the command.
 pub(super) const ROLE: &str = "TENANTCTL_ROLE";
@@ -135,7 +136,13 @@ pub(super) fn supervise(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exi
         tell(&format!("failed {code}\n{}", log.discard(MESSAGE_MAX)));
         return Ok(Exit::Failed);
     };
-    let end = End::of(report(daemon, id, status), status);
+    let code = |code: i32| u8::try_from(code).ok();
+    let status = ReportParameters {
+        id,
+        exit_code: status.code().and_then(code),
+        exit_signal: status.signal().and_then(code),
+    };
+    let end = End::of(report(daemon, &status), &status);
     if let Some(command) = &args.on_end {
         run_on_end(command, id, &end, &log)?.wait()?;
     }
@@ -148,17 +155,11 @@ fn tell(text: &str) {
 }
 
 /// Reports the exit status. Returns the record of the job, if the daemon answers.
-fn report(daemon: &Endpoint, id: u64, status: ExitStatus) -> Option<FinishedJob> {
+fn report(daemon: &Endpoint, status: &ReportParameters) -> Option<FinishedJob> {
     let daemon = Endpoint { timeout: None, ..daemon.clone() };
-    let code = |code: i32| u8::try_from(code).ok();
-    let report = ReportParameters {
-        id,
-        exit_code: status.code().and_then(code),
-        exit_signal: status.signal().and_then(code),
-    };
     let begin = Instant::now();
     loop {
-        match daemon.call::<method::Report>(&report) {
+        match daemon.call::<method::Report>(status) {
             // A daemon that restarts finds its jobs at its first tick.
             Err(
                 ClientError::NotRunning(_)
@@ -169,7 +170,8 @@ fn report(daemon: &Endpoint, id: u64, status: ExitStatus) -> Option<FinishedJob>
             _ => break,
         }
     }
-    let mut replies = daemon.connect().ok()?.stream::<method::Wait>(&WaitParameters { id }).ok()?;
+    let wait = WaitParameters { id: status.id };
+    let mut replies = daemon.connect().ok()?.stream::<method::Wait>(&wait).ok()?;
     replies.next(Some(CONFIRM_TIME)).ok().map(|reply| reply.job)
 }
 
@@ -181,23 +183,14 @@ struct End {
 
 impl End {
     /// End as the daemon has it, or without a daemon as the supervisor saw it.
-    fn of(record: Option<FinishedJob>, status: ExitStatus) -> End {
-        let seen = FinishedJob {
-            exit_code: status.code().and_then(|code| u8::try_from(code).ok()),
-            exit_signal: status.signal().and_then(|signal| u8::try_from(signal).ok()),
-            ..FinishedJob::default()
-        };
-        let exit = status_of(record.as_ref().unwrap_or(&seen));
-        let reason = match &record {
-            Some(record) => serde_json::to_value(record.reason).ok(),
-            None => None,
-        };
-        let reason = reason.as_ref().and_then(|reason| reason.as_str());
-        let seen_reason = if status.signal().is_some() { "signalled" } else { "exited" };
-        End {
-            exit: exit.map_or_else(String::new, |exit| exit.to_string()),
-            reason: reason.unwrap_or(seen_reason).to_string(),
-        }
+    fn of(record: Option<FinishedJob>, status: &ReportParameters) -> End {
+        let &ReportParameters { exit_code, exit_signal, .. } = status;
+        let reason = if exit_signal.is_some() { EndReason::Signalled } else { EndReason::Exited };
+        let seen = || FinishedJob { exit_code, exit_signal, reason, ..FinishedJob::default() };
+        let job = record.unwrap_or_else(seen);
+        let exit = status_of(&job).map_or_else(String::new, |exit| exit.to_string());
+        let reason = json!(job.reason).as_str().unwrap_or_default().to_string();
+        End { exit, reason }
     }
 }
 

@@ -226,7 +226,7 @@ fn factors(tree: &Tree, states: &[NodeState]) -> Vec<f64> {
     for node in tree.tenants_and_members() {
         let Some(tenant) = node.tenant() else { continue };
         // The factor of a group applies to its cgroup, or to what is outside of it.
-        let groups = std::iter::successors(tenant.group(), |above| above.group());
+        let groups = tenant.upwards().skip(1);
         let is_outside =
             |group: &Node<'_>| is_apart && node.cgroups_above().all(|it| it.at() != group.at());
         let outside = groups.filter(is_outside).map(|group| own(group.at()));
