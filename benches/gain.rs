@@ -261,9 +261,10 @@ fn print(times: &Times) -> Bars {
         let ratio = format!("{median:.2} ({least:.2}-{most:.2})");
         println!("{kind:12} {:>28} {:>28} {ratio:>22}", figures[0], figures[1]);
         let name = format!("a program of the kind {kind} under cpus: dop");
-        match WAITING.contains(&kind) {
-            true => bars.at_least(name, median, "x as fast as under weights", BAR),
-            false => bars.note(name, median, "x as fast as under weights"),
+        if WAITING.contains(&kind) {
+            bars.at_least(name, median, "x as fast as under weights", BAR)
+        } else {
+            bars.note(name, median, "x as fast as under weights")
         }
     }
     bars

@@ -25,7 +25,8 @@ fn resident(asked: &Asked) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// The files of the state directory and below, except that of the queue: it is one, and is written when there is time.
+/// The files of the state directory and below, except those of the waiting and of the finished jobs: each is one, and
+/// is written when there is time.
 fn nr_files(asked: &Asked) -> usize {
     let mut dirs = vec![asked.ground.state_dir()];
     let mut count = 0;
@@ -34,7 +35,8 @@ fn nr_files(asked: &Asked) -> usize {
             if entry.path().is_dir() {
                 dirs.push(entry.path())
             } else {
-                count += usize::from(entry.file_name() != "queue.json")
+                let name = entry.file_name();
+                count += usize::from(name != "queue.json" && name != "finished.json")
             }
         }
     }

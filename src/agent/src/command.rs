@@ -152,9 +152,10 @@ fn listener(
 fn restore(args: &Tenantd) -> anyhow::Result<Exit> {
     may_look_into(&args.state_dir)?;
     let mut kernel = RealKernFs::new();
-    let restored = match args.unless_kept {
-        true => leftover::restore_unless_kept(&mut kernel, &args.state_dir)?,
-        false => leftover::restore_only(&mut kernel, &args.state_dir)?,
+    let restored = if args.unless_kept {
+        leftover::restore_unless_kept(&mut kernel, &args.state_dir)?
+    } else {
+        leftover::restore_only(&mut kernel, &args.state_dir)?
     };
     Ok(if restored.failures.is_empty() { Exit::Ok } else { Exit::Failed })
 }

@@ -490,10 +490,7 @@ proptest! {
                     set.iter().map(|i| standings[*i].share_cores * after[*i].factor).collect();
                 let most: Vec<f64> = set
                     .iter()
-                    .map(|i| match is_raised(i) {
-                        true => entries[*i].fair_cores + entries[*i].extra_cores,
-                        false => ceilings[*i],
-                    })
+                    .map(|i| if is_raised(i) { entries[*i].fair_cores + entries[*i].extra_cores } else { ceilings[*i] })
                     .collect();
                 let given = divided(&weights, &most, whole);
                 for (place, i) in set.iter().enumerate().filter(|(_, i)| !is_raised(i)) {

@@ -158,9 +158,10 @@ impl<'a> Filling<'a> {
                     let mut vector = vec![0.0; m];
                     for member in &members {
                         let ahead = member.level - member.guaranteed_level;
-                        let part = match member.blocked || smallest >= member.level {
-                            true => 1.0,
-                            false => ((smallest - member.guaranteed_level) / ahead).max(0.0),
+                        let part = if member.blocked || smallest >= member.level {
+                            1.0
+                        } else {
+                            ((smallest - member.guaranteed_level) / ahead).max(0.0)
                         };
                         for r in 0..m {
                             let own = member.guaranteed[r];

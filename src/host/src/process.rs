@@ -355,10 +355,12 @@ fn place_in(layout: &Layout, text: &[u8]) -> Option<Place> {
         if managed.is_none() && tree.is_for_all() && !is_of_session(tree, line, &path) {
             managed = Some(path.clone());
         }
-        match dir.starts_with(&tree.root) && dir != tree.root {
-            _ if !tree.is_for_all() => {}
-            true => is_inside = true,
-            false => outside.push(path),
+        if tree.is_for_all() {
+            if dir.starts_with(&tree.root) && dir != tree.root {
+                is_inside = true
+            } else {
+                outside.push(path)
+            }
         }
         dirs.push(dir);
     }

@@ -308,9 +308,10 @@ pub(super) fn duplicates(entries: &[Entry]) -> impl Iterator<Item = (&Entry, &En
     let is_small = entries.len() <= FEW;
     let mut seen: HashMap<&str, &Entry> = HashMap::new();
     entries.iter().enumerate().filter_map(move |(index, entry)| {
-        let first = match is_small {
-            true => entries[..index].iter().find(|first| first.key == entry.key)?,
-            false => *seen.entry(&entry.key).or_insert(entry),
+        let first = if is_small {
+            entries[..index].iter().find(|first| first.key == entry.key)?
+        } else {
+            *seen.entry(&entry.key).or_insert(entry)
         };
         (!std::ptr::eq(first, entry)).then_some((first, entry))
     })

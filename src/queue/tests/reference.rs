@@ -42,9 +42,10 @@ struct Tenant {
 
 /// The order of two numbers; what differs by rounding is equal.
 fn near(a: f64, b: f64) -> Ordering {
-    match (a - b).abs() <= 1e-9 * (1.0 + a.abs().max(b.abs())) {
-        true => Ordering::Equal,
-        false => a.total_cmp(&b),
+    if (a - b).abs() <= 1e-9 * (1.0 + a.abs().max(b.abs())) {
+        Ordering::Equal
+    } else {
+        a.total_cmp(&b)
     }
 }
 
@@ -147,9 +148,10 @@ impl Reference {
                     .copied()
                     .filter(|t| is_free || near(key(*t), self.v).is_le())
                     .collect();
-                match eligible.is_empty() {
-                    false => least(&|t| [finish(t), 0.0], &eligible),
-                    true => least(&|t| [key(t), finish(t)], &heads),
+                if eligible.is_empty() {
+                    least(&|t| [key(t), finish(t)], &heads)
+                } else {
+                    least(&|t| [finish(t), 0.0], &eligible)
                 }
             }
         }

@@ -63,10 +63,8 @@ pub(crate) fn tree(
         ancestry.at(&ancestor.cgroup);
     }
     let is_slice = |location: &Location| matches!(location, Location::Slice(_));
-    let top = match has_slices(locations) {
-        true => ancestry.at(&format!("/{TOP}")),
-        false => CgroupParent::Top,
-    };
+    let top =
+        if has_slices(locations) { ancestry.at(&format!("/{TOP}")) } else { CgroupParent::Top };
     let mut parent = |at: usize, location: &Location, cgroup: Option<&str>| match location {
         Location::Direct | Location::Made(_) => {
             let is_in_group = location.below_root(&nodes[at].path) == Some(&nodes[at].path);

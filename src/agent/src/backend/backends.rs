@@ -482,10 +482,14 @@ fn places(tree: &Tree, locations: &[Location]) -> NodeMap<Place> {
     let nodes = locations.iter().cloned().map(Place::new);
     let has_slices = ancestry::has_slices(locations);
     // The slice of all tenants is started with them.
-    let location = |above: &Ancestor| match above.is_unit {
-        true if has_slices && above.name == TOP => Location::Slice(above.name.clone()),
-        true => Location::Above(above.name.clone()),
-        false => Location::AboveInPlace(above.cgroup.clone()),
+    let location = |above: &Ancestor| {
+        if !above.is_unit {
+            Location::AboveInPlace(above.cgroup.clone())
+        } else if has_slices && above.name == TOP {
+            Location::Slice(above.name.clone())
+        } else {
+            Location::Above(above.name.clone())
+        }
     };
     let members = tree.members().map(|(_, member)| match &locations[member.tenant] {
         Location::Members(sources) => Place::new(sources.location_of(&member.at)),

@@ -18,12 +18,13 @@ pub(super) fn attach<K: KernFs>(
     name: &str,
 ) -> Result<(), Finding> {
     let opened = Cgroup::open_from_mount(&mut host.kernel, &host.layout, path);
-    let cgroup = opened.map_err(|error| match error.is_gone() {
-        true => {
+    let cgroup = opened.map_err(|error| {
+        if error.is_gone() {
             let what = format!("the cgroup {path} is not there: it is shared with once it is");
             Finding::of(name, Code::CgroupMissing, what)
+        } else {
+            Finding::of(name, Code::NotAttached, error.to_string())
         }
-        false => Finding::of(name, Code::NotAttached, error.to_string()),
     })?;
     place.cgroup = Some(cgroup);
     Ok(())

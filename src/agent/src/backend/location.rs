@@ -286,13 +286,14 @@ fn locate(
     tenant.tenants.iter().for_each(|below| locate(below, &path, owner, host, locations));
     let below = &locations[index + 1..];
     let may_make = tenant.template().iter().any(|template| makes(template, owner, host.1));
-    locations[index] = match tenant.is_group() {
-        true if below.iter().any(|location| matches!(location, Location::Slice(_))) => {
-            slice_of(&path)
-        }
-        true if may_make || below.contains(&Location::Direct) => Location::Direct,
-        true => Location::Nowhere,
-        false => location_of(tenant, &path, owner, host),
+    locations[index] = if !tenant.is_group() {
+        location_of(tenant, &path, owner, host)
+    } else if below.iter().any(|location| matches!(location, Location::Slice(_))) {
+        slice_of(&path)
+    } else if may_make || below.contains(&Location::Direct) {
+        Location::Direct
+    } else {
+        Location::Nowhere
     };
 }
 

@@ -161,10 +161,8 @@ fn read_counters<K: KernFs>(
     let HostAccess { kernel, layout, .. } = host;
     let mut sample = cgroup.sample(kernel, sampling.times_of_empty, last, &mut gaps)?;
     if sample.populated == Some(false) {
-        let nr_oom_kills = match sampling.kills_of_empty {
-            true => cgroup.oom_kills(kernel, &mut gaps)?,
-            false => None,
-        };
+        let nr_oom_kills =
+            if sampling.kills_of_empty { cgroup.oom_kills(kernel, &mut gaps)? } else { None };
         return Ok(Sampled { sample, nr_oom_kills, nr_threads: None, gaps });
     }
     let found = match sampling.threads {

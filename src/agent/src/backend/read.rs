@@ -164,9 +164,10 @@ impl Backends {
     ) -> Vec<(Knob, Value)> {
         let Some(place) = self.places.get(id) else { return Vec::new() };
         let mut before = |seen: &Observation| {
-            let before = match self.systemd.owns(id) {
-                true => self.systemd.held_before(host, id, (seen.knob, &seen.value))?,
-                false => place.held_before(host, seen.knob).unwrap_or_else(|| seen.value.clone()),
+            let before = if self.systemd.owns(id) {
+                self.systemd.held_before(host, id, (seen.knob, &seen.value))?
+            } else {
+                place.held_before(host, seen.knob).unwrap_or_else(|| seen.value.clone())
             };
             Some((seen.knob, before))
         };

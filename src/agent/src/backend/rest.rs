@@ -194,9 +194,10 @@ impl Rest {
     fn end(&mut self) -> bool {
         let settles_at = *self.settles_at.get_or_insert(self.tick + SETTLING_TICKS);
         self.is_settled |= !self.is_partial && self.tick >= settles_at;
-        let pause = match self.is_partial {
-            true => 1,
-            false => ROUND_TICKS.max((self.nr_listed / CGROUPS_A_TICK) as u64),
+        let pause = if self.is_partial {
+            1
+        } else {
+            ROUND_TICKS.max((self.nr_listed / CGROUPS_A_TICK) as u64)
         };
         self.next_at = self.tick + pause;
         self.told = std::mem::take(&mut self.findings);

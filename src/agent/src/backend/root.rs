@@ -59,9 +59,10 @@ fn hold(
         ErrorKind::Rejected => StartError::RootTaken(path.to_path_buf()),
         _ => error.into(),
     })?;
-    match has_controllers(kernel, layout, root) {
-        true => Ok(()),
-        false => Err(StartError::NoControllers(path.to_path_buf())),
+    if has_controllers(kernel, layout, root) {
+        Ok(())
+    } else {
+        Err(StartError::NoControllers(path.to_path_buf()))
     }
 }
 

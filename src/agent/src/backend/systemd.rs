@@ -329,9 +329,10 @@ impl Systemd {
                 unit.cgroup.clear();
             }
             let why = format!("{name} does not run: it is shared with once it does");
-            match unit.is_slice && is_enforcing {
-                true => self.start_slice(host, node, tick),
-                false => unit.miss(tick, why),
+            if unit.is_slice && is_enforcing {
+                self.start_slice(host, node, tick)
+            } else {
+                unit.miss(tick, why)
             }
             return false;
         }

@@ -344,9 +344,10 @@ fn take_over(journal: &mut Journal, name: &str, settings: &[Setting]) -> Result<
         matches!(entry, Entry::UnitTheirs { unit, property, .. }
             if unit == name && settings.iter().any(|setting| setting.property == *property))
     };
-    match journal.entries().iter().any(is_void) {
-        true => journal.retain(|entry| !is_void(entry)),
-        false => Ok(()),
+    if journal.entries().iter().any(is_void) {
+        journal.retain(|entry| !is_void(entry))
+    } else {
+        Ok(())
     }
 }
 

@@ -200,10 +200,7 @@ impl Attachments {
 
     fn save(&self) {
         let Some(file) = &self.file else { return };
-        let outcome = match self.is_empty() {
-            true => file.remove(),
-            false => file.write(&self.record),
-        };
+        let outcome = if self.is_empty() { file.remove() } else { file.write(&self.record) };
         if let Err(error) = outcome {
             let path = file.path().display();
             warn!("what is attached to tenants is not kept for the next start: {path}: {error}");

@@ -42,10 +42,7 @@ impl<'a> Deadline<'a> {
             return Ok(messenger::DEADLINE);
         };
         let left = until.saturating_duration_since(Instant::now());
-        match left.is_zero() {
-            true => Err(UnitError::Late(most)),
-            false => Ok(left.min(messenger::DEADLINE)),
-        }
+        if left.is_zero() { Err(UnitError::Late(most)) } else { Ok(left.min(messenger::DEADLINE)) }
     }
 }
 

@@ -124,14 +124,10 @@ pub(super) fn fit(
         })
         .filter(|(_, part)| part.quota.is_some())
         .collect();
-    let tightest = above.into_iter().reduce(|least, one| match least.1.exceeds(one.1) {
-        true => one,
-        false => least,
-    });
-    let widest = below.into_iter().reduce(|most, one| match one.1.exceeds(most.1) {
-        true => one,
-        false => most,
-    });
+    let tightest =
+        above.into_iter().reduce(|least, one| if least.1.exceeds(one.1) { one } else { least });
+    let widest =
+        below.into_iter().reduce(|most, one| if one.1.exceeds(most.1) { one } else { most });
     let less = tightest.filter(|(_, above)| held.exceeds(*above)).map(|bound| (bound, false));
     let more = || widest.filter(|(_, below)| below.exceeds(held)).map(|bound| (bound, true));
     let ((of, bound), is_below) = less.or_else(more).filter(|((of, _), _)| !is_owed(of))?;

@@ -84,9 +84,10 @@ impl<'a> HeldFiles<'a> {
         }
         let mut left = Vec::new();
         for one in refused.into_iter().rev() {
-            match one.why.is_about_cpus() && narrow(kernel, one.entry).is_some() {
-                true => restored.nr_files += 1,
-                false => left.push(one),
+            if one.why.is_about_cpus() && narrow(kernel, one.entry).is_some() {
+                restored.nr_files += 1
+            } else {
+                left.push(one)
             }
         }
         left.reverse();

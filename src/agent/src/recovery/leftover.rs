@@ -76,10 +76,7 @@ fn restore_left(
 }
 
 pub(crate) fn end(mut journal: Journal, restored: &Restored) -> Result<(), JournalError> {
-    match restored.owed.is_empty() {
-        true => journal.remove(),
-        false => keep_owed(&mut journal, restored),
-    }
+    if restored.owed.is_empty() { journal.remove() } else { keep_owed(&mut journal, restored) }
 }
 
 /// Drops the records of restored values.
@@ -144,13 +141,12 @@ pub(crate) fn take_up(
     keeper.damaged = leftover.failures.iter().map(damage).collect();
     leftover.failures.iter().for_each(|failure| warn!("not restored: {failure}"));
     if !leftover.entries.is_empty() {
-        match leftover.is_kept() {
-            true => {
-                info!("restoring the values that the last tenantd kept, before starting");
-                // After a kill from here on, the values were not left on purpose.
-                journal.retain(|entry| *entry != Entry::Kept)?;
-            }
-            false => warn!("the last tenantd left changes on this host: restoring them first"),
+        if leftover.is_kept() {
+            info!("restoring the values that the last tenantd kept, before starting");
+            // After a kill from here on, the values were not left on purpose.
+            journal.retain(|entry| *entry != Entry::Kept)?;
+        } else {
+            warn!("the last tenantd left changes on this host: restoring them first")
         }
         keeper.attachments.gather(kernel, machine.proc(), &leftover.entries);
         let restored = put_back(kernel, machine, None, (&leftover.entries, false), deadline);

@@ -166,9 +166,10 @@ pub(super) fn move_all(kernel: &mut impl KernFs, from: DirId, to: DirId) -> Resu
 /// Processes that can be moved by number; EBUSY if there are none. Writing 0 would move the agent itself.
 fn nameable(kernel: &impl KernFs, dir: DirId, pids: Vec<u32>) -> Result<Vec<u32>, KernError> {
     let nameable: Vec<u32> = pids.into_iter().filter(|pid| *pid != 0).collect();
-    match nameable.is_empty() {
-        true => Err(KernError::new(Operation::Write, kernel.dir_path(dir), Errno::EBUSY)),
-        false => Ok(nameable),
+    if nameable.is_empty() {
+        Err(KernError::new(Operation::Write, kernel.dir_path(dir), Errno::EBUSY))
+    } else {
+        Ok(nameable)
     }
 }
 

@@ -81,9 +81,10 @@ impl ResidentStore {
     }
 
     pub(crate) fn keep(&self, residents: &[Resident]) {
-        let outcome = match residents.is_empty() {
-            true => self.0.remove(),
-            false => self.0.write(&Record { residents: residents.to_vec() }),
+        let outcome = if residents.is_empty() {
+            self.0.remove()
+        } else {
+            self.0.write(&Record { residents: residents.to_vec() })
         };
         if let Err(error) = outcome {
             let path = self.0.path().display();
@@ -126,10 +127,8 @@ pub(crate) fn bring_home<K: KernFs>(
                 waiting.push(resident);
                 continue;
             };
-            let outcome = match home == shelter {
-                true => Ok(()),
-                false => house(enforcer, tree, &home, resident.pid),
-            };
+            let outcome =
+                if home == shelter { Ok(()) } else { house(enforcer, tree, &home, resident.pid) };
             match outcome {
                 Ok(()) if home == resident.from => drop(housed.insert(resident.pid)),
                 Ok(()) => {

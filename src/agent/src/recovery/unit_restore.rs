@@ -245,9 +245,10 @@ impl<K: KernFs> Session<'_, K> {
         let is_widened = dir.is_some_and(|dir| self.files.widen_sets(dir, &mut settings))
             && !self.leave_wide(debt, state, &mut settings);
         let unit = debt.unit.to_string();
-        match settings.is_empty() {
-            true => dir.into_iter().for_each(|dir| self.files.kernel.close_dir(dir)),
-            false => return Ok(Some(Asked { unit, dir, settings, is_widened })),
+        if settings.is_empty() {
+            dir.into_iter().for_each(|dir| self.files.kernel.close_dir(dir))
+        } else {
+            return Ok(Some(Asked { unit, dir, settings, is_widened }));
         }
         Ok(None)
     }

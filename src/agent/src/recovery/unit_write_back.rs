@@ -58,8 +58,5 @@ fn write_setting<K: KernFs>(
     }
     let unit = Waiting { unit: unit.to_string(), dir, settings: Vec::new(), is_widened };
     files.tell_set(&unit);
-    match files.has_arrived(dir, &written) {
-        true => Ok(()),
-        false => Err(files.not_arrived(&unit, &written)),
-    }
+    if files.has_arrived(dir, &written) { Ok(()) } else { Err(files.not_arrived(&unit, &written)) }
 }

@@ -61,9 +61,10 @@ fn void_pids<K: KernFs>(host: &mut HostAccess<K>, has_root: bool) -> Option<Find
         return None;
     }
     let why = format!("the pids controller is not available in {}", top.display());
-    match has_root {
-        true => void(why, "enable it in the cgroups above (on a systemd host: Delegate=yes)"),
-        false => void(why, "boot without cgroup_disable=pids, with a kernel that has it"),
+    if has_root {
+        void(why, "enable it in the cgroups above (on a systemd host: Delegate=yes)")
+    } else {
+        void(why, "boot without cgroup_disable=pids, with a kernel that has it")
     }
 }
 
@@ -183,9 +184,10 @@ pub(super) fn beside(waiting: &[String], busy: &[&Path], place: &Path) -> Option
         1 => String::new(),
         n => format!(" and {} more", n - 1),
     };
-    let first = match *first == place {
-        true => format!("the processes directly in {}", first.display()),
-        false => first.display().to_string(),
+    let first = if *first == place {
+        format!("the processes directly in {}", first.display())
+    } else {
+        first.display().to_string()
     };
     let what = format!(
         "cpu weights are ineffective against {first}{more}: busy beside {tenant}, which waits, and no tenant"

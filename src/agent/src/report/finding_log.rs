@@ -75,12 +75,11 @@ impl FindingLog {
             if known.told || !is_due {
                 continue;
             }
-            match lines.len() < LINES_MAX {
-                true => {
-                    (known.told, known.logged) = (true, Some(now));
-                    lines.push(Line::Appeared { tenant, text });
-                }
-                false => nr_suppressed += 1,
+            if lines.len() < LINES_MAX {
+                (known.told, known.logged) = (true, Some(now));
+                lines.push(Line::Appeared { tenant, text });
+            } else {
+                nr_suppressed += 1
             }
         }
         let room = LINES_MAX - lines.len();

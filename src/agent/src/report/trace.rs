@@ -49,13 +49,12 @@ impl<K> Scene<'_, K> {
                 trace.values.push(self.value(node, value, &planned));
             }
             trace.records.push(Record {
-                seen: match node.has_members() {
-                    true => {
-                        trace.usages.extend(state.usage);
-                        let index = state.usage.and(trace.usages.len().checked_sub(1));
-                        Some(Seen::Members(index))
-                    }
-                    false => seen(state, &mut trace.counters),
+                seen: if node.has_members() {
+                    trace.usages.extend(state.usage);
+                    let index = state.usage.and(trace.usages.len().checked_sub(1));
+                    Some(Seen::Members(index))
+                } else {
+                    seen(state, &mut trace.counters)
                 },
                 demand: state.demand,
                 target: state.target.clone(),

@@ -129,15 +129,12 @@ impl Shortage {
 /// Without figures: the text must stay the same while the shortage lasts, and figures change every second.
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.breaks_guarantees() {
-            true => {
-                "memory that cannot be reclaimed leaves too little for the guarantees: all of them are \
+        f.write_str(if self.breaks_guarantees() {
+            "memory that cannot be reclaimed leaves too little for the guarantees: all of them are \
                  protected in part only, so that reclaim still finds something"
-            }
-            false => {
-                "memory that cannot be reclaimed leaves too little to protect all that is allocated: \
+        } else {
+            "memory that cannot be reclaimed leaves too little to protect all that is allocated: \
                  guarantees are kept, and less than the allocations is protected beyond them"
-            }
         })
     }
 }
@@ -156,9 +153,8 @@ pub fn protect(memory: &Memory, needs: &[Need]) -> Protections {
     let own: Vec<f64> = needs.iter().map(Need::own_bytes).collect();
     let wanted: Vec<f64> = needs.iter().map(|need| need.wanted_bytes).collect();
     let guarantee_ratio = guarantee_ratio(room, &inelastic, &guarantees);
-    let ratio = |is_due: bool, base: &[f64], all: &[f64]| match is_due {
-        true => largest_ratio(room, &inelastic, base, &beyond(all, base)),
-        false => 0.0,
+    let ratio = |is_due: bool, base: &[f64], all: &[f64]| {
+        if is_due { largest_ratio(room, &inelastic, base, &beyond(all, base)) } else { 0.0 }
     };
     let allocation_ratio = ratio(guarantee_ratio == 1.0, &guarantees, &own);
     let lent_ratio = ratio(allocation_ratio == 1.0, &own, &wanted);

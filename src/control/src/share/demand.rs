@@ -186,9 +186,10 @@ pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
             CPU => Some(fresh_cores),
             MEMORY => fresh_bytes(held[MEMORY], context),
         };
-        let half_life = match resource == MEMORY && usage.populated && context.was_after_kill() {
-            true => KILLED_HALF_LIFE,
-            false => half_life(resource),
+        let half_life = if resource == MEMORY && usage.populated && context.was_after_kill() {
+            KILLED_HALF_LIFE
+        } else {
+            half_life(resource)
         };
         let smoothed = |fresh| smooth(fresh, last[resource], elapsed, half_life);
         fresh.map_or(last[resource], smoothed).min(context.max[resource])
@@ -265,13 +266,15 @@ fn cpu(usage: &Usage, context: &Context) -> (f64, CpuBasis) {
         return (wanted.max(used), CpuBasis::Threads);
     }
     let waiting = usage.cpu_some_ratio.unwrap_or(1.0) * used.max(1.0);
-    let floor = match used >= AT_ALLOCATION_RATIO * context.allocation_cores {
-        true => (EXPLORATION * context.allocation_cores).max(context.guarantee_cores),
-        false => 0.0,
+    let floor = if used >= AT_ALLOCATION_RATIO * context.allocation_cores {
+        (EXPLORATION * context.allocation_cores).max(context.guarantee_cores)
+    } else {
+        0.0
     };
-    match used + waiting < floor {
-        true => (floor, CpuBasis::Exploring),
-        false => (used + waiting, CpuBasis::Pressure),
+    if used + waiting < floor {
+        (floor, CpuBasis::Exploring)
+    } else {
+        (used + waiting, CpuBasis::Pressure)
     }
 }
 

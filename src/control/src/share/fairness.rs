@@ -39,9 +39,10 @@ impl Measured {
     /// Part of `divided_cores` that it was entitled to, wanted and did not get, 0 ..= 1.
     pub fn share_error(&self, divided_cores: f64) -> f64 {
         let entitled = self.allocation_cores.min(self.demand_cores);
-        match self.pressed {
-            true => ((entitled - self.used_cores) / divided_cores.max(f64::MIN_POSITIVE)).max(0.0),
-            false => 0.0,
+        if self.pressed {
+            ((entitled - self.used_cores) / divided_cores.max(f64::MIN_POSITIVE)).max(0.0)
+        } else {
+            0.0
         }
     }
 

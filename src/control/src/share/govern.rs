@@ -66,9 +66,10 @@ pub fn weigh(tree: &Tree, foreign: &[Foreign], targets: &mut Vec<Target>) {
         let of_members: Vec<Share> = members.iter().map(|at| shares[*at]).collect();
         let whole = of_members.iter().map(Share::standing_cores).sum();
         let entitlements = siblings::entitlements(&of_members, whole);
-        let weights = match is_beside_others {
-            true => beside_others(&entitlements, together),
-            false => weight::weigh(&entitlements),
+        let weights = if is_beside_others {
+            beside_others(&entitlements, together)
+        } else {
+            weight::weigh(&entitlements)
         };
         for (&at, (written, exact)) in members.iter().zip(weights.written.iter().zip(weights.exact))
         {

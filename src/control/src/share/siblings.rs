@@ -17,9 +17,10 @@ pub(crate) struct Share {
 impl Share {
     /// CPUs that it needs now, and when it wakes.
     pub(crate) fn needed_cores(&self) -> f64 {
-        let by_demand = match self.satisfied {
-            true => self.allocation_cores.max(self.burst_cores),
-            false => self.allocation_cores,
+        let by_demand = if self.satisfied {
+            self.allocation_cores.max(self.burst_cores)
+        } else {
+            self.allocation_cores
         };
         by_demand.max(self.floor_cores)
     }
@@ -35,10 +36,8 @@ pub(crate) fn entitlements(shares: &[Share], whole: f64) -> Vec<Entitlement> {
     let ratio = Siblings::of(shares).own_ratio();
     let entitlement = |share: &Share| {
         let by_allocation = share.allocation_cores * ratio;
-        let now = match share.satisfied {
-            true => by_allocation.max(share.burst_cores),
-            false => by_allocation,
-        };
+        let now =
+            if share.satisfied { by_allocation.max(share.burst_cores) } else { by_allocation };
         let now = now.max(share.floor_cores);
         Entitlement { standing: share.standing_cores() / whole, now: now / whole }
     };
@@ -58,10 +57,10 @@ impl Siblings {
         let mut siblings = Siblings::default();
         for share in shares {
             let pair = [share.allocation_cores, share.burst_cores];
-            match share.satisfied {
-                false => siblings.unmet.push(pair),
-                true if pair[0] > pair[1] => siblings.borrowers.push(pair),
-                true => {}
+            if !share.satisfied {
+                siblings.unmet.push(pair)
+            } else if pair[0] > pair[1] {
+                siblings.borrowers.push(pair)
             }
         }
         siblings

@@ -25,9 +25,10 @@ pub struct Steady {
 impl Steady {
     /// Adds the desired weight of a tick, `elapsed` after the last one.
     pub fn note(&mut self, weight: f64, elapsed: Duration) {
-        match (weight - self.weight).abs() <= SAME_RATIO * self.weight {
-            true => self.lasted = self.lasted.saturating_add(elapsed),
-            false => *self = Steady { weight, lasted: Duration::ZERO },
+        if (weight - self.weight).abs() <= SAME_RATIO * self.weight {
+            self.lasted = self.lasted.saturating_add(elapsed)
+        } else {
+            *self = Steady { weight, lasted: Duration::ZERO }
         }
     }
 

@@ -187,15 +187,16 @@ pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<Finding> {
         if nodes.iter().zip(targets).any(|it| broken(&it)) {
             let resource = r.title();
             // `check` does not know the number of found tenants.
-            let what = match nodes.iter().any(|node| node.is_found && is_promised(node)) {
-                true => format!(
+            let what = if nodes.iter().any(|node| node.is_found && is_promised(node)) {
+                format!(
                     "there is too little {resource} for the guarantees of all that `each` found: they are \
                      scaled down together"
-                ),
-                false => format!(
+                )
+            } else {
+                format!(
                     "what is used outside of the tenants leaves too little {resource} for all guarantees: \
                      they are scaled down together"
-                ),
+                )
             };
             findings.push(Finding::of_host(Code::Unkeepable, what));
         }
@@ -295,12 +296,11 @@ fn describe(node: &TreeNode, demand: &Demand, kept_ratio: PerResource<f64>) -> f
     let guarantee = Resource::ALL.map(|r| node.guarantee[r].unwrap_or(0.0) * kept_ratio[r]);
     let limit = Resource::ALL.map(|r| node.limit[r].unwrap_or(f64::INFINITY));
     let wanted = |r: Resource| if demand.amount[r] > r.noise() { demand.amount[r] } else { 0.0 };
-    let kind = match node.is_leaf {
-        true => {
-            let task = Resource::ALL.map(wanted);
-            fair::Kind::Leaf(fair::Demand { task, tasks: 1.0, guarantee, limit })
-        }
-        false => fair::Kind::Group(fair::Bounds { guarantee, limit }),
+    let kind = if node.is_leaf {
+        let task = Resource::ALL.map(wanted);
+        fair::Kind::Leaf(fair::Demand { task, tasks: 1.0, guarantee, limit })
+    } else {
+        fair::Kind::Group(fair::Bounds { guarantee, limit })
     };
     fair::Node { parent: node.parent, weight: node.weight.0, kind }
 }

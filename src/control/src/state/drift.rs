@@ -73,9 +73,10 @@ fn own_bounds(state: &mut NodeState, observed: &mut [Observation]) {
         // wanted bound may since have moved by less than the write threshold.
         let is_as_known =
             known.is_some_and(|known| squeeze::is_as_told(known, limit)) && squeeze.held.is_some();
-        match is_as_known || squeeze.has_wanted(limit) {
-            true => seen.is_ours = true,
-            false => squeeze.held = Some(limit),
+        if is_as_known || squeeze.has_wanted(limit) {
+            seen.is_ours = true
+        } else {
+            squeeze.held = Some(limit)
         }
     }
 }

@@ -43,9 +43,10 @@ pub(crate) fn sum_up(tree: &Tree, states: &mut [NodeState], elapsed: Option<Dura
     for tenant in tenants(tree) {
         let members = tenant.members();
         let of_members = &states[members.clone()];
-        let usage = match members.is_empty() {
-            true => Some(Usage::of_empty()),
-            false => of_members.iter().filter_map(|state| state.usage).reduce(sum),
+        let usage = if members.is_empty() {
+            Some(Usage::of_empty())
+        } else {
+            of_members.iter().filter_map(|state| state.usage).reduce(sum)
         };
         let is_present = of_members.iter().any(|state| state.is_present);
         let state = &mut states[tenant.at()];

@@ -396,10 +396,7 @@ impl<'t> Node<'t> {
 
     /// Positions of its cgroups: its own, or its members.
     pub fn places(self) -> Range<usize> {
-        match self.has_members() {
-            true => self.members(),
-            false => self.at..self.at + 1,
-        }
+        if self.has_members() { self.members() } else { self.at..self.at + 1 }
     }
 
     /// Its cgroups: its own, or its members.

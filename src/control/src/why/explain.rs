@@ -134,9 +134,10 @@ fn bound(rule: Allocation, node: &TreeNode, record: &Record) -> AllocationBound 
         AllocationBound::Weight
     } else if !Resource::ALL.iter().any(unmet) {
         // The limit satisfies a demand that it cut down.
-        match Resource::ALL.into_iter().any(is_limited) {
-            true => AllocationBound::Limit,
-            false => AllocationBound::Demand,
+        if Resource::ALL.into_iter().any(is_limited) {
+            AllocationBound::Limit
+        } else {
+            AllocationBound::Demand
         }
     } else if Resource::ALL.into_iter().filter(unmet).any(is_limited) {
         AllocationBound::Limit
@@ -182,9 +183,10 @@ fn width_reason(node: &TreeNode, record: &Record, changed: Option<Duration>) -> 
         return format!("the target is {}, but it changed less than 10 s ago", aim.target);
     }
     let margin = (f64::from(dop) * band::MARGIN_RATIO).max(1.0);
-    match f64::from(aim.target.abs_diff(dop)) < margin {
-        true => format!("within the band: the target {} is less than a fifth away", aim.target),
-        false => match width.outside_ticks {
+    if f64::from(aim.target.abs_diff(dop)) < margin {
+        format!("within the band: the target {} is less than a fifth away", aim.target)
+    } else {
+        match width.outside_ticks {
             0 => format!("the target is {}, but its utilisation is within the band", aim.target),
             ticks => {
                 format!(
@@ -192,7 +194,7 @@ fn width_reason(node: &TreeNode, record: &Record, changed: Option<Duration>) -> 
                     aim.target
                 )
             }
-        },
+        }
     }
 }
 

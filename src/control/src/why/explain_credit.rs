@@ -159,9 +159,12 @@ impl Case<'_> {
     }
 
     fn is_busy(&self) -> bool {
-        let used = |(node, record): (&TreeNode, &Record)| match node.is_leaf {
-            true => self.trace.usage(record).map_or(0.0, |usage| usage.cpu_cores),
-            false => 0.0,
+        let used = |(node, record): (&TreeNode, &Record)| {
+            if node.is_leaf {
+                self.trace.usage(record).map_or(0.0, |usage| usage.cpu_cores)
+            } else {
+                0.0
+            }
         };
         let used: f64 = self.nodes.iter().zip(&self.trace.records).map(used).sum();
         used >= BUSY_RATIO * self.trace.capacity[CPU]

@@ -108,9 +108,10 @@ impl<'a> Shares<'a> {
             Outcome::Written => Some(&value.wanted),
             _ => value.held.as_ref(),
         });
-        let without = match tenant.has_members() {
-            true => "its weight is divided among its members",
-            false => "it has no weight in a file",
+        let without = if tenant.has_members() {
+            "its weight is divided among its members"
+        } else {
+            "it has no weight in a file"
         };
         WeightStep {
             policy_weight: node.weight[CPU],

@@ -72,10 +72,14 @@ pub(crate) fn judge(
             waits_for_memory(&usage) && usage.refaulted_bytes.is_some_and(|bytes| bytes > 0.0),
         ]);
         let is_held_back = PerResource([lack.is_throttled, lack.met_limit]);
-        lack.limiting = PerResource::from_fn(|r| match is_held_back[r] {
-            true => least_limit(node, r),
-            false if wants_more[r] => full_group(node, r, &used),
-            false => None,
+        lack.limiting = PerResource::from_fn(|r| {
+            if is_held_back[r] {
+                least_limit(node, r)
+            } else if wants_more[r] {
+                full_group(node, r, &used)
+            } else {
+                None
+            }
         });
         count(state, &counts, &measured, &lack, elapsed);
         if lack.of().0.contains(&true) {

@@ -135,9 +135,10 @@ fn request(leaf: &Leaf<'_>, state: &WidthState, held: bool) -> Request {
         CpusPolicy::Exclusive => Want::Exclusive(dop),
         CpusPolicy::Fixed(cpus) => Want::Fixed(cpus.iter().copied().collect()),
     };
-    match state.lacks_own_cpus() {
-        true => Request::new(want),
-        false => Request { want, previous: state.placed.clone(), held },
+    if state.lacks_own_cpus() {
+        Request::new(want)
+    } else {
+        Request { want, previous: state.placed.clone(), held }
     }
 }
 

@@ -88,24 +88,24 @@ fn open_weight_reason(target: &Target) -> String {
         let exact = target.exact_cpu_weight;
         return format!("as near to {exact:.2} as the kernel's weights come");
     }
-    match target.satisfied {
-        true if allocation > burst => {
-            format!("satisfied with {allocation:.2} CPUs, {:.2} of them lent", allocation - burst)
-        }
-        true => format!("satisfied: keeps the weight of its fair share, {burst:.2} CPUs"),
-        false => format!("wants more than its {allocation:.2} CPUs: weighed by them"),
+    if !target.satisfied {
+        format!("wants more than its {allocation:.2} CPUs: weighed by them")
+    } else if allocation > burst {
+        format!("satisfied with {allocation:.2} CPUs, {:.2} of them lent", allocation - burst)
+    } else {
+        format!("satisfied: keeps the weight of its fair share, {burst:.2} CPUs")
     }
 }
 
 fn min_reason(node: &TreeNode, target: &Target, kept: f64) -> String {
     let (shown, promised) = (MEMORY.figure(kept), target.guarantee[MEMORY].unwrap_or(0.0));
-    match node.is_leaf {
-        false => format!("what is guaranteed below it, {shown}"),
-        true if kept + 1.0 < promised => {
-            let promised = MEMORY.figure(promised);
-            format!("{shown} of the guaranteed {promised}: more would leave nothing to reclaim")
-        }
-        true => format!("guaranteed {shown}"),
+    if !node.is_leaf {
+        format!("what is guaranteed below it, {shown}")
+    } else if kept + 1.0 < promised {
+        let promised = MEMORY.figure(promised);
+        format!("{shown} of the guaranteed {promised}: more would leave nothing to reclaim")
+    } else {
+        format!("guaranteed {shown}")
     }
 }
 

@@ -173,10 +173,11 @@ proptest! {
         let excess: Vec<usize> = loads.map(|load| load.saturating_sub(base)).collect();
         let above = excess.iter().filter(|excess| **excess > 0).count();
         let least = excess.iter().sum::<usize>() - above.min(above_max);
-        match total <= usable.len() {
-            true => prop_assert_eq!(moved, least),
+        if total <= usable.len() {
+            prop_assert_eq!(moved, least)
+        } else {
             // A tenant cannot move to a CPU that it has, so the bound is not always within reach.
-            false => prop_assert!(moved <= least + least / 2 + 3, "{} for {}", moved, least),
+            prop_assert!(moved <= least + least / 2 + 3, "{} for {}", moved, least)
         }
     }
 

@@ -57,10 +57,7 @@ pub(super) fn headline(comparison: &Comparison, clock: &Clock) -> String {
 }
 
 fn pair(was: String, would: String) -> String {
-    match was == would {
-        true => was,
-        false => format!("{was} -> {would}"),
-    }
+    if was == would { was } else { format!("{was} -> {would}") }
 }
 
 /// One tenant: CPUs used and demanded, then both sides of its entitlement.

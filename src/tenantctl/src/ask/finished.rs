@@ -231,9 +231,10 @@ pub(crate) fn status_of(job: &FinishedJob) -> Option<u16> {
 pub(crate) fn wait(daemon: &Endpoint, args: &WaitArgs) -> anyhow::Result<Exit> {
     let job = ended(daemon, args.id)?;
     let mut out = io::stdout().lock();
-    match args.json {
-        true => json::write_line(&mut out, &job)?,
-        false => writeln!(out, "{}", wrapped(&format!("job {}: ", job.id), &job.text))?,
+    if args.json {
+        json::write_line(&mut out, &job)?
+    } else {
+        writeln!(out, "{}", wrapped(&format!("job {}: ", job.id), &job.text))?
     }
     let Some(status) = status_of(&job) else { return Ok(Exit::NotKnown) };
     out.flush()?;

@@ -38,10 +38,7 @@ const GPU: &str = "gpu";
 
 /// Runs the command. Returns only if the command does not run.
 pub(crate) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
-    let role = match args.background {
-        true => Role::of_this_process(),
-        false => Role::Caller,
-    };
+    let role = if args.background { Role::of_this_process() } else { Role::Caller };
     if role == Role::Supervisor {
         return background::supervise(daemon, args);
     }

@@ -51,9 +51,10 @@ pub(crate) fn boost(
         entry.extra_cores = extra[place] * tick.cores;
         entry.others_level = others_level / set_of.level.max(f64::MIN_POSITIVE);
         let due = others_level * node.standing.share_cores;
-        let factor = match extra[place] > 0.0 && due > 0.0 {
-            true => ((node.fair_cores + entry.extra_cores) / due).max(1.0),
-            false => 1.0,
+        let factor = if extra[place] > 0.0 && due > 0.0 {
+            ((node.fair_cores + entry.extra_cores) / due).max(1.0)
+        } else {
+            1.0
         };
         let held = account.factor;
         let is_near =
@@ -118,9 +119,10 @@ impl<'a> Set<'a> {
         let level_without = self.kept_level(promised.second);
         let (sum, sum_without) = (kept(level), kept(level_without));
         let full = |(place, node): (usize, &&Node)| {
-            let others = match place == promised.largest.0 {
-                true => sum_without - Set::kept(node, level_without),
-                false => sum - Set::kept(node, level),
+            let others = if place == promised.largest.0 {
+                sum_without - Set::kept(node, level_without)
+            } else {
+                sum - Set::kept(node, level)
             };
             let room = self.whole - node.fair_cores - others;
             if room > self.tolerance() { room / self.cores } else { 0.0 }

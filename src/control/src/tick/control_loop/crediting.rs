@@ -118,10 +118,8 @@ fn conduct(state: &NodeState, cgroups: &[NodeState]) -> Conduct {
     let (waited, throttled) = if usage.throttled { (0.0, some) } else { (some, 0.0) };
     let is_bounded =
         |it: &NodeState| it.squeeze.as_ref().is_some_and(|it| it.lowest_bytes().is_some());
-    let stalled = match cgroups.iter().any(is_bounded) {
-        true => usage.memory_full_ratio.unwrap_or(0.0),
-        false => 0.0,
-    };
+    let stalled =
+        if cgroups.iter().any(is_bounded) { usage.memory_full_ratio.unwrap_or(0.0) } else { 0.0 };
     Conduct {
         used_cores: usage.cpu_cores,
         wanted_cores: state.demand.map_or(usage.cpu_cores, |demand| demand.amount[CPU]),
@@ -198,12 +196,11 @@ fn raise(tree: &Tree, states: &mut [NodeState]) {
         };
         let weights: Vec<f64> = members.iter().map(weight).collect();
         let is_beside_others = tree.is_apart() && parent.is_none_or(|parent| parent.is_shared());
-        let scale = match is_beside_others {
-            true => {
-                members.iter().map(|at| plain(*at)).sum::<f64>()
-                    / weights.iter().sum::<f64>().max(f64::MIN_POSITIVE)
-            }
-            false => 1.0,
+        let scale = if is_beside_others {
+            members.iter().map(|at| plain(*at)).sum::<f64>()
+                / weights.iter().sum::<f64>().max(f64::MIN_POSITIVE)
+        } else {
+            1.0
         };
         for (at, weight) in members.iter().zip(weights) {
             let target = &mut states[*at].target;
