@@ -10,7 +10,7 @@ use nix::sys::time::TimeValLike;
 use tenantd::agent::{Agent, Options};
 use tenantd_host::cgroup::Layout;
 use tenantd_host::kernfs::{DirId, FileId, KernError, KernFs, RealKernFs};
-use tenantd_policy::model::{HierarchyChoice, Mode, Policy, RootChoice, Tenant};
+use tenantd_policy::model::{HierarchyChoice, Policy, RootChoice, Tenant};
 
 /// The real kernel, and the paths of the files that were opened to be kept.
 #[allow(dead_code, reason = "not every benchmark asks")]
@@ -163,14 +163,13 @@ pub(crate) fn cpu_times() -> (Duration, Duration) {
 /// An agent that observes the tenants of a crowd.
 #[allow(dead_code, reason = "not every benchmark asks")]
 pub(crate) fn observer(root: &str, size: usize) -> Agent<RealKernFs> {
-    agent(root, size, true)
+    agent(root, size, Policy::default())
 }
 
-/// An agent for the tenants of a crowd, which only `observes` them or enforces.
-pub(crate) fn agent(root: &str, size: usize, observes: bool) -> Agent<RealKernFs> {
+/// An agent for the tenants of a crowd, under a policy without tenants.
+pub(crate) fn agent(root: &str, size: usize, mut policy: Policy) -> Agent<RealKernFs> {
     let tenant = |number: usize| Tenant { name: format!("t{number}"), ..Tenant::default() };
-    let tenants = (0..size).map(tenant).collect();
-    let policy = Policy { mode: Mode::Enforce, tenants, ..Policy::default() };
-    let options = Options { root: Some(root.into()), observe: observes, ..Options::default() };
+    policy.tenants = (0..size).map(tenant).collect();
+    let options = Options { root: Some(root.into()), ..Options::default() };
     Agent::start(RealKernFs::new(), policy, Vec::new(), &options).expect("an agent")
 }

@@ -91,6 +91,30 @@ fn a_burst_runs_as_if_alone_and_costs_no_weight() {
     }
 }
 
+/// Bursts that end within a tick leave siblings with less than they are due, and with tasks that wait.
+#[test]
+fn who_always_waits_earns_nothing() {
+    for host in [SimHost::default(), legacy()] {
+        let mut world = World::on(SimHost { cpus: 2, ..host }, ON);
+        world.start().unwrap();
+        world.tick();
+        let (awake, asleep) = (Load::busy(2), Load::idle());
+        let period = Duration::from_millis(4300);
+        let trace = Trace::Square { awake, asleep, period, awake_ratio: 0.15 };
+        let bursts = Workload { trace, ..Workload::constant("bursts", asleep) };
+        world.host.with(|kernel| kernel.spawn("/b", bursts)).unwrap();
+        for path in ["/c", "/d"] {
+            world.spawn(path, Load::busy(4));
+        }
+        world.ticks(240);
+        let status = world.tick();
+        assert!(credit(&status, "b").1 > 3.0, "{:?}", credit(&status, "b"));
+        for hungry in ["c", "d"] {
+            assert!(credit(&status, hungry).0 < 0.2, "{hungry}: {:?}", credit(&status, hungry));
+        }
+    }
+}
+
 #[test]
 fn only_the_raised_file_changes() {
     let mut world = bursty(SimHost::default(), ON);

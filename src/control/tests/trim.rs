@@ -211,7 +211,7 @@ fn another_entitlement_makes_the_trim_void() {
     trim.note(100.0, 1.0, 3.0, 3.0);
     assert_eq!(trim.window.seconds, 1.0, "a new window");
     trim.note(110.0, 1.0, 3.0, 3.0);
-    assert_eq!(trim.window.seconds, 1.0, "another weight");
+    assert_eq!(trim.window.seconds, 0.0, "another weight");
 }
 
 /// An error beyond the reach is reduced as far as the bounds allow, and the weights rest there.

@@ -265,7 +265,14 @@ class Credits(Tenantd):
     control = {"credits": {}}
 
 
-ALL = (Nothing, Static, Arbiter, Tenantd)
+class Trimmed(Tenantd):
+    """The same, and weights follow the CPU time that they bring about."""
+
+    name = "tenantd, trim"
+    control = {"trim": True}
+
+
+ALL = (Nothing, Static, Arbiter, Tenantd, Trimmed)
 # Where tenants leave CPU time to others.
 WITH_CREDITS = (*ALL, Credits)
 

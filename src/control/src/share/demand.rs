@@ -5,7 +5,8 @@
 //! current allocation.
 //!
 //! **Terms.** A tenant is *pressed* for CPU if a task of it waited for more than 2 % of the time (PSI `some`)
-//! or if `cpu.max` throttled it. It is *at its allocation* if it uses at least four fifths of it.
+//! or if `cpu.max` throttled it. It is *at its allocation* if it uses at least four fifths of it. Without PSI a tenant at its
+//! allocation is pressed, and so is one whose threads waited.
 //!
 //! **Algorithm** for CPU:
 //! - not pressed: usage × 1.1, a margin for growth;
@@ -245,11 +246,16 @@ fn half_life(resource: Resource) -> Duration {
 /// True if a task of the tenant had to wait for CPU.
 ///
 /// Without PSI a tenant that uses nearly all of its allocation counts as pressed; a look at its threads
-/// then gives the exact demand.
+/// then gives the exact demand. If they waited, it stays pressed with less than its allocation.
 pub fn is_pressed(usage: &Usage, allocation_cores: f64) -> bool {
+    let used = usage.cpu_cores;
     let waited = match usage.cpu_some_ratio {
         Some(ratio) => ratio > PRESSED_RATIO,
-        None => usage.cpu_cores > 0.01 && usage.cpu_cores >= AT_ALLOCATION_RATIO * allocation_cores,
+        None => {
+            let is_at_allocation = used > 0.01 && used >= AT_ALLOCATION_RATIO * allocation_cores;
+            is_at_allocation
+                || usage.wanted_cores.is_some_and(|wanted| wanted > GROWTH_MARGIN * used + 0.01)
+        }
     };
     usage.populated && (waited || usage.throttled)
 }
@@ -483,6 +489,16 @@ mod tests {
         usage.wanted_cores = Some(3.0);
         let demand = estimate(&usage, &context(0.5), SECOND);
         assert_eq!((demand.amount[CPU], demand.cpu_basis), (3.0, CpuBasis::Threads));
+    }
+
+    #[test]
+    fn without_psi_waiting_threads_are_pressure() {
+        let mut usage = Usage { cpu_some_ratio: None, ..using(0.1, 0.0) };
+        assert!(!is_pressed(&usage, 0.5) && is_pressed(&usage, 0.1));
+        usage.wanted_cores = Some(4.0);
+        assert!(is_pressed(&usage, 0.5));
+        usage.wanted_cores = Some(0.1);
+        assert!(!is_pressed(&usage, 0.5));
     }
 
     #[test]

@@ -141,15 +141,13 @@ impl Window {
 }
 
 impl Trim {
-    /// Adds an interval in which the file held the weight `held`. The first one since its sibling takes part is
-    /// left out: it may have begun to be backlogged within it.
+    /// Adds an interval in which the file held the weight `held`. The first one with this weight is left out: the kernel
+    /// has yet to move threads. So is the first one since its sibling takes part, which may have begun within it.
     pub fn note(&mut self, held: f64, seconds: f64, entitled_cores: f64, used_cores: f64) {
-        let before = self.held.replace(held);
-        if before != Some(held) {
-            self.restart();
-        }
-        if before.is_some() {
+        if self.held.replace(held) == Some(held) {
             self.window.add(seconds, entitled_cores, used_cores);
+        } else {
+            self.restart();
         }
     }
 

@@ -24,6 +24,9 @@ use tenantd_fair::max_min::{self, Claim};
 
 /// Intervals that a late tick can earn for; it pays for all of its time.
 const EARNING_INTERVALS: u32 = 2;
+/// PSI `some` from which a task waited for all of the interval. Counters are read a little apart, and the rest would be
+/// credit for a tenant that always waits.
+const ALWAYS_RATIO: f64 = 0.95;
 
 impl ControlLoop {
     /// Settles the credit of the last interval where `cores` CPUs are divided, and raises the weights of the targets.
@@ -114,6 +117,7 @@ fn conduct(state: &NodeState, cgroups: &[NodeState]) -> Conduct {
     let Some(usage) = &state.usage else { return Conduct::default() };
     let is_pressed = demand::is_pressed(usage, state.target.allocation[CPU]);
     let some = usage.cpu_some_ratio.unwrap_or(if is_pressed { 1.0 } else { 0.0 });
+    let some = if some >= ALWAYS_RATIO { 1.0 } else { some };
     // The kernel counts throttled time as waiting.
     let (waited, throttled) = if usage.throttled { (0.0, some) } else { (some, 0.0) };
     let is_bounded =
