@@ -8,8 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
+use super::me;
 use crate::args::{StatusArgs, WatchArgs};
-use crate::common::client::Endpoint;
+use crate::common::client::{ClientError, Endpoint};
 use tenantd::exit::Exit;
 use tenantd_control::report::status::{GroupStatus, Line, Status, TenantStatus};
 use tenantd_control::words::jobs::{JobsStatus, WaitCount};
@@ -24,7 +25,10 @@ const LACKING_MAX: usize = 5;
 const TENANTS_WITH_JOBS_MAX: usize = 10;
 
 pub(crate) fn run(daemon: &Endpoint, args: &StatusArgs) -> anyhow::Result<Exit> {
-    let reply = daemon.call::<method::GetStatus>(&Nothing {})?;
+    let reply = match daemon.call::<method::GetStatus>(&Nothing {}) {
+        Err(ClientError::NotReader { .. }) => return me::instead(daemon, args.json),
+        reply => reply?,
+    };
     let mut out = io::stdout().lock();
     if args.json {
         writeln!(out, "{}", serde_json::to_string(&reply.status)?)?
@@ -107,7 +111,7 @@ pub(crate) fn shown(status: &Status) -> String {
 
 /// Age of `status` at `now`, if it is above the threshold of the status. A clock that was set back gives
 /// `None`.
-fn stale(status: &Status, now: SystemTime) -> Option<Duration> {
+pub(super) fn stale(status: &Status, now: SystemTime) -> Option<Duration> {
     let time = humantime::parse_rfc3339(status.time.as_deref()?).ok()?;
     let age = now.duration_since(time).ok()?;
     (age.as_secs_f64() > status.thresholds.stale_seconds).then_some(age)

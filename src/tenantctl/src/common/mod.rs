@@ -4,3 +4,4 @@ pub mod client;
 pub mod exit;
 pub mod file;
 pub mod machine;
+pub(crate) mod readers;
