@@ -165,10 +165,8 @@ fn a_supplementary_group_counts_for_the_process_that_has_it() {
     let mut byte = [0];
     child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
-    let of = |uid, gid, group| {
-        let pid = child.id() as i32;
-        peers::membership(&Peer { uid, gid, pid }, Some(group))
-    };
+    let pid = child.id() as i32;
+    let of = |uid, gid, group| peers::membership(&Peer { uid, gid, pid }, Some(group));
     assert_eq!(of(54321, 54321, 777), Membership::Member);
     assert_eq!(of(54321, 54321, 778), Membership::Unproven(778));
     // The number belongs to the process of another user or group by now.

@@ -148,7 +148,7 @@ fn bind(path: &Path) -> io::Result<(UnixListener, Option<u32>)> {
     let socket = socket?;
     socket.set_nonblocking(true)?;
     let group = Group::from_name(GROUP).ok().flatten().map(|group| group.gid.as_raw());
-    // A daemon of an ordinary user cannot set it, and its other users are not that user's group.
+    // A daemon of an ordinary user cannot set it. The file then has that user's group, which is no group of readers.
     let group = group.filter(|group| chown(path, None, Some(*group)).is_ok());
     fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
     Ok((socket, group))

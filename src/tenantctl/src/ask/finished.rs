@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::{jobs, me};
+use super::jobs;
 use crate::args::{JobsArgs, WaitArgs};
 use crate::common::client::{ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME};
 use crate::common::readers;
@@ -37,7 +37,7 @@ pub(crate) fn list(daemon: &Endpoint, args: &JobsArgs) -> anyhow::Result<Exit> {
     let finished = args.all.then(|| all(daemon)).transpose()?;
     let mut out = io::stdout().lock();
     if reply.own_only {
-        me::note(&mut out, daemon, args.json)?;
+        readers::print_note(&mut out, &daemon.path, args.json)?;
     }
     match (args.json, finished) {
         (true, Some(finished)) => {

@@ -8,13 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use super::status::stale;
 use super::{finished, jobs};
 use crate::args::MeArgs;
 use crate::common::client::{ClientError, Endpoint};
 use crate::common::readers;
+use crate::common::stale::stale;
 use tenantd::exit::Exit;
-use tenantd_control::report::status::{Status, Thresholds};
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 use tenantd_lab::text::{age, cores, lacks, memory, percent, short, times, visible, wrapped};
 use tenantd_lab::{json, table};
@@ -65,18 +64,9 @@ pub(crate) fn run(daemon: &Endpoint, args: &MeArgs) -> anyhow::Result<Exit> {
 pub(super) fn instead(daemon: &Endpoint, is_json: bool) -> anyhow::Result<Exit> {
     let own = Own::ask(daemon)?;
     let mut out = io::stdout().lock();
-    note(&mut out, daemon, is_json)?;
+    readers::print_note(&mut out, &daemon.path, is_json)?;
     print(&mut out, &own, is_json)?;
     Ok(Exit::Ok)
-}
-
-/// Prints the way to see the work of others; not into the output of programs.
-pub(super) fn note(out: &mut impl Write, daemon: &Endpoint, is_json: bool) -> io::Result<()> {
-    let text = wrapped("", &readers::note(&daemon.path));
-    match is_json {
-        true => writeln!(io::stderr(), "tenantctl: {text}"),
-        false => writeln!(out, "{text}"),
-    }
 }
 
 fn print(out: &mut impl Write, own: &Own, is_json: bool) -> io::Result<()> {
@@ -110,8 +100,8 @@ fn shown(view: &OwnView, now: SystemTime) -> String {
         text += "! mode observe writes nothing: the shares are computed and not enforced\n";
     }
     if view.tenants.is_empty() {
-        let none = "no tenant of the policy is yours: no `match` names you, and you have no job and this process no \
-                    cgroup in one";
+        let none = "no tenant of the policy is yours: no `match` names you, you have no job, and this process is in no \
+                    tenant; an administrator can name you in a `match` or an `allow`";
         text += &(wrapped("", none) + "\n");
     }
     for tenant in &view.tenants {
@@ -122,8 +112,7 @@ fn shown(view: &OwnView, now: SystemTime) -> String {
 
 /// Age of a view above its threshold.
 fn age_of(view: &OwnView, now: SystemTime) -> Option<Duration> {
-    let thresholds = Thresholds { stale_seconds: view.stale_seconds, ..Thresholds::default() };
-    stale(&Status { time: view.time.clone(), thresholds, ..Status::default() }, now)
+    stale(view.time.as_deref(), view.stale_seconds, now)
 }
 
 fn shown_tenant(tenant: &OwnTenant) -> String {

@@ -5,3 +5,4 @@ pub mod exit;
 pub mod file;
 pub mod machine;
 pub(crate) mod readers;
+pub(crate) mod stale;

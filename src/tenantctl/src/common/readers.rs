@@ -1,12 +1,13 @@
 //! The way for this user to become a reader of all tenants.
 
 use std::fs;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::unistd::{Gid, Group, Uid, User};
 
-use tenantd_lab::text::visible;
+use tenantd_lab::text::{visible, wrapped};
 
 /// Name of this user; its number without an account.
 pub(crate) fn user_name() -> String {
@@ -47,12 +48,14 @@ pub(crate) fn remedy(socket: &Path) -> String {
     }
 }
 
-/// The same as a line about an output that shows own work only.
-pub(crate) fn note(socket: &Path) -> String {
-    match group_name(socket) {
-        Some(group) => {
-            format!("your own view; the group {group} sees all: {}", command(&group))
-        }
+/// Prints, about an output that shows own work only, how to see the rest; not into the output of programs.
+pub(crate) fn print_note(out: &mut impl Write, socket: &Path, is_json: bool) -> io::Result<()> {
+    let note = match group_name(socket) {
+        Some(group) => format!("your own view; the group {group} sees all: {}", command(&group)),
         None => "your own view; root and the `administrators` of the policy see all".to_string(),
+    };
+    match is_json {
+        true => writeln!(io::stderr(), "tenantctl: {}", visible(&note)),
+        false => writeln!(out, "{}", wrapped("", &note)),
     }
 }
