@@ -24,6 +24,7 @@ mod in_place;
 mod job_scopes;
 mod kills;
 mod numbers;
+mod own;
 mod patience;
 mod pids;
 mod pressure;

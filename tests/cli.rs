@@ -5,6 +5,7 @@ mod change;
 pub(crate) mod deadline;
 mod dop;
 mod init;
+mod me;
 mod queue;
 mod run;
 pub(crate) mod seeds;

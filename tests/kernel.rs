@@ -24,6 +24,7 @@ mod kernfs;
 mod life;
 mod limits;
 mod many_jobs;
+mod me;
 mod preempt;
 mod rest;
 mod restore;

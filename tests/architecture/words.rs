@@ -65,7 +65,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("src/policy/src/keys.rs", "Who", HELP),
     ("src/tenantctl/src/args.rs", "How", HELP),
     ("src/tenantctl/src/args.rs", "What", HELP),
-    ("src/tenantctl/src/args.rs", "Where", HELP),
 ];
 
 /// The searched texts, each with its path below the root.

@@ -159,20 +159,22 @@ pub(super) fn as_nobody(command: &Command) -> Option<Command> {
 
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
-fn connected_peers_may_read_and_only_some_may_change() {
+fn every_user_may_connect_and_only_some_may_change() {
     let Some(asked) = Asked::begin(TWO) else { return };
     let open = |path: PathBuf, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
     open(asked.ground.scratch.path().to_path_buf(), 0o755);
-    let Some(mut status) = as_nobody(&asked.command(&["status"])) else { return };
+    let Some(mut status) = as_nobody(&asked.command(&["plan"])) else { return };
+    util::run(&mut status).exits(77).says_in_one_line("GetPlan shows all tenants");
+    open(asked.socket(), 0o600);
     util::run(&mut status).exits(77).says_in_one_line("not permitted to connect to");
     open(asked.socket(), 0o666);
-    util::run(&mut status).exits(0);
     let mut reload = as_nobody(&asked.command(&["reload"])).unwrap();
     util::run(&mut reload).exits(77).says_in_one_line("Reload requires root");
     asked.write("administrators: { users: 65534 }\ntenants: { a: {} }");
     asked.ask(&["reload"]).exits(0);
+    util::run(&mut status).exits(0);
     util::run(&mut reload).exits(0);
     asked.daemon.stop();
 }

@@ -273,7 +273,6 @@ fn a_user_submits_where_he_may() {
     let Some(asked) = Asked::begin(policy) else { return };
     let scratch = asked.ground.scratch.path().to_path_buf();
     std::fs::set_permissions(scratch, std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::fs::set_permissions(asked.socket(), std::fs::Permissions::from_mode(0o666)).unwrap();
     let client = util::file(
         Path::new("/tmp"),
         &format!("{}.py", asked.ground.name),

@@ -106,7 +106,6 @@ fn a_user_hands_over_no_memory_of_others() {
     for open in [asked.ground.scratch.path().to_path_buf(), asked.ground.state_dir()] {
         fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    fs::set_permissions(asked.socket(), fs::Permissions::from_mode(0o666)).unwrap();
     let attach = || {
         let mut command = Command::new("setpriv");
         let tenantctl = util::tenantctl().get_program().to_os_string();

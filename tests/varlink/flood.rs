@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tenantd_varlink::bridge::{Command, JobCall};
 use tenantd_varlink::server::Limits;
 
-use super::ground::{Client, Ground};
+use super::ground::{Client, Ground, STRANGERS};
 use crate::util::wait_until;
 
 const JOBS: &str = "io.tenantd.Jobs";
@@ -128,6 +128,55 @@ fn when_all_places_are_taken_the_longest_idle_connection_of_the_user_with_most_g
         nr_closed += closed;
     }
     assert_eq!(nr_closed, 10);
+}
+
+const OWN_VIEW: &str = "io.tenantd.Manager.GetOwnView";
+
+#[test]
+fn users_outside_the_group_leave_places_to_its_members() {
+    let ground = Ground::with(Limits::default(), 2);
+    let watch = json!({ "method": format!("{JOBS}.WatchJobs"), "more": true });
+    let mut held: Vec<Client> = Vec::new();
+    // One watcher for each of more users than there are places: none of them has one too many.
+    let nr_held = (0..200)
+        .filter(|number| {
+            let mut client = ground.client_of(STRANGERS + number);
+            let text = format!("{watch}\0");
+            let is_open =
+                client.stream.write_all(text.as_bytes()).is_ok() && client.receive().is_some();
+            held.push(client);
+            is_open
+        })
+        .count();
+    let Limits { connections, kept_for_root, kept_for_members, .. } = Limits::DEFAULT;
+    assert_eq!(nr_held, connections - kept_for_root - kept_for_members);
+    let mut members: Vec<Client> = (1..=32).map(|uid| ground.client_of(uid)).collect();
+    members.iter_mut().for_each(|client| assert_eq!(client.tick(), 1));
+    assert_eq!(ground.client().tick(), 1);
+}
+
+#[test]
+fn a_user_outside_the_group_floods_and_others_are_answered() {
+    let mut ground = Ground::with(Limits::default(), 1000);
+    let mut member = ground.client_of(7);
+    let call = format!("{}\0", json!({ "method": OWN_VIEW }));
+    let mut crowd: Vec<Client> = Vec::new();
+    for round in 0..10 {
+        for _ in 0..100 {
+            let client = ground.client_of(STRANGERS);
+            client.stream.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
+            // It never reads; the write fails where the connection is refused or not read any more.
+            let _ = (&client.stream).write_all(call.repeat(20).as_bytes());
+            crowd.push(client);
+        }
+        ground.tick();
+        assert_eq!(member.tick(), round + 2);
+        assert_eq!(ground.client_of(8).tick(), round + 2);
+        assert_eq!(ground.client().tick(), round + 2);
+    }
+    let nr_open = crowd.iter_mut().filter_map(|it| (!it.is_closed_now()).then_some(())).count();
+    assert!(nr_open <= Limits::DEFAULT.connections_per_user, "{nr_open} connections are open");
+    assert!(ground.agent().next_command().is_none() && ground.agent().next_job_call().is_none());
 }
 
 #[test]

@@ -17,7 +17,7 @@ use tenantd_control::report::status::{Status, TenantStatus};
 use tenantd_policy::accounts::ranges::Owners;
 use tenantd_varlink::bridge::{self, AgentEnd, Command, Governance, Published, Ticket};
 use tenantd_varlink::listen::Listener;
-use tenantd_varlink::peers::{self, Peer};
+use tenantd_varlink::peers::{self, Membership, Peer};
 use tenantd_varlink::server::{Limits, Server};
 
 use crate::util::{self, PATIENCE};
@@ -41,7 +41,8 @@ impl Ground {
         let path = dir.path().join("socket");
         let listener = Listener::make(&path).unwrap();
         let (agent, socket) = bridge::bridge(published(1, nr_tenants)).unwrap();
-        let server = Server::new(listener, socket, limits).unwrap().identified_by(identify);
+        let server = Server::new(listener, socket, limits).unwrap();
+        let server = server.identified_by(identify).admitting(admit);
         let server = Some(std::thread::spawn(move || server.run()));
         Ground { _dir: dir, path, agent: Some(agent), server, tick: 1, nr_tenants }
     }
@@ -104,6 +105,13 @@ fn identify(stream: &UnixStream, owners: &mut Owners) -> std::io::Result<(Peer, 
     let name = address.as_abstract_name().and_then(|name| std::str::from_utf8(name).ok());
     let uid = name.and_then(|name| name.strip_prefix(USER)?.split('-').next()?.parse().ok());
     Ok(uid.map_or((peer, account), |uid| (Peer { uid, gid: uid, ..peer }, uid)))
+}
+
+/// Users from this number on are outside the group of readers.
+pub(super) const STRANGERS: u32 = 5000;
+
+fn admit(peer: &Peer, _: Option<u32>) -> Membership {
+    if peer.uid < STRANGERS { Membership::Member } else { Membership::None }
 }
 
 /// A tick with its number everywhere that one would look.

@@ -1,6 +1,8 @@
-//! The permission to change the agent.
+//! The permissions to change the agent and to read about others.
 
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +10,7 @@ use std::time::Duration;
 use tenantd_policy::accounts::ranges::Owners;
 use tenantd_policy::accounts::{Accounts, Directory, Outcome, Question, Record, User};
 use tenantd_policy::model::Accounts as Names;
-use tenantd_varlink::peers::{self, Peer, Permission};
+use tenantd_varlink::peers::{self, Membership, Peer, Permission};
 
 use crate::util;
 
@@ -128,6 +130,70 @@ fn digits_are_a_name_first_and_no_number_after_an_error() {
         assert_eq!((may("+200", 2000, &named), may("+200", 200, &named)), (no, yes));
         assert_eq!(may("+200", 200, &failing), yes);
     }
+}
+
+#[test]
+fn readers_are_root_administrators_and_members_of_the_group() {
+    let (nobody, admins) = (names(&[], &[]), names(&["54321"], &[]));
+    let accounts = Accounts::default();
+    let may = |peer: Peer, group, admins| {
+        let membership = peers::membership(&peer, group);
+        peer.may_read(membership, admins, &accounts) == Permission::Granted
+    };
+    assert!(may(peer(0, 0), None, &nobody));
+    assert!(may(peer(54321, 9), None, &admins));
+    assert!(may(peer(54321, 777), Some(777), &nobody), "by the effective group");
+    assert!(!may(peer(54321, 778), Some(777), &nobody));
+    assert!(!may(peer(54321, 0), None, &nobody), "the group of root has no readers");
+    // `daemon` is in its own group by the account database (Linux Standard Base, ch. 23).
+    assert!(may(peer(1, 60000), Some(1), &nobody));
+    assert!(!may(peer(60001, 60001), Some(1), &nobody));
+}
+
+#[test]
+fn a_supplementary_group_counts_for_the_process_that_has_it() {
+    if !nix::unistd::Uid::effective().is_root() {
+        return util::skipped("only root can start a process with other groups");
+    }
+    let mut child = Command::new("setpriv")
+        .args(["--reuid=54321", "--regid=54321", "--groups=54322,777", "--", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Once it copies its input it is the program with these groups.
+    let mut byte = [0];
+    child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+    let pid = child.id() as i32;
+    let of = |uid, gid, group| peers::membership(&Peer { uid, gid, pid }, Some(group));
+    assert_eq!(of(54321, 54321, 777), Membership::Member);
+    assert_eq!(of(54321, 54321, 778), Membership::Unproven(778));
+    // The number belongs to the process of another user or group by now.
+    assert_eq!(of(54320, 54321, 777), Membership::Unproven(777));
+    assert_eq!(of(54321, 54320, 777), Membership::Unproven(777));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(of(54321, 54321, 777), Membership::Unproven(777), "it has ended");
+}
+
+#[test]
+fn a_member_that_a_look_up_must_prove_waits_for_it() {
+    let (accounts, desk) = Accounts::with_desk(|| Duration::ZERO);
+    let none = names(&[], &[]);
+    let ask = || peer(1600, 1600).may_read(Membership::Unproven(50), &none, &accounts);
+    assert_eq!(ask(), Permission::Later);
+    let question = desk.next().unwrap();
+    assert_eq!(question, Question::Owner(1600));
+    let user = User { name: "ben".into(), groups: vec![1600, 50] };
+    desk.answer(&question, Ok(Some(Record::User(user))));
+    assert_eq!(ask(), Permission::Granted);
+    // A process with the group needs no account service.
+    assert_eq!(
+        peer(1700, 1700).may_read(Membership::Member, &none, &accounts),
+        Permission::Granted
+    );
+    assert!(desk.next().is_none());
 }
 
 #[test]

@@ -328,6 +328,8 @@ pub mod wire {
         demand = "demand_", field, "";
         allocation = "allocation_", field, "";
         would_get = "would_get_", field, "";
+        share_now = "share_now_", field, "";
+        share_if_busy = "share_if_busy_", field, "";
         missing = "missing_", field, "";
         last = "last_", field, "";
         max = "max_", field, "";

@@ -375,6 +375,11 @@ fn place_in(layout: &Layout, text: &[u8]) -> Option<Place> {
     Some(Place { cpu_path, below_root, outside, unit, is_at_top, unmounted, managed, dirs })
 }
 
+/// Path below the mount, in `tree`, of a process with these lines; `None` if that part of the hierarchy is not mounted.
+pub fn path_in(tree: &Tree, lines: &[CgroupLine]) -> Option<String> {
+    tree.from_mount(&lines.iter().find(|line| is_line_of(tree, line))?.path)
+}
+
 /// True if the cgroup at `path`, below the mount, is one of a session; see [`super::claiming`].
 fn is_of_session(tree: &Tree, line: &CgroupLine, path: &str) -> bool {
     let dir = tree.dir_of(path);

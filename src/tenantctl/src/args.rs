@@ -55,6 +55,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Print the tenants and their shares.
     Status(StatusArgs),
+    /// Print your own tenant: its shares, its use, its limits, why it is slow, and your jobs. Every user may call it.
+    Me(MeArgs),
     /// Print the tenants at each tick, until interrupted.
     Watch(WatchArgs),
     /// Explain how each value of a tenant came about.
@@ -256,12 +258,24 @@ pub struct WatchArgs {
     pub count: Option<u64>,
 }
 
+/// Arguments of `me`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct MeArgs {
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+    /// Print one line for a login. Print nothing, and exit with 0, if tenantd does not answer within a second or only
+    /// observes, or if no tenant is yours.
+    #[arg(long, conflicts_with = "json")]
+    pub line: bool,
+}
+
 /// Arguments of `explain`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExplainArgs {
-    /// The path of a tenant or group, such as `ci/nightly`.
+    /// The path of a tenant or group, such as `ci/nightly`. Without it, your own tenant.
     #[arg(value_name = "TENANT")]
-    pub tenant: String,
+    pub tenant: Option<String>,
     /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
@@ -396,7 +410,7 @@ pub struct RunArgs {
     /// Exit with 75 where it cannot start at once.
     #[arg(long)]
     pub no_wait: bool,
-    /// Where no tenantd answers, or it only observes, run the command all the same.
+    /// Run the command all the same if no tenantd answers, if it only observes, or if you may not submit jobs.
     #[arg(long)]
     pub or_run: bool,
     /// Print the number of the job and return; its output goes to a file (see `logs`).

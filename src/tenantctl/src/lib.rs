@@ -28,6 +28,7 @@ pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
         Command::Status(args) => ask::status::run(daemon, args),
         Command::Watch(args) => ask::status::watch(daemon, args),
         Command::Explain(args) => ask::explain::run(daemon, args),
+        Command::Me(args) => ask::me::run(daemon, args),
         Command::Plan(args) => ask::plan::run(daemon, args, colour),
         Command::History(args) => show::history::run(args),
         Command::Diff(args) => ask::administer::diff(daemon, args, colour),

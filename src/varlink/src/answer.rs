@@ -2,7 +2,8 @@
 //!
 //! **Properties** (the tests below): by the types, no request of a reading method reaches the agent; a
 //! caller without permission gets `PermissionDenied` from every changing method, whatever its parameters.
-//! Requests about a user's own work reach the agent with the user's number.
+//! Requests about a user's own work reach the agent with the user's number. A client that may not read gets
+//! `PermissionDenied` from every method that shows others, and no data of others from the rest.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use super::bridge::{
 use super::error::CallError;
 use super::interface::*;
 use super::jobs::{CancelParameters, FinishedParameters, ReportParameters, WaitParameters};
-use super::peers::{Peer, Permission};
+use super::own_view::own_view;
+use super::peers::{Membership, Peer, Permission};
 use super::wire::{self, Call};
 use tenantd_control::why::explain;
 
@@ -44,11 +46,17 @@ enum ReadReply {
     Once(Message),
     Watch,
     WatchJobs(Viewer),
+    Later,
 }
 
 /// Answers `call` of `peer` from the last published tick.
-pub(super) fn answer(call: &Call, peer: &Peer, newest: &Published) -> Reply {
-    let reply = match try_answer(call, peer, newest) {
+pub(super) fn answer(
+    call: &Call,
+    peer: &Peer,
+    membership: Membership,
+    newest: &Published,
+) -> Reply {
+    let reply = match try_answer(call, (peer, membership), newest) {
         Ok(reply) => reply,
         Err(error) => Reply::Once(refusal(&error)),
     };
@@ -58,31 +66,37 @@ pub(super) fn answer(call: &Call, peer: &Peer, newest: &Published) -> Reply {
     }
 }
 
-fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, CallError> {
+fn try_answer(
+    call: &Call,
+    (peer, membership): (&Peer, Membership),
+    newest: &Published,
+) -> Result<Reply, CallError> {
     let method = Method::find(&call.method)?;
     if call.upgrade {
         // There is no other protocol to upgrade to.
         return Err(CallError::MethodNotImplemented { method: call.method.clone() });
     }
-    let is_reader = method.access() == Access::Read;
     let Governance { policy, accounts, .. } = &*newest.governance;
-    let permission = if is_reader {
-        Permission::Refused
-    } else {
-        peer.is_among(&policy.administrators, accounts)
+    let permission = match method.access() {
+        // The request decides.
+        Access::Open => Permission::Refused,
+        Access::Read => peer.may_read(membership, &policy.administrators, accounts),
+        Access::Change | Access::Own => peer.is_among(&policy.administrators, accounts),
     };
-    if permission == Permission::Later {
-        return Ok(Reply::Later);
+    match (permission, method.access()) {
+        (Permission::Later, _) => return Ok(Reply::Later),
+        (Permission::Refused, Access::Read | Access::Change) => {
+            return Err(CallError::PermissionDenied {});
+        }
+        _ => {}
     }
     let is_administrator = permission == Permission::Granted;
-    if method.access() == Access::Change && !is_administrator {
-        return Err(CallError::PermissionDenied {});
-    }
     Ok(match method.request(call)? {
-        Request::Read(request) => match read(request, call.more, peer, newest)? {
+        Request::Read(request) => match read(request, call.more, (peer, membership), newest)? {
             ReadReply::Once(message) => Reply::Once(message),
             ReadReply::Watch => Reply::Watch,
             ReadReply::WatchJobs(viewer) => Reply::WatchJobs(viewer),
+            ReadReply::Later => Reply::Later,
         },
         Request::Change(Change::Submit(_)) if !call.more || call.oneway => {
             return Err(CallError::ExpectedMore {});
@@ -127,9 +141,10 @@ fn try_answer(call: &Call, peer: &Peer, newest: &Published) -> Result<Reply, Cal
 fn read(
     request: Read,
     more: bool,
-    peer: &Peer,
+    (peer, membership): (&Peer, Membership),
     newest: &Published,
 ) -> Result<ReadReply, CallError> {
+    let viewer = || viewer(peer, membership, newest);
     Ok(ReadReply::Once(match request {
         Read::GetInfo(Nothing {}) => serialised(&InfoReply::of_this_program()),
         Read::GetInterfaceDescription(DescriptionParameters { interface }) => {
@@ -151,17 +166,21 @@ fn read(
         }
         Read::GetPlan(Nothing {}) => once(newest.plan_json()),
         Read::GetPolicy(Nothing {}) => once(newest.governance.outline_json()),
+        Read::GetOwnView(Nothing {}) => serialised(&OwnViewReply { view: own_view(peer, newest) }),
         Read::Finished(FinishedParameters { id }) => {
-            let reply = newest.finished.json(viewer(peer, newest), id);
+            let Some(viewer) = viewer() else { return Ok(ReadReply::Later) };
+            let reply = newest.finished.json(viewer, id);
             once(&reply.ok_or(CallError::NoSuchJob { id: id.unwrap_or(0) })?)
         }
-        Read::List(Nothing {}) => once(&newest.jobs.json(viewer(peer, newest))),
+        Read::List(Nothing {}) => {
+            let Some(viewer) = viewer() else { return Ok(ReadReply::Later) };
+            once(&newest.jobs.json(viewer))
+        }
         Read::WatchJobs(Nothing {}) => {
-            return if more {
-                Ok(ReadReply::WatchJobs(viewer(peer, newest)))
-            } else {
-                Err(CallError::ExpectedMore {})
-            };
+            if !more {
+                return Err(CallError::ExpectedMore {});
+            }
+            return Ok(viewer().map_or(ReadReply::Later, ReadReply::WatchJobs));
         }
     }))
 }
@@ -187,13 +206,17 @@ fn is_of_another(id: u64, peer: &Peer, newest: &Published) -> bool {
     newest.jobs.owner(id).is_some_and(|uid| uid != peer.uid)
 }
 
-fn viewer(peer: &Peer, newest: &Published) -> Viewer {
+/// Jobs that the peer may see; `None` while the account that decides is being looked up.
+fn viewer(peer: &Peer, membership: Membership, newest: &Published) -> Option<Viewer> {
     let Governance { policy, accounts, access, .. } = &*newest.governance;
-    // During a look-up the peer sees its own jobs.
+    // During this look-up a reader sees own commands only.
     if access.of(peer, policy, accounts).is_some_and(|rights| rights.sees_all) {
-        Viewer::All
-    } else {
-        Viewer::User(peer.uid)
+        return Some(Viewer::All);
+    }
+    match peer.may_read(membership, &policy.administrators, accounts) {
+        Permission::Granted => Some(Viewer::User(peer.uid)),
+        Permission::Refused => Some(Viewer::Own(peer.uid)),
+        Permission::Later => None,
     }
 }
 
@@ -286,8 +309,13 @@ pub(super) fn frame(newest: &Published, nr_lost: u64) -> Message {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use tenantd_control::report::reason::{Outsider, Reason, ReasonKind};
+    use tenantd_control::report::status::{ReasonStatus, Status, TenantStatus};
+    use tenantd_core::resource::CPU;
 
     use super::*;
+    use crate::jobs::{FinishedJob, Job, ListReply};
+    use crate::own_view::{Claimants, OwnBasis};
 
     const STRANGER: Peer = Peer { uid: 54321, gid: 54321, pid: 1 };
     const ROOT: Peer = Peer { uid: 0, gid: 0, pid: 1 };
@@ -320,7 +348,7 @@ mod tests {
         let denied: Message = refusal(&CallError::PermissionDenied {});
         for method in Method::ALL {
             for call in calls(*method) {
-                match (method.access(), answer(&call, &STRANGER, &newest)) {
+                match (method.access(), answer(&call, &STRANGER, Membership::None, &newest)) {
                     // The agent checks that it belongs to the caller.
                     (
                         Access::Own,
@@ -348,7 +376,9 @@ mod tests {
                         assert_eq!(message, denied, "{call:?}")
                     }
                     (Access::Change, reply) => panic!("{call:?}: {reply:?}"),
-                    (Access::Read | Access::Own, _) => {}
+                    (Access::Read, Reply::Once(message)) => assert_eq!(message, denied, "{call:?}"),
+                    (Access::Read, reply) => panic!("{call:?}: {reply:?}"),
+                    (Access::Open | Access::Own, _) => {}
                 }
             }
         }
@@ -372,7 +402,7 @@ mod tests {
                 parameters: parameters.as_object().cloned(),
                 ..Call::default()
             };
-            match (answer(&call, &peer, &newest), user) {
+            match (answer(&call, &peer, Membership::None, &newest), user) {
                 (Reply::Ask(Command::Attach(_, work, false, caller)), Some(user)) => {
                     assert_eq!((work, caller), (Work::Processes(vec![7]), Caller { user, pid: 1 }));
                 }
@@ -388,7 +418,8 @@ mod tests {
                 parameters: parameters.as_object().cloned(),
                 ..Call::default()
             };
-            assert!(matches!(answer(&call, &ROOT, &newest), Reply::Once(_)), "{parameters}");
+            let reply = answer(&call, &ROOT, Membership::Member, &newest);
+            assert!(matches!(reply, Reply::Once(_)), "{parameters}");
         }
     }
 
@@ -397,11 +428,221 @@ mod tests {
         let newest = Published::default();
         for method in Method::ALL {
             let asks = |call: &Call| {
-                let reply = answer(call, &ROOT, &newest);
+                let reply = answer(call, &ROOT, Membership::Member, &newest);
                 matches!(reply, Reply::Ask(_) | Reply::Job(_) | Reply::Submit(_))
             };
             let reaches_agent = calls(*method).iter().any(asks);
-            assert_eq!(reaches_agent, method.access() != Access::Read, "{method:?}");
+            let reads = matches!(method.access(), Access::Open | Access::Read);
+            assert_eq!(reaches_agent, !reads, "{method:?}");
         }
+    }
+
+    /// A valid call of each method.
+    fn call_of(method: Method) -> Call {
+        let parameters = match method {
+            Method::GetInterfaceDescription => json!({ "interface": MANAGER }),
+            Method::Explain => json!({ "tenant": "web" }),
+            Method::SetMode => json!({ "mode": "enforce" }),
+            Method::Attach => json!({ "tenant": "web", "pids": [ 7 ] }),
+            Method::Detach => json!({ "pids": [ 7 ] }),
+            Method::Cancel | Method::Wait => json!({ "id": 7 }),
+            Method::Report => json!({ "id": 7, "exit_code": 3 }),
+            Method::GetInfo
+            | Method::GetOwnView
+            | Method::List
+            | Method::WatchJobs
+            | Method::Finished
+            | Method::GetStatus
+            | Method::Watch
+            | Method::GetPlan
+            | Method::GetPolicy
+            | Method::Reload
+            | Method::Restore
+            | Method::Submit => json!({}),
+        };
+        let parameters = parameters.as_object().cloned();
+        Call { method: method.full_name(), parameters, more: true, ..Call::default() }
+    }
+
+    /// Effect of a call: it is refused, shows something, changes the agent, or acts on own or on any work.
+    fn effect(reply: &Reply) -> &'static str {
+        let of = |caller: &Caller| if caller.user.is_some() { "own" } else { "any" };
+        match reply {
+            Reply::Once(message) if *message == refusal(&CallError::PermissionDenied {}) => "-",
+            // The trace of these tests has no tenant.
+            Reply::Once(_) | Reply::Watch => "all",
+            Reply::WatchJobs(Viewer::All) => "all",
+            Reply::WatchJobs(Viewer::User(_)) => "programs",
+            Reply::WatchJobs(Viewer::Own(_)) => "own",
+            Reply::Ask(Command::Attach(.., caller) | Command::Detach(_, caller)) => of(caller),
+            Reply::Ask(Command::Reload | Command::SetMode(_) | Command::Restore) => "any",
+            Reply::Job(JobCall::Submit(_)) | Reply::None | Reply::Later => "?",
+            Reply::Job(
+                JobCall::Cancel(_, caller) | JobCall::Wait(_, caller) | JobCall::Report(_, caller),
+            ) => of(caller),
+            Reply::Submit(submission) => match submission.allowed {
+                Allowed::All => "any",
+                Allowed::These(_) => "own",
+            },
+        }
+    }
+
+    const MEMBER: Peer = Peer { uid: 60, gid: 60, pid: 0 };
+
+    /// Clients of each kind: root, an administrator, a member of the group, and any other user.
+    fn kinds() -> [(Peer, Membership); 4] {
+        let administrator = Peer { uid: 50, gid: 50, pid: 0 };
+        let stranger = Peer { uid: 70, gid: 70, pid: 0 };
+        [
+            (ROOT, Membership::Member),
+            (administrator, Membership::Unproven(777)),
+            (MEMBER, Membership::Member),
+            (stranger, Membership::Unproven(777)),
+        ]
+    }
+
+    /// A tick in which everything of other users is called `hidden`.
+    fn populated() -> Published {
+        let text = "version: 1\nadministrators: { users: [ 50 ] }\n\
+                    tenants: { web: { allow: { users: [ 60, 70 ] } }, hidden: {} }";
+        let policy = tenantd_policy::load_text("policy.yaml", text).unwrap().policy;
+        let governance = Governance { policy: Arc::new(policy), ..Governance::default() };
+        let outsider = Outsider {
+            cgroup: "/hidden.slice".into(),
+            command: Some("hidden".into()),
+            ..Outsider::default()
+        };
+        let reason = |kind, text: &str, outsiders: &[Outsider]| ReasonStatus {
+            kind,
+            text: text.into(),
+            outsiders: outsiders.to_vec(),
+            ..ReasonStatus::default()
+        };
+        let outside =
+            Reason::Outside { resource: CPU, amount: 1.0, largest: vec![outsider.clone()].into() };
+        let reasons = vec![
+            reason(ReasonKind::OutsideWork, &outside.to_string(), &[outsider]),
+            reason(ReasonKind::OtherTenants, "hidden has 1 CPU more than allocated", &[]),
+        ];
+        let tenant = |name: &str| TenantStatus {
+            name: name.into(),
+            reasons: reasons.clone(),
+            ..TenantStatus::default()
+        };
+        let status = Status {
+            tenants: vec![tenant("web"), tenant("hidden")],
+            findings: vec!["hidden".into()],
+            ..Status::default()
+        };
+        let job = |id, uid, tenant: &str| Job {
+            id,
+            uid,
+            tenant: tenant.into(),
+            command: Some(format!("{tenant} --{tenant}")),
+            ..Job::default()
+        };
+        let jobs = vec![job(1, 70, "web"), job(2, 80, "hidden")];
+        let finished = |id, uid, tenant: &str| {
+            let (tenant, command) = (tenant.to_string(), Some(format!("{tenant} --{tenant}")));
+            Arc::new(FinishedJob { id, uid, tenant, command, ..FinishedJob::default() })
+        };
+        let list = ListReply { jobs, ..ListReply::default() };
+        let newest = Published::new(status, Arc::default(), Arc::new(governance));
+        let (agent, socket) = bridge::bridge(newest).unwrap();
+        agent.publish_jobs(list);
+        agent.publish_finished(vec![finished(3, 70, "web"), finished(4, 80, "hidden")]);
+        Published::clone(&socket.newest())
+    }
+
+    /// Every method against every kind of client. A new method needs a row.
+    #[test]
+    fn each_kind_of_client_may_call_these_methods() {
+        let newest = populated();
+        for method in Method::ALL {
+            let expected = match method {
+                Method::GetInfo
+                | Method::GetInterfaceDescription
+                | Method::GetOwnView
+                | Method::List
+                | Method::Finished => ["all", "all", "all", "all"],
+                Method::WatchJobs => ["all", "all", "programs", "own"],
+                Method::GetStatus
+                | Method::Watch
+                | Method::Explain
+                | Method::GetPlan
+                | Method::GetPolicy => ["all", "all", "all", "-"],
+                Method::Reload | Method::SetMode | Method::Restore => ["any", "any", "-", "-"],
+                Method::Attach
+                | Method::Detach
+                | Method::Submit
+                | Method::Cancel
+                | Method::Wait
+                | Method::Report => ["any", "any", "own", "own"],
+            };
+            let of = |(peer, membership): (Peer, Membership)| {
+                effect(&answer(&call_of(*method), &peer, membership, &newest))
+            };
+            assert_eq!(kinds().map(of), expected, "{method:?}");
+        }
+    }
+
+    /// Text of the reply to a call; that of a watch is the first.
+    fn text_of(call: &Call, (peer, membership): (Peer, Membership), newest: &Published) -> String {
+        match answer(call, &peer, membership, newest) {
+            Reply::Once(message) => message.concat(),
+            Reply::WatchJobs(viewer) => newest.jobs.json(viewer).to_string(),
+            _ => String::new(),
+        }
+    }
+
+    #[test]
+    fn a_client_outside_the_group_reads_nothing_of_others() {
+        let newest = populated();
+        let [root, administrator, member, stranger] = kinds();
+        for method in Method::ALL {
+            for call in calls(*method).into_iter().chain([call_of(*method)]) {
+                let text = text_of(&call, stranger, &newest);
+                assert!(!text.contains("hidden"), "{call:?}: {text}");
+            }
+        }
+        let of_other = Call {
+            parameters: json!({ "id": 4 }).as_object().cloned(),
+            ..call_of(Method::Finished)
+        };
+        let text = text_of(&of_other, stranger, &newest);
+        assert!(text.contains("NoSuchJob"), "{text}");
+        for method in [Method::List, Method::WatchJobs, Method::Finished] {
+            let text = text_of(&call_of(method), stranger, &newest);
+            assert!(text.contains("web --web"), "{method:?}: {text}");
+        }
+        // Members see programs of others, and no arguments.
+        for call in [call_of(Method::List), call_of(Method::WatchJobs), of_other] {
+            let text = text_of(&call, member, &newest);
+            assert!(text.contains("\"hidden\"") && !text.contains("--hidden"), "{text}");
+            for kind in [root, administrator] {
+                assert!(text_of(&call, kind, &newest).contains("hidden --hidden"), "{call:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_view_has_the_tenants_of_the_caller_with_their_basis() {
+        let claimants = Claimants {
+            users: [(60, "hidden".to_string())].into(),
+            groups: [(70, "hidden".to_string())].into(),
+        };
+        let newest = populated().claimed_by(Arc::new(claimants));
+        let [.., member, stranger] = kinds();
+        let view = |(peer, _): (Peer, Membership)| {
+            let tenants = own_view(&peer, &newest).tenants.into_iter();
+            tenants.map(|it| (it.name, it.basis)).collect::<Vec<_>>()
+        };
+        assert_eq!(view(member), [("hidden".to_string(), vec![OwnBasis::User])]);
+        let expected = [
+            ("web".to_string(), vec![OwnBasis::Job]),
+            ("hidden".to_string(), vec![OwnBasis::Group]),
+        ];
+        assert_eq!(view(stranger), expected);
+        assert_eq!(view((ROOT, Membership::Member)), []);
     }
 }

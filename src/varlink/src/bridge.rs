@@ -21,6 +21,7 @@ use super::error::CallError;
 use super::inbox::{Entry, Inbox};
 use super::interface::{PlanReply, PolicyReply};
 use super::jobs::{FinishedJob, FinishedReply, ListReply};
+use super::own_view::Claimants;
 use tenantd_control::report::status::Status;
 use tenantd_control::report::trace::Trace;
 use tenantd_policy::accounts::Accounts;
@@ -68,17 +69,20 @@ pub struct PublishedJobs {
     pub list: ListReply,
     json: OnceLock<Arc<str>>,
     public_json: OnceLock<Arc<str>>,
-    own_json: Mutex<HashMap<u32, Arc<str>>>,
+    empty_json: OnceLock<Arc<str>>,
+    own_json: Mutex<HashMap<Viewer, Arc<str>>>,
     owners: OnceLock<HashMap<u64, u32>>,
 }
 
 /// A reader of the list of jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Viewer {
     /// Root or an administrator, who sees all commands.
     All,
-    /// A user, who sees own commands, and only program names of others.
+    /// A user who may read, and sees own commands, and only program names of others.
     User(u32),
+    /// Any other user, who sees own jobs only.
+    Own(u32),
 }
 
 impl PublishedJobs {
@@ -88,17 +92,23 @@ impl PublishedJobs {
         self.owners.get_or_init(owners).get(&id).copied()
     }
 
-    /// JSON of the reply, serialised once for each user with a command in the list, and once for all others.
+    /// JSON of the reply, serialised once for each user with a job in the list, and once for all others.
     pub fn json(&self, viewer: Viewer) -> Arc<str> {
-        let Viewer::User(uid) = viewer else {
-            return Arc::clone(self.json.get_or_init(|| json(&self.list)));
+        let has_own = |uid| self.list.jobs.iter().any(|job| job.uid == uid);
+        let made = |place: &OnceLock<Arc<str>>, list: &dyn Fn() -> ListReply| {
+            Arc::clone(place.get_or_init(|| json(&list())))
         };
-        let has_own = self.list.jobs.iter().any(|job| job.uid == uid && job.command.is_some());
-        if !has_own {
-            return Arc::clone(self.public_json.get_or_init(|| json(&self.list.seen_by(uid))));
+        let own = |list: &dyn Fn() -> ListReply| {
+            let mut own = self.own_json.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(own.entry(viewer).or_insert_with(|| json(&list())))
+        };
+        match viewer {
+            Viewer::All => Arc::clone(self.json.get_or_init(|| json(&self.list))),
+            Viewer::User(uid) if has_own(uid) => own(&|| self.list.seen_by(uid)),
+            Viewer::User(uid) => made(&self.public_json, &|| self.list.seen_by(uid)),
+            Viewer::Own(uid) if has_own(uid) => own(&|| self.list.only_of(uid)),
+            Viewer::Own(uid) => made(&self.empty_json, &|| self.list.only_of(uid)),
         }
-        let mut own = self.own_json.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(own.entry(uid).or_insert_with(|| json(&self.list.seen_by(uid))))
     }
 }
 
@@ -119,19 +129,21 @@ impl PublishedFinished {
     pub fn json(&self, viewer: Viewer, id: Option<u64>) -> Option<Arc<str>> {
         let seen = |job: &Arc<FinishedJob>| match viewer {
             Viewer::All => FinishedJob::clone(job),
-            Viewer::User(uid) => job.seen_by(uid),
+            Viewer::User(uid) | Viewer::Own(uid) => job.seen_by(uid),
         };
         let reply = |jobs: Vec<FinishedJob>| json(&FinishedReply { jobs });
         match (id, viewer) {
             (Some(id), _) => {
-                let job = self.jobs.iter().find(|job| job.id == id)?;
+                let is_shown =
+                    |job: &FinishedJob| !matches!(viewer, Viewer::Own(uid) if job.uid != uid);
+                let job = self.jobs.iter().find(|job| job.id == id && is_shown(job))?;
                 Some(reply(vec![seen(job)]))
             }
             (None, Viewer::All) => {
                 let all = || reply(self.jobs.iter().map(seen).collect());
                 Some(Arc::clone(self.json.get_or_init(all)))
             }
-            (None, Viewer::User(uid)) => {
+            (None, Viewer::User(uid) | Viewer::Own(uid)) => {
                 let own = self.jobs.iter().filter(|job| job.uid == uid);
                 Some(reply(own.map(seen).collect()))
             }
@@ -152,6 +164,8 @@ pub struct Published {
     pub jobs: Arc<PublishedJobs>,
     /// Finished jobs.
     pub finished: Arc<PublishedFinished>,
+    /// Claims of the policy on users and groups.
+    pub claimants: Arc<Claimants>,
     status_json: Arc<OnceLock<Arc<str>>>,
     plan_json: Arc<OnceLock<Arc<str>>>,
 }
@@ -164,6 +178,12 @@ impl Published {
         governance: Arc<Governance>,
     ) -> Published {
         Published { status: status.into(), trace, governance, ..Published::default() }
+    }
+
+    /// The same tick with these claims on users and groups.
+    #[must_use]
+    pub fn claimed_by(self, claimants: Arc<Claimants>) -> Published {
+        Published { claimants, ..self }
     }
 
     /// Status as JSON, serialised on the first call.

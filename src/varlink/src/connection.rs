@@ -10,7 +10,7 @@ use nix::sys::epoll::EpollFlags;
 
 use super::answer::{self, Message};
 use super::bridge::{Answer, Published, Ticket, Viewer};
-use super::peers::Peer;
+use super::peers::{Membership, Peer};
 use super::wire::{Call, Framer, WireError};
 
 /// Most bytes read before other connections are served.
@@ -45,6 +45,7 @@ struct Piece {
 pub(super) struct Connection {
     stream: UnixStream,
     pub(super) peer: Peer,
+    pub(super) membership: Membership,
     /// User for whom it is counted.
     pub(super) account: u32,
     pub(super) turn: Turn,
@@ -68,7 +69,7 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(
         stream: UnixStream,
-        peer: Peer,
+        (peer, membership): (Peer, Membership),
         account: u32,
         request_max_bytes: usize,
     ) -> Connection {
@@ -76,6 +77,7 @@ impl Connection {
         Connection {
             stream,
             peer,
+            membership,
             account,
             turn: Turn::Idle,
             interest: Some(EpollFlags::EPOLLIN),

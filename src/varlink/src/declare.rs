@@ -3,7 +3,7 @@
 //! **Problem.** A method has a name, an access right, parameters, a reply and an implementation. If these
 //! are listed in five places, a new method compiles with one of them forgotten, and a forgotten access
 //! right lets every reader change the host. **Answer.** A method is one row of one table, in the section
-//! `read`, `change` or `own`. The row gives the variant of `Method`, its name, its access, and the types of
+//! `open`, `read`, `change` or `own`. The row gives the variant of `Method`, its name, its access, and the types of
 //! its parameters and reply. Reading and changing requests are two enums: the code for [`Read`] requests
 //! cannot reach the agent, and a `match` over either enum does not compile with a method left out.
 //!
@@ -12,6 +12,7 @@
 /// Declares the methods of the socket: see the head of this file.
 macro_rules! methods {
     (
+        open { $($(#[$open_doc:meta])* $open_in:ident.$open:ident($open_takes:ty) -> $open_gives:ty;)* }
         read { $($(#[$read_doc:meta])* $read_in:ident.$read:ident($read_takes:ty) -> $read_gives:ty;)* }
         change { $($(#[$change_doc:meta])* $change_in:ident.$change:ident($change_takes:ty) -> $change_gives:ty;)* }
         own { $($(#[$own_doc:meta])* $own_in:ident.$own:ident($own_takes:ty) -> $own_gives:ty;)* }
@@ -19,6 +20,7 @@ macro_rules! methods {
         /// A method of [`MANAGER`], [`JOBS`] or [`SERVICE`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Method {
+            $($(#[$open_doc])* $open,)*
             $($(#[$read_doc])* $read,)*
             $($(#[$change_doc])* $change,)*
             $($(#[$own_doc])* $own,)*
@@ -26,11 +28,14 @@ macro_rules! methods {
 
         impl Method {
             /// Every method.
-            pub const ALL: &[Method] = &[$(Method::$read,)* $(Method::$change,)* $(Method::$own,)*];
+            pub const ALL: &[Method] = &[
+                $(Method::$open,)* $(Method::$read,)* $(Method::$change,)* $(Method::$own,)*
+            ];
 
             /// Interface and name of the method.
             pub const fn names(self) -> (&'static str, &'static str) {
                 match self {
+                    $(Method::$open => ($open_in, stringify!($open)),)*
                     $(Method::$read => ($read_in, stringify!($read)),)*
                     $(Method::$change => ($change_in, stringify!($change)),)*
                     $(Method::$own => ($own_in, stringify!($own)),)*
@@ -40,6 +45,7 @@ macro_rules! methods {
             /// Required permission of the caller.
             pub const fn access(self) -> Access {
                 match self {
+                    $(Method::$open => Access::Open,)*
                     $(Method::$read => Access::Read,)*
                     $(Method::$change => Access::Change,)*
                     $(Method::$own => Access::Own,)*
@@ -52,6 +58,7 @@ macro_rules! methods {
             /// [`CallError::InvalidParameter`].
             pub fn request(self, call: &Call) -> Result<Request, CallError> {
                 Ok(match self {
+                    $(Method::$open => Request::Read(Read::$open(call.parameters()?)),)*
                     $(Method::$read => Request::Read(Read::$read(call.parameters()?)),)*
                     $(Method::$change => Request::Change(Change::$change(call.parameters()?)),)*
                     $(Method::$own => Request::Change(Change::$own(call.parameters()?)),)*
@@ -60,6 +67,7 @@ macro_rules! methods {
 
             /// Calls `visitor` for every method with the types of its parameters and of its reply.
             pub fn visit(visitor: &mut impl Visitor) {
+                $(visitor.method::<method::$open>();)*
                 $(visitor.method::<method::$read>();)*
                 $(visitor.method::<method::$change>();)*
                 $(visitor.method::<method::$own>();)*
@@ -69,6 +77,7 @@ macro_rules! methods {
         /// A request for known data, with its parameters.
         #[derive(Clone, Debug)]
         pub enum Read {
+            $($(#[$open_doc])* $open($open_takes),)*
             $($(#[$read_doc])* $read($read_takes),)*
         }
 
@@ -86,6 +95,7 @@ macro_rules! methods {
             use super::*;
 
             methods!(@signatures
+                $($(#[$open_doc])* $open($open_takes) -> $open_gives;)*
                 $($(#[$read_doc])* $read($read_takes) -> $read_gives;)*
                 $($(#[$change_doc])* $change($change_takes) -> $change_gives;)*
                 $($(#[$own_doc])* $own($own_takes) -> $own_gives;)*

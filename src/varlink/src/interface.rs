@@ -13,6 +13,7 @@ use super::jobs::{
     CancelParameters, CancelReply, FinishedParameters, FinishedReply, ListReply, ReportParameters,
     ReportReply, SubmitParameters, SubmitReply, WaitParameters, WaitReply,
 };
+use super::own_view::OwnView;
 use super::wire::Call;
 use tenantd_control::report::explanation::Explanation;
 use tenantd_control::report::status::{ActionStatus, MoveStatus, Status};
@@ -34,11 +35,21 @@ pub const MANAGER_IDL: &str = include_str!("io.tenantd.Manager.varlink");
 pub const JOBS_IDL: &str = include_str!("io.tenantd.Jobs.varlink");
 
 methods! {
-    read {
+    open {
         /// The name and version of the service.
         SERVICE.GetInfo(Nothing) -> InfoReply;
         /// The definition of an interface.
         SERVICE.GetInterfaceDescription(DescriptionParameters) -> DescriptionReply;
+        /// The caller's own tenants.
+        MANAGER.GetOwnView(Nothing) -> OwnViewReply;
+        /// The jobs that run and wait; the caller's own for users who may not read.
+        JOBS.List(Nothing) -> ListReply;
+        /// Running and waiting jobs at each change, with `more`; likewise.
+        JOBS.WatchJobs(Nothing) -> ListReply;
+        /// The finished jobs.
+        JOBS.Finished(FinishedParameters) -> FinishedReply;
+    }
+    read {
         /// The last tick.
         MANAGER.GetStatus(Nothing) -> StatusReply;
         /// Every tick, with `more`.
@@ -49,12 +60,6 @@ methods! {
         MANAGER.GetPlan(Nothing) -> PlanReply;
         /// The policy in force.
         MANAGER.GetPolicy(Nothing) -> PolicyReply;
-        /// The jobs that run and wait.
-        JOBS.List(Nothing) -> ListReply;
-        /// Running and waiting jobs at each change, with `more`.
-        JOBS.WatchJobs(Nothing) -> ListReply;
-        /// The finished jobs.
-        JOBS.Finished(FinishedParameters) -> FinishedReply;
     }
     change {
         /// Load the policy again.
@@ -83,7 +88,9 @@ methods! {
 /// Required permission of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Permission to connect: every client that can connect may read.
+    /// No permission: every client that can connect, about itself.
+    Open,
+    /// Permission to read everything: root, the `administrators` of the policy, and the group of the socket.
     Read,
     /// Permission to change the agent: root and the `administrators` of the policy.
     Change,
@@ -266,6 +273,13 @@ pub struct ExplainReply {
     pub explanation: Explanation,
 }
 
+/// Reply of `GetOwnView`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct OwnViewReply {
+    /// Last tick for the caller.
+    pub view: OwnView,
+}
+
 /// Reply of `GetPlan`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PlanReply {
@@ -352,13 +366,16 @@ pub struct DetachReply {
 mod tests {
     use super::*;
 
-    /// Names of the methods declared in these sections; all others only read.
+    /// Names of the methods declared in these sections.
     #[test]
     fn exactly_these_methods_change_something() {
         let names = |access: Access| -> Vec<&str> {
             let methods = Method::ALL.iter().filter(|method| method.access() == access);
             methods.map(|method| method.names().1).collect()
         };
+        let open =
+            ["GetInfo", "GetInterfaceDescription", "GetOwnView", "List", "WatchJobs", "Finished"];
+        assert_eq!(names(Access::Open), open, "everyone may call these, about their own work");
         assert_eq!(names(Access::Change), ["Reload", "SetMode", "Restore"]);
         assert_eq!(names(Access::Own), ["Attach", "Detach", "Submit", "Cancel", "Wait", "Report"]);
     }

@@ -75,9 +75,18 @@ pub struct ListReply {
     pub jobs: Vec<Job>,
     /// Shared resources.
     pub pool: Pool,
+    /// True if the caller may see own jobs only, and others may exist.
+    #[serde(default)]
+    pub own_only: bool,
 }
 
 impl ListReply {
+    /// List for user `uid`, who may not see jobs of others.
+    pub fn only_of(&self, uid: u32) -> ListReply {
+        let jobs = self.jobs.iter().filter(|job| job.uid == uid).cloned().collect();
+        ListReply { jobs, pool: self.pool.clone(), own_only: true }
+    }
+
     /// List for user `uid`: jobs of others show the name of the program instead of the command, which may
     /// contain private data.
     pub fn seen_by(&self, uid: u32) -> ListReply {
@@ -425,5 +434,8 @@ mod tests {
         let list = ListReply { jobs: vec![job(7), job(8)], ..ListReply::default() };
         let seen: Vec<_> = list.seen_by(7).jobs.into_iter().map(|job| job.command).collect();
         assert_eq!(seen, [Some("a --hunter2".to_string()), Some("a".to_string())]);
+        let own = list.only_of(7);
+        assert_eq!((own.jobs, own.own_only), (vec![job(7)], true));
+        assert!(list.only_of(9).jobs.is_empty());
     }
 }

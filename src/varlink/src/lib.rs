@@ -18,6 +18,7 @@
 //! | `room` | room for one more connection |
 //! | `tickets` | calls in flight of all connections |
 //! | `turns` | pending work by user, taken in turn |
+//! | [`own_view`] | the tenants of one user, without data of others |
 //! | [`peers`] | the process at the other end, and its permissions |
 //! | [`listen`] | the listening socket |
 //! | [`server`] | the socket thread: all connections behind one epoll |
@@ -45,6 +46,7 @@ pub mod jobs;
 mod limit_log;
 mod limits;
 pub mod listen;
+pub mod own_view;
 pub mod peers;
 mod room;
 pub mod server;

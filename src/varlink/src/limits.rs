@@ -11,6 +11,8 @@ pub struct Limits {
     pub connections: usize,
     /// Connections reserved for root.
     pub kept_for_root: usize,
+    /// Further connections reserved for root and members of the group of the socket.
+    pub kept_for_members: usize,
     /// Connections per user.
     pub connections_per_user: usize,
     /// Bytes of one request.
@@ -30,6 +32,7 @@ impl Limits {
     pub const DEFAULT: Limits = Limits {
         connections: 128,
         kept_for_root: 32,
+        kept_for_members: 32,
         connections_per_user: 32,
         request_bytes: REQUEST_MAX_BYTES,
         request_time: Duration::from_secs(5),

@@ -1,12 +1,13 @@
 //! Listening socket: created here, or passed by systemd.
 //!
-//! A socket created here belongs to root and the group `tenantd`, mode 0660; without that group it belongs
-//! to root alone. A socket file without a listener is the remains of a killed daemon, and is replaced. A
+//! A socket created here belongs to root and the group `tenantd`. Its mode is 0666: every process may connect, and each
+//! call is checked ([`super::peers`]). The group of the socket file is the group of readers, also for a socket of the
+//! service manager; root's group is not. A socket file without a listener is the remains of a killed daemon, and is replaced. A
 //! socket file with a listener belongs to a running daemon, and is an error.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -51,6 +52,8 @@ impl ListenError {
 pub struct Listener {
     /// The socket, non-blocking.
     pub socket: UnixListener,
+    /// Group of the socket file, whose members may read; `None` for that of root.
+    pub group: Option<u32>,
     made: Option<PathBuf>,
     /// Directory of the file, if it was created here.
     made_dir: Option<PathBuf>,
@@ -63,7 +66,8 @@ impl Listener {
     /// It cannot be made non-blocking.
     pub fn given(socket: UnixListener) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
-        Ok(Listener { socket, made: None, made_dir: None })
+        let group = group_of(&socket);
+        Ok(Listener { socket, group, made: None, made_dir: None })
     }
 
     /// Creates the socket `path`, and its directory if missing.
@@ -77,9 +81,9 @@ impl Listener {
         if let Some(dir) = dir {
             fs::create_dir_all(dir).map_err(error)?;
         }
-        let socket = bind(path).map_err(error)?;
+        let (socket, group) = bind(path).map_err(error)?;
         let made_dir = dir.map(Path::to_path_buf);
-        Ok(Listener { socket, made: Some(path.to_path_buf()), made_dir })
+        Ok(Listener { socket, group, made: Some(path.to_path_buf()), made_dir })
     }
 }
 
@@ -128,19 +132,26 @@ fn clear(path: &Path) -> Result<(), ListenError> {
     }
 }
 
-fn bind(path: &Path) -> io::Result<UnixListener> {
+/// Group of the file of `socket`; `None` for root's group, and for a socket without a file.
+fn group_of(socket: &UnixListener) -> Option<u32> {
+    let address = socket.local_addr().ok()?;
+    let metadata = fs::metadata(address.as_pathname()?).ok()?;
+    Some(metadata.gid()).filter(|group| *group != 0)
+}
+
+/// Binds a socket with its group, if the group of readers exists and may be set.
+fn bind(path: &Path) -> io::Result<(UnixListener, Option<u32>)> {
     // Until the group is set, only the owner can connect.
     let before = umask(Mode::from_bits_truncate(0o177));
     let socket = UnixListener::bind(path);
     umask(before);
     let socket = socket?;
     socket.set_nonblocking(true)?;
-    if let Ok(Some(group)) = Group::from_name(GROUP)
-        && chown(path, None, Some(group.gid.as_raw())).is_ok()
-    {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
-    }
-    Ok(socket)
+    let group = Group::from_name(GROUP).ok().flatten().map(|group| group.gid.as_raw());
+    // A daemon of an ordinary user cannot set it. The file then has that user's group, which is no group of readers.
+    let group = group.filter(|group| chown(path, None, Some(*group)).is_ok());
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+    Ok((socket, group))
 }
 
 #[cfg(test)]
@@ -172,11 +183,18 @@ mod tests {
     }
 
     #[test]
-    fn only_the_owner_and_the_group_can_connect() {
+    fn every_process_can_connect_and_the_group_of_the_file_reads() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
-        let _live = Listener::make(&path).unwrap();
-        let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode & 0o117, 0, "{mode:o}");
+        let live = Listener::make(&path).unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o666);
+        assert!(live.group.is_none_or(|group| group == metadata.gid()));
+        // The service manager makes the socket with any group.
+        let given = dir.path().join("given");
+        let socket = UnixListener::bind(&given).unwrap();
+        if chown(&given, None, Some(777)).is_ok() {
+            assert_eq!(Listener::given(socket).unwrap().group, Some(777));
+        }
     }
 }

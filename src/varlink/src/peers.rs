@@ -1,8 +1,14 @@
 //! The process at the other end of a connection, and its permissions.
 //!
 //! The kernel reports the peer (SO_PEERCRED, unix(7)): user and group of the process when it connected,
-//! whatever its messages claim. The mode of the socket file decides which processes can connect, and each of
-//! them may read. Changes require root or an entry in the `administrators` of the policy.
+//! whatever its messages claim. Every process may connect. Changes require root or an entry in the `administrators` of
+//! the policy; reading about others requires that, or membership in the group of the socket file.
+//!
+//! **Readers.** A client is a member if its process has the group, as effective or as supplementary group; that is what
+//! the kernel checks for a socket with mode 0660, and it needs no account service. `/proc/PID/status` has the supplementary
+//! groups. The number of a process that has ended may belong to another one, so the effective user and group there must
+//! be those of the connection. Failing that, the account database decides: a user who was just added to the group need
+//! not log in again.
 //!
 //! A group of `administrators` contains the users that the account database lists for it, and processes with it
 //! as their effective group when they connected. Supplementary groups of a process alone do not count.
@@ -21,9 +27,11 @@ use std::time::Instant;
 use nix::errno::Errno;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
+use nix::unistd::Uid;
 
 use tracing::warn;
 
+use tenantd_core::kernel_text::proc_files::{self, Owner};
 use tenantd_policy::accounts::ranges::Owners;
 use tenantd_policy::accounts::{self, Answer, Need, meaning};
 use tenantd_policy::model::Accounts as Names;
@@ -37,6 +45,38 @@ pub struct Peer {
     pub gid: u32,
     /// Its process ID.
     pub pid: i32,
+}
+
+/// Membership of a client in the group of readers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Membership {
+    /// There is no such group, so the client is not in it.
+    #[default]
+    None,
+    /// Its process has the group, or the user of this daemon.
+    Member,
+    /// Its process does not have this group; its user may be in it by the account database.
+    Unproven(u32),
+}
+
+/// Function that returns the membership of a peer in the group with this number.
+pub type Admit = fn(&Peer, Option<u32>) -> Membership;
+
+/// Membership of `peer` by its process.
+pub fn membership(peer: &Peer, group: Option<u32>) -> Membership {
+    if peer.uid == 0 || peer.uid == Uid::effective().as_raw() {
+        return Membership::Member;
+    }
+    let Some(group) = group else { return Membership::None };
+    let is_member =
+        peer.gid == group || owner(peer).is_some_and(|owner| owner.groups.contains(&group));
+    if is_member { Membership::Member } else { Membership::Unproven(group) }
+}
+
+/// Owner of the process of `peer`, with its groups; `None` if the process has ended, or is not the peer's any more.
+pub(super) fn owner(peer: &Peer) -> Option<Owner> {
+    let text = fs::read(format!("/proc/{}/status", peer.pid)).ok()?;
+    proc_files::owner(&text).filter(|owner| (owner.euid, owner.egid) == (peer.uid, peer.gid))
 }
 
 /// Descriptor of the process that connected, which is never reused; `None` if the kernel has none (before 6.5).
@@ -64,6 +104,29 @@ impl Peer {
     /// Permission for these accounts and root.
     pub fn is_among(&self, names: &Names, accounts: &accounts::Accounts) -> Permission {
         if self.uid == 0 { Permission::Granted } else { self.is_named(names, accounts) }
+    }
+
+    /// Permission to read about all tenants.
+    pub fn may_read(
+        &self,
+        membership: Membership,
+        administrators: &Names,
+        accounts: &accounts::Accounts,
+    ) -> Permission {
+        let group = match membership {
+            Membership::Member => return Permission::Granted,
+            Membership::None => None,
+            Membership::Unproven(group) => Some(group),
+        };
+        let as_administrator = self.is_among(administrators, accounts);
+        let Some(group) = group.filter(|_| as_administrator != Permission::Granted) else {
+            return as_administrator;
+        };
+        match accounts.owner(self.uid, Need::Permission) {
+            Answer::Known(user) if user.groups.contains(&group) => Permission::Granted,
+            Answer::Pending => Permission::Later,
+            Answer::Known(_) | Answer::Missing | Answer::Unknown(_) => as_administrator,
+        }
     }
 
     /// Permission for these accounts.

@@ -1,8 +1,10 @@
 //! Room for one more connection.
 //!
-//! **Problem.** Places are few, and a client can hold one without ever calling. **Terms.** An *account* is
+//! **Problem.** Places are few, every user of the host may connect, and a client can hold a place without ever calling.
+//! **Terms.** An *account* is
 //! the user for whom connections are counted ([`super::peers::account`]). A connection is *idle* between
-//! two calls. **Rules.** The connections of an account are limited. If all places are taken, the account
+//! two calls. **Rules.** The connections of an account are limited. The last places are for
+//! root, and those before for members of the group of the socket as well. If all places are taken, the account
 //! with the most connections loses one, if it would still have as many as the newcomer: the longest idle
 //! connection, and a watcher only if none is idle. Connections of root and those with a call in flight are
 //! never closed for that. **Bounds.** Linear in the number of connections.
@@ -27,18 +29,20 @@ pub(super) enum Room {
     Full,
 }
 
-/// Room for another connection of `account` beside those in `places`.
-pub(super) fn room(limits: &Limits, account: u32, places: &[Place]) -> Room {
+/// Room for another connection of `account` beside those in `places`; true for a member of the group.
+pub(super) fn room(limits: &Limits, (account, is_member): (u32, bool), places: &[Place]) -> Room {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     places.iter().for_each(|place| *counts.entry(place.account).or_default() += 1);
     let own = counts.get(&account).copied().unwrap_or(0);
     if own >= limits.connections_per_user {
         return Room::Full;
     }
-    let all = match account {
-        0 => limits.connections,
-        _ => limits.connections.saturating_sub(limits.kept_for_root),
+    let kept = match (account, is_member) {
+        (0, _) => 0,
+        (_, true) => limits.kept_for_root,
+        (_, false) => limits.kept_for_root.saturating_add(limits.kept_for_members),
     };
+    let all = limits.connections.saturating_sub(kept);
     if places.len() < all {
         return Room::Free;
     }
@@ -57,6 +61,10 @@ mod tests {
 
     const LIMITS: Limits =
         Limits { connections: 8, kept_for_root: 2, connections_per_user: 4, ..Limits::DEFAULT };
+
+    fn room(limits: &Limits, account: u32, places: &[Place]) -> Room {
+        super::room(limits, (account, true), places)
+    }
 
     /// Connections of accounts, the longest idle first; numbered from 0.
     fn places(accounts: &[u32]) -> Vec<Place> {
@@ -89,6 +97,18 @@ mod tests {
             Room::Full,
             "an account never gets more than the others"
         );
+    }
+
+    #[test]
+    fn users_outside_the_group_leave_places_to_its_members() {
+        let limits = Limits { kept_for_members: 3, ..LIMITS };
+        let room =
+            |is_member, accounts: &[u32]| super::room(&limits, (7, is_member), &places(accounts));
+        assert_eq!(room(false, &[1, 2]), Room::Free);
+        assert_eq!(room(false, &[1, 2, 3]), Room::Full);
+        assert_eq!(room(false, &[1, 1, 2]), Room::Instead(0));
+        assert_eq!(room(true, &[1, 2, 3]), Room::Free);
+        assert_eq!(room(true, &[1, 2, 3, 4, 5, 6]), Room::Full);
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! tick ([`super::bridge`]).
 //!
 //! **Limits.**
-//! - connections in total and per user, some reserved for root, including calls in flight of closed ones
+//! - connections in total and per user, some reserved for root and for members of the group, including calls in flight of closed ones
 //!   ([`super::tickets`]);
 //! - the length of a request ([`super::wire`]), and the time from its first byte to its last;
 //! - one call of a connection at a time, even `oneway`, so that a client with a thousand calls is read only as
@@ -53,7 +53,7 @@ use super::inbox::Entry;
 use super::limit_log::LimitLog;
 pub use super::limits::Limits;
 use super::listen::Listener;
-use super::peers::{self, Peer};
+use super::peers::{self, Admit, Membership, Peer};
 use super::room::{Place, Room, room};
 use super::tickets::Tickets;
 use super::turns::Turns;
@@ -81,6 +81,7 @@ pub struct Server {
     bridge: SocketEnd,
     limits: Limits,
     identify: Identify,
+    admit: Admit,
     owners: Owners,
     connections: HashMap<u64, Connection>,
     next_number: u64,
@@ -106,6 +107,7 @@ impl Server {
             bridge,
             limits,
             identify: peers::identify,
+            admit: peers::membership,
             owners: Owners::of(Path::new("/")),
             connections: HashMap::new(),
             next_number: FIRST_CONNECTION,
@@ -121,6 +123,12 @@ impl Server {
     #[must_use]
     pub fn identified_by(self, identify: Identify) -> Server {
         Server { identify, ..self }
+    }
+
+    /// Replaces the decision on the membership of peers, likewise.
+    #[must_use]
+    pub fn admitting(self, admit: Admit) -> Server {
+        Server { admit, ..self }
     }
 
     /// Serves until the agent stops.
@@ -243,7 +251,9 @@ impl Server {
                 info!("connections are accepted again");
             }
             let Ok((peer, account)) = (self.identify)(&stream, &mut self.owners) else { continue };
-            match room(&self.limits, account, &self.places()) {
+            let membership = (self.admit)(&peer, self.listener.group);
+            let is_member = membership == Membership::Member;
+            match room(&self.limits, (account, is_member), &self.places()) {
                 Room::Free => {}
                 Room::Instead(number) => self.close_over_limit(
                     number,
@@ -258,7 +268,8 @@ impl Server {
             let event = EpollEvent::new(EpollFlags::EPOLLIN, number);
             if stream.set_nonblocking(true).is_ok() && self.epoll.add(&stream, event).is_ok() {
                 self.next_number += 1;
-                let connection = Connection::new(stream, peer, account, self.limits.request_bytes);
+                let (peer, max_bytes) = ((peer, membership), self.limits.request_bytes);
+                let connection = Connection::new(stream, peer, account, max_bytes);
                 self.connections.insert(number, connection);
             }
         }
@@ -387,7 +398,7 @@ impl Server {
     fn answer(&mut self, number: u64, call: Call) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let newest = self.bridge.newest();
-        match answer::answer(&call, &connection.peer, &newest) {
+        match answer::answer(&call, &connection.peer, connection.membership, &newest) {
             Reply::Later => connection.keep_call(call),
             Reply::None => {}
             Reply::Once(message) => connection.queue(message),

@@ -258,6 +258,7 @@ fn the_documented_access_is_the_enforced_one() {
         let text = definition(interface).unwrap();
         let (before, _) = text.split_once(&format!("\nmethod {name}(")).unwrap();
         let access = match method.access() {
+            Access::Open => "# Access: open.",
             Access::Read => "# Access: read.",
             Access::Change => "# Access: change.",
             Access::Own => "# Access: own.",

@@ -101,7 +101,7 @@ def test_running_work_is_handed_to_a_tenant(host):
 
     def begin():
         started = host.daemon(host.policy(tenants), root, state=state)
-        started.for_all_users()
+        started.answering()
         return started
 
     daemon = begin()

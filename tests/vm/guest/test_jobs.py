@@ -25,7 +25,7 @@ def runs_as_a_job(host, owner):
     state.parent.chmod(0o711)
     tenants = {"a": {"owner": owner, "allow": {"users": ["nobody"]}}, "b": {"owner": owner}}
     daemon = host.daemon(host.policy(tenants), root, state=state)
-    socket = daemon.for_all_users()
+    socket = daemon.answering()
     user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
     def run(*arguments):

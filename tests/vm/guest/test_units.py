@@ -233,11 +233,17 @@ def test_reloads_a_good_policy_and_keeps_it_after_a_bad_one(host):
     assert done.returncode != 0, "a bad policy was taken"
     wait_until(lambda: "weigth" in log(), "what is wrong in the log")
     assert show(SERVICE, "ActiveState") == "active" and is_limited(2)
-    # A group may read, by way of the socket that systemd made.
+    # The group of the socket that systemd made reads all, by supplementary groups; any other user sees the own view.
     socket = Path("/run/tenantd/socket")
-    assert (socket.group(), oct(socket.stat().st_mode & 0o777)) == ("tenantd", "0o660")
+    assert (socket.group(), oct(socket.stat().st_mode & 0o777)) == ("tenantd", "0o666")
     done = finish(["tenantctl", "status"])
     assert done.returncode == 0 and "unit" in done.stdout, done.stdout + done.stderr
+    user = ["setpriv", "--reuid=65534", "--regid=65534"]
+    done = finish([*user, "--groups=tenantd", "tenantctl", "status"])
+    assert done.returncode == 0 and "unit" in done.stdout, done.stdout + done.stderr
+    done = finish([*user, "--clear-groups", "tenantctl", "status"])
+    assert done.returncode == 0 and "the group tenantd sees all: sudo adduser nobody tenantd" in done.stdout, done.stdout + done.stderr
+    assert "unit" not in done.stdout, done.stdout
 
 
 def test_kept_values_are_restored_only_on_request(host):

@@ -29,6 +29,7 @@ use tenantd_policy::accounts::Accounts;
 use tenantd_policy::model::{Amount, Mode, Policy};
 use tenantd_varlink::bridge::{Caller, Submission, Ticket};
 use tenantd_varlink::jobs::{FinishedJob, ListReply, ReportParameters};
+use tenantd_varlink::own_view::Claimants;
 
 /// The agent of one host.
 #[derive(Debug)]
@@ -119,6 +120,11 @@ impl<K: KernFs> Agent<K> {
     /// The policy in force, shared.
     pub fn shared_policy(&self) -> Arc<Policy> {
         Arc::clone(&self.tenants.base.written)
+    }
+
+    /// First tenant that claims each user and each group.
+    pub fn claimants(&self) -> Arc<Claimants> {
+        Arc::clone(&self.tenants.base.claimants)
     }
 
     /// Submits the calling client as a job. `now` is in seconds of a clock that keeps running between two

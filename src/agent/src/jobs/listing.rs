@@ -44,7 +44,7 @@ pub(crate) fn list(jobs: &JobRoom, now: f64) -> ListReply {
         units: units(&all.units),
         free_units: units(&free.units),
     };
-    ListReply { jobs: listed, pool }
+    ListReply { jobs: listed, pool, own_only: false }
 }
 
 fn job(jobs: &JobRoom, view: &JobView<'_>, record: &Record, now: f64) -> Job {

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::competition::Competition;
 use crate::backend::access::HostAccess;
 use crate::backend::backends::Backends;
 use tenantd_control::report::trace::{
-    Counters, Outcome, Record, Seen, Spelling, Trace, ValueRecord,
+    Counters, Outcome, Places, Record, Seen, Spelling, Trace, ValueRecord,
 };
 use tenantd_control::state::step::Decision;
 use tenantd_control::state::{NodeState, Retry, without_threads};
@@ -16,10 +16,12 @@ use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tree::Node;
 use tenantd_control::words::finding::Finding;
 use tenantd_control::words::knob::{Knob, Purpose, Value, Wanted};
+use tenantd_core::kernel_text::proc_files::CgroupLine;
 use tenantd_core::kernel_text::text_of_path;
 use tenantd_core::node::NodeId;
 use tenantd_core::units::Limit;
 use tenantd_host::cgroup::{Facet, Layout};
+use tenantd_host::process;
 
 #[derive(Debug)]
 pub(super) struct Scene<'a, K> {
@@ -162,6 +164,8 @@ fn seen(state: &NodeState, counters: &mut Vec<Counters>) -> Option<Seen> {
 /// File names and spelling of values on a host with `layout`. `homes` are the cgroups, below the mount, of the
 /// nodes outside the root, or the names of units that are not found.
 pub(super) fn spelling(layout: &Layout, homes: HashMap<String, String>) -> Spelling {
+    let homes = Arc::new(homes);
+    let places = places(layout, Arc::clone(&homes));
     let tree = |knob| layout.tree_of(knob).map(|tree| layout.trees[tree].clone());
     let (trees, files) = (Knob::ALL.map(tree), Knob::ALL.map(|knob| layout.file(knob)));
     let path = move |knob: Knob, node: &str| {
@@ -174,5 +178,26 @@ pub(super) fn spelling(layout: &Layout, homes: HashMap<String, String>) -> Spell
         let dir = dir.unwrap_or_else(|| PathBuf::from(node));
         text_of_path(&dir.join(files[knob as usize]))
     };
-    Spelling { path: Arc::new(path), text: layout.text_of() }
+    Spelling { places, path: Arc::new(path), text: layout.text_of() }
+}
+
+fn places(layout: &Layout, homes: Arc<HashMap<String, String>>) -> Places {
+    let cpu = layout.tree(Facet::Cpu).map(|index| layout.trees[index].clone());
+    // Made on the first use: most ticks are over before any user asks.
+    let by_home: OnceLock<HashMap<String, String>> = OnceLock::new();
+    Arc::new(move |lines: &[CgroupLine]| {
+        let Some(tree) = &cpu else { return Vec::new() };
+        let Some(path) = process::path_in(tree, lines) else { return Vec::new() };
+        let by_home = by_home.get_or_init(|| {
+            let found = homes.iter().filter(|(_, home)| home.starts_with('/'));
+            found.map(|(node, home)| (home.clone(), node.clone())).collect()
+        });
+        let mut names = Vec::new();
+        for dir in tree.dir_of(&path).ancestors().take_while(|dir| dir.starts_with(&tree.mount)) {
+            names.extend(by_home.get(&tree.path_to(dir)).cloned());
+            let below = dir.strip_prefix(&tree.root).ok().map(text_of_path);
+            names.extend(below.filter(|below| !below.is_empty()));
+        }
+        names
+    })
 }

@@ -151,7 +151,8 @@ impl<K: KernFs> Service<K> {
 
     fn publication(&self) -> Published {
         let trace = Arc::clone(self.agent.trace());
-        Published::new(self.agent.shared_status(), trace, Arc::clone(&self.governance))
+        let (status, governance) = (self.agent.shared_status(), Arc::clone(&self.governance));
+        Published::new(status, trace, governance).claimed_by(self.agent.claimants())
     }
 
     /// Handles calls from the socket: a batch of those for jobs, and one change.

@@ -15,6 +15,7 @@ use tenantd_host::claiming::ClaimRule;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::expand::{Expanded, Found, Numbers, expand};
 use tenantd_policy::model::{CpusPolicy, Policy, Tenant};
+use tenantd_varlink::own_view::Claimants;
 
 const UIDS_MAX: usize = 5;
 
@@ -28,9 +29,9 @@ pub(crate) struct Base {
     pub(crate) written: Arc<Policy>,
     /// The policy after its templates are expanded; unused without templates.
     pub(crate) expanded: Policy,
-    /// First leaf of the policy in force that names each user. Rebuilt when the policy or the set of users
+    /// First leaf of the policy in force that names each user or group. Rebuilt when the policy or the set of users
     /// changes.
-    of_users: HashMap<u32, String>,
+    pub(crate) claimants: Arc<Claimants>,
     /// Number of found candidates that are not tenants, by group.
     left_out: BTreeMap<String, usize>,
     /// UIDs with slices that are system accounts, by group.
@@ -61,7 +62,7 @@ impl Base {
             pins: any_template(&policy.tenants, &|template| template.cpus != CpusPolicy::Shared),
             written: Arc::new(policy),
             expanded: Policy::default(),
-            of_users: HashMap::new(),
+            claimants: Arc::default(),
             left_out: BTreeMap::new(),
             outside: BTreeMap::new(),
             failure: None,
@@ -82,22 +83,26 @@ impl Base {
         self.left_out.clone_from(&expanded.left_out);
         self.outside.clone_from(&expanded.outside);
         self.failure = None;
-        self.index_users();
+        self.index_claimants();
     }
 
-    fn index_users(&mut self) {
-        let mut of_users = HashMap::new();
+    fn index_claimants(&mut self) {
+        let mut claimants = Claimants::default();
         for (path, tenant) in self.in_force().leaves() {
             let users = tenant.matches.users.iter().filter_map(|name| self.numbers.user(name));
             for uid in users {
-                of_users.entry(uid).or_insert_with(|| path.clone());
+                claimants.users.entry(uid).or_insert_with(|| path.clone());
+            }
+            let groups = tenant.matches.groups.iter().filter_map(|name| self.numbers.group(name));
+            for gid in groups {
+                claimants.groups.entry(gid).or_insert_with(|| path.clone());
             }
         }
-        self.of_users = of_users;
+        self.claimants = Arc::new(claimants);
     }
 
     pub(crate) fn tenant_of_user(&self, uid: u32) -> Option<&str> {
-        self.of_users.get(&uid).map(String::as_str)
+        self.claimants.users.get(&uid).map(String::as_str)
     }
 
     pub(crate) fn layer<K: KernFs>(

@@ -11,6 +11,29 @@ use crate::words::knob::Knob;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 
 const PATH_CHARS_MAX: usize = 48;
+/// Text between the amount of outside work and its largest parts.
+const LARGEST: &str = "; most CPUs beside it: ";
+
+const OTHERS: &str = "other tenants";
+
+/// Text of a reason for users who may not read about other tenants: as if the reason named none of them, and no
+/// program or cgroup outside all tenants.
+pub fn without_names(kind: ReasonKind, text: &str) -> Cow<'_, str> {
+    match kind {
+        ReasonKind::OutsideWork => text.split(LARGEST).next().unwrap_or_default().into(),
+        ReasonKind::OtherTenants => {
+            // Names of tenants have no spaces.
+            let parts = text.rsplit_once(" have ").or_else(|| text.rsplit_once(" has "));
+            let excess = parts.map_or("more than allocated", |(_, excess)| excess);
+            format!("{OTHERS} have {excess}").into()
+        }
+        ReasonKind::KernelLimit
+        | ReasonKind::PolicyLimit
+        | ReasonKind::InsideTenant
+        | ReasonKind::NotWritten
+        | ReasonKind::Unknown => text.into(),
+    }
+}
 
 /// Kind of a reason; stable, so that programs can match it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -264,7 +287,7 @@ impl fmt::Display for Reason {
                 write!(f, "work of no tenant {verb} {amount} beyond the reserve")?;
                 if !largest.is_empty() {
                     let named: Vec<String> = largest.iter().map(ToString::to_string).collect();
-                    write!(f, "; most CPUs beside it: {}", named.join(", "))?;
+                    write!(f, "{LARGEST}{}", named.join(", "))?;
                 }
                 Ok(())
             }
@@ -305,8 +328,11 @@ impl fmt::Display for Reason {
             }
             Reason::Tenants { resource, amount, names } => {
                 let amount = resource.figure(*amount);
-                let verb = if names.len() == 1 { "has" } else { "have" };
-                write!(f, "{} {verb} {amount} more than allocated", names.join(", "))
+                match &names[..] {
+                    [] => write!(f, "{OTHERS} have {amount} more than allocated"),
+                    [name] => write!(f, "{name} has {amount} more than allocated"),
+                    names => write!(f, "{} have {amount} more than allocated", names.join(", ")),
+                }
             }
         }
     }
@@ -366,5 +392,40 @@ impl fmt::Display for Inside {
                 write!(f, "its tasks wait for input or output {:.0} % of the time", ratio * 100.0)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_without_names_is_that_of_a_reason_that_names_none() {
+        let outsider = |command: &str| Outsider {
+            cgroup: "/system.slice/secret have 1".into(),
+            command: Some(command.into()),
+            ..Outsider::default()
+        };
+        let outside = |largest: Vec<Outsider>| Reason::Outside {
+            resource: CPU,
+            amount: 1.5,
+            largest: largest.into(),
+        };
+        let tenants = |resource, names: &[&str]| Reason::Tenants {
+            resource,
+            amount: 2e9,
+            names: names.iter().map(|name| name.to_string()).collect(),
+        };
+        for (reason, named) in [
+            (outside(vec![]), outside(vec![outsider("mysqld"), outsider(LARGEST)])),
+            (tenants(CPU, &[]), tenants(CPU, &["web"])),
+            (tenants(MEMORY, &[]), tenants(MEMORY, &["ci/has", "have", "db"])),
+        ] {
+            let (kind, text) = (named.kind(), named.to_string());
+            assert_eq!(without_names(kind, &text), reason.to_string());
+            assert_eq!(without_names(kind, &reason.to_string()), reason.to_string());
+        }
+        let own = Reason::Policy { resource: CPU, amount: 2.0, group: Some("ci".into()) };
+        assert_eq!(without_names(own.kind(), &own.to_string()), own.to_string());
     }
 }

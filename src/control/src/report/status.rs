@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-use super::reason::{Outsider, ReasonKind};
+use super::reason::{Outsider, ReasonKind, without_names};
 use crate::share::demand::{CpuBasis, MemoryBasis};
 use crate::share::fairness::FAIR_ERROR_MAX;
 use crate::words::finding::Finding;
@@ -329,6 +329,14 @@ pub struct ReasonStatus {
     pub text: String,
     /// Largest outside work, if that is the reason and was found.
     pub outsiders: Vec<Outsider>,
+}
+
+impl ReasonStatus {
+    /// Reason for users who may not read about others: see [`without_names`].
+    pub fn without_names(&self) -> ReasonStatus {
+        let text = without_names(self.kind, &self.text).into_owned();
+        ReasonStatus { text, outsiders: Vec::new(), ..self.clone() }
+    }
 }
 
 /// Faults of one tenant since the agent started; absent if not counted.

@@ -18,6 +18,7 @@ use crate::share::target::Target;
 use crate::tree::Tree;
 use crate::width::WidthStatus;
 use crate::words::knob::{Knob, Value};
+use tenantd_core::kernel_text::proc_files::CgroupLine;
 use tenantd_core::resource::PerResource;
 use tenantd_policy::model::{Allocation, CreditsPolicy};
 
@@ -158,9 +159,15 @@ pub struct ValueRecord {
 /// Function that names the file of a knob for the node with this path.
 pub type Paths = Arc<dyn Fn(Knob, &str) -> String + Send + Sync>;
 
+/// Function that returns names of nodes, members without `./`, whose cgroups may contain a process with these lines in
+/// `/proc/PID/cgroup`, the innermost first.
+pub type Places = Arc<dyn Fn(&[CgroupLine]) -> Vec<String> + Send + Sync>;
+
 /// Host-specific names of files and spelling of values: functions, because this crate knows no host.
 #[derive(Clone)]
 pub struct Spelling {
+    /// Finds the node of a process.
+    pub places: Places,
     /// Names the file of a knob for the node with this path.
     pub path: Paths,
     /// Spells a value for its file.
@@ -170,6 +177,7 @@ pub struct Spelling {
 impl Default for Spelling {
     fn default() -> Self {
         Spelling {
+            places: Arc::new(|_| Vec::new()),
             path: Arc::new(|knob, node| format!("{node}/{knob:?}")),
             text: |_, value| value.to_string(),
         }

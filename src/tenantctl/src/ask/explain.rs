@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
+use super::me;
 use crate::args::ExplainArgs;
 use crate::common::client::{ClientError, Endpoint};
 use tenantd::exit::Exit;
@@ -14,13 +15,46 @@ use tenantd_core::resource::{CPU, PerResource, Resource};
 use tenantd_lab::text::{memory, missing, percent, times, wrapped};
 use tenantd_policy::outline::Setting;
 use tenantd_varlink::error::CallError;
-use tenantd_varlink::interface::{ExplainParameters, ExplainReply, method};
+use tenantd_varlink::interface::{ExplainParameters, ExplainReply, Nothing, method};
 
 /// Columns before the text of a step.
 const INDENT: usize = 12;
 
 pub(crate) fn run(daemon: &Endpoint, args: &ExplainArgs) -> anyhow::Result<Exit> {
-    let parameters = ExplainParameters { tenant: args.tenant.clone() };
+    match &args.tenant {
+        Some(tenant) => explain(daemon, tenant, args.json),
+        None => explain_own(daemon, args.json),
+    }
+}
+
+/// Explains the tenants of the caller. A user who may not read gets the own view.
+fn explain_own(daemon: &Endpoint, is_json: bool) -> anyhow::Result<Exit> {
+    let view = daemon.call::<method::GetOwnView>(&Nothing {})?.view;
+    if view.tenants.is_empty() {
+        eprintln!(
+            "tenantctl: no tenant of the policy is yours; name one, as in `tenantctl explain web`"
+        );
+        return Ok(Exit::Failed);
+    }
+    for (index, tenant) in view.tenants.iter().enumerate() {
+        if index > 0 && !is_json {
+            writeln!(io::stdout().lock())?;
+        }
+        match explain(daemon, &tenant.name, is_json) {
+            Err(error) if is_no_reader(&error) => return me::instead(daemon, is_json),
+            Ok(Exit::Ok) => {}
+            outcome => return outcome,
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn is_no_reader(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ClientError::NotReader { .. }))
+}
+
+fn explain(daemon: &Endpoint, tenant: &str, is_json: bool) -> anyhow::Result<Exit> {
+    let parameters = ExplainParameters { tenant: tenant.to_string() };
     let reply: ExplainReply = match daemon.call::<method::Explain>(&parameters) {
         Err(ClientError::Refused(CallError::NoSuchTenant { tenant, tenants })) => {
             eprintln!("tenantctl: the policy has no tenant `{tenant}`");
@@ -32,7 +66,7 @@ pub(crate) fn run(daemon: &Endpoint, args: &ExplainArgs) -> anyhow::Result<Exit>
         outcome => outcome?,
     };
     let mut out = io::stdout().lock();
-    if args.json {
+    if is_json {
         writeln!(out, "{}", serde_json::to_string(&reply.explanation)?)?
     } else {
         write!(out, "{}", shown(&reply.explanation))?

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::jobs;
 use crate::args::{JobsArgs, WaitArgs};
 use crate::common::client::{ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME};
+use crate::common::readers;
 use tenantd::exit::Exit;
 use tenantd_lab::text::{age, memory, shortened, visible, wrapped};
 use tenantd_lab::time::Clock;
@@ -35,10 +36,14 @@ pub(crate) fn list(daemon: &Endpoint, args: &JobsArgs) -> anyhow::Result<Exit> {
     let reply = daemon.call::<method::List>(&Nothing {})?;
     let finished = args.all.then(|| all(daemon)).transpose()?;
     let mut out = io::stdout().lock();
+    if reply.own_only {
+        readers::print_note(&mut out, &daemon.path, args.json)?;
+    }
     match (args.json, finished) {
         (true, Some(finished)) => {
-            let ListReply { jobs, pool } = reply;
-            let object = json!({ "jobs": jobs, "pool": pool, "finished": finished });
+            let ListReply { jobs, pool, own_only } = reply;
+            let object =
+                json!({ "jobs": jobs, "pool": pool, "own_only": own_only, "finished": finished });
             json::write_line(&mut out, &object)?;
         }
         (true, None) => json::write_line(&mut out, &reply)?,
@@ -59,7 +64,7 @@ fn all(daemon: &Endpoint) -> Result<Vec<FinishedJob>, ClientError> {
 }
 
 /// Prints the table of finished jobs, the last first.
-fn print(out: &mut impl Write, finished: &[FinishedJob]) -> io::Result<()> {
+pub(super) fn print(out: &mut impl Write, finished: &[FinishedJob]) -> io::Result<()> {
     let is_whole = !io::stdout().is_terminal();
     print_as(out, finished, is_whole)
 }
@@ -125,6 +130,7 @@ fn since_1970() -> f64 {
 /// Runs `jobs ID`: everything about one job.
 fn one(daemon: &Endpoint, id: u64, is_json: bool) -> anyhow::Result<Exit> {
     let list = daemon.call::<method::List>(&Nothing {})?;
+    let own_only = list.own_only;
     let job = list.jobs.into_iter().find(|job| job.id == id);
     let asked = daemon.call::<method::Finished>(&FinishedParameters { id: Some(id) });
     let finished = match asked {
@@ -132,6 +138,11 @@ fn one(daemon: &Endpoint, id: u64, is_json: bool) -> anyhow::Result<Exit> {
         Err(ClientError::Refused(CallError::NoSuchJob { .. })) if job.is_some() => None,
         // A daemon without finished jobs still has the others.
         Err(ClientError::OlderDaemon(_)) if job.is_some() => None,
+        Err(error @ ClientError::Refused(CallError::NoSuchJob { .. })) if own_only => {
+            let remedy = readers::remedy(&daemon.path);
+            let what = format!("you have no job {id}, and may not see those of others; {remedy}");
+            return Err(anyhow::Error::new(error).context(what));
+        }
         Err(error) => return Err(error.into()),
     };
     let mut out = io::stdout().lock();

@@ -5,6 +5,7 @@ pub(crate) mod attach;
 pub(crate) mod explain;
 pub(crate) mod finished;
 pub(crate) mod jobs;
+pub(crate) mod me;
 pub(crate) mod mode;
 pub(crate) mod plan;
 pub(crate) mod status;

@@ -8,8 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
+use super::me;
 use crate::args::{StatusArgs, WatchArgs};
-use crate::common::client::Endpoint;
+use crate::common::client::{ClientError, Endpoint};
+use crate::common::stale::stale;
 use tenantd::exit::Exit;
 use tenantd_control::report::status::{GroupStatus, Line, Status, TenantStatus};
 use tenantd_control::words::jobs::{JobsStatus, WaitCount};
@@ -24,7 +26,10 @@ const LACKING_MAX: usize = 5;
 const TENANTS_WITH_JOBS_MAX: usize = 10;
 
 pub(crate) fn run(daemon: &Endpoint, args: &StatusArgs) -> anyhow::Result<Exit> {
-    let reply = daemon.call::<method::GetStatus>(&Nothing {})?;
+    let reply = match daemon.call::<method::GetStatus>(&Nothing {}) {
+        Err(ClientError::NotReader { .. }) => return me::instead(daemon, args.json),
+        reply => reply?,
+    };
     let mut out = io::stdout().lock();
     if args.json {
         writeln!(out, "{}", serde_json::to_string(&reply.status)?)?
@@ -82,7 +87,8 @@ pub(crate) fn shown(status: &Status) -> String {
         head.push(format!("tenantd {}", status.version));
     }
     let mut text = wrapped("", &head.join(", ")) + "\n";
-    if let Some(old) = stale(status, SystemTime::now()) {
+    let (time, most) = (status.time.as_deref(), status.thresholds.stale_seconds);
+    if let Some(old) = stale(time, most, SystemTime::now()) {
         let since = format!("this is {} old: the ticks of tenantd do not come", age(old));
         text += &(wrapped("! ", &since) + "\n");
     }
@@ -103,14 +109,6 @@ pub(crate) fn shown(status: &Status) -> String {
         text += &format!("{}\n", wrapped("note: ", finding));
     }
     text
-}
-
-/// Age of `status` at `now`, if it is above the threshold of the status. A clock that was set back gives
-/// `None`.
-fn stale(status: &Status, now: SystemTime) -> Option<Duration> {
-    let time = humantime::parse_rfc3339(status.time.as_deref()?).ok()?;
-    let age = now.duration_since(time).ok()?;
-    (age.as_secs_f64() > status.thresholds.stale_seconds).then_some(age)
 }
 
 fn table(status: &Status) -> String {
@@ -252,19 +250,6 @@ fn fairness(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenantd_control::report::status::Thresholds;
-
-    #[test]
-    fn a_status_is_stale_beyond_its_own_threshold() {
-        let stamp = |second| format!("2030-01-01T00:00:{second:02}Z");
-        let thresholds = Thresholds::for_interval(5.0);
-        let status = Status { time: Some(stamp(10)), thresholds, ..Status::default() };
-        let at = |second| stale(&status, humantime::parse_rfc3339(&stamp(second)).unwrap());
-        assert_eq!(thresholds.stale_seconds, 11.0);
-        assert_eq!((at(21), at(22)), (None, Some(Duration::from_secs(12))));
-        assert_eq!(at(5), None, "the clock of the reader is behind");
-        assert_eq!(stale(&Status::default(), SystemTime::now()), None, "an older daemon");
-    }
 
     #[test]
     fn a_group_precedes_its_tenants() {

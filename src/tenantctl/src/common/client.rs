@@ -21,6 +21,7 @@ use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::readers;
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::{Access, Method, Nothing, Signature, WatchReply, method};
 use tenantd_varlink::wire::{Framer, WireError};
@@ -50,11 +51,13 @@ pub enum ClientError {
     )]
     NotRunning(PathBuf),
     /// The socket file does not permit the connection.
-    #[error(
-        "not permitted to connect to {}: become root, or a member of the group that owns it (see ls -l)",
-        .0.display()
-    )]
-    NotPermittedToConnect(PathBuf),
+    #[error("not permitted to connect to {}: {remedy}, and log in again", path.display())]
+    NotPermittedToConnect {
+        /// Path of the socket.
+        path: PathBuf,
+        /// Ways to the permission.
+        remedy: String,
+    },
     /// The daemon closed the connection.
     #[error("tenantd closed the connection on {}: see its log (journalctl -u tenantd)", .0.display())]
     Ended(PathBuf),
@@ -86,6 +89,14 @@ pub enum ClientError {
     /// The caller lacks the permission for this method.
     #[error("not permitted: {0} requires root, or an entry in the `administrators` of the policy")]
     NotPermitted(String),
+    /// The caller may not read about all tenants.
+    #[error("not permitted: {method} shows all tenants; {remedy}; your own is in `tenantctl me`")]
+    NotReader {
+        /// Method.
+        method: String,
+        /// Ways to the permission.
+        remedy: String,
+    },
     /// The work is not the caller's, or not allowed.
     #[error(
         "not permitted: {0} requires root, an entry in the `administrators` of the policy, or work of your own and \
@@ -128,7 +139,7 @@ impl Endpoint {
 
     pub(crate) fn time(&self, access: Access) -> Duration {
         self.timeout.unwrap_or(match access {
-            Access::Read => READ_TIME,
+            Access::Open | Access::Read => READ_TIME,
             Access::Change | Access::Own => CHANGE_TIME,
         })
     }
@@ -153,7 +164,11 @@ fn connect(path: &Path, time: Duration) -> Result<UnixStream, ClientError> {
                 return Err(ClientError::Late { path: path.to_path_buf(), time });
             }
             Err(Errno::EACCES | Errno::EPERM) => {
-                return Err(ClientError::NotPermittedToConnect(path.to_path_buf()));
+                let remedy = readers::remedy(path);
+                return Err(ClientError::NotPermittedToConnect {
+                    path: path.to_path_buf(),
+                    remedy,
+                });
             }
             Err(_) => return Err(not_running()),
         }
@@ -258,6 +273,10 @@ impl Client {
         match serde_json::from_value::<CallError>(message.clone()) {
             Ok(CallError::PermissionDenied {}) if method.access() == Access::Own => {
                 ClientError::NotYours(name.to_string())
+            }
+            Ok(CallError::PermissionDenied {}) if method.access() == Access::Read => {
+                let remedy = readers::remedy(&self.endpoint.path);
+                ClientError::NotReader { method: name.to_string(), remedy }
             }
             Ok(CallError::PermissionDenied {}) => ClientError::NotPermitted(name.to_string()),
             Ok(

@@ -16,7 +16,8 @@ pub fn of(error: &anyhow::Error) -> Exit {
 
 pub(crate) fn of_client(error: &ClientError) -> Exit {
     match error {
-        ClientError::NotPermittedToConnect(_)
+        ClientError::NotPermittedToConnect { .. }
+        | ClientError::NotReader { .. }
         | ClientError::NotPermitted(_)
         | ClientError::NotYours(_)
         | ClientError::Refused(CallError::NoOwnTenant { .. }) => Exit::NotPermitted,

@@ -4,3 +4,5 @@ pub mod client;
 pub mod exit;
 pub mod file;
 pub mod machine;
+pub(crate) mod readers;
+pub(crate) mod stale;

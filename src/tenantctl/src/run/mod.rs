@@ -57,7 +57,7 @@ pub(crate) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
             }
             launch::command(&args.command, &started)
         }
-        Err(error) if args.or_run && exit::of_client(&error) == Exit::Unavailable => {
+        Err(error) if args.or_run && runs_without_turn(&error) => {
             eprintln!("tenantctl: {error}; the command runs without a turn");
             launch::plain(&args.command)
         }
@@ -68,6 +68,11 @@ pub(crate) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
         command.stdin(Stdio::null());
     }
     Ok(launch::execute(command, &args.command))
+}
+
+/// True if the host cannot, or does not let this user, take part in its queue. A full queue is none of these.
+fn runs_without_turn(error: &ClientError) -> bool {
+    matches!(exit::of_client(error), Exit::Unavailable | Exit::NotPermitted)
 }
 
 fn turn(daemon: &Endpoint, args: &RunArgs, role: Role) -> Result<Started, ClientError> {

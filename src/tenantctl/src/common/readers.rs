@@ -1,0 +1,61 @@
+//! The way for this user to become a reader of all tenants.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use nix::unistd::{Gid, Group, Uid, User};
+
+use tenantd_lab::text::{visible, wrapped};
+
+/// Name of this user; its number without an account.
+pub(crate) fn user_name() -> String {
+    let uid = Uid::effective();
+    let user = User::from_uid(uid).ok().flatten();
+    user.map_or_else(|| uid.to_string(), |user| visible(&user.name))
+}
+
+/// Group whose members may read from `socket`; `None` if root's group owns it.
+fn group_name(socket: &Path) -> Option<String> {
+    let gid = fs::metadata(socket).ok()?.gid();
+    if gid == 0 {
+        return None;
+    }
+    let group = Group::from_gid(Gid::from_raw(gid)).ok().flatten();
+    Some(group.map_or_else(|| gid.to_string(), |group| visible(&group.name)))
+}
+
+/// Command that adds this user to `group`: Debian's adduser(8), elsewhere usermod(8), because `adduser` is useradd(8) there.
+fn command(group: &str) -> String {
+    let user = user_name();
+    match Path::new("/etc/debian_version").exists() {
+        true => format!("sudo adduser {user} {group}"),
+        false => format!("sudo usermod -aG {group} {user}"),
+    }
+}
+
+/// Remedy for a user who may not read all that `socket` shows.
+pub(crate) fn remedy(socket: &Path) -> String {
+    match group_name(socket) {
+        Some(group) => {
+            format!("become root, or a member of the group {group} ({})", command(&group))
+        }
+        None => {
+            "become root, or an entry in the `administrators` of the policy (the socket has no group of readers)"
+                .to_string()
+        }
+    }
+}
+
+/// Prints, about an output that shows own work only, how to see the rest; not into the output of programs.
+pub(crate) fn print_note(out: &mut impl Write, socket: &Path, is_json: bool) -> io::Result<()> {
+    let note = match group_name(socket) {
+        Some(group) => format!("your own view; the group {group} sees all: {}", command(&group)),
+        None => "your own view; root and the `administrators` of the policy see all".to_string(),
+    };
+    match is_json {
+        true => writeln!(io::stderr(), "tenantctl: {}", visible(&note)),
+        false => writeln!(out, "{}", wrapped("", &note)),
+    }
+}
