@@ -158,6 +158,9 @@ pub struct CheckArgs {
     /// and cgroups are not looked up then.
     #[arg(long, value_name = "SIZE", value_parser = host_size)]
     pub host: Option<HostSize>,
+    /// Print all findings in full, not only the first ten; errors come before warnings and notes.
+    #[arg(long)]
+    pub all: bool,
     /// Exit with 78 also for warnings.
     #[arg(long)]
     pub strict: bool,
