@@ -127,6 +127,11 @@ impl fmt::Display for Reason {
                 bytes(free),
                 bytes(total)
             ),
+            Reason::Units { name, total: 0, .. } => write!(
+                f,
+                "the policy has no resource {name}: an administrator can declare how many there are in \
+                 `host.resources`"
+            ),
             Reason::Units { name, wanted, free, total } => {
                 write!(f, "it needs {wanted} of {name}, and {free} of {total} are free")
             }

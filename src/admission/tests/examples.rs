@@ -119,7 +119,8 @@ fn only_who_takes_of_what_is_lacking_waits() {
     let reason = Reason::Units { name: "gpu".into(), wanted: 3, free: 2, total: 2 };
     assert_eq!(admission.submit(more, 3.0), Err(Refusal::NeverFits(reason)));
     let unknown = Request { units: vec![("tpu".into(), 1)], ..Request::new("a", 1) };
-    assert!(matches!(admission.submit(unknown, 3.0), Err(Refusal::NeverFits(_))));
+    let Err(Refusal::NeverFits(reason)) = admission.submit(unknown, 3.0) else { panic!() };
+    assert!(reason.to_string().starts_with("the policy has no resource tpu"), "{reason}");
 }
 
 /// A senior lacks a GPU, and for the limit of its tenant memory as well once another job of the tenant has started. A job

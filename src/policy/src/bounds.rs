@@ -44,9 +44,19 @@ fn quantity<T>(
         Ok(value) => Some(value),
         Err(error) => {
             let message = format!("`{}` is not {what}", shortened(text));
-            // A text without a digit is a word, so `further` applies.
-            let further = if text.contains(|c: char| c.is_ascii_digit()) { "" } else { further };
-            reader.find(rule, node, message, error.help + further);
+            // A text without a digit is a word, and `-1` is one in other programs, so `further` applies.
+            let is_amount = text.contains(|c: char| c.is_ascii_digit()) && !text.starts_with('-');
+            let further = if is_amount { "" } else { further };
+            let bounds = text.split_once('-').map(|(least, most)| (least.trim(), most.trim()));
+            let is_range =
+                |(least, most): &(&str, &str)| parse(least).is_ok() && parse(most).is_ok();
+            let help = match bounds.filter(is_range) {
+                Some((least, most)) => format!(
+                    "an amount is one number: `{least}` in `guarantee` and `{most}` in `limit` are both"
+                ),
+                None => error.help + further,
+            };
+            reader.find(rule, node, message, help);
             None
         }
     }

@@ -10,8 +10,9 @@ use std::collections::HashMap;
 use super::amount::Amount;
 use super::bounds::too_small;
 use super::claims;
-use super::facts::HostFacts;
+use super::facts::{HostFacts, Systemd};
 use super::nodes::{Node, nodes};
+use super::notes;
 use super::presence::{self, Known};
 use super::read::Draft;
 use super::report::{Label, Report, Severity};
@@ -29,16 +30,25 @@ const MOST_PLACES: usize = 4;
 pub(super) fn check(draft: &Draft, host: Option<&HostFacts>, report: &mut Report) {
     let nodes = nodes(draft, host);
     let known = Known::of(draft, &nodes, host);
-    check_policy(draft, &nodes, &known, report);
+    check_policy(draft, &nodes, &known, host, report);
     if let Some(host) = host {
         check_host(draft, &nodes, host, report);
         presence::check(draft, &nodes, &known, host, report);
         stays::check(&nodes, &known, host, report);
         templates::found_now(draft, &nodes, &known, host, report);
     }
+    if !report.has_errors() {
+        notes::check(draft, &nodes, &known, host, report);
+    }
 }
 
-fn check_policy(draft: &Draft, nodes: &[Node<'_>], known: &Known<'_>, report: &mut Report) {
+fn check_policy(
+    draft: &Draft,
+    nodes: &[Node<'_>],
+    known: &Known<'_>,
+    host: Option<&HostFacts>,
+    report: &mut Report,
+) {
     for resource in Resource::ALL {
         for (index, owed) in owed(nodes, resource).iter().enumerate() {
             limit_below_guarantee(&nodes[index], resource, report);
@@ -52,7 +62,10 @@ fn check_policy(draft: &Draft, nodes: &[Node<'_>], known: &Known<'_>, report: &m
     cpus_overlap(&leaves, report);
     claims::overlapping_matches(&leaves, known, report);
     claims::owners(nodes, report);
-    claims::moves(&leaves, report);
+    // Unless the machine is known, users may have slices.
+    let systemd = host.map_or(Systemd::Unknown, |host| notes::systemd_of(draft, host));
+    let has_slices = matches!(systemd, Systemd::Unknown | Systemd::Unified);
+    claims::moves(nodes, has_slices, report);
     claims::agents_own(&draft.policy.host.root, &leaves, report);
     credits_ignored(draft, report);
 }

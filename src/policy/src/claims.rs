@@ -15,7 +15,7 @@ use super::rules;
 use super::stays::has_user_slices;
 use super::tree::Place;
 use super::types::{OwnerChoice, RootChoice};
-use super::values::shown;
+use super::values::{ALL_USERS, shown};
 
 /// Most work for the overlap of patterns (see [`pattern::overlap`]); checking a larger policy would take
 /// minutes. A thousand patterns that begin alike and end differently are within it.
@@ -73,14 +73,18 @@ pub(super) fn owners(nodes: &[Node<'_>], report: &mut Report) {
     }
 }
 
-/// Notes that processes are moved, if the policy alone shows it: the processes of one user may have a slice.
-pub(super) fn moves(leaves: &[Node<'_>], report: &mut Report) {
+/// Notes that processes are moved. On a machine with slices of users those of a user are not.
+pub(super) fn moves(nodes: &[Node<'_>], has_slices: bool, report: &mut Report) {
     let mut first: Option<(&Node<'_>, Claim<'_>)> = None;
     let mut nr_tenants = 0;
-    for leaf in leaves {
+    // The slices of users that a template finds are not known without the machine.
+    let is_meant =
+        |node: &&Node<'_>| !node.tenant.is_group() && !(has_slices && node.is_template());
+    for leaf in nodes.iter().filter(is_meant) {
         let matches = &leaf.tenant.matches;
         let names_none =
             matches.cgroups.is_empty() && matches.users.is_empty() && matches.groups.is_empty();
+        let names_none = names_none && !leaf.is_template();
         if let (true, Some(at)) = (names_none, leaf.given.value("match.move")) {
             let message =
                 format!("`{}` names no cgroup, user or group whose processes are moved", leaf.path);
@@ -90,7 +94,7 @@ pub(super) fn moves(leaves: &[Node<'_>], report: &mut Report) {
         let is_moved = matches.in_place().is_empty()
             && matches.units.is_empty()
             && leaf.tenant.owner != OwnerChoice::Systemd
-            && !has_user_slices(leaf);
+            && !(has_slices && has_user_slices(leaf));
         if let Some(claim) = moved(leaf).next().filter(|_| is_moved) {
             nr_tenants += 1;
             first.get_or_insert((leaf, claim));
@@ -98,12 +102,17 @@ pub(super) fn moves(leaves: &[Node<'_>], report: &mut Report) {
     }
     let Some((leaf, claim)) = first else { return };
     let of_cgroup = !leaf.tenant.matches.cgroups.is_empty();
-    let what = if of_cgroup { "" } else { " that are in no service and no session" };
-    let mut message = format!(
-        "processes of `{}`{what} are moved into the cgroup of `{}`",
-        shown(claim.name),
-        leaf.path
-    );
+    let what = match (of_cgroup, has_slices) {
+        (true, _) => "",
+        (false, true) => " that are in no service and no session",
+        (false, false) => ", outside of cgroups that other programs made,",
+    };
+    let whose = match shown(claim.name) {
+        ALL_USERS => "all users".to_string(),
+        name => format!("`{name}`"),
+    };
+    let mut message =
+        format!("processes of {whose}{what} are moved into the cgroup of `{}`", leaf.path);
     if nr_tenants > 1 {
         message += &format!(" ({nr_tenants} tenants)");
     }

@@ -125,8 +125,9 @@ impl Form<Option<Duration>> for Bound {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<Duration>) {
         let range = (Duration::from_secs(1), Duration::from_secs(600));
         let bounds = "it lies between `1s` and `10m`; `off` is never";
+        let written = "write a duration as `10s`; `off` is never";
         if !node.is_word("off") {
-            *into = Lasting { range, bounds, ..INTERVAL }.parse(reader, node);
+            *into = Lasting { range, bounds, written, ..INTERVAL }.parse(reader, node);
         }
     }
 

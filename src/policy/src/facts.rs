@@ -31,6 +31,10 @@ pub struct HostFacts {
     pub find_user: fn(&str) -> Answer<u32>,
     /// Looks up a group name, likewise.
     pub find_group: fn(&str) -> Answer<u32>,
+    /// All groups of a user; `None` if unknown. Called only if a policy claims both users and groups.
+    pub groups_of: fn(u32) -> Option<Vec<u32>>,
+    /// Cgroups of systemd on the machine.
+    pub systemd: Systemd,
     /// Lists the running services and sessions, sorted; empty without systemd. It reads every process, so
     /// it is called only if a policy claims processes by owner.
     pub units: fn() -> Vec<UnitFacts>,
@@ -41,6 +45,20 @@ pub struct HostFacts {
     /// True if a pattern matches a cgroup now, or if that is unknown. The second argument is the remaining
     /// number of steps.
     pub has_cgroup: fn(&str, &mut usize) -> bool,
+}
+
+/// Cgroups of systemd on a machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Systemd {
+    /// Unknown.
+    #[default]
+    Unknown,
+    /// In the unified hierarchy: units and the slices of users can be tenants.
+    Unified,
+    /// In a legacy hierarchy.
+    Legacy,
+    /// Systemd does not run the machine.
+    Absent,
 }
 
 /// A service, a scope or a user's slice, with the accounts of its processes. Each account is listed by name
@@ -70,6 +88,8 @@ impl HostFacts {
             huge_pages: Bytes(huge_pages(&meminfo)),
             find_user: |name| on_this_machine().user(name),
             find_group: |name| on_this_machine().group(name),
+            groups_of: |uid| on_this_machine().owner(uid).known().map(|user| user.groups),
+            systemd: systemd(),
             units,
             found,
             services,
@@ -81,7 +101,8 @@ impl HostFacts {
     /// names itself, because a look-up may take long.
     pub fn without_accounts(self) -> HostFacts {
         let (find_user, find_group) = (|_: &str| Answer::Pending, |_: &str| Answer::Pending);
-        HostFacts { find_user, find_group, units: Vec::new, found: || None, ..self }
+        let (groups_of, units) = (|_| None, Vec::new);
+        HostFacts { find_user, find_group, groups_of, units, found: || None, ..self }
     }
 
     /// A machine of known size, with unknown accounts, units and cgroups.
@@ -92,6 +113,8 @@ impl HostFacts {
             huge_pages: Bytes(0),
             find_user: |_| Answer::Pending,
             find_group: |_| Answer::Pending,
+            groups_of: |_| None,
+            systemd: Systemd::Unknown,
             units: Vec::new,
             found: || None,
             services: || None,
@@ -124,6 +147,20 @@ fn online_cpus(path: &Path) -> io::Result<Vec<u32>> {
         |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| with_path(&error))?;
     cpu_list(text.trim_end()).map_err(|help| with_path(&help))
+}
+
+fn systemd() -> Systemd {
+    // The test of sd_booted(3).
+    if !Path::new("/run/systemd/system").is_dir() {
+        return Systemd::Absent;
+    }
+    match std::fs::read("/proc/self/mountinfo").map(|text| cgroup_mounts(&text)) {
+        Ok(mounts) if mounts.iter().any(|mount| !mount.is_unified && mount.has("cpu")) => {
+            Systemd::Legacy
+        }
+        Ok(mounts) if mounts.iter().any(|mount| mount.is_unified) => Systemd::Unified,
+        _ => Systemd::Unknown,
+    }
 }
 
 /// Units of this machine, from `/proc`, without processes that end meanwhile.

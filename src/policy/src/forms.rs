@@ -12,6 +12,7 @@ use super::rules;
 use super::tree::{Kind, Node};
 use super::types::*;
 use super::values::{NAME_PATTERN, safe_name};
+use super::words::instead_of_match;
 use tenantd_core::units::Weight;
 use tenantd_queue::discipline::Name;
 
@@ -47,7 +48,18 @@ pub(super) struct KeysOr<M: 'static>(
 
 impl<M: PartialEq + Default> Form<M> for KeysOr<M> {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut M) {
-        if node.is_word(self.1) { *into = (self.2)() } else { reader.keys(self.0, node, into) }
+        let other = match &node.kind {
+            Kind::Scalar { text, .. } => instead_of_match(text),
+            _ => None,
+        };
+        match other {
+            _ if node.is_word(self.1) => *into = (self.2)(),
+            Some(help) => {
+                let message = format!("{} is not a `match`", node.describe());
+                reader.find(&rules::WRONG_TYPE, node, message, help);
+            }
+            None => reader.keys(self.0, node, into),
+        }
     }
 
     fn schema(&self) -> Value {
@@ -82,10 +94,10 @@ impl<M: PartialEq + Default> Form<M> for OneOrEach<M> {
             }
             return;
         }
-        let Some(fields) = reader.fields(self.0, node) else { return };
         let before = reader.report.total();
+        let Some(fields) = reader.fields(self.0, node) else { return };
         reader.values(&fields, into);
-        let Some((given, first)) = fields.0.first() else { return };
+        let Some((given, first)) = fields.known.first() else { return };
         if reader.report.total() > before {
             return;
         }

@@ -33,6 +33,11 @@ pub fn near_paths<'a>(
 
 const COMPARED: usize = 64;
 
+/// The compared letters of a name. Case is no difference: `CPU` is a misspelling of `cpu`.
+fn letters(name: &str) -> Vec<char> {
+    name.chars().take(COMPARED).map(|c| c.to_ascii_lowercase()).collect()
+}
+
 /// An unknown name, and its largest distance to an intended one.
 struct Misspelling {
     letters: Vec<char>,
@@ -43,7 +48,7 @@ impl Misspelling {
     fn new(wrong: &str) -> Misspelling {
         // Two typing errors in a word of six letters are a misspelling; in a word of three they make a
         // different word. Names that exist are compared in full, so a longer one does not match.
-        let letters: Vec<char> = wrong.chars().take(COMPARED).collect();
+        let letters: Vec<char> = letters(wrong);
         let reach = (letters.len() / 3).clamp(1, 3);
         Misspelling { letters, reach }
     }
@@ -53,7 +58,7 @@ impl Misspelling {
     /// to the first without any.
     fn distance(&self, name: &str) -> Option<usize> {
         let (a, reach) = (&self.letters, self.reach);
-        let b: Vec<char> = name.chars().take(COMPARED).collect();
+        let b: Vec<char> = letters(name);
         if a.len().abs_diff(b.len()) > reach {
             return None;
         }
@@ -77,6 +82,30 @@ impl Misspelling {
             before_last = std::mem::replace(&mut last, row);
         }
         Some(last[b.len()]).filter(|distance| *distance <= reach)
+    }
+}
+
+/// The remedy for a variable.
+pub(super) const VARIABLES: &str =
+    "variables are not expanded: write the value, or let another program fill in the file";
+
+/// The remedy for characters that make a text meaningless wherever it is: variables, typographic characters, and
+/// comments of another language.
+pub(super) fn oddity(text: &str) -> Option<&'static str> {
+    const SPACES: &[char] = &['\u{a0}', '\u{2007}', '\u{202f}', '\u{200b}', '\u{feff}', '\u{3000}'];
+    const QUOTES: &[char] = &['“', '”', '„', '‘', '’', '«', '»'];
+    let is_variable = ["${", "{{", "$(", "<%"].iter().any(|mark| text.contains(mark))
+        || text.strip_prefix('$').is_some_and(|name| name.starts_with(char::is_alphabetic));
+    if is_variable {
+        Some(VARIABLES)
+    } else if text.contains(SPACES) {
+        Some("it has a no-break or invisible space, which is a letter in YAML: write a plain space")
+    } else if text.contains(QUOTES) {
+        Some("typographic quotes are letters in YAML: write plain ones, `\"` or `'`, or none")
+    } else if text.starts_with("//") || text.starts_with("/*") {
+        Some("a comment begins with `#`")
+    } else {
+        None
     }
 }
 

@@ -11,8 +11,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::hint::listed;
-use super::reader::{Reader, name_the_key};
+use super::reader::Reader;
 use super::tree::{Entry, Kind, Node};
 
 /// Properties of a key beside its value.
@@ -84,14 +83,19 @@ pub trait Form<T: PartialEq> {
     }
 }
 
-/// Entries of a map with known keys, each key at most once.
+/// Entries of a map: those with known keys, each key at most once, and the others.
 #[derive(Debug)]
-pub struct Fields<'n, M: 'static>(pub Vec<(&'static Key<M>, &'n Entry)>);
+pub struct Fields<'n, M: 'static> {
+    /// Entries with known keys.
+    pub known: Vec<(&'static Key<M>, &'n Entry)>,
+    /// Entries with other keys, each with the entry above it.
+    pub unknown: Vec<(&'n Entry, Option<&'n Entry>)>,
+}
 
 impl<'n, M> Fields<'n, M> {
     /// Entry of a key.
     pub fn get(&self, name: &str) -> Option<&'n Entry> {
-        self.0.iter().find(|(key, _)| key.name == name).map(|(_, entry)| *entry)
+        self.known.iter().find(|(key, _)| key.name == name).map(|(_, entry)| *entry)
     }
 }
 
@@ -103,45 +107,61 @@ impl Reader<'_> {
         }
     }
 
-    /// Known entries of a map. Nothing counts as an empty map (`host:` with every line below it commented out).
+    /// Entries of a map; reports the unknown ones.
     pub fn fields<'n, M>(
         &mut self,
         table: &'static [Key<M>],
         node: &'n Node,
     ) -> Option<Fields<'n, M>> {
-        let names = || table.iter().map(|key| key.name);
+        let fields = self.entries(table, node)?;
+        for (entry, above) in &fields.unknown {
+            self.unknown_key(&names(table), entry, *above);
+        }
+        Some(fields)
+    }
+
+    /// Entries of a map. Nothing counts as an empty map (`host:` with every line below it commented out).
+    pub fn entries<'n, M>(
+        &mut self,
+        table: &'static [Key<M>],
+        node: &'n Node,
+    ) -> Option<Fields<'n, M>> {
         let entries = match &node.kind {
             Kind::Map(entries) => entries.as_slice(),
             Kind::Null => &[],
             _ => {
-                let names: Vec<&str> = names().collect();
-                let expected = format!("a map with {}", listed(names.iter().copied()));
-                self.wrong_type(node, &expected, &name_the_key(node, &names));
+                self.not_a_map(node, &names(table));
                 return None;
             }
         };
-        let mut fields: Vec<(&'static Key<M>, &Entry)> = Vec::with_capacity(entries.len());
-        for entry in entries {
+        let mut fields = Fields { known: Vec::with_capacity(entries.len()), unknown: Vec::new() };
+        for (index, entry) in entries.iter().enumerate() {
             let Some(key) = table.iter().find(|key| *key.name == *entry.key) else {
-                self.unknown_key(&names().collect::<Vec<_>>(), entry);
+                let above = index.checked_sub(1).map(|above| &entries[above]);
+                fields.unknown.push((entry, above));
                 continue;
             };
-            match fields.iter().find(|(seen, _)| seen.name == key.name) {
-                Some((_, first)) => self.duplicate(first, entry),
-                None => fields.push((key, entry)),
+            match fields.get(key.name) {
+                Some(first) => self.duplicate(first, entry),
+                None => fields.known.push((key, entry)),
             }
         }
-        Some(Fields(fields))
+        Some(fields)
     }
 
     /// Reads the value of each field into `into`.
     pub fn values<M>(&mut self, fields: &Fields<'_, M>, into: &mut M) {
-        for (key, entry) in &fields.0 {
+        for (key, entry) in &fields.known {
             self.enter(key.name, entry);
             (key.read)(self, &entry.value, into);
             self.leave(entry);
         }
     }
+}
+
+/// Names of the keys of a table.
+pub fn names<M>(table: &'static [Key<M>]) -> Vec<&'static str> {
+    table.iter().map(|key| key.name).collect()
 }
 
 /// A key of a policy and its value.

@@ -43,6 +43,7 @@ pub mod load;
 pub mod model;
 mod names;
 mod nodes;
+mod notes;
 pub mod outline;
 pub mod parse;
 pub mod pattern;
@@ -61,8 +62,9 @@ pub mod tree;
 pub mod types;
 pub mod unit_path;
 mod values;
+mod words;
 
-pub use facts::{HostFacts, UnitFacts};
+pub use facts::{HostFacts, Systemd, UnitFacts};
 pub use installed::Services;
 pub use load::is_policy_file;
 pub use load::{Loaded, load, load_from, load_text, load_value, load_with_host};

@@ -18,11 +18,12 @@ use nix::fcntl::OFlag;
 use super::check;
 use super::facts::HostFacts;
 use super::keys::{POLICY, Policy};
+use super::notes;
 use super::parse::{self, Budget, Fault, Unparsed};
 use super::read::Draft;
 use super::report::{Diagnostic, Report, Source};
 use super::rules::{self, Rule};
-use super::tree::{Node, Place};
+use super::tree::{Kind, Node, Place};
 
 const MOST_FILES: usize = 1000;
 
@@ -131,10 +132,14 @@ fn check_trees(
     for (source, tree) in trees {
         draft.file(source, tree, &mut report);
     }
-    if let Some((source, tree)) = trees.first().filter(|_| is_whole) {
+    let is_map = |(_, tree): &(&Arc<Source>, &Node)| matches!(tree.kind, Kind::Map(_) | Kind::Null);
+    if let Some((source, tree)) = trees.first().filter(|_| is_whole && trees.iter().all(is_map)) {
         check_presence(&draft, source, tree, &mut report);
     }
     check::check(&draft, host, &mut report);
+    if !report.has_errors() {
+        trees.iter().for_each(|(source, tree)| notes::of_values(source, tree, &mut report));
+    }
     report.sort(sources);
     if report.has_errors() { Err(report) } else { Ok(Loaded { policy: draft.policy, report }) }
 }
@@ -227,12 +232,18 @@ fn source(
         Err(error) => {
             let valid = error.utf8_error().valid_up_to();
             let mut bytes = error.into_bytes();
-            let message = format!("byte {valid} (0x{:02x}) is not UTF-8", bytes[valid]);
+            // A byte order mark, which no text in UTF-8 begins with.
+            let is_utf_16 = matches!(bytes[..], [0xff, 0xfe, ..] | [0xfe, 0xff, ..]);
+            let (message, from) = match is_utf_16 {
+                true => ("the file is UTF-16, not UTF-8".to_string(), "UTF-16"),
+                false => (format!("byte {valid} (0x{:02x}) is not UTF-8", bytes[valid]), "LATIN1"),
+            };
             bytes.truncate(valid);
             let source = Source::new(name, String::from_utf8_lossy(&bytes));
             let finding =
                 rules::ENCODING.about(&source, message).at(valid..valid, "the text ends here");
-            report.push(finding.help("save the file as UTF-8"));
+            let help = format!("save the file as UTF-8, or convert it: `iconv -f {from} -t UTF-8`");
+            report.push(finding.help(help));
             None
         }
     }
@@ -283,10 +294,13 @@ fn finding_of(unparsed: &Unparsed, source: &Arc<Source>) -> Diagnostic {
         Fault::Documents => rules::DOCUMENTS,
         Fault::Cycle => rules::ALIAS_CYCLE,
     };
-    let mut finding = rule.about(source, unparsed.message.as_str());
-    if unparsed.fault != Fault::Empty {
-        finding = finding.at(unparsed.span.clone(), "");
+    let finding = rule.about(source, unparsed.message.as_str());
+    if unparsed.fault == Fault::Empty {
+        return finding.help(
+            "begin with `version: 1`, and name tenants below `tenants:`; `tenantctl init` proposes a policy",
+        );
     }
+    let mut finding = finding.at(unparsed.span.clone(), "");
     finding.help = unparsed.help.clone();
     finding
 }

@@ -30,7 +30,7 @@ fn items<'n>(reader: &mut Reader<'_>, node: &'n Node, what: &str) -> Vec<(&'n No
     if is_empty_list || texts.iter().any(|(_, text)| text.trim().is_empty()) {
         let message = format!("an empty text is not {what}");
         let message = if is_empty_list { "this list names nothing".to_string() } else { message };
-        reader.find(&rules::EMPTY_MATCH, node, message, "");
+        reader.find(&rules::EMPTY_MATCH, node, message, "name at least one, or remove the key");
         return Vec::new();
     }
     texts
@@ -186,6 +186,12 @@ impl Form<CpusPolicy> for CpusForm {
                 Ok(cpus) => *into = CpusPolicy::Fixed(cpus),
                 Err(help) => {
                     let message = format!("`{}` is not a list of CPUs", shortened(text));
+                    // Docker's `cpus: 1.5` is a number of CPUs.
+                    let is_number = text.parse::<f64>().is_ok();
+                    let number = is_number.then(|| {
+                        format!("; that many CPUs at most are `limit: {{ cpu: {text} }}`")
+                    });
+                    let help = help + &number.unwrap_or_default();
                     reader.find(&rules::BAD_CPU_LIST, node, message, help);
                 }
             }

@@ -12,6 +12,8 @@ pub(super) struct Node<'d> {
     pub(super) tenant: &'d Tenant,
     /// Path of names; a template has its group's and `*`.
     pub(super) path: &'d str,
+    /// Its name, or the key of a template.
+    pub(super) at: &'d Place,
     pub(super) each_at: Option<&'d Place>,
     pub(super) parent: Option<usize>,
     pub(super) given: &'d Places,
@@ -38,13 +40,13 @@ pub(super) fn nodes<'d>(draft: &'d Draft, host: Option<&HostFacts>) -> Vec<Node<
         for tenant in tenants {
             let Some((first, rest)) = located.split_first() else { return };
             *located = rest;
-            let Located { path, parent, given, each_at } = first;
+            let Located { path, parent, at, given, each_at } = first;
             let known = |amounts: &PerResource<Option<Amount>>| {
                 PerResource::from_fn(|r| amounts[r]?.on(host.map(|host| host.capacity(r))))
             };
             let (guarantee, limit) = (known(&tenant.guarantee), known(&tenant.limit.amounts));
             let (parent, each_at) = (*parent, each_at.as_ref());
-            into.push(Node { tenant, path, each_at, parent, given, guarantee, limit });
+            into.push(Node { tenant, path, at, each_at, parent, given, guarantee, limit });
             walk(&tenant.tenants, host, located, into);
             walk(tenant.template(), host, located, into);
         }

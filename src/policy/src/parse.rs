@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use serde_yaml::granit_parser::{self, ErrorKind, Event, Parser, ScalarStyle, ScanError};
 
-use super::hint::shortened;
+use super::hint::{VARIABLES, shortened};
 use super::syntax::{self, Mistake, Trouble};
 use super::tree::{Entry, Kind, Node};
 
@@ -88,12 +88,16 @@ pub fn tree(text: &str, budget: Budget) -> Result<Node, Unparsed> {
         let end = span.end.byte_offset().unwrap_or(start).max(start);
         builder.event(event, start..end)?;
     }
-    builder.root.ok_or(Unparsed {
+    let root = builder.root.take().ok_or(Unparsed {
         fault: Fault::Empty,
         message: "there is nothing in it".into(),
         span: 0..0,
         help: None,
-    })
+    })?;
+    match builder.other_format().filter(|_| matches!(root.kind, Kind::Scalar { .. })) {
+        Some(unparsed) => Err(unparsed),
+        None => Ok(root),
+    }
 }
 
 struct Open {
@@ -194,7 +198,13 @@ impl Builder<'_> {
                         Kind::Null => "null".into(),
                         Kind::List(_) | Kind::Map(_) => {
                             let message = "a key must be a name, not a collection";
-                            return Err(self.fault(Fault::Syntax, message, span));
+                            let fault = self.fault(Fault::Syntax, message, span.clone());
+                            // `{{ name }}` of a template language.
+                            let before = self.text.get(..span.start).unwrap_or_default();
+                            return Err(fault.with_help(match before.ends_with('{') {
+                                true => VARIABLES,
+                                false => "write the key as a text, in quotes",
+                            }));
                         }
                     };
                     open.key = Some((key, span));
@@ -253,7 +263,16 @@ impl Builder<'_> {
         Unparsed { fault, message: message.into(), span, help: None }
     }
 
+    fn other_format(&self) -> Option<Unparsed> {
+        let (format, span) = syntax::other_format(self.text)?;
+        let unparsed = self.fault(Fault::Syntax, format!("this is {format}, and not YAML"), span);
+        Some(unparsed.with_help("write a `key: value` on each line"))
+    }
+
     fn scan_error(&self, error: &ScanError) -> Unparsed {
+        if let Some(unparsed) = self.other_format() {
+            return unparsed;
+        }
         let at = error.marker().byte_offset().unwrap_or(0).min(self.text.len());
         let span = at..at + self.text[at..].chars().next().map_or(0, char::len_utf8);
         let syntax = |message: String| self.fault(Fault::Syntax, message, span.clone());
@@ -269,15 +288,27 @@ impl Builder<'_> {
             }
             ErrorKind::UnexpectedCharacter { character } if character.is_control() => {
                 let code = u32::from(*character);
-                return syntax(format!("the control character U+{code:04X} is not allowed"));
+                let help = match code {
+                    0 => "remove it; if the file is UTF-16, convert it: `iconv -f UTF-16 -t UTF-8`",
+                    _ => "remove it",
+                };
+                return syntax(format!("the control character U+{code:04X} is not allowed"))
+                    .with_help(help);
             }
             ErrorKind::UnexpectedCharacter { character } => {
                 return syntax(format!("a value cannot begin with `{character}`"))
                     .with_help(quoted(&self.text[at..]));
             }
             ErrorKind::UnknownAnchor | ErrorKind::MissingAnchorOrAliasName => {
+                let rest = &self.text[at..];
+                let end = rest.find(|c: char| c.is_whitespace() || ",]}".contains(c));
+                let name = &rest[..end.unwrap_or(rest.len())];
+                let anchor = name.strip_prefix('*').filter(|name| is_word(name));
+                let anchor = anchor.map(|name| {
+                    format!(", or write the anchor `&{}` before a value above", shortened(name))
+                });
                 return syntax("`*` and `&` begin the name of an alias here".into())
-                    .with_help(quoted(&self.text[at..]));
+                    .with_help(quoted(rest) + &anchor.unwrap_or_default());
             }
             ErrorKind::UnclosedQuotedScalar => {
                 return syntax("this quote is not closed".into())
@@ -296,6 +327,7 @@ impl Builder<'_> {
             ErrorKind::ExpectedFlowMappingSeparator
             | ErrorKind::ExpectedFlowSequenceSeparator
             | ErrorKind::MisplacedFlowCollectionEnd
+            | ErrorKind::UnexpectedEofImplicitFlowMapping
             | ErrorKind::UnclosedFlowCollection { .. } => Trouble::Bracket,
             _ => Trouble::Other,
         };
@@ -309,6 +341,10 @@ impl Builder<'_> {
             None => syntax(error.kind().to_string()),
         }
     }
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-')
 }
 
 /// Quoted form of the unquoted text at the beginning of `rest`.

@@ -168,7 +168,12 @@ fn about(
             } else {
                 ""
             };
-            Some(finding.help(format!("it has no effect until there is one{several}")))
+            let people = if matches!(name, "all" | "any" | "everyone" | "everybody") {
+                "; all people of the host are found by `each: { match: { users: \"*\" } }`"
+            } else {
+                ""
+            };
+            Some(finding.help(format!("it has no effect until there is one{several}{people}")))
         }
         (Answer::Unknown(why), _) if explicit(name).is_none() => {
             let message = format!("the {what} `{name}` could not be looked up: {why}");

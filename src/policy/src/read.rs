@@ -7,43 +7,83 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::hint::{listed, shortened};
-use super::key::{Fields, Flag, Row, rows};
+use super::hint::{listed, nearest, oddity, shortened};
+use super::key::{Fields, Flag, Row, names, rows};
 use super::keys::{MATCH, POLICY, Policy, TENANT, Tenant};
-use super::reader::{Given, Reader};
+use super::reader::{Given, Homes, POLICY_SCOPE, Reader};
 use super::report::{Report, Source};
 use super::rules;
 use super::tree::{Entry, Kind, Node, Place};
 use super::values::safe_name;
+use super::words::instead;
 use tenantd_core::resource::Resource;
 
 const DEEPEST: usize = 16;
 /// Most tenants, including groups.
 pub const MOST_TENANTS: usize = 10_000;
 
-fn elsewhere(name: &str) -> Option<String> {
-    let is_named = |row: &&Row| row.name == name;
-    let top = rows(POLICY);
-    let in_sections = top.iter().filter(|section| section.rows.iter().any(|row| row.name == name));
-    let mut maps: Vec<String> = in_sections.map(|section| format!("`{}`", section.name)).collect();
-    maps.extend(top.iter().find(is_named).map(|_| "the policy, at the top".to_string()));
-    let tenant = rows(TENANT);
-    maps.extend(tenant.iter().find(is_named).map(|_| "a tenant".to_string()));
-    let in_tenant = tenant.iter().filter(|section| section.rows.iter().any(|row| row.name == name));
-    let in_tenant: Vec<&str> = in_tenant.map(|section| section.name).collect();
-    maps.extend((!in_tenant.is_empty()).then(|| format!("{} of a tenant", listed(in_tenant))));
-    if maps.len() == 1 { maps.pop() } else { None }
+/// Beginning of keys at the top that are not read, so that anchors have a place.
+const FREE: &str = "x-";
+
+fn elsewhere(name: &str) -> Homes {
+    let (top, tenant) = (rows(POLICY), rows(TENANT));
+    let has = |rows: &[Row]| rows.iter().any(|row| row.name == name);
+    let sections = |rows: &[Row]| -> Vec<&'static str> {
+        rows.iter().filter(|section| has(&section.rows)).map(|section| section.name).collect()
+    };
+    Homes {
+        sections: sections(&top),
+        is_of_policy: has(&top),
+        is_of_tenant: has(&tenant),
+        in_tenant: sections(&tenant),
+    }
 }
 
-/// True if an entry among tenants is a key of a tenant, by its value.
-fn is_misplaced(entry: &Entry) -> bool {
-    let is_key = |name: &str| TENANT.iter().any(|key| key.name == name);
-    is_key(&entry.key)
-        && match &entry.value.kind {
-            Kind::Null => false,
-            Kind::Map(entries) => !entries.is_empty() && !entries.iter().any(|it| is_key(&it.key)),
-            _ => true,
+fn is_key_of_tenant(name: &str) -> bool {
+    TENANT.iter().any(|key| key.name == name)
+}
+
+/// The map to which an entry among tenants belongs, by its key and its value.
+enum Misplaced {
+    Tenant,
+    Policy,
+}
+
+fn misplaced(entry: &Entry) -> Option<Misplaced> {
+    let Kind::Map(entries) = &entry.value.kind else {
+        let is_value = !matches!(entry.value.kind, Kind::Null);
+        let of_tenant = is_key_of_tenant(&entry.key).then_some(Misplaced::Tenant);
+        let of_policy = POLICY.iter().any(|key| *key.name == *entry.key);
+        return of_tenant.or(of_policy.then_some(Misplaced::Policy)).filter(|_| is_value);
+    };
+    if entries.is_empty() || entries.iter().any(|it| is_key_of_tenant(&it.key)) {
+        return None;
+    }
+    if is_key_of_tenant(&entry.key) {
+        return Some(Misplaced::Tenant);
+    }
+    let section = POLICY.iter().find(|key| *key.name == *entry.key)?;
+    let rows = (section.row)(&Policy::default()).rows;
+    let is_in = |it: &Entry| rows.iter().any(|row| *row.name == *it.key);
+    entries.iter().all(is_in).then_some(Misplaced::Policy)
+}
+
+/// True if an unknown key of the map `of`, which has the keys `known`, is a tenant, by its value; with `or_empty` also
+/// a map without keys.
+fn is_stray(of: &str, entry: &Entry, known: &[&'static str], or_empty: bool) -> bool {
+    let key = &*entry.key;
+    let is_tenant = match &entry.value.kind {
+        Kind::Map(entries) if !entries.is_empty() => {
+            entries.iter().all(|entry| is_key_of_tenant(&entry.key))
         }
+        Kind::Map(_) | Kind::Null => or_empty,
+        _ => false,
+    };
+    is_tenant
+        && safe_name(key.trim()).is_ok()
+        && nearest(key, known.iter().copied()).is_none()
+        && instead(of, key, None).is_none()
+        && elsewhere(key) == Homes::default()
 }
 
 /// A policy whose values still have their places.
@@ -67,6 +107,8 @@ pub(super) struct Located {
     /// Names from the top, joined by `/`.
     pub(super) path: String,
     pub(super) parent: Option<usize>,
+    /// Its name, or the key of a template.
+    pub(super) at: Place,
     pub(super) given: Places,
     pub(super) each_at: Option<Place>,
 }
@@ -98,9 +140,11 @@ impl Places {
 
 impl Draft {
     pub(super) fn file(&mut self, source: &Arc<Source>, root: &Node, report: &mut Report) {
-        let mut reader = Reader::new(report, source, elsewhere, "policy");
-        let Some(mut fields) = reader.fields(POLICY, root) else { return };
-        fields.0.retain(|(key, entry)| match self.given.key(key.name) {
+        let mut reader = Reader::new(report, source, elsewhere, POLICY_SCOPE);
+        let Some(mut fields) = reader.entries(POLICY, root) else { return };
+        fields.unknown.retain(|(entry, _)| !entry.key.starts_with(FREE));
+        let has_strays = self.refuse_unknown(&mut reader, &fields);
+        fields.known.retain(|(key, entry)| match self.given.key(key.name) {
             // Tenants may be spread over files; everything else is given once.
             Some(first) if key.name != "tenants" => {
                 let message = format!("`{}` is given in two files", key.name);
@@ -114,13 +158,63 @@ impl Draft {
         });
         reader.values(&fields, &mut self.policy);
         self.given.0.append(&mut reader.given);
-        if let Some(entry) = fields.get("tenants") {
+        let tenants = fields.get("tenants");
+        // Strays are one finding, not two.
+        if let Some(entry) = tenants.filter(|entry| !(has_strays && entry.value.is_empty())) {
             let mut names = std::mem::take(&mut self.names);
             let tenants = self.tenants(&mut reader, entry, None, 1, &mut names);
             self.names = names;
             self.policy.tenants.extend(tenants);
         }
         self.misspelt.append(&mut reader.misspelt);
+    }
+
+    /// Reports the unknown keys at the top; returns true if tenants are among them.
+    fn refuse_unknown(&mut self, reader: &mut Reader<'_>, fields: &Fields<'_, Policy>) -> bool {
+        let known = names(POLICY);
+        let tenants = fields.get("tenants");
+        let (strays, others): (Vec<_>, Vec<_>) = fields.unknown.iter().partition(|(entry, _)| {
+            let or_empty = tenants.is_none_or(|it| it.value.is_empty());
+            is_stray(POLICY_SCOPE, entry, &known, or_empty)
+        });
+        let strays: Vec<&Entry> = strays.into_iter().map(|(entry, _)| entry).collect();
+        if !strays.is_empty() {
+            let help = match tenants {
+                Some(_) => "indent it below `tenants`",
+                None => "write `tenants:` above it, and indent it below that",
+            };
+            refuse_strays(reader, &strays, help.to_string());
+            self.misspelt.push("tenants");
+        }
+        let is_unrelated = |key: &str| {
+            nearest(key, known.iter().copied()).is_none()
+                && oddity(key).is_none()
+                && elsewhere(key) == Homes::default()
+        };
+        let nr_unrelated = others.iter().filter(|(entry, _)| is_unrelated(&entry.key)).count();
+        let is_foreign =
+            fields.known.is_empty() && strays.is_empty() && 2 * nr_unrelated > others.len();
+        if let Some(((first, _), true)) = others.first().map(|first| (first, is_foreign)) {
+            let and_more = match others.len() {
+                1 => String::new(),
+                nr => format!(", nor are the {} others", nr - 1),
+            };
+            let key = shortened(&first.key);
+            let message = format!("`{key}` is not a key of a policy{and_more}");
+            let finding = rules::UNKNOWN_KEY.at(&reader.key_place(first), message, "");
+            let help = "is this the file of another program? A policy begins with `version: 1` and has `tenants:`; \
+                        `tenantctl init` proposes one";
+            reader.report.push(finding.help(help));
+            self.misspelt.extend(known);
+            return false;
+        }
+        for (entry, above) in others {
+            reader.unknown_key(&known, entry, above);
+            // Tenants under another name.
+            let is_map = !matches!(entry.value.kind, Kind::Scalar { .. });
+            self.misspelt.extend(is_map.then_some("tenants"));
+        }
+        !strays.is_empty()
     }
 
     fn tenants(
@@ -143,8 +237,15 @@ impl Draft {
             _ => {
                 let expected = "a map of tenants (`web: { weight: 100 }`)";
                 let is_list = matches!(entry.value.kind, Kind::List(_));
-                let help = if is_list { "each tenant is a key, without `-`" } else { "" };
-                reader.wrong_type(&entry.value, expected, help);
+                let name = match &entry.value.kind {
+                    Kind::Scalar { text, .. } if safe_name(text).is_ok() => text,
+                    _ => "web",
+                };
+                let help = match is_list {
+                    true => "each tenant is a key, without `-`".to_string(),
+                    false => format!("write a key for each: `{name}: {{}}`"),
+                };
+                reader.wrong_type(&entry.value, expected, &help);
                 return Vec::new();
             }
         };
@@ -158,12 +259,19 @@ impl Draft {
         let mut above: Option<&Entry> = None;
         for entry in entries {
             let place = reader.key_place(entry);
-            if is_misplaced(entry) {
-                let message = format!("`{}` is a key of a tenant, not a tenant", entry.key);
-                let help = match above.map(|above| shortened(&above.key)) {
-                    Some(name) => format!("indent it more than `{name}`, whose key it is"),
-                    None => format!("name the tenant: `web: {{ {}: … }}`", entry.key),
+            if let Some(misplaced) = misplaced(entry) {
+                let (of, help) = match (misplaced, above.map(|above| shortened(&above.key))) {
+                    (Misplaced::Policy, _) => {
+                        ("the policy", "write it at the top, without indentation".to_string())
+                    }
+                    (_, Some(name)) => {
+                        ("a tenant", format!("indent it more than `{name}`, whose key it is"))
+                    }
+                    (_, None) => {
+                        ("a tenant", format!("name the tenant: `web: {{ {}: … }}`", entry.key))
+                    }
                 };
+                let message = format!("`{}` is a key of {of}, not a tenant", entry.key);
                 reader.report.push(rules::UNKNOWN_KEY.at(&place, message, "").help(help));
                 continue;
             }
@@ -217,10 +325,17 @@ impl Draft {
         depth: usize,
     ) -> Option<Tenant> {
         reader.scope = "tenant";
-        let fields = reader.fields(TENANT, &entry.value)?;
+        let fields = reader.entries(TENANT, &entry.value)?;
+        refuse_unknown_in_tenant(reader, &fields);
         let mut tenant = Tenant { name: entry.key.to_string(), ..Tenant::default() };
         reader.values(&fields, &mut tenant);
-        if let Some(entry) = fields.get("match").filter(|entry| entry.value.is_empty()) {
+        // A key below it that is not indented has a finding.
+        let is_above = |match_at: &Entry| {
+            let above = fields.unknown.iter().filter_map(|(_, above)| *above);
+            above.into_iter().any(|above| std::ptr::eq(above, match_at))
+        };
+        let empty = fields.get("match").filter(|entry| entry.value.is_empty());
+        if let Some(entry) = empty.filter(|entry| !is_above(entry)) {
             let place = reader.key_place(entry);
             let finding = rules::EMPTY_MATCH.at(&place, "this `match` claims nothing", "");
             // `move` alone claims nothing.
@@ -228,7 +343,8 @@ impl Draft {
             let names = listed(names);
             reader.report.push(finding.help(format!("give one of {names}, or drop it")));
         }
-        let index = self.locate(reader, &entry.key, parent);
+        let at = reader.key_place(entry);
+        let index = self.locate(reader, &entry.key, parent, at);
         let (below, each) = (fields.get("tenants"), fields.get("each"));
         if let Some(group) = below.or(each) {
             refuse_leaf_keys(reader, &fields, group);
@@ -244,7 +360,7 @@ impl Draft {
     fn template(&mut self, reader: &mut Reader<'_>, each: &Entry, group: usize) -> Option<Tenant> {
         reader.scope = "each";
         let mut fields = reader.fields(TENANT, &each.value)?;
-        fields.0.retain(|(key, entry)| {
+        fields.known.retain(|(key, entry)| {
             let is_groups = key.flags.contains(&Flag::Group);
             if is_groups {
                 let message = format!("a template has no `{}`", key.name);
@@ -257,26 +373,57 @@ impl Draft {
         let mut template = Tenant::default();
         reader.values(&fields, &mut template);
         let place = reader.key_place(each);
-        let index = self.locate(reader, "*", Some(group));
+        let index = self.locate(reader, "*", Some(group), place.clone());
         self.located[index].each_at = Some(place);
         Some(template)
     }
 
     /// Stores the places of the keys; returns the number of the tenant.
-    fn locate(&mut self, reader: &mut Reader<'_>, name: &str, parent: Option<usize>) -> usize {
+    fn locate(
+        &mut self,
+        reader: &mut Reader<'_>,
+        name: &str,
+        parent: Option<usize>,
+        at: Place,
+    ) -> usize {
         let path = match parent {
             Some(parent) => format!("{}/{name}", self.located[parent].path),
             None => name.to_string(),
         };
         let given = Places(std::mem::take(&mut reader.given));
-        self.located.push(Located { path, parent, given, each_at: None });
+        self.located.push(Located { path, parent, at, given, each_at: None });
         self.located.len() - 1
     }
 }
 
+/// Reports the unknown keys of a tenant.
+fn refuse_unknown_in_tenant(reader: &mut Reader<'_>, fields: &Fields<'_, Tenant>) {
+    let known = names(TENANT);
+    let (strays, others): (Vec<_>, Vec<_>) = (fields.unknown.iter())
+        .partition(|(entry, _)| is_stray(reader.scope, entry, &known, false));
+    let strays: Vec<&Entry> = strays.into_iter().map(|(entry, _)| entry).collect();
+    if let Some(first) = strays.first() {
+        let help = format!("write `tenants: {{ {}: … }}`, a level deeper", shortened(&first.key));
+        refuse_strays(reader, &strays, help);
+    }
+    others.iter().for_each(|(entry, above)| reader.unknown_key(&known, entry, *above));
+}
+
+/// Reports tenants outside of `tenants`, as one finding.
+fn refuse_strays(reader: &mut Reader<'_>, strays: &[&Entry], help: String) {
+    let [first, others @ ..] = strays else { return };
+    let mut message = format!("`{}` is not in `tenants`", shortened(first.key.trim()));
+    if !others.is_empty() {
+        message += &format!(" ({} tenants)", strays.len());
+    }
+    let help = oddity(&first.key).map_or(help, str::to_string);
+    let finding = rules::UNKNOWN_KEY.at(&reader.key_place(first), message, "");
+    reader.report.push(finding.help(help));
+}
+
 fn refuse_leaf_keys(reader: &mut Reader<'_>, fields: &Fields<'_, Tenant>, below: &Entry) {
     let group = reader.key_place(below);
-    for (key, entry) in fields.0.iter().filter(|(key, _)| key.flags.contains(&Flag::Leaf)) {
+    for (key, entry) in fields.known.iter().filter(|(key, _)| key.flags.contains(&Flag::Leaf)) {
         let message = format!("a group has no `{}`", key.name);
         let finding = rules::GROUP_KEY.at(&reader.key_place(entry), message, "");
         let help = "a group runs nothing itself: give the key to the tenants below it";

@@ -7,10 +7,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::hint::{listed, nearest, shortened};
+use super::hint::{listed, nearest, oddity, shortened};
 use super::report::{Report, Source};
 use super::rules::{self, Rule};
 use super::tree::{Entry, Kind, Node, Place};
+use super::words;
+
+/// Scope of the keys at the top.
+pub(super) const POLICY_SCOPE: &str = "policy";
+
+/// Keys of which one value may be a list.
+const MATCH_LISTS: &[&str] = &["users", "groups", "unit", "cgroup"];
 
 /// Places of a given key.
 #[derive(Clone, Debug)]
@@ -21,6 +28,46 @@ pub struct Given {
     pub key: Place,
     /// Places of its value, or of the valid items of its list.
     pub values: Vec<Place>,
+}
+
+/// Maps of a policy that have a key of some name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Homes {
+    /// Sections at the top.
+    pub sections: Vec<&'static str>,
+    /// True for the policy itself.
+    pub is_of_policy: bool,
+    /// True for a tenant.
+    pub is_of_tenant: bool,
+    /// Sections of a tenant.
+    pub in_tenant: Vec<&'static str>,
+}
+
+impl Homes {
+    /// The place of the key, if it is one; the sections of a tenant are one.
+    fn place(&self) -> Option<String> {
+        let mut places: Vec<String> =
+            self.sections.iter().map(|section| format!("`{section}`")).collect();
+        places.extend(self.is_of_policy.then(|| "the policy, at the top".to_string()));
+        places.extend(self.is_of_tenant.then(|| "a tenant".to_string()));
+        let in_tenant = (!self.in_tenant.is_empty()).then_some(&self.in_tenant);
+        places.extend(in_tenant.map(|it| format!("{} of a tenant", listed(it.iter().copied()))));
+        places.pop().filter(|_| places.is_empty())
+    }
+
+    /// The only section with the key, of those that can be in the map `of`.
+    fn section(&self, of: &str) -> Option<&'static str> {
+        let sections = match of {
+            POLICY_SCOPE => &self.sections,
+            "tenant" | "each" => &self.in_tenant,
+            _ => return None,
+        };
+        sections.first().copied().filter(|_| sections.len() == 1 && self.place().is_some())
+    }
+
+    fn has(&self, section: &str) -> bool {
+        self.sections.contains(&section) || self.in_tenant.contains(&section)
+    }
 }
 
 /// Reader of one file's tree.
@@ -35,19 +82,18 @@ pub struct Reader<'r> {
     /// Name of the map whose keys are being read.
     pub scope: &'static str,
     source: Arc<Source>,
-    elsewhere: fn(&str) -> Option<String>,
+    elsewhere: fn(&str) -> Homes,
     path: Vec<&'static str>,
     /// Open keys, as indices into `given`.
     open: Vec<usize>,
 }
 
 impl<'r> Reader<'r> {
-    /// Creates a reader of `source`, which findings call `scope`. `elsewhere` names the only map of a policy
-    /// with a key.
+    /// Creates a reader of `source`, which findings call `scope`. `elsewhere` names the maps of a policy with a key.
     pub fn new(
         report: &'r mut Report,
         source: &Arc<Source>,
-        elsewhere: fn(&str) -> Option<String>,
+        elsewhere: fn(&str) -> Homes,
         scope: &'static str,
     ) -> Self {
         let (given, misspelt) = (Vec::new(), Vec::new());
@@ -74,7 +120,7 @@ impl<'r> Reader<'r> {
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
-        let help = help.into();
+        let help = node.oddity().map_or(help.into(), str::to_string);
         let finding = rule.at(&self.place(node), message, "");
         self.report.push(if help.is_empty() { finding } else { finding.help(help) });
     }
@@ -108,23 +154,78 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Reports a key that is not in `keys`.
-    pub fn unknown_key(&mut self, keys: &[&'static str], entry: &Entry) {
+    /// Reports a key that is not in `keys`; `above` is the entry above it in its map.
+    pub fn unknown_key(&mut self, keys: &[&'static str], entry: &Entry, above: Option<&Entry>) {
         let is_empty = matches!(entry.value.kind, Kind::Null);
-        let unknown = unknown_key(keys, &entry.key, is_empty, (self.elsewhere)(&entry.key));
+        let homes = (self.elsewhere)(&entry.key);
+        let mut unknown = unknown_key(keys, &entry.key, is_empty, homes.place());
         self.misspelt.extend(unknown.near);
+        let map = *self.path.last().unwrap_or(&self.scope);
+        if map == POLICY_SCOPE {
+            // A key that a wrong mark has joined with the text before it.
+            self.misspelt.extend(keys.iter().filter(|name| entry.key.contains(**name)));
+        }
         if self.report.is_full() {
             return self.report.leave_out();
         }
-        let map = self.path.last().unwrap_or(&self.scope);
-        let message = if map.is_empty() || unknown.is_value {
-            unknown.message
-        } else {
-            format!("{} in `{map}`", unknown.message)
-        };
+        if !unknown.is_value {
+            if let Some(help) = self.remedy(map, &homes, entry, above) {
+                (unknown.near, unknown.help) = (None, help);
+            }
+            unknown.message += &format!(" in `{map}`");
+        }
         let label = unknown.near.map(|name| format!("did you mean `{name}`?")).unwrap_or_default();
-        let finding = rules::UNKNOWN_KEY.at(&self.key_place(entry), message, label);
+        let finding = rules::UNKNOWN_KEY.at(&self.key_place(entry), unknown.message, label);
         self.report.push(finding.help(unknown.help));
+    }
+
+    /// The remedy for an unknown key of `map`, from its word, its value or the entry above it.
+    fn remedy(
+        &self,
+        map: &str,
+        homes: &Homes,
+        entry: &Entry,
+        above: Option<&Entry>,
+    ) -> Option<String> {
+        let key = shortened(&entry.key);
+        if let Some(help) = oddity(&entry.key) {
+            return Some(help.to_string());
+        }
+        if let Some(above) = above.filter(|above| homes.has(&above.key) && above.value.is_empty()) {
+            return Some(format!("indent it more than `{}`, whose key it is", above.key));
+        }
+        if let Some(help) = words::instead(map, &entry.key, Some(&entry.value)) {
+            return Some(help);
+        }
+        if let Some(section) = homes.section(map) {
+            let value = words::flow(&entry.value).map_or("…".into(), |value| shortened(&value));
+            let place = homes.place().unwrap_or_default();
+            return Some(format!(
+                "`{key}` is a key of {place}: write `{section}: {{ {key}: {value} }}`"
+            ));
+        }
+        // YAML reads `{ users: ana, bob }` as a key without a value.
+        let value = above.map(|above| (&above.key, &above.value.kind));
+        match (&entry.value.kind, value) {
+            (Kind::Null, Some((name, Kind::Scalar { text, .. })))
+                if MATCH_LISTS.contains(&&**name) =>
+            {
+                let text = shortened(text);
+                Some(format!("several values make a list: `{name}: [{text}, {key}]`"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Reports a value that is not a map with these keys.
+    pub fn not_a_map(&mut self, node: &Node, keys: &[&'static str]) {
+        if let Kind::Scalar { text, plain: true } = &node.kind
+            && let Some((message, help)) = without_colon(keys, text)
+        {
+            return self.find(&rules::WRONG_TYPE, node, message, help);
+        }
+        let expected = format!("a map with {}", listed(keys.iter().copied()));
+        self.wrong_type(node, &expected, &name_the_key(node, keys));
     }
 
     /// Reports a repeated key.
@@ -140,7 +241,7 @@ impl<'r> Reader<'r> {
         match &node.kind {
             Kind::Map(entries) => entries,
             _ => {
-                self.wrong_type(node, expected, "");
+                self.wrong_type(node, expected, "write a key and a value for each");
                 &[]
             }
         }
@@ -210,7 +311,8 @@ impl<'r> Reader<'r> {
         let label = nearest(text, words.clone());
         let label = label.map(|near| format!("did you mean `{near}`?")).unwrap_or_default();
         let finding = rules::UNKNOWN_WORD.at(&self.place(node), message, label);
-        self.report.push(finding.help(format!("one of {}{further}", listed(words))));
+        let choices = || format!("one of {}{further}", listed(words));
+        self.report.push(finding.help(node.oddity().map_or_else(choices, str::to_string)));
     }
 
     /// Reads a number; an error that the text does not explain has the remedy `help`.
@@ -225,7 +327,7 @@ impl<'r> Reader<'r> {
 
     /// Reads a whole number of a range.
     pub fn whole(&mut self, node: &Node, most: u32, expected: &str) -> Option<u32> {
-        let number = self.number(node, expected, "")?;
+        let number = self.number(node, expected, "write it as a whole number, such as `4096`")?;
         // Only digits: `1.0` is a different kind of number, as in the schema.
         let whole = number.fract() == 0.0 && (1.0..=f64::from(most)).contains(&number);
         if !whole || !matches!(&node.kind, Kind::Scalar { text, .. } if !text.contains('.')) {
@@ -255,15 +357,8 @@ pub(super) fn unknown_key(
     elsewhere: Option<String>,
 ) -> Unknown {
     // YAML reads `{ weight:300 }` and `{ weight 300 }` as keys without a value.
-    let (name, rest) = key.split_at(key.find([':', ' ', ';', '=']).unwrap_or(0));
-    if is_empty && keys.contains(&name) {
-        let value = shortened(rest.trim_start_matches([':', ' ', ';', '=']));
-        return Unknown {
-            message: format!("`{}` is a key without a value", shortened(key)),
-            is_value: true,
-            near: None,
-            help: format!("write `{name}: {value}`, with a colon and a space"),
-        };
+    if let Some((message, help)) = without_colon(keys, key).filter(|_| is_empty) {
+        return Unknown { message, is_value: true, near: None, help };
     }
     // A key that is right in another place is not a misspelling here.
     let near = nearest(key, keys.iter().copied()).filter(|_| elsewhere.is_none());
@@ -272,11 +367,25 @@ pub(super) fn unknown_key(
             "the comma ends the value before it: decimals have a point, as in `1.5`".to_string()
         }
         ("<<", _) => "merge keys are not supported: write the keys out".to_string(),
-        (key, Some(map)) => format!("`{key}` is a key of {map}"),
+        (key, Some(map)) => format!("`{}` is a key of {map}", shortened(key)),
         (_, None) => format!("keys here: {}", listed(keys.iter().copied())),
     };
     let message = format!("unknown key `{}`", shortened(key));
     Unknown { message, is_value: false, near, help }
+}
+
+/// Message and remedy for a key and its value that YAML reads as one text.
+fn without_colon(keys: &[&'static str], text: &str) -> Option<(String, String)> {
+    const MARKS: [char; 4] = [':', ' ', ';', '='];
+    let (name, rest) = text.split_at(text.find(MARKS)?);
+    let value = rest.trim_start_matches(MARKS).split_whitespace().next();
+    let value = value.filter(|_| keys.contains(&name))?;
+    let message = if rest.starts_with(':') {
+        format!("no space after the colon of `{name}`")
+    } else {
+        format!("`{name}` has no colon")
+    };
+    Some((message, format!("write `{name}: {}`", shortened(value))))
 }
 
 /// Message and remedy for a value of the wrong type.
@@ -284,21 +393,48 @@ pub(super) fn mistyped(node: &Node, expected: &str, help: &str) -> (String, Stri
     let brackets = node.only_item().filter(|_| help.is_empty());
     let brackets = brackets.map(|item| format!("drop the brackets: `{}`", shortened(item)));
     let message = format!("expected {expected}, found {}", node.describe());
-    (message, brackets.unwrap_or(help.to_string()))
+    let is_bare = help.is_empty() && matches!(node.kind, Kind::Null);
+    let bare = is_bare.then(|| "give it a value, or remove the key".to_string());
+    (message, brackets.or(bare).unwrap_or(help.to_string()))
 }
 
 /// Remedy for another value than a map with these keys.
 pub(super) fn name_the_key(node: &Node, keys: &[&str]) -> String {
-    match (&node.kind, keys.first()) {
-        (Kind::Scalar { text, .. }, Some(first)) => {
-            format!("name the key, as in `{{ {first}: {} }}`", shortened(text))
+    let text = match &node.kind {
+        Kind::Scalar { text, .. } => Some(&**text),
+        _ => node.only_item(),
+    };
+    // The key whose values look like this one.
+    let looks = |text: &str| match text {
+        path if path.starts_with('/') => "cgroup",
+        size if size.starts_with(|c: char| c.is_ascii_digit())
+            && size.ends_with(is_unit_of_memory) =>
+        {
+            "memory"
         }
-        (Kind::List(_), Some(first)) => {
-            let value = node.only_item().map_or("…".into(), shortened);
-            format!("name the keys instead, as in `{{ {first}: {value} }}`")
+        _ => "",
+    };
+    let looks = text.map_or("", looks);
+    let Some(key) = keys.iter().find(|key| **key == looks).or(keys.first()) else {
+        return String::new();
+    };
+    match &node.kind {
+        Kind::Scalar { text, .. } => {
+            format!("name the key, as in `{{ {key}: {} }}`", shortened(text))
+        }
+        Kind::List(items) => {
+            let one = items.first().filter(|_| items.len() == 1).and_then(words::flow);
+            let value = one.map_or("…".into(), |one| shortened(&one));
+            let named =
+                if value.starts_with('{') { value } else { format!("{{ {key}: {value} }}") };
+            format!("name the keys instead, as in `{named}`")
         }
         _ => String::new(),
     }
+}
+
+fn is_unit_of_memory(c: char) -> bool {
+    matches!(c, 'B' | 'b' | 'i' | 'K' | 'M' | 'G' | 'T' | 'k' | 'g' | 't')
 }
 
 /// The repeated entries of a map, each with the first of its key.
@@ -326,12 +462,23 @@ pub(super) fn number(node: &Node) -> Result<f64, String> {
     match parse_number(text) {
         Some(number) if *plain => Ok(number),
         Some(_) => Err(format!("drop the quotes: `{text}`")),
-        None => match text.replacen(',', ".", 1) {
-            point if parse_number(&point).is_some() => {
-                Err(format!("decimals have a point: `{point}`"))
-            }
-            _ => Err(String::new()),
-        },
+        None => Err(meant_number(text)),
+    }
+}
+
+/// Remedy for a text that may be a number in another notation; empty for others.
+fn meant_number(text: &str) -> String {
+    let (point, plain) = (text.replacen(',', ".", 1), text.replace(['_', ',', '\''], ""));
+    let hexadecimal = text.strip_prefix("0x").and_then(|it| u64::from_str_radix(it, 16).ok());
+    let of_thousands = text.split(',').skip(1).all(|group| group.len() == 3);
+    match hexadecimal {
+        Some(number) => format!("numbers are decimal: `{number}`"),
+        None if parse_number(&point).is_some() && text.contains(',') && of_thousands => {
+            format!("decimals have a point: `{point}`; thousands have no comma: `{plain}`")
+        }
+        None if parse_number(&point).is_some() => format!("decimals have a point: `{point}`"),
+        None if parse_number(&plain).is_some() => format!("write the digits alone: `{plain}`"),
+        None => String::new(),
     }
 }
 

@@ -222,11 +222,13 @@ pub struct Style {
     pub colour: bool,
     /// Width in columns.
     pub width: usize,
+    /// Most findings that are shown in full.
+    pub most: usize,
 }
 
 impl Style {
-    /// Style without colours, 80 columns wide, for files and pipes.
-    pub const PLAIN: Style = Style { colour: false, width: 80 };
+    /// Style without colours, 80 columns wide, for files and pipes, with as many findings as a screen or two hold.
+    pub const PLAIN: Style = Style { colour: false, width: 80, most: 10 };
 }
 
 /// Draws one finding in the style of rustc; ends with a newline.
@@ -420,11 +422,24 @@ impl Report {
         self.findings.dedup_by(|a, b| key(a) == key(b) && a.message == b.message);
     }
 
-    /// Renders all findings, separated by empty lines.
+    /// Renders the findings, separated by empty lines: as many as the style says, errors before warnings and notes,
+    /// and the number of the others.
     pub fn render(&self, style: Style) -> String {
-        let mut text: Vec<String> = self.findings.iter().map(|f| render(f, style)).collect();
-        if self.left_out > 0 {
-            text.push(format!("… and {} further findings\n", self.left_out));
+        let mut shown: Vec<usize> = (0..self.findings.len()).collect();
+        shown.sort_by_key(|index| self.findings[*index].severity);
+        shown.truncate(style.most);
+        shown.sort_unstable();
+        let mut text: Vec<String> =
+            shown.iter().map(|index| render(&self.findings[*index], style)).collect();
+        match (self.findings.len() - shown.len(), self.left_out) {
+            (0, 0) => {}
+            (0, more) => {
+                text.push(format!("… and {more} more, which are not listed: mend these first\n"))
+            }
+            (hidden, more) => {
+                let nr = hidden + more;
+                text.push(format!("… and {nr} more: `tenantctl check --all` prints them\n"));
+            }
         }
         text.join("\n")
     }

@@ -71,6 +71,8 @@ rules! {
     NO_VERSION = "P013", Error, "no version";
     UNKNOWN_VERSION = "P014", Error, "a version that is not supported";
     OLD_WORD = "P015", Note, "an old word for a value";
+    LEADING_ZERO = "P016", Note, "a number that begins with 0";
+    NO_VALUE = "P017", Note, "a key of a tenant without a value";
     // Values.
     WRONG_TYPE = "P020", Error, "a value of the wrong type";
     UNKNOWN_WORD = "P021", Error, "a word that is not one of the choices";
@@ -99,6 +101,8 @@ rules! {
     TOO_MANY = "P043", Error, "more than 10000 tenants";
     TEMPLATE_MATCH = "P044", Error, "an each that does not say what to find by one kind of match";
     TEMPLATE_KEY = "P045", Error, "a key or value that a template cannot have";
+    CLOSED = "P046", Note, "a tenant that nothing can enter";
+    NO_SUBMITTER = "P047", Note, "no tenant to which a user may submit jobs";
     // Values that contradict one another.
     LIMIT_BELOW_GUARANTEE = "P050", Error, "a limit below the guarantee";
     GROUP_LIMIT = "P051", Error, "guarantees beyond the limit of their group";
@@ -107,6 +111,7 @@ rules! {
     CPUS_OVERLAP = "P054", Error, "fixed sets of CPUs that overlap";
     GROUP_GUARANTEE = "P055", Error, "a guarantee of a group below the guarantees in it";
     CREDITS_IGNORED = "P056", Note, "credits that the discipline of the queue ignores";
+    DEFAULT_WEIGHT = "P057", Note, "a default weight beside much smaller ones";
     // The machine.
     RESERVE_BEYOND_CAPACITY = "P060", Error, "a reserve that leaves nothing";
     GUARANTEE_BEYOND_CAPACITY = "P061", Error, "guarantees beyond what the machine has";
@@ -120,4 +125,7 @@ rules! {
     FOUND = "P069", Note, "what an each finds, or is left, now";
     FAILED_LOOK_UP = "P070", Warning, "a user or group that could not be looked up";
     NAME_OF_DIGITS = "P071", Warning, "digits that are the name of an account and the number of another";
+    LIMIT_BEYOND_MACHINE = "P072", Note, "a limit beyond what the machine has";
+    CLAIMED_TWICE = "P073", Note, "a user claimed by name and through a group";
+    NO_UNITS = "P074", Note, "a unit on a machine where units cannot be tenants";
 }

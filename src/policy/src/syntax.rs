@@ -211,6 +211,44 @@ fn open_brackets(text: &str, at: usize) -> Vec<usize> {
     open
 }
 
+/// Format of a text that is none of YAML, by its first line, with the place of that line.
+pub(super) fn other_format(text: &str) -> Option<(&'static str, Range<usize>)> {
+    let lines = text.split_inclusive('\n').scan(0, |start, line| {
+        let at = *start;
+        *start += line.len();
+        Some((at, line.trim_end()))
+    });
+    let (start, first) =
+        lines.into_iter().find(|(_, line)| !line.is_empty() && !line.starts_with(['#', ';']))?;
+    let is_section = first.starts_with('[')
+        && first.ends_with(']')
+        && !first.contains([',', ':', '{', '"', '\'']);
+    let format = match first {
+        _ if is_section => "a file with sections, such as INI or TOML",
+        _ if first.starts_with('<') => "a file with tags, such as XML",
+        _ => return None,
+    };
+    Some((format, start..start + first.len()))
+}
+
+/// Mistake between brackets, in the line of the open one.
+fn on_one_line(text: &str, at: usize) -> Option<Mistake> {
+    let start = text[..at].rfind(['{', '[', ','])? + 1;
+    let entry = text[start..at].trim();
+    if entry.is_empty() && text[at..].starts_with(',') {
+        let message = "a comma without an entry before it".to_string();
+        return Some(Mistake { message, span: at..at + 1, help: "remove it".to_string() });
+    }
+    let (first, second) = entry.rsplit_once(' ')?;
+    let first = first.trim_end_matches([' ', ';']);
+    let is_entry = first.contains(": ") && text[at..].starts_with(':');
+    is_entry.then(|| Mistake {
+        message: "no comma between two entries".to_string(),
+        span: at - text[start..at].trim_start().len()..at,
+        help: format!("write `{first}, {second}: …`"),
+    })
+}
+
 fn in_brackets(
     text: &str,
     bracket: &usize,
@@ -223,7 +261,7 @@ fn in_brackets(
     let opening = &text[*bracket..*bracket + 1];
     let span = *bracket..*bracket + 1;
     if Line::at(text, at).start == line.start && at < text.len() {
-        return None;
+        return on_one_line(text, at);
     }
     if open_brackets(text, text.len()).is_empty() && trouble != Trouble::Other {
         let above = Line::at(text, at).above(text)?;

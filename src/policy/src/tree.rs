@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::hint::shortened;
+use super::hint::{oddity, shortened};
 use super::report::{Label, Source};
 
 /// A range of bytes in one text.
@@ -121,6 +121,14 @@ impl Node {
             Kind::Scalar { text, plain: false } => format!("the text \"{}\"", shortened(text)),
             Kind::List(_) => "a list".into(),
             Kind::Map(_) => "a map".into(),
+        }
+    }
+
+    /// The remedy for characters that are wrong in any value.
+    pub(super) fn oddity(&self) -> Option<&'static str> {
+        match &self.kind {
+            Kind::Scalar { text, .. } => oddity(text),
+            _ => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Syntax of texts in a policy: names, units, accounts, cgroup paths, lists of CPUs.
 
-use super::hint::nearest;
+use super::hint::{nearest, shortened};
 use super::pattern::{ANY_DEPTH, has_wildcard, literal_prefix};
 use crate::accounts::{digits, explicit};
 
@@ -93,8 +93,21 @@ pub(super) fn safe_characters(name: &str) -> Result<(), String> {
     ];
     /// Files of a legacy cgroup without a controller's name.
     const LEGACY_FILES: &[&str] = &["tasks", "notify_on_release", "release_agent"];
-    if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b)) {
-        return Err("letters, digits, `_`, `.` and `-` are safe".into());
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    if !name.chars().all(is_safe) {
+        const SAFE: &str = "letters, digits, `_`, `.` and `-` are safe";
+        let safe: String = name.trim().chars().map(|c| if is_safe(c) { c } else { '-' }).collect();
+        let example = match name.split_once('/') {
+            Some((group, below)) if !group.is_empty() && below.chars().all(is_safe) => {
+                format!("; a tenant in a group is `{group}: {{ tenants: {{ {below}: … }} }}`")
+            }
+            // A name that is mostly dashes helps no one.
+            _ if name.is_ascii() && safe.starts_with(char::is_alphanumeric) => {
+                format!(": `{}`", shortened(&safe))
+            }
+            _ => String::new(),
+        };
+        return Err(format!("{SAFE}{example}"));
     }
     if name.starts_with(['.', '-']) {
         return Err("begin with a letter, a digit or `_`".into());
@@ -123,6 +136,9 @@ pub(super) fn unit_name(name: &str) -> Result<(), String> {
     let is_valid = name.len() <= 255 && name.bytes().all(valid) && !name.starts_with('.');
     let (stem, kind) = name.rsplit_once('.').unwrap_or((name, ""));
     let help = match kind {
+        "service" | "slice" | "scope" if stem.contains(['[', '(', '+', '^', '$', '|', '{']) => {
+            "patterns have `*` and `?`, as in `docker-*.scope`"
+        }
         "service" | "slice" | "scope" if !is_valid => {
             "a unit name has letters, digits and `:-_.\\@`, at most 255 characters"
         }
@@ -152,13 +168,27 @@ pub(super) const SEVERAL: &str = "give one name or number; several make a list: 
 pub(super) const ONE_OR_SEVERAL: &str =
     "several names make a list: `[ana, bob]`; one with a space has quotes: `\"domain users\"`";
 
+pub(super) const PEOPLE: &str = "ranges and patterns of accounts are not read: name a group, `groups: [staff]`, or find all \
+                                 people of the host with `each: { match: { users: \"*\" } }`";
+
 /// Checks a name for a user or a group of users, without the account database.
 ///
 /// # Errors
 /// The remedy.
 pub(super) fn account_name(name: &str) -> Result<(), String> {
     // Active Directory names have spaces (`domain users`), and a backslash or a realm.
-    let forbidden = |c: char| c.is_control() || matches!(c, ':' | '/' | ',' | '*');
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let range = name.split_once("..").or(name.split_once('-'));
+    let is_range =
+        range.is_some_and(|(first, last)| is_number(first.trim()) && is_number(last.trim()));
+    if is_range || name.contains('*') || name.starts_with('^') {
+        return Err(PEOPLE.into());
+    }
+    // sudo(8) and other programs mark groups so.
+    if let Some(group) = name.strip_prefix(['%', '@']) {
+        return Err(format!("a group is named without a mark: `groups: [{group}]`"));
+    }
+    let forbidden = |c: char| c.is_control() || matches!(c, ':' | '/' | ',');
     if name.len() <= 256 && !name.contains(forbidden) && name.trim() == name {
         Ok(())
     } else {

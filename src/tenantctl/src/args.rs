@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Arg, CommandFactory, Parser, Subcommand, ValueEnum, value_parser};
 use clap_complete::Shell;
 pub use tenantd::args::{Colour, STATE_DIR, Tenantd};
 pub use tenantd_lab::args::{DopArgs, SimulateCommand, SolveArgs};
 
-use tenantd_core::units::Bytes;
+use tenantd_core::units::{Bytes, QuantityError};
 use tenantd_policy::model::Mode;
-use tenantd_varlink::jobs::Units;
+use tenantd_varlink::jobs::{MEMORY_MIN_BYTES, Units};
 
 /// The socket of an installed tenantd.
 pub const SOCKET: &str = "/run/tenantd/socket";
@@ -48,6 +48,16 @@ fn time(text: &str) -> Result<Duration, String> {
     in_range.ok_or_else(|| "must be a number of seconds, or a time such as `90s` or `2h`, above 0 and up to 30 days".to_string())
 }
 
+/// Options that a command accepts, because all do, and that have no effect on it: its help does not list them.
+fn socket_unused() -> Arg {
+    Arg::new("socket").long("socket").global(true).hide(true).value_parser(value_parser!(PathBuf))
+}
+
+/// The same for the time of a call.
+fn timeout_unused() -> Arg {
+    Arg::new("timeout").long("timeout").global(true).hide(true).value_parser(time)
+}
+
 /// The commands of `tenantctl`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
@@ -68,6 +78,7 @@ pub enum Command {
     /// Propose a policy from what runs on this host, and check it.
     Init(InitArgs),
     /// Check a policy, file or directory, and print all findings.
+    #[command(arg = socket_unused(), arg = timeout_unused())]
     Check(CheckArgs),
     /// Print the differences between a policy and the running one.
     Diff(DiffArgs),
@@ -92,10 +103,13 @@ pub enum Command {
     /// Take a job out of the queue, or end its processes.
     Cancel(CancelArgs),
     /// Compute the allocation of a problem file.
+    #[command(arg = socket_unused(), arg = timeout_unused())]
     Solve(SolveArgs),
     /// Compute an auto-DOP problem file.
+    #[command(arg = socket_unused(), arg = timeout_unused())]
     Dop(DopArgs),
     /// Simulate a queue beside the ideal, or a host beside static settings.
+    #[command(arg = socket_unused(), arg = timeout_unused())]
     Simulate(SimulateCommand),
     /// Show the tenants on the full screen; `q` quits.
     Top(TopArgs),
@@ -104,6 +118,7 @@ pub enum Command {
     /// Serve the metrics and a status page over HTTP.
     Serve(ServeArgs),
     /// Generate man pages, shell completions or the JSON schema of policies, for packages.
+    #[command(arg = socket_unused(), arg = timeout_unused())]
     Generate(GenerateArgs),
     /// Generate load as specified on standard input, until it ends.
     #[command(hide = true)]
@@ -160,6 +175,9 @@ pub struct CheckArgs {
     /// and cgroups are not looked up then.
     #[arg(long, value_name = "SIZE", value_parser = host_size)]
     pub host: Option<HostSize>,
+    /// Print all findings in full, not only the first ten; errors come before warnings and notes.
+    #[arg(long)]
+    pub all: bool,
     /// Exit with 78 also for warnings.
     #[arg(long)]
     pub strict: bool,
@@ -393,7 +411,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME")]
     pub class: Option<String>,
     /// The memory that it needs, such as `4GiB`: it is reserved for the job, which cannot use more.
-    #[arg(long, value_name = "AMOUNT")]
+    #[arg(long, value_name = "AMOUNT", value_parser = memory_of_job)]
     pub memory: Option<Bytes>,
     /// The GPUs that it needs: short for `--resource gpu=N`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -423,6 +441,18 @@ pub struct RunArgs {
     /// The command. In its arguments `{dop}` becomes the number of CPUs that it may use.
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
+}
+
+fn memory_of_job(text: &str) -> Result<Bytes, String> {
+    let memory: Bytes = text.parse().map_err(|error: QuantityError| error.to_string())?;
+    if (1..MEMORY_MIN_BYTES).contains(&memory.0) {
+        let least = Bytes(MEMORY_MIN_BYTES).rounded();
+        let gib = Some(memory.0).filter(|it| *it <= 1024);
+        let meant =
+            gib.map(|it| format!("; a number alone is bytes: `{it}GiB`?")).unwrap_or_default();
+        return Err(format!("no process fits into less than {least}{meant}"));
+    }
+    Ok(memory)
 }
 
 fn units(text: &str) -> Result<Units, String> {
@@ -588,4 +618,39 @@ pub struct LoadArgs {
     /// The initial load; lines on standard input change it.
     #[arg(value_name = "LOAD", default_value = "threads=0")]
     pub load: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_memory_of_a_job_is_named() {
+        let parse =
+            |memory| Tenantctl::try_parse_from(["tenantctl", "run", "--memory", memory, "x"]);
+        let error = parse("5").map(drop).unwrap_err().to_string();
+        assert!(error.contains("no process fits into less than 1MiB"), "{error}");
+        for memory in ["0", "1MiB", "5GiB"] {
+            assert!(parse(memory).is_ok(), "{memory}");
+        }
+    }
+
+    #[test]
+    fn commands_without_a_daemon_take_its_options_and_do_not_list_them() {
+        for command in ["check", "solve", "dop", "simulate", "generate"] {
+            let mut all = Tenantctl::command();
+            all.build();
+            let help = all.find_subcommand_mut(command).unwrap().render_long_help().to_string();
+            assert!(!help.contains("--socket") && !help.contains("--timeout"), "{help}");
+        }
+        for line in [
+            ["tenantctl", "--socket", "/s", "solve", "--example"],
+            ["tenantctl", "solve", "--socket", "/s", "--example"],
+        ] {
+            let parsed = Tenantctl::try_parse_from(line).map_err(|error| error.to_string());
+            assert_eq!(parsed.unwrap().socket, PathBuf::from("/s"), "{line:?}");
+        }
+        let parsed = Tenantctl::try_parse_from(["tenantctl", "solve", "--example"]).unwrap();
+        assert_eq!(parsed.socket, PathBuf::from(SOCKET));
+    }
 }

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Least memory of a job, in bytes: no process fits into less.
+pub const MEMORY_MIN_BYTES: u64 = 1 << 20;
+
 /// Parameters of `Submit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -9,13 +9,14 @@ use super::watch::is_alive;
 use crate::backend::access::HostAccess;
 use crate::tenants::state::Tenants;
 use tenantd_admission::{JobId, Outlook, Reason, Request, is_in_group};
+use tenantd_core::units::Bytes;
 use tenantd_dop::target::Width;
 use tenantd_host::kernfs::{KernError, KernFs};
 use tenantd_host::process;
 use tenantd_policy::model::Mode;
 use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
 use tenantd_varlink::error::CallError;
-use tenantd_varlink::jobs::SubmitParameters;
+use tenantd_varlink::jobs::{MEMORY_MIN_BYTES, SubmitParameters};
 
 /// Longest class or resource name, and longest shown part of a command, in characters.
 const NAME_MAX: usize = 64;
@@ -196,12 +197,38 @@ fn request(parameters: &SubmitParameters, tenant: &str, user: u32) -> Result<Req
     if units.len() > UNITS_MAX || !units.iter().all(|it| is_name(&it.name)) {
         return Err(wrong("units"));
     }
+    let memory_bytes = parameters.memory_bytes.unwrap_or(0);
+    if (1..MEMORY_MIN_BYTES).contains(&memory_bytes) {
+        let reason = format!(
+            "it could never start: {memory_bytes} bytes of memory are too little for any process; ask for at least {}",
+            Bytes(MEMORY_MIN_BYTES)
+        );
+        return Err(CallError::NeverFits { reason });
+    }
     Ok(Request {
         tenant: tenant.to_string(),
         user,
         class: parameters.class.clone(),
-        memory_bytes: parameters.memory_bytes.unwrap_or(0),
+        memory_bytes,
         width,
         units: units.iter().map(|it| (it.name.clone(), it.count)).collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_without_room_for_a_process_is_refused() {
+        let of = |bytes: Option<u64>| {
+            let parameters = SubmitParameters { memory_bytes: bytes, ..Default::default() };
+            request(&parameters, "a", 1000).map(|request| request.memory_bytes)
+        };
+        let Err(CallError::NeverFits { reason }) = of(Some(5)) else { panic!() };
+        assert!(reason.contains("5 bytes") && reason.contains("at least 1MiB"), "{reason}");
+        assert!(of(Some(MEMORY_MIN_BYTES - 1)).is_err());
+        assert_eq!(of(Some(MEMORY_MIN_BYTES)), Ok(MEMORY_MIN_BYTES));
+        assert_eq!([of(None), of(Some(0))], [Ok(0), Ok(0)]);
+    }
 }

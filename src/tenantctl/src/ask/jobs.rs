@@ -130,7 +130,11 @@ fn free(pool: &Pool) -> String {
 pub(crate) fn cancel(daemon: &Endpoint, args: &CancelArgs) -> anyhow::Result<Exit> {
     let parameters = CancelParameters { id: args.id };
     let mut client = daemon.connect()?;
-    let CancelReply { is_running, pids } = client.call::<method::Cancel>(&parameters)?;
+    let reply = client.call::<method::Cancel>(&parameters).map_err(|error| match error {
+        ClientError::NotYours(_) | ClientError::NotPermitted(_) => ClientError::NotYourJob(args.id),
+        error => error,
+    });
+    let CancelReply { is_running, pids } = reply?;
     let open =
         |pid: u32| Some((pid, pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?));
     let processes: Vec<(u32, OwnedFd)> = pids.into_iter().filter_map(open).collect();

@@ -103,6 +103,11 @@ pub enum ClientError {
          an entry in `allow` of the tenant"
     )]
     NotYours(String),
+    /// The job is not the caller's.
+    #[error(
+        "not permitted: job {0} is of another user; only that user, root and administrators may cancel it"
+    )]
+    NotYourJob(u64),
     /// The daemon does not have this method.
     #[error(
         "the running tenantd does not know {0}: it is older than this tenantctl, restart it \

@@ -20,6 +20,7 @@ pub(crate) fn of_client(error: &ClientError) -> Exit {
         | ClientError::NotReader { .. }
         | ClientError::NotPermitted(_)
         | ClientError::NotYours(_)
+        | ClientError::NotYourJob(_)
         | ClientError::Refused(CallError::NoOwnTenant { .. }) => Exit::NotPermitted,
         ClientError::NotStarted(_)
         | ClientError::NotEnded(..)

@@ -111,7 +111,8 @@ pub(crate) fn print_text(
     args: &CheckArgs,
     colour: Colour,
 ) -> io::Result<()> {
-    let style = Style { colour: colours(colour, out), ..Style::PLAIN };
+    let most = if args.all { usize::MAX } else { Style::PLAIN.most };
+    let style = Style { colour: colours(colour, out), most, ..Style::PLAIN };
     for (index, (path, result)) in results.iter().enumerate() {
         if index > 0 {
             writeln!(out)?;

@@ -9,12 +9,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 
 use tenantd::exit::Exit;
 use tenantd_core::kernel_text::mountinfo::cgroup_mounts;
 use tenantd_core::kernel_text::path_of;
 use tenantd_dop::environment::{self, Jobserver, Make, Width};
+use tenantd_lab::text::visible;
 use tenantd_varlink::jobs::{Started, Valve};
 
 /// Time for real-time tasks of a legacy cgroup, where the kernel has CONFIG_RT_GROUP_SCHED.
@@ -26,7 +28,8 @@ pub(crate) fn find(command: &[OsString]) -> io::Result<()> {
     let missing = || io::Error::from(io::ErrorKind::NotFound);
     let program = Path::new(command.first().ok_or_else(missing)?);
     if program.components().count() > 1 || program.has_root() {
-        return fs::metadata(program).map(|_| ());
+        let is_dir = fs::metadata(program)?.is_dir();
+        return if is_dir { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(()) };
     }
     // Without a PATH, exec(3) has one of its own.
     let Some(path) = env::var_os("PATH") else { return Ok(()) };
@@ -122,10 +125,60 @@ pub(crate) fn execute(mut command: Command, line: &[OsString]) -> Exit {
 
 /// Reports the failure of the command, and returns the exit code of shells for it.
 pub(crate) fn report(line: &[OsString], error: &io::Error) -> Exit {
-    let program = line.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-    eprintln!("tenantctl: cannot run {program}: {error}");
+    let program = line.first().map_or_else(OsString::new, OsString::clone);
+    let (text, exit) = failure(Path::new(&program), error);
+    eprintln!("tenantctl: {}: {text}", visible(&program.to_string_lossy()));
+    exit
+}
+
+/// Text and exit code of shells for a command that does not run.
+fn failure(program: &Path, error: &io::Error) -> (String, Exit) {
+    let is_path = program.components().count() > 1 || program.has_root();
+    let own = error.to_string();
+    // Without the number that Rust appends.
+    let own = own.split(" (os error").next().unwrap_or(&own).to_string();
     match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Exit::NoSuchCommand,
-        _ => Exit::NotExecutable,
+        io::ErrorKind::NotFound if !is_path => {
+            ("command not found".to_string(), Exit::NoSuchCommand)
+        }
+        // The interpreter in its first line, or its loader, is missing.
+        io::ErrorKind::NotFound if program.exists() => {
+            ("cannot execute: required file not found".to_string(), Exit::NoSuchCommand)
+        }
+        io::ErrorKind::NotFound => ("No such file or directory".to_string(), Exit::NoSuchCommand),
+        io::ErrorKind::NotADirectory => ("Not a directory".to_string(), Exit::NoSuchCommand),
+        _ if program.is_dir() => ("Is a directory".to_string(), Exit::NotExecutable),
+        _ if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => {
+            (format!("cannot execute binary file: {own}"), Exit::NotExecutable)
+        }
+        _ => (own, Exit::NotExecutable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_does_not_run_is_reported_as_shells_do() {
+        let of = |program: &str, errno: Errno| {
+            let (text, exit) = failure(Path::new(program), &io::Error::from(errno));
+            (text, exit as u8)
+        };
+        for (program, errno, text, exit) in [
+            ("no-such", Errno::ENOENT, "command not found", 127),
+            ("/no/such", Errno::ENOENT, "No such file or directory", 127),
+            ("/etc/passwd", Errno::ENOENT, "cannot execute: required file not found", 127),
+            ("/etc/passwd", Errno::EACCES, "Permission denied", 126),
+            ("/etc", Errno::EACCES, "Is a directory", 126),
+            ("/etc/passwd", Errno::ENOEXEC, "cannot execute binary file: Exec format error", 126),
+            ("/etc/passwd/x", Errno::ENOTDIR, "Not a directory", 127),
+        ] {
+            assert_eq!(of(program, errno), (text.to_string(), exit), "{program} {errno}");
+        }
+        // A directory does not wait for its turn.
+        let kind = |program: &str| find(&[program.into()]).map_err(|error| error.kind());
+        assert_eq!(kind("/etc"), Err(io::ErrorKind::IsADirectory));
+        assert_eq!(kind("/etc/passwd"), Ok(()));
     }
 }
