@@ -7,7 +7,7 @@ STEPS := 100000
 SCENARIOS := 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest check vm compare compare-here bench fuzz soak scenarios deb rpm pictures
+.PHONY: help demo test test-all test-rest check vm compare compare-here bench fuzz soak scenarios deb rpm dist pictures
 
 help:
 	@echo 'make demo      the main job on this machine; as root on its kernel, otherwise simulated'
@@ -23,6 +23,7 @@ help:
 	@echo 'make scenarios  SCENARIOS=10000 random scenarios with the agent and with plain weights; the first seed is SEED, or the time'
 	@echo 'make deb       a Debian package, target/debian/*.deb'
 	@echo 'make rpm       an RPM package, target/generate-rpm/*.rpm'
+	@echo 'make dist      both, a tarball and their checksums, target/packages/'
 	@echo 'make pictures  docs/pictures/ from the simulated demo'
 
 # The profile compiles in a third of the time of `release` (Cargo.toml).
@@ -77,6 +78,9 @@ scenarios:
 
 deb rpm:
 	@packaging/build.sh $@
+
+dist:
+	@packaging/build.sh all
 
 pictures:
 	@tests/need.sh cc:gcc tmux:tmux chromium:chromium python3:python3
