@@ -9,7 +9,7 @@ use super::world::World;
 const POLICY: &str = "\
 tenants:
   people: { each: { match: { users: '*' } } }
-  lab: { match: { users: [ana], groups: [staff] } }
+  lab: { match: { users: [ana], groups: [60] } }
   web: { match: { unit: [web.service, 'web-*.service'] } }
   ci: { tenants: { nightly: {} } }
 ";
@@ -38,7 +38,7 @@ fn users_groups_and_processes_have_their_tenants() {
     let claimants = world.agent.as_ref().unwrap().claimants();
     let user = |uid: u32| claimants.users.get(&uid).map(String::as_str);
     assert_eq!((user(1001), user(1002), user(1003)), (Some("lab"), Some("people/u1002"), None));
-    assert_eq!(claimants.groups.get(&50).map(String::as_str), Some("lab"));
+    assert_eq!(claimants.groups.get(&60).map(String::as_str), Some("lab"));
     let session = format!("{}/session-3.scope", each::slice(1002));
     for (path, tenant) in [
         (session.as_str(), Some("people/u1002")),

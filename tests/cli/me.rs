@@ -47,7 +47,7 @@ impl Fake {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = util::tenantctl();
-        command.args(arguments).arg("--socket").arg(self.socket());
+        command.arg("--socket").arg(self.socket()).args(arguments);
         command
     }
 

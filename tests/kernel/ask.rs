@@ -166,7 +166,7 @@ fn every_user_may_connect_and_only_some_may_change() {
     };
     open(asked.ground.scratch.path().to_path_buf(), 0o755);
     let Some(mut status) = as_nobody(&asked.command(&["plan"])) else { return };
-    util::run(&mut status).exits(77).says_in_one_line("GetPlan shows all tenants");
+    util::run(&mut status).exits(77).says_in_one_line("shows all tenants; become root");
     open(asked.socket(), 0o600);
     util::run(&mut status).exits(77).says_in_one_line("not permitted to connect to");
     open(asked.socket(), 0o666);

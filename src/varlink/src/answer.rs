@@ -13,8 +13,8 @@ use super::bridge::{
 use super::error::CallError;
 use super::interface::*;
 use super::jobs::{CancelParameters, FinishedParameters, ReportParameters, WaitParameters};
-use super::own_view::own_view;
 use super::peers::{Membership, Peer, Permission};
+use super::view::own_view;
 use super::wire::{self, Call};
 use tenantd_control::why::explain;
 

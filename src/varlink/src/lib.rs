@@ -18,13 +18,14 @@
 //! | `room` | room for one more connection |
 //! | `tickets` | calls in flight of all connections |
 //! | `turns` | pending work by user, taken in turn |
-//! | [`own_view`] | the tenants of one user, without data of others |
+//! | [`own_view`] | the types of the own view of a user |
 //! | [`peers`] | the process at the other end, and its permissions |
 //! | [`listen`] | the listening socket |
 //! | [`server`] | the socket thread: all connections behind one epoll |
 //! | `connection` | one connection: its input, its output, its turn |
 //! | `limits` | limits of clients in number, size and time |
 //! | `limit_log` | rate-limited logging of clients that exceed a limit |
+//! | `view` | the tenants of one user, without data of others |
 //! | `answer` | the answer to a call, from the last tick |
 //!
 //! A new method is a row of the table in [`interface`], its text in the `.varlink` file, and an arm in
@@ -52,4 +53,5 @@ mod room;
 pub mod server;
 mod tickets;
 mod turns;
+mod view;
 pub mod wire;
