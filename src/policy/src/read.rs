@@ -372,6 +372,12 @@ impl Draft {
         });
         let mut template = Tenant::default();
         reader.values(&fields, &mut template);
+        let of_match = |entry: &Entry| MATCH.iter().any(|key| *key.name == *entry.key);
+        if let Some((entry, _)) = fields.unknown.iter().find(|(entry, _)| of_match(entry)) {
+            // A key of `match` beside it is one finding, and so no match is missing.
+            let key = reader.key_place(entry);
+            reader.given.push(Given { path: "match".to_string(), key, values: Vec::new() });
+        }
         let place = reader.key_place(each);
         let index = self.locate(reader, "*", Some(group), place.clone());
         self.located[index].each_at = Some(place);
