@@ -1,7 +1,7 @@
 //! Notes: valid values that probably mean something else than intended, or have no effect on this machine.
 //!
-//! A policy with errors gets none, because they would stand before the errors. Each kind is one finding, at its
-//! first place and with the number of the others.
+//! Only a person who checks a policy gets them, and not for a policy with errors, because they would stand before the
+//! errors. Each kind is one finding, at its first place and with the number of the others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

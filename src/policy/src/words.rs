@@ -73,7 +73,8 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("tenant", "gres gpu gpus devices", UNITS),
     (
         "tenant",
-        "io ioweight iodeviceweight iomax ioreadbandwidthmax iowritebandwidthmax ioreadiopsmax iowriteiopsmax blkioweight blkio disk network net",
+        "io ioweight iodeviceweight iomax ioreadbandwidthmax iowritebandwidthmax ioreadiopsmax iowriteiopsmax \
+         blkioweight blkio disk network net",
         DISK,
     ),
     ("tenant", "swap memoryswapmax memswaplimit memswappiness", SWAP),
