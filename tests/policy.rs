@@ -27,13 +27,13 @@ use tenantd_core::units::Bytes;
 use tenantd_policy::accounts::Answer;
 use tenantd_policy::expand::{Found, FoundUser};
 use tenantd_policy::report::Style;
-use tenantd_policy::rules::{MOVED, RULES};
-use tenantd_policy::{HostFacts, Report, UnitFacts, load_with_host};
+use tenantd_policy::rules::{CLOSED, MOVED, NO_SUBMITTER, RULES};
+use tenantd_policy::{HostFacts, Report, Systemd, UnitFacts, check_input, check_path, load_from};
 
 const FIXTURES: &str = "tests/fixtures/policy";
 
 /// A machine that is the same wherever the tests run: CPUs 0-7, 16 GiB, users ana and root, group analysts. User
-/// 4242 is logged in, and runs four services beside.
+/// 4242 is logged in, and runs four services beside. User ana is an analyst.
 fn machine() -> HostFacts {
     HostFacts {
         find_user: |name| {
@@ -43,6 +43,8 @@ fn machine() -> HostFacts {
             "huge" => Answer::Unknown("Result too large".into()),
             name => account(&[("analysts", 100)], name),
         },
+        groups_of: |uid| (uid == 2000).then(|| vec![100]),
+        systemd: Systemd::Unified,
         services: || {
             let names = ["a.service", "nginx.service", "php-fpm.service", "getty@.service"];
             let own = names.map(|name| (name.to_string(), name.to_string()));
@@ -92,7 +94,7 @@ fn unit_of_4242(name: &str) -> UnitFacts {
 }
 
 fn report_of(path: &Path) -> Report {
-    match load_with_host(path, &machine()) {
+    match check_path(path, Some(&machine())) {
         Ok(loaded) => loaded.report,
         Err(report) => report,
     }
@@ -151,8 +153,8 @@ fn a_fixture_breaks_its_own_rule_and_no_other() {
         let own = code_of(&fixture);
         let found = codes(&report);
         assert!(found.contains(&&*own), "{}: {found:?}", fixture.display());
-        // Processes that are moved are told of whatever else is said.
-        let always = [MOVED.code];
+        // These are noted whatever else is.
+        let always = [MOVED, CLOSED, NO_SUBMITTER].map(|rule| rule.code);
         let other = found.iter().find(|code| **code != own && !always.contains(code));
         assert_eq!(other, None, "{}", fixture.display());
     }
@@ -188,5 +190,59 @@ fn the_rules_about_the_machine_need_the_machine() {
         let fixture =
             fixtures().into_iter().find(|path| code_of(path) == code.to_uppercase()).unwrap();
         assert!(tenantd_policy::load(&fixture).is_ok(), "{}", fixture.display());
+    }
+}
+
+#[test]
+fn only_the_first_ten_findings_are_printed_and_errors_before_notes() {
+    let wrong: String = (0..30).map(|nr| format!("  t{nr}: {{ wieght: {nr} }}\n")).collect();
+    let noted = "  a: { match: { cgroup: /gone/1 } }\n  b: { match: { cgroup: /gone/2 } }\n";
+    let text = format!("version: 1\ntenants:\n{noted}{wrong}");
+    let report = check_input("p.yaml", text.as_bytes(), Some(&machine())).unwrap_err();
+    assert_eq!((codes(&report).len(), codes(&report)[0]), (32, "P067"));
+    let text = report.render(Style::PLAIN);
+    assert_eq!(text.matches("error[P010]").count(), 10, "{text}");
+    assert!(!text.contains("P067"), "{text}");
+    assert!(text.ends_with("… and 22 more: `tenantctl check --all` prints them\n"), "{text}");
+    let all = report.render(Style { most: usize::MAX, ..Style::PLAIN });
+    assert_eq!((all.matches("error[").count(), all.matches("note[").count()), (30, 2), "{all}");
+}
+
+/// Notes are for a person who checks a policy: the daemon logs none of them at each start.
+#[test]
+fn only_check_gives_notes_about_a_valid_policy() {
+    let text = "version: 1\ntenants: { web: { weight: 1 }, ci: { limit: { cpu: 64 } } }\n";
+    let checked = check_input("p.yaml", text.as_bytes(), Some(&machine())).unwrap();
+    assert_eq!(codes(&checked.report), ["P046", "P057", "P072"]);
+    let loaded = load_from("p.yaml", text.as_bytes(), Some(&machine())).unwrap();
+    assert_eq!(codes(&loaded.report), [""; 0]);
+}
+
+#[test]
+fn keys_for_anchors_are_not_read() {
+    let text = "version: 1\nx-team: &team { weight: 3, match: { users: [ana] } }\nx-: 0\ntenants: { web: *team }\n";
+    let loaded = check_input("p.yaml", text.as_bytes(), Some(&machine())).unwrap();
+    assert_eq!(codes(&loaded.report), [""; 0]);
+    assert_eq!(loaded.policy.tenants[0].matches.users, ["ana"]);
+    // Only at the top.
+    let text = "version: 1\ntenants: { web: { x-a: 1 } }\n";
+    let report = check_input("p.yaml", text.as_bytes(), None).unwrap_err();
+    assert_eq!(codes(&report), ["P010"]);
+}
+
+/// Where no slices of users are kept, a claim by owner moves processes.
+#[test]
+fn moves_are_noted_on_a_machine_without_slices_of_users() {
+    let text = "version: 1\ntenants:\n  ana: { match: { users: [ana] } }\n  people: { each: { match: { users: \"*\" } } }\n";
+    let found = |systemd: Systemd| {
+        let host = HostFacts { systemd, ..machine() };
+        let loaded = load_from("p.yaml", text.as_bytes(), Some(&host)).unwrap();
+        let moved = loaded.report.findings().iter().find(|it| it.code == MOVED.code);
+        moved.map(|it| it.message.clone())
+    };
+    assert_eq!([found(Systemd::Unified), found(Systemd::Unknown)], [None, None]);
+    for systemd in [Systemd::Legacy, Systemd::Absent] {
+        let message = found(systemd).unwrap();
+        assert!(message.contains("`ana`") && message.ends_with("(2 tenants)"), "{message}");
     }
 }

@@ -172,7 +172,7 @@ const VALUES: &[(&str, &str, &str)] = &[
     ("limit: { memory: 8gib }", "P023", "say `8GiB`"),
     ("limit: 4", "P020", "`{ cpu: 4 }`"),
     ("match: nginx.service", "P020", "`{ unit: nginx.service }`"),
-    ("limit: [8GiB]", "P020", "`{ cpu: 8GiB }`"),
+    ("limit: [8GiB]", "P020", "`{ memory: 8GiB }`"),
     ("limit: { memory: [8GiB] }", "P020", "drop the brackets: `8GiB`"),
     ("weight: [3]", "P020", "drop the brackets: `3`"),
     ("weight: \"1,5\"", "P020", "a point: `1.5`"),

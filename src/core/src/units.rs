@@ -145,6 +145,7 @@ fn cpus_help(text: &str) -> String {
         Ok(number) if unit == "%" => {
             format!("{FORMS}; {digits}% of one CPU is `{}m`", number * 10.0)
         }
+        Ok(_) if unit == "M" => format!("{FORMS}: say `{digits}m`"),
         Ok(_) if unit.chars().all(char::is_alphabetic) && unit != "m" && !unit.is_empty() => {
             format!("{FORMS}: say `{digits}`")
         }

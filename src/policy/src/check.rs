@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use super::amount::Amount;
 use super::bounds::too_small;
 use super::claims;
-use super::facts::{HostFacts, Systemd};
+use super::facts::{HostFacts, Scope, Systemd};
 use super::nodes::{Node, nodes};
 use super::notes;
 use super::presence::{self, Known};
@@ -27,7 +27,8 @@ use tenantd_dop::{CpuSet, tenant};
 /// Most places in one finding; more would bury the first.
 const MOST_PLACES: usize = 4;
 
-pub(super) fn check(draft: &Draft, host: Option<&HostFacts>, report: &mut Report) {
+pub(super) fn check(draft: &Draft, scope: Scope<'_>, report: &mut Report) {
+    let host = scope.host;
     let nodes = nodes(draft, host);
     let known = Known::of(draft, &nodes, host);
     check_policy(draft, &nodes, &known, host, report);
@@ -37,7 +38,7 @@ pub(super) fn check(draft: &Draft, host: Option<&HostFacts>, report: &mut Report
         stays::check(&nodes, &known, host, report);
         templates::found_now(draft, &nodes, &known, host, report);
     }
-    if !report.has_errors() {
+    if scope.has_notes && !report.has_errors() {
         notes::check(draft, &nodes, &known, host, report);
     }
 }

@@ -75,6 +75,19 @@ pub struct UnitFacts {
     pub user_of_slice: BTreeSet<String>,
 }
 
+/// Rules to try beside those about the text.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Scope<'h> {
+    pub(super) host: Option<&'h HostFacts>,
+    pub(super) has_notes: bool,
+}
+
+impl<'h> Scope<'h> {
+    pub(super) fn on(host: &'h HostFacts) -> Scope<'h> {
+        Scope { host: Some(host), has_notes: false }
+    }
+}
+
 impl HostFacts {
     /// Reads the facts of this machine.
     ///

@@ -139,6 +139,10 @@ impl Reader<'_> {
             let Some(key) = table.iter().find(|key| *key.name == *entry.key) else {
                 let above = index.checked_sub(1).map(|above| &entries[above]);
                 fields.unknown.push((entry, above));
+                if let Some(above) = above.filter(|_| entry.is_decimals()) {
+                    // Half of a value has no finding of its own.
+                    fields.known.retain(|(_, known)| !std::ptr::eq(*known, above));
+                }
                 continue;
             };
             match fields.get(key.name) {

@@ -10,15 +10,16 @@
 //! **Path of a text.** [`load()`] opens a path, bounded and without blocking. [`mod@parse`] turns the text
 //! into a plain [`tree`] with every place and every repeated key; `syntax` finds the line of a mistake if
 //! that fails. `read` walks the tree by the table into a model and the places of its values, and goes on
-//! after each finding. `check`, `claims` and `presence` try the rules about several values or about the
-//! machine ([`HostFacts`]); `amount` keeps percentages until a machine is known. [`rules`] has one line for
+//! after each finding; `words` knows the words of other programs. `check`, `claims` and `presence` try the
+//! rules about several values or about the machine ([`HostFacts`]), `notes` those about valid values; `amount`
+//! keeps percentages until a machine is known. [`rules`] has one line for
 //! each rule; [`report`] shows the violations.
 //!
 //! **Properties.** Every rule has a code, a fixture that breaks only that rule, and the exact report
 //! (`tests/policy.rs`). Any bytes are answered in bounded time and memory (`tests/policy/hostile.rs`). No
 //! unknown or repeated key passes (`tests/policy/model.rs`). Each key of the table is read, described, and
 //! shows as a difference (`tests/policy/keys.rs`). A mistake is reported at its line with a remedy
-//! (`tests/policy/syntax.rs`).
+//! (`tests/policy/syntax.rs`); `tests/mistakes.yaml` grades the reports of a new administrator's mistakes.
 //!
 //! Only [`mod@parse`] names the YAML crate, and only [`report`] the one that draws underlines.
 
@@ -67,7 +68,9 @@ mod words;
 pub use facts::{HostFacts, Systemd, UnitFacts};
 pub use installed::Services;
 pub use load::is_policy_file;
-pub use load::{Loaded, load, load_from, load_text, load_value, load_with_host};
+pub use load::{
+    Loaded, check_input, check_path, load, load_from, load_text, load_value, load_with_host,
+};
 pub use model::Policy;
 pub use read::MOST_TENANTS;
 pub use report::{Diagnostic, Report};

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use nix::fcntl::OFlag;
 
 use super::check;
-use super::facts::HostFacts;
+use super::facts::{HostFacts, Scope};
 use super::keys::{POLICY, Policy};
 use super::notes;
 use super::parse::{self, Budget, Fault, Unparsed};
@@ -43,7 +43,7 @@ pub struct Loaded {
 /// # Errors
 /// Every finding, at least one of them an error.
 pub fn load(path: &Path) -> Result<Loaded, Report> {
-    load_and_check(path, None)
+    load_and_check(path, Scope::default())
 }
 
 /// Loads a policy as [`load`] does and tries the rules about the machine as well.
@@ -51,7 +51,28 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
 /// # Errors
 /// Every finding, at least one of them an error.
 pub fn load_with_host(path: &Path, host: &HostFacts) -> Result<Loaded, Report> {
-    load_and_check(path, Some(host))
+    load_and_check(path, Scope::on(host))
+}
+
+/// Loads a policy as [`load`] does, for a person who checks it: with notes about values that probably mean something
+/// else than intended, and the rules about the machine if it is known.
+///
+/// # Errors
+/// Every finding, at least one of them an error.
+pub fn check_path(path: &Path, host: Option<&HostFacts>) -> Result<Loaded, Report> {
+    load_and_check(path, Scope { host, has_notes: true })
+}
+
+/// Loads a policy from `input`, which findings call `name`, for a person who checks it.
+///
+/// # Errors
+/// Every finding, at least one of them an error.
+pub fn check_input(
+    name: &str,
+    input: impl Read,
+    host: Option<&HostFacts>,
+) -> Result<Loaded, Report> {
+    from_input(name, input, Scope { host, has_notes: true })
 }
 
 /// Loads a policy from a text that findings call `name`, for policies made by a program.
@@ -59,7 +80,7 @@ pub fn load_with_host(path: &Path, host: &HostFacts) -> Result<Loaded, Report> {
 /// # Errors
 /// Every finding, at least one of them an error.
 pub fn load_text(name: &str, text: &str) -> Result<Loaded, Report> {
-    check_sources(vec![Source::new(name, text)], None, Report::default())
+    check_sources(vec![Source::new(name, text)], Scope::default(), Report::default())
 }
 
 /// Loads a policy that is a value within a larger text, and tries the rules about a machine.
@@ -68,7 +89,7 @@ pub fn load_text(name: &str, text: &str) -> Result<Loaded, Report> {
 /// Every finding, at least one of them an error.
 pub fn load_value(source: &Arc<Source>, value: &Node, host: &HostFacts) -> Result<Loaded, Report> {
     let sources = std::slice::from_ref(source);
-    check_trees(sources, &[(source, value)], Some(host), Report::default())
+    check_trees(sources, &[(source, value)], Scope::on(host), Report::default())
 }
 
 /// Loads a policy from `input`, which findings call `name`.
@@ -76,13 +97,17 @@ pub fn load_value(source: &Arc<Source>, value: &Node, host: &HostFacts) -> Resul
 /// # Errors
 /// Every finding, at least one of them an error.
 pub fn load_from(name: &str, input: impl Read, host: Option<&HostFacts>) -> Result<Loaded, Report> {
+    from_input(name, input, Scope { host, has_notes: false })
+}
+
+fn from_input(name: &str, input: impl Read, scope: Scope<'_>) -> Result<Loaded, Report> {
     let mut report = Report::default();
     let most = Budget::POLICY.bytes;
     let source = source(name.to_string(), read_bounded(input, most), most, &mut report);
-    check_sources(source.into_iter().collect(), host, report)
+    check_sources(source.into_iter().collect(), scope, report)
 }
 
-fn load_and_check(path: &Path, host: Option<&HostFacts>) -> Result<Loaded, Report> {
+fn load_and_check(path: &Path, scope: Scope<'_>) -> Result<Loaded, Report> {
     let mut report = Report::default();
     // One budget for all files of a directory.
     let mut bytes_left = Budget::POLICY.bytes;
@@ -94,13 +119,13 @@ fn load_and_check(path: &Path, host: Option<&HostFacts>) -> Result<Loaded, Repor
             sources.push(source);
         }
     }
-    check_sources(sources, host, report)
+    check_sources(sources, scope, report)
 }
 
 /// Checks the texts; `report` has the findings from reading them.
 fn check_sources(
     sources: Vec<Arc<Source>>,
-    host: Option<&HostFacts>,
+    scope: Scope<'_>,
     mut report: Report,
 ) -> Result<Loaded, Report> {
     let mut budget = Budget::POLICY;
@@ -116,14 +141,14 @@ fn check_sources(
     }
     let trees: Vec<(&Arc<Source>, &Node)> =
         trees.iter().map(|(source, tree)| (*source, tree)).collect();
-    check_trees(&sources, &trees, host, report)
+    check_trees(&sources, &trees, scope, report)
 }
 
 /// Checks the values of these texts; `report` has the findings from reading the texts.
 fn check_trees(
     sources: &[Arc<Source>],
     trees: &[(&Arc<Source>, &Node)],
-    host: Option<&HostFacts>,
+    scope: Scope<'_>,
     mut report: Report,
 ) -> Result<Loaded, Report> {
     // If a file could not be read, the rules about the whole policy would report the wrong file.
@@ -136,8 +161,8 @@ fn check_trees(
     if let Some((source, tree)) = trees.first().filter(|_| is_whole && trees.iter().all(is_map)) {
         check_presence(&draft, source, tree, &mut report);
     }
-    check::check(&draft, host, &mut report);
-    if !report.has_errors() {
+    check::check(&draft, scope, &mut report);
+    if scope.has_notes && !report.has_errors() {
         trees.iter().for_each(|(source, tree)| notes::of_values(source, tree, &mut report));
     }
     report.sort(sources);

@@ -168,7 +168,10 @@ impl Form<CpusPolicy> for CpusForm {
                 let help = format!("write the list as a text: `cpus: \"{list}\"`");
                 return reader.wrong_type(node, EXPECTED, &help);
             }
-            _ => return reader.wrong_type(node, EXPECTED, ""),
+            _ => {
+                let help = "a number of CPUs is `dop: { max: 4 }`, or `limit: { cpu: 4 }`";
+                return reader.wrong_type(node, EXPECTED, help);
+            }
         };
         if let Some((_, word)) = CPUS_WORDS.iter().find(|(word, _)| *word == text) {
             *into = word.clone();

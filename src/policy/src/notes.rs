@@ -1,13 +1,14 @@
 //! Notes: valid values that probably mean something else than intended, or have no effect on this machine.
 //!
-//! A policy with errors gets none, because they would stand before the errors. Each kind is one finding, at its
-//! first place and with the number of the others.
+//! Only a person who checks a policy gets them, and not for a policy with errors, because they would stand before the
+//! errors. Each kind is one finding, at its first place and with the number of the others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::claims::{Claim, claims};
 use super::facts::{HostFacts, Systemd};
+use super::hint::shortened;
 use super::nodes::Node;
 use super::presence::Known;
 use super::read::Draft;
@@ -42,7 +43,7 @@ pub(super) fn check(
     }
 }
 
-/// cgroups of systemd for a policy on a machine.
+/// Cgroups of systemd for a policy on a machine.
 pub(super) fn systemd_of(draft: &Draft, host: &HostFacts) -> Systemd {
     match (draft.policy.host.hierarchy, host.systemd) {
         (HierarchyChoice::Simulated, _) => Systemd::Unknown,
@@ -59,8 +60,11 @@ fn note(
     report: &mut Report,
 ) -> bool {
     let Some((place, message)) = found.first() else { return false };
-    let all = if found.len() > 1 { format!(" ({} tenants)", found.len()) } else { String::new() };
-    report.push(rule.at(place, format!("{message}{all}"), "").help(help));
+    let more = match found.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    report.push(rule.at(place, format!("{message}{more}"), "").help(help));
     true
 }
 
@@ -287,13 +291,10 @@ pub(super) fn of_values(source: &Arc<Source>, node: &tree::Node, report: &mut Re
                 return report.leave_out();
             }
             let place = Place { source: Arc::clone(source), span: node.span() };
-            let message =
-                format!("`{}` is decimal here, not an octal number", super::hint::shortened(text));
+            let message = format!("`{}` is decimal here, not an octal number", shortened(text));
             let decimal = Some(digits.trim_start_matches('0')).filter(|it| !it.is_empty());
-            let help = format!(
-                "write `{}`, or quotes if it is a name",
-                super::hint::shortened(decimal.unwrap_or("0"))
-            );
+            let help =
+                format!("write `{}`, or quotes if it is a name", shortened(decimal.unwrap_or("0")));
             report.push(rules::LEADING_ZERO.at(&place, message, "").help(help));
         }
     }

@@ -300,15 +300,8 @@ impl Builder<'_> {
                     .with_help(quoted(&self.text[at..]));
             }
             ErrorKind::UnknownAnchor | ErrorKind::MissingAnchorOrAliasName => {
-                let rest = &self.text[at..];
-                let end = rest.find(|c: char| c.is_whitespace() || ",]}".contains(c));
-                let name = &rest[..end.unwrap_or(rest.len())];
-                let anchor = name.strip_prefix('*').filter(|name| is_word(name));
-                let anchor = anchor.map(|name| {
-                    format!(", or write the anchor `&{}` before a value above", shortened(name))
-                });
                 return syntax("`*` and `&` begin the name of an alias here".into())
-                    .with_help(quoted(rest) + &anchor.unwrap_or_default());
+                    .with_help(quoted_or_anchored(&self.text[at..]));
             }
             ErrorKind::UnclosedQuotedScalar => {
                 return syntax("this quote is not closed".into())
@@ -341,6 +334,15 @@ impl Builder<'_> {
             None => syntax(error.kind().to_string()),
         }
     }
+}
+
+/// Remedy for the unquoted text at the beginning of `rest`, which may be an alias.
+fn quoted_or_anchored(rest: &str) -> String {
+    let end = rest.find(|c: char| c.is_whitespace() || ",]}".contains(c));
+    let name = rest[..end.unwrap_or(rest.len())].strip_prefix('*').filter(|name| is_word(name));
+    let anchor = name
+        .map(|name| format!(", or write the anchor `&{}` before a value above", shortened(name)));
+    quoted(rest) + &anchor.unwrap_or_default()
 }
 
 fn is_word(text: &str) -> bool {

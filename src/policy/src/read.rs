@@ -260,19 +260,7 @@ impl Draft {
         for entry in entries {
             let place = reader.key_place(entry);
             if let Some(misplaced) = misplaced(entry) {
-                let (of, help) = match (misplaced, above.map(|above| shortened(&above.key))) {
-                    (Misplaced::Policy, _) => {
-                        ("the policy", "write it at the top, without indentation".to_string())
-                    }
-                    (_, Some(name)) => {
-                        ("a tenant", format!("indent it more than `{name}`, whose key it is"))
-                    }
-                    (_, None) => {
-                        ("a tenant", format!("name the tenant: `web: {{ {}: … }}`", entry.key))
-                    }
-                };
-                let message = format!("`{}` is a key of {of}, not a tenant", entry.key);
-                reader.report.push(rules::UNKNOWN_KEY.at(&place, message, "").help(help));
+                refuse_misplaced(reader, entry, &misplaced, above);
                 continue;
             }
             above = Some(entry);
@@ -372,6 +360,12 @@ impl Draft {
         });
         let mut template = Tenant::default();
         reader.values(&fields, &mut template);
+        let of_match = |entry: &Entry| MATCH.iter().any(|key| *key.name == *entry.key);
+        if let Some((entry, _)) = fields.unknown.iter().find(|(entry, _)| of_match(entry)) {
+            // A key of `match` beside it is one finding, and so no match is missing.
+            let key = reader.key_place(entry);
+            reader.given.push(Given { path: "match".to_string(), key, values: Vec::new() });
+        }
         let place = reader.key_place(each);
         let index = self.locate(reader, "*", Some(group), place.clone());
         self.located[index].each_at = Some(place);
@@ -394,6 +388,29 @@ impl Draft {
         self.located.push(Located { path, parent, at, given, each_at: None });
         self.located.len() - 1
     }
+}
+
+/// Reports a key among tenants; `above` is the tenant above it.
+fn refuse_misplaced(
+    reader: &mut Reader<'_>,
+    entry: &Entry,
+    misplaced: &Misplaced,
+    above: Option<&Entry>,
+) {
+    let (of, help) = match (misplaced, above.map(|above| shortened(&above.key))) {
+        (Misplaced::Policy, _) => {
+            ("the policy", "write it at the top, without indentation".to_string())
+        }
+        (Misplaced::Tenant, Some(name)) => {
+            ("a tenant", format!("indent it more than `{name}`, whose key it is"))
+        }
+        (Misplaced::Tenant, None) => {
+            ("a tenant", format!("name the tenant: `web: {{ {}: … }}`", entry.key))
+        }
+    };
+    let message = format!("`{}` is a key of {of}, not a tenant", entry.key);
+    let place = reader.key_place(entry);
+    reader.report.push(rules::UNKNOWN_KEY.at(&place, message, "").help(help));
 }
 
 /// Reports the unknown keys of a tenant.

@@ -194,10 +194,13 @@ impl<'r> Reader<'r> {
         if let Some(above) = above.filter(|above| homes.has(&above.key) && above.value.is_empty()) {
             return Some(format!("indent it more than `{}`, whose key it is", above.key));
         }
-        if let Some(help) = words::instead(map, &entry.key, Some(&entry.value)) {
+        let section = homes.section(map);
+        let of_policy = section.filter(|_| map == POLICY_SCOPE);
+        if let (Some(help), None) = (words::instead(map, &entry.key, Some(&entry.value)), of_policy)
+        {
             return Some(help);
         }
-        if let Some(section) = homes.section(map) {
+        if let Some(section) = section {
             let value = words::flow(&entry.value).map_or("…".into(), |value| shortened(&value));
             let place = homes.place().unwrap_or_default();
             return Some(format!(
@@ -212,6 +215,12 @@ impl<'r> Reader<'r> {
             {
                 let text = shortened(text);
                 Some(format!("several values make a list: `{name}: [{text}, {key}]`"))
+            }
+            (_, Some((name, Kind::Scalar { text, .. }))) if entry.is_decimals() => {
+                let text = shortened(text);
+                Some(format!(
+                    "decimals have a point: `{name}: {text}.{key}`, and the comma ends a value"
+                ))
             }
             _ => None,
         }
@@ -327,7 +336,7 @@ impl<'r> Reader<'r> {
 
     /// Reads a whole number of a range.
     pub fn whole(&mut self, node: &Node, most: u32, expected: &str) -> Option<u32> {
-        let number = self.number(node, expected, "write it as a whole number, such as `4096`")?;
+        let number = self.number(node, expected, "write a whole number, without a unit")?;
         // Only digits: `1.0` is a different kind of number, as in the schema.
         let whole = number.fract() == 0.0 && (1.0..=f64::from(most)).contains(&number);
         if !whole || !matches!(&node.kind, Kind::Scalar { text, .. } if !text.contains('.')) {
@@ -393,9 +402,13 @@ pub(super) fn mistyped(node: &Node, expected: &str, help: &str) -> (String, Stri
     let brackets = node.only_item().filter(|_| help.is_empty());
     let brackets = brackets.map(|item| format!("drop the brackets: `{}`", shortened(item)));
     let message = format!("expected {expected}, found {}", node.describe());
-    let is_bare = help.is_empty() && matches!(node.kind, Kind::Null);
-    let bare = is_bare.then(|| "give it a value, or remove the key".to_string());
-    (message, brackets.or(bare).unwrap_or(help.to_string()))
+    let help = match &node.kind {
+        _ if !help.is_empty() => help,
+        Kind::Null => "give it a value, or remove the key",
+        Kind::List(_) | Kind::Map(_) => "write one value, without brackets or keys",
+        Kind::Scalar { .. } => "",
+    };
+    (message, brackets.unwrap_or(help.to_string()))
 }
 
 /// Remedy for another value than a map with these keys.
@@ -418,6 +431,13 @@ pub(super) fn name_the_key(node: &Node, keys: &[&str]) -> String {
     let Some(key) = keys.iter().find(|key| **key == looks).or(keys.first()) else {
         return String::new();
     };
+    let is_unit = |text: &str| [".service", ".slice", ".scope"].iter().any(|it| text.ends_with(it));
+    if let Some(unit) = text.filter(|text| is_unit(text) && keys.contains(&"match")) {
+        return format!("write `match: {{ unit: {} }}`", shortened(unit));
+    }
+    if node.list().len() > 1 && node.list().iter().all(|it| matches!(it.kind, Kind::Map(_))) {
+        return "write the keys without `-`".to_string();
+    }
     match &node.kind {
         Kind::Scalar { text, .. } => {
             format!("name the key, as in `{{ {key}: {} }}`", shortened(text))

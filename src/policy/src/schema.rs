@@ -16,6 +16,7 @@ pub fn schema() -> Value {
                              knows rules that a schema cannot express."
             .into();
     schema["type"] = "object".into();
+    schema["patternProperties"] = json!({ "^x-": true });
     let mut template = rows(TENANT);
     template.retain(|row| !row.flags.contains(&Flag::Group));
     let mut template = object(&template);

@@ -211,6 +211,15 @@ fn open_brackets(text: &str, at: usize) -> Vec<usize> {
     open
 }
 
+/// True for `NAME=value`, whose name no key of a policy is like.
+fn is_setting(line: &str) -> bool {
+    let name = line.strip_prefix("export ").unwrap_or(line).split_once('=').map(|(name, _)| name);
+    name.is_some_and(|name| {
+        let is_name = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        is_name && name.contains(|c: char| c.is_ascii_uppercase())
+    })
+}
+
 /// Format of a text that is none of YAML, by its first line, with the place of that line.
 pub(super) fn other_format(text: &str) -> Option<(&'static str, Range<usize>)> {
     let lines = text.split_inclusive('\n').scan(0, |start, line| {
@@ -226,6 +235,8 @@ pub(super) fn other_format(text: &str) -> Option<(&'static str, Range<usize>)> {
     let format = match first {
         _ if is_section => "a file with sections, such as INI or TOML",
         _ if first.starts_with('<') => "a file with tags, such as XML",
+        _ if first.starts_with("-----BEGIN ") => "a key or a certificate",
+        _ if is_setting(first) => "a file of settings `NAME=value`",
         _ => return None,
     };
     Some((format, start..start + first.len()))

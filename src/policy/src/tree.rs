@@ -149,6 +149,11 @@ impl Node {
 }
 
 impl Entry {
+    /// True if YAML reads the end of a value with a comma, such as `1,5`, as this key.
+    pub(super) fn is_decimals(&self) -> bool {
+        self.key.starts_with(|c: char| c.is_ascii_digit()) && matches!(self.value.kind, Kind::Null)
+    }
+
     /// Bytes of the key.
     pub fn span(&self) -> Range<usize> {
         self.start as usize..self.end as usize

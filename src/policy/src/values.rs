@@ -135,7 +135,14 @@ pub(super) fn unit_name(name: &str) -> Result<(), String> {
     let valid = |b: u8| b.is_ascii_alphanumeric() || b":-_.\\@*?".contains(&b);
     let is_valid = name.len() <= 255 && name.bytes().all(valid) && !name.starts_with('.');
     let (stem, kind) = name.rsplit_once('.').unwrap_or((name, ""));
+    let last = name.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    if name.contains('/') && last != name && unit_name(last).is_ok() {
+        return Err(format!("a unit is named without the path of its cgroup: `{last}`"));
+    }
     let help = match kind {
+        "service" | "slice" | "scope" if name.contains([',', ' ', ';']) => {
+            "several units make a list: `[nginx.service, php.service]`"
+        }
         "service" | "slice" | "scope" if stem.contains(['[', '(', '+', '^', '$', '|', '{']) => {
             "patterns have `*` and `?`, as in `docker-*.scope`"
         }

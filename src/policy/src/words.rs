@@ -14,13 +14,17 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("tenant", "cpuweight cpushares cpushare startupcpuweight", "weight: { cpu: <weight> }"),
     (
         "tenant",
-        "share shares fairshare priority prio nice qos priorityclass priorityclassname",
+        "share shares fairshare priority prio prioritytier nice qos qosclass priorityclass priorityclassname",
         "weight: <weight>",
     ),
-    ("tenant", "cpuquota cpumax cpulimit maxcpu cpucfsquotaus", "limit: { cpu: <cpu> }"),
     (
         "tenant",
-        "memorymax memoryhigh memorylimit memorylimitinbytes memlimit mem ram maxmemory",
+        "cpuquota cpumax cpulimit maxcpu cpucount cpucfsquotaus cpuperiod cpucfsperiodus",
+        "limit: { cpu: <cpu> }",
+    ),
+    (
+        "tenant",
+        "memorymax memoryhigh memorylimit memorylimitinbytes memlimit mem ram maxmemory mempercpu memory",
         "limit: { memory: <memory> }",
     ),
     (
@@ -33,7 +37,7 @@ const WORDS: &[(&str, &str, &str)] = &[
         "request requests reservation reserve reserved min minimum guaranteed",
         "guarantee: <map>",
     ),
-    ("tenant", "limits max maximum ceiling cap quota", "limit: <map>"),
+    ("tenant", "limits max maximum ceiling cap quota grptres grpcpus maxtres", "limit: <map>"),
     (
         "tenant",
         "resources",
@@ -41,7 +45,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     (
         "tenant",
-        "tasksmax pidslimit pidsmax maxpids nproc processes maxprocesses",
+        "tasksmax defaulttasksmax pidslimit pidsmax maxpids nproc limitnproc ulimits processes maxprocesses",
         "limit: { pids: <count> }",
     ),
     ("tenant", "allowedcpus cpuset cpusetcpus cpuaffinity affinity cpulist", "cpus: \"<list>\""),
@@ -63,18 +67,36 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     (
         "tenant",
-        "maxjobs maxrunning maxrunningjobs concurrency slots",
+        "maxjobs maxrunning maxrunningjobs grpjobs concurrency slots",
         "jobs: { max_running: <count> }",
     ),
     ("tenant", "gres gpu gpus devices", UNITS),
-    ("tenant", "io ioweight iomax blkioweight blkio disk", DISK),
-    ("tenant", "swap memoryswapmax memswaplimit", SWAP),
-    ("tenant", "time walltime timelimit maxtime", TIME),
+    (
+        "tenant",
+        "io ioweight iodeviceweight iomax ioreadbandwidthmax iowritebandwidthmax ioreadiopsmax iowriteiopsmax \
+         blkioweight blkio disk network net",
+        DISK,
+    ),
+    ("tenant", "swap memoryswapmax memswaplimit memswappiness", SWAP),
+    ("tenant", "time walltime timelimit maxtime maxwall timeout", TIME),
     ("tenant", "name title", "the name is the key of the tenant's map: `web: { weight: 100 }`"),
     (
         "tenant",
         "description comment note label labels annotations metadata",
         "write it as a comment: `# …`",
+    ),
+    ("tenant", "owners allowed allowusers allowedusers submitters", "allow: { users: <text> }"),
+    ("tenant", "exclusive dedicated pinned", "cpus: exclusive"),
+    (
+        "tenant",
+        "maxsubmitjobs maxsubmit maxqueued",
+        "write `admission: { max_waiting: <count> }` at the top",
+    ),
+    (
+        "tenant",
+        "default enabled replicas nodes nodeselector tolerations spec kind containers deploy ports volumes environment \
+         privileged networks delegate execstart restart cpuaccounting memoryaccounting oomscoreadjust oompolicy",
+        NOTHING,
     ),
     ("tenant", "children members subtenants", "tenants: <map>"),
     ("amounts", "cpus cores cpuquota cpumax cpucores vcpu vcpus", "write `cpu: <cpu>`"),
@@ -85,7 +107,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     ("amounts", "tasks tasksmax processes threads nproc pid", "write `pids: <count>` in `limit`"),
     ("amounts", "gpu gpus gres nvidiacomgpu amdcomgpu", UNITS),
-    ("amounts", "io disk blkio iops bandwidth storage ephemeralstorage", DISK),
+    ("amounts", "io disk blkio iops bandwidth storage ephemeralstorage network net", DISK),
     ("amounts", "swap memoryswapmax", SWAP),
     ("amounts", "time walltime", TIME),
     ("amounts", "jobs maxjobs", "write `jobs: { max_running: <count> }` in the tenant"),
@@ -113,6 +135,17 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     ("host", "gpu gpus gres", "write `resources: { gpu: <count> }`"),
     ("policy", "services", "write `tenants:`, and a tenant for each service"),
+    ("policy", "admin admins root operators", "write `administrators: { users: <text> }`"),
+    (
+        "policy",
+        "include includes import imports",
+        "a policy may be a directory: its `*.yaml` files are merged",
+    ),
+    (
+        "policy",
+        "log logging loglevel socket listen statedir",
+        "write it as an option of the daemon: see `tenantd --help`",
+    ),
     (
         "policy",
         "defaults default templates template common anchors vars variables",
@@ -123,10 +156,12 @@ const WORDS: &[(&str, &str, &str)] = &[
 const CONTAINERS: &str = "name the containers' units: `match: { unit: \"docker-*.scope\" }`";
 const UNITS: &str = "the policy counts GPUs for the host, as in `host.resources: { gpu: 2 }`; jobs ask for them with \
                      `tenantctl run --gpu 1`";
-const DISK: &str = "a policy divides `cpu` and `memory`, and not the disk: leave it out";
+const DISK: &str =
+    "a policy divides `cpu` and `memory`, and neither disk nor network: leave it out";
 const SWAP: &str = "a policy bounds `memory`, and not swap: leave it out";
 const TIME: &str =
     "a policy bounds amounts such as `cpu` and `memory`, and no run time: leave it out";
+const NOTHING: &str = "a policy has `weight`, `guarantee` and `limit` for running work, and starts nothing: leave it out";
 const REST: &str = "write `match: rest` for all work that no other tenant claims";
 const PROCESSES: &str = "processes are found by `unit`, `cgroup`, `users` or `groups`; `tenantctl attach` hands running ones \
                          to a tenant";

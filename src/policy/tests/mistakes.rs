@@ -18,7 +18,7 @@ use tenantd_policy::accounts::Answer;
 use tenantd_policy::file::Whole;
 use tenantd_policy::parse::{Budget, tree};
 use tenantd_policy::report::{Severity, Style};
-use tenantd_policy::{Diagnostic, HostFacts, Report, Systemd, load_from};
+use tenantd_policy::{Diagnostic, HostFacts, Report, Systemd, check_input};
 
 const FILE: &str = include_str!("mistakes.yaml");
 /// Most mistakes without a remedy.
@@ -121,7 +121,7 @@ fn every_mistake_is_answered_as_graded() {
     let (mut wrong, mut grades) = (Vec::new(), BTreeMap::<&str, usize>::new());
     for (kind, mistakes) in &kinds {
         for mistake in mistakes {
-            let loaded = load_from("policy.yaml", &mistake.bytes()[..], Some(&machine()));
+            let loaded = check_input("policy.yaml", &mistake.bytes()[..], Some(&machine()));
             let report = loaded.map_or_else(|report| report, |loaded| loaded.report);
             let grade = mistake.grade(&report);
             *grades.entry(grade).or_default() += 1;

@@ -16,7 +16,7 @@ use tenantd_dop::tenant;
 use tenantd_lab::{json, table};
 use tenantd_policy::model::Amount;
 use tenantd_policy::report::{Finding, Severity, Style};
-use tenantd_policy::{HostFacts, Loaded, Policy, Report, load, load_from, load_with_host};
+use tenantd_policy::{HostFacts, Loaded, Policy, Report, check_input, check_path};
 
 /// Most tenants shown: a longer table is of no use.
 const MOST_ROWS: usize = 200;
@@ -30,10 +30,9 @@ pub(crate) fn run(args: &CheckArgs, colour: Colour) -> anyhow::Result<Exit> {
         Some(size) => Ok(HostFacts::of_size(size.cpus, size.memory)),
         None => HostFacts::of_this_machine(),
     };
-    let load = |path: &Path| match (is_stdin(path), &host) {
-        (true, host) => load_from("standard input", io::stdin().lock(), host.as_ref().ok()),
-        (false, Ok(host)) => load_with_host(path, host),
-        (false, Err(_)) => load(path),
+    let load = |path: &Path| match is_stdin(path) {
+        true => check_input("standard input", io::stdin().lock(), host.as_ref().ok()),
+        false => check_path(path, host.as_ref().ok()),
     };
     let results: Vec<(&Path, Result<Loaded, Report>)> =
         args.policies.iter().map(|path| (path.as_path(), load(path))).collect();
