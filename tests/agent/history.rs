@@ -109,7 +109,7 @@ fn history_says_who_lacked_what_when_and_why() {
     let later =
         history(&dir, &["--since", "2026-11-23 03:08", "--until", "2026-11-23 03:09"]).exits(0);
     assert!(
-        later.out.contains("no tenant lacked anything") && later.out.contains("61 ticks"),
+        later.out.contains("no tenant lacked a part of its share") && later.out.contains("61 ticks"),
         "{}",
         later.out
     );

@@ -227,7 +227,7 @@ fn a_tick_that_is_too_old_is_marked_with_its_age() {
     let fresh = |view: &View| lines(view, 80, 24)[1].clone();
     view.update(Status { interval_seconds: 5.0, ..stale_after(11.0) }, begin);
     view.check_age(begin + Duration::from_secs(11));
-    assert!(fresh(&view).starts_with("! one lacks"), "{}", fresh(&view));
+    assert!(fresh(&view).starts_with("! 1 tenant lacks"), "{}", fresh(&view));
     view.check_age(begin + Duration::from_secs(14));
     assert!(fresh(&view).starts_with("! 14 s old: no tick from tenantd since"), "{}", fresh(&view));
     view.away("tenantd did not answer".into());
@@ -238,7 +238,7 @@ fn a_tick_that_is_too_old_is_marked_with_its_age() {
     assert!(fresh(&view).starts_with("! 15 s old"), "{}", fresh(&view));
     view.update(Status { tick: 43, ..stale_after(11.0) }, begin + Duration::from_secs(16));
     view.check_age(begin + Duration::from_secs(16));
-    assert!(fresh(&view).starts_with("! one lacks"), "{}", fresh(&view));
+    assert!(fresh(&view).starts_with("! 1 tenant lacks"), "{}", fresh(&view));
 }
 
 fn stale_after(stale_seconds: f64) -> Status {
@@ -253,11 +253,11 @@ fn a_tenant_is_marked_by_the_threshold_of_the_status() {
     let thresholds = Thresholds { share_error_ratio: 0.2, ..Thresholds::default() };
     let mut status = Status { thresholds, ..status() };
     view.update(status.clone(), Instant::now());
-    assert!(lines(&view, 80, 24)[1].starts_with("! one lacks what it is due (Enter: why)"));
+    assert!(lines(&view, 80, 24)[1].starts_with("! 1 tenant lacks a part of its share"));
     status.tenants.iter_mut().for_each(|tenant| tenant.reasons.clear());
     status.tick += 1;
     view.update(status, Instant::now());
-    assert!(lines(&view, 80, 24)[1].starts_with("every tenant gets its entitlement"));
+    assert!(lines(&view, 80, 24)[1].starts_with("every tenant gets its share"));
 }
 
 #[test]

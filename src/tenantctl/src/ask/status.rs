@@ -15,7 +15,9 @@ use tenantd_control::report::status::{GroupStatus, Line, Status, TenantStatus};
 use tenantd_control::words::jobs::{JobsStatus, WaitCount};
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_lab::table;
-use tenantd_lab::text::{age, cores, lacks, memory, percent, shortened, visible, wrapped};
+use tenantd_lab::text::{
+    SHARE_HEADS, age, cores, lacks, memory, percent, shortened, visible, wrapped,
+};
 use tenantd_varlink::interface::{Nothing, WatchReply, method};
 
 const NAME_WIDTH: usize = 15;
@@ -115,8 +117,17 @@ fn stale(status: &Status, now: SystemTime) -> Option<Duration> {
 
 fn table(status: &Status) -> String {
     let mut table = table::plain();
+    let [now, busy] = SHARE_HEADS.map(|head| head.join("\n"));
     table.set_header([
-        "tenant", "used", "wants", "alloc", "could", "memory", "alloc", "dominant", "dop", "waits",
+        "\ntenant",
+        "CPUs\nused",
+        "CPUs\nwanted",
+        &now,
+        &busy,
+        "memory\nused",
+        &now,
+        &busy,
+        "CPU\nwaits",
     ]);
     for line in status.lines() {
         table.add_row(match line {
@@ -138,13 +149,10 @@ fn row(tenant: &TenantStatus) -> Vec<String> {
         cores(tenant.usage[CPU]),
         cores(Some(tenant.demand[CPU])),
         cores(Some(tenant.allocation[CPU])),
-        cores(Some(tenant.would_get[CPU])),
+        cores(Some(tenant.fair_share_cores)),
         tenant.usage[MEMORY].map_or("-".to_string(), memory),
         memory(tenant.allocation[MEMORY]),
-        tenant.dominant_resource.as_ref().map_or("-".to_string(), |resource| {
-            format!("{resource} {:.0}%", tenant.dominant_share * 100.0)
-        }),
-        tenant.dop.map_or("-".to_string(), |dop| dop.to_string()),
+        memory(tenant.fair_share_memory_bytes),
         percent(tenant.cpu_pressure_ratio),
     ]
 }
@@ -156,11 +164,10 @@ fn group_row(group: &GroupStatus) -> Vec<String> {
         cores(group.usage[CPU]),
         cores(Some(group.demand[CPU])),
         cores(Some(group.allocation[CPU])),
-        cores(Some(group.would_get[CPU])),
+        cores(Some(group.fair_share_cores)),
         group.usage[MEMORY].map_or("-".to_string(), memory),
         memory(group.allocation[MEMORY]),
-        String::new(),
-        String::new(),
+        memory(group.fair_share_memory_bytes),
         String::new(),
     ]
 }
@@ -242,11 +249,7 @@ fn fairness(status: &Status) -> String {
     let agent = &status.agent;
     let resident = agent.resident_bytes.map_or("-".to_string(), |bytes| memory(bytes as f64));
     parts.push(format!("tenantd uses {resident}, {:.1} ms per tick", agent.tick_seconds * 1e3));
-    let mut text = wrapped("", &parts.join("; "));
-    if !status.tenants.is_empty() {
-        text += "\nalloc: entitled to now; could: what it would get if it wanted everything";
-    }
-    text
+    wrapped("", &parts.join("; "))
 }
 
 #[cfg(test)]
@@ -277,7 +280,7 @@ mod tests {
         };
         let table = table(&status);
         let names: Vec<&str> =
-            table.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
+            table.lines().skip(2).filter_map(|line| line.split(' ').next()).collect();
         assert_eq!(names, ["a", "ci/", "ci/x/", "ci/x/one", "ci/two", "ci2"]);
     }
 }

@@ -62,15 +62,15 @@ pub(crate) fn fairness_line(view: &View, width: usize) -> Line<'static> {
     }
     let thresholds = &status.thresholds;
     let lacking = status.tenants.iter().filter(|tenant| lacks(tenant, thresholds)).count();
-    // Outside usage is not part of the entitlement, but the tenants miss it all the same.
+    // Outside usage is not part of the share now, but the tenants lack it all the same.
     let short = status.tenants.iter().filter(|tenant| !tenant.reasons.is_empty()).count();
     let mut parts = vec![match (lacking, status.max_share_error) {
         (0, None) => "no measurement yet".to_string(),
-        (0, Some(_)) if short == 1 => "! one lacks what it is due (Enter: why)".to_string(),
-        (0, Some(_)) if short > 1 => format!("! {short} lack what they are due (Enter: why)"),
-        (0, Some(_)) => "every tenant gets its entitlement".to_string(),
-        (1, Some(error)) => format!("! one lacks {} of the CPUs", percent(Some(error))),
-        (_, error) => format!("! {lacking} lack CPUs, at most {}", percent(error)),
+        (0, Some(_)) if short == 1 => "! 1 tenant lacks a part of its share (Enter: why)".into(),
+        (0, Some(_)) if short > 1 => format!("! {short} tenants lack a part of their shares"),
+        (0, Some(_)) => "every tenant gets its share".to_string(),
+        (1, Some(error)) => format!("! 1 tenant lacks {} of the CPUs", percent(Some(error))),
+        (_, error) => format!("! {lacking} tenants lack CPUs, at most {}", percent(error)),
     }];
     if let Some(jain) = status.jain_index {
         parts.push(format!("Jain {jain:.3}"));
