@@ -146,6 +146,15 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// Share if busy.
+    pub fn share_if_busy(self) -> PerResource<f64> {
+        let (cores, bytes) = match self {
+            Line::Tenant(_, it) => (it.fair_share_cores, it.fair_share_memory_bytes),
+            Line::Group(it) => (it.fair_share_cores, it.fair_share_memory_bytes),
+        };
+        PerResource([cores, bytes])
+    }
+
     /// Credit in seconds, and its factor; `None` if the policy has no credits.
     pub fn credit(self) -> Option<(f64, f64)> {
         match self {
@@ -234,6 +243,9 @@ pub struct TenantStatus {
     /// CPUs used since the last tick, and memory held; absent if unreadable.
     #[serde(flatten, with = "wire::usage")]
     pub usage: PerResource<Option<f64>>,
+    /// Memory of processes moved into it that is charged to the cgroups they came from, in bytes: at least this
+    /// much. Absent if nothing is known of any.
+    pub memory_elsewhere_bytes: Option<u64>,
     /// PSI `some` for CPU; absent without PSI.
     pub cpu_pressure_ratio: Option<f64>,
     /// PSI `some` for memory; absent without PSI.
