@@ -12,5 +12,6 @@ mod openmetrics;
 mod packages;
 mod serve;
 mod specification;
+mod tenants;
 pub(crate) mod terminal;
 mod top;

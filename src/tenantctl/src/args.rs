@@ -237,9 +237,30 @@ pub struct HistoryArgs {
     pub json: bool,
 }
 
+/// Choice, order and columns of the tenants in `status` and `watch`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TenantsArgs {
+    /// Only this tenant, or this group with its tenants.
+    #[arg(value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// Only tenants that lack a part of their share, with all reasons.
+    #[arg(long)]
+    pub lacking: bool,
+    /// Sort by this column.
+    #[arg(long, value_name = "COLUMN", default_value = "policy")]
+    pub sort: SortKey,
+    /// Show more columns (most CPUs that a tenant could get now, dominant share, degree of parallelism), and each idle
+    /// tenant. Without it, a terminal shows three or more idle tenants of a group as one row.
+    #[arg(long, short)]
+    pub verbose: bool,
+}
+
 /// Arguments of `status`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StatusArgs {
+    /// Tenants to show.
+    #[command(flatten)]
+    pub tenants: TenantsArgs,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
@@ -248,6 +269,9 @@ pub struct StatusArgs {
 /// Arguments of `watch`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct WatchArgs {
+    /// Tenants to show.
+    #[command(flatten)]
+    pub tenants: TenantsArgs,
     /// Print one JSON object a line instead of tables.
     #[arg(long)]
     pub json: bool,
@@ -477,7 +501,7 @@ pub struct TopArgs {
     pub sort: SortKey,
 }
 
-/// The sort keys of `top`.
+/// The sort keys of `status`, `watch` and `top`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum SortKey {
     /// The order of the policy.
@@ -487,6 +511,12 @@ pub enum SortKey {
     Name,
     /// CPU usage, largest first.
     Cpu,
+    /// CPUs wanted, most first.
+    Wanted,
+    /// CPUs of the share now, most first.
+    ShareNow,
+    /// CPUs of the share if busy, most first.
+    ShareIfBusy,
     /// Memory usage, largest first.
     Memory,
     /// The share error, largest first.

@@ -4,3 +4,5 @@ pub mod client;
 pub mod exit;
 pub mod file;
 pub mod machine;
+pub mod output;
+pub mod rows;

@@ -18,7 +18,7 @@ mod newest;
 pub mod view;
 
 use std::convert::Infallible;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -34,8 +34,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{Colour, SortKey, TopArgs};
-use crate::ask::status;
 use crate::common::client::{ClientError, Endpoint};
+use crate::common::output::{Output, has_escapes};
+use crate::common::rows::Choice;
+use crate::show::status::{self, Look};
 use focus::{Focus, Opened};
 use inspect::{Inspection, Inspector};
 use newest::{Message, Newest};
@@ -70,10 +72,10 @@ pub(crate) fn run(daemon: &Endpoint, args: &TopArgs, colour: Colour) -> anyhow::
     {
         bail!("the policy has no tenant or group `{name}`: `tenantctl status` lists them");
     }
-    if !io::stdout().is_terminal() {
+    if !has_escapes() {
         let text = match &args.tenant {
             Some(name) => inspected(daemon, &first.status, name, args.sort == SortKey::Memory),
-            None => status::shown(&first.status),
+            None => status::shown(&first.status, &text_of(args)),
         };
         io::stdout().lock().write_all(text.as_bytes())?;
         return Ok(Exit::Ok);
@@ -93,6 +95,12 @@ pub(crate) fn run(daemon: &Endpoint, args: &TopArgs, colour: Colour) -> anyhow::
     ratatui::try_restore()?;
     shown?;
     Ok(Exit::Ok)
+}
+
+/// Parts of the status as text, where there is no screen.
+fn text_of(args: &TopArgs) -> Look {
+    let choice = Choice { sort: args.sort, ..Choice::default() };
+    Look { choice, output: Output::of_stdout(), is_verbose: false }
 }
 
 #[derive(Clone, Default)]

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use super::focus::Opened;
 use super::inspect::Inspection;
 use crate::args::SortKey;
+use crate::common::rows::{Choice, Row, rows};
 use tenantd_control::report::status::{Line, Status};
-use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_core::resource::CPU;
 
 /// Ticks of the sparklines: two minutes at one per second.
 const HISTORY_TICKS: usize = 120;
@@ -223,26 +224,14 @@ impl View {
         }
     }
 
-    /// Sorted tenants and groups; a group has neither share error nor pressure of its own.
+    /// Sorted tenants and groups.
     pub(crate) fn lines(&self) -> Vec<Line<'_>> {
-        let mut lines = self.status.lines();
-        let descending = |read: fn(Line<'_>) -> Option<f64>| {
-            move |a: &Line<'_>, b: &Line<'_>| {
-                let value = |line| read(line).unwrap_or(f64::NEG_INFINITY);
-                value(*b).total_cmp(&value(*a))
-            }
+        let line = |row| match row {
+            Row::Line(line) => Some(line),
+            Row::Fold(_) => None,
         };
-        match self.sort {
-            SortKey::Policy => {}
-            SortKey::Name => lines.sort_by(|a, b| a.name().cmp(b.name())),
-            SortKey::Cpu => lines.sort_by(descending(|line| line.usage()[CPU])),
-            SortKey::Memory => lines.sort_by(descending(|line| line.usage()[MEMORY])),
-            SortKey::Error => lines.sort_by(descending(|line| line.tenant()?.share_error)),
-            SortKey::Pressure => {
-                lines.sort_by(descending(|line| line.tenant()?.cpu_pressure_ratio));
-            }
-        }
-        lines
+        let choice = Choice { sort: self.sort, ..Choice::default() };
+        rows(&self.status, &choice).into_iter().filter_map(line).collect()
     }
 
     pub(crate) fn usages(&self, name: &str, count: usize) -> Vec<Option<f64>> {
