@@ -6,6 +6,7 @@ mod daemon;
 mod documents;
 mod generate;
 mod inside;
+mod keys;
 mod metrics;
 mod monitoring;
 mod openmetrics;

@@ -499,6 +499,16 @@ pub struct TopArgs {
     /// The initial sort key.
     #[arg(long, value_name = "KEY", default_value = "policy")]
     pub sort: SortKey,
+    /// Show the tick of this time from the recording: a time of the last day as `03:00`, a date and time as
+    /// `2026-01-31 03:00`, or a time before now as `2h`.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub at: Option<String>,
+    /// The directory of the recording, or one file of it.
+    #[arg(long, value_name = "PATH", default_value = HISTORY_DIR, requires = "at")]
+    pub dir: PathBuf,
+    /// Read and print the time in UTC; without it, in the time zone of this host (or of TZ).
+    #[arg(long, requires = "at")]
+    pub utc: bool,
 }
 
 /// The sort keys of `status`, `watch` and `top`.

@@ -4,7 +4,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 
 use super::view::View;
-use tenantd_control::report::status::{TenantStatus, Thresholds};
+use crate::common::rows::is_unfair;
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_lab::text::{age, cores, memory, percent, shortened};
 
@@ -16,12 +16,13 @@ pub(crate) fn head_line(view: &View, width: usize) -> Line<'static> {
     let status = &view.status;
     let host = &status.host;
     let name = if host.name.is_empty() { "tenantd" } else { &host.name };
+    let state = match &view.recorded {
+        Some(time) => format!("at {time}"),
+        None if view.is_paused => "paused".to_string(),
+        None => status.mode.word().to_string(),
+    };
     let parts = [
-        format!(
-            "{} {}",
-            shortened(name, 20),
-            if view.is_paused { "paused" } else { status.mode.word() }
-        ),
+        format!("{} {state}", shortened(name, 20)),
         format!("{} of {} CPUs divided", cores(Some(host.capacity[CPU])), host.cpus),
         format!("{} of {}", memory(host.capacity[MEMORY]), memory(host.memory_bytes as f64)),
         format!("others use {} CPUs", cores(host.outside_cores)),
@@ -61,7 +62,7 @@ pub(crate) fn fairness_line(view: &View, width: usize) -> Line<'static> {
         return Line::styled(text, style);
     }
     let thresholds = &status.thresholds;
-    let lacking = status.tenants.iter().filter(|tenant| lacks(tenant, thresholds)).count();
+    let lacking = status.tenants.iter().filter(|tenant| is_unfair(tenant, thresholds)).count();
     // Outside usage is not part of the share now, but the tenants lack it all the same.
     let short = status.tenants.iter().filter(|tenant| !tenant.reasons.is_empty()).count();
     let mut parts = vec![match (lacking, status.max_share_error) {
@@ -103,6 +104,14 @@ pub(crate) fn jobs_line(view: &View, width: usize) -> Option<Line<'static>> {
     Some(Line::from(fitting(&parts, "; ", width)))
 }
 
-pub(crate) fn lacks(tenant: &TenantStatus, thresholds: &Thresholds) -> bool {
-    tenant.share_error.is_some_and(|error| error > thresholds.share_error_ratio)
+/// Last line: an input, the result of an action, or the keys.
+pub(crate) fn last_line(view: &View, width: usize, keys: &str) -> Line<'static> {
+    if let Some(prompt) = &view.prompt {
+        let style = Style::new().add_modifier(Modifier::BOLD);
+        return Line::styled(prompt.line(&view.choice.filter, width), style);
+    }
+    match &view.message {
+        Some(message) => Line::from(shortened(message, width)),
+        None => Line::styled(keys.to_string(), Style::new().add_modifier(Modifier::DIM)),
+    }
 }
