@@ -13,9 +13,12 @@ use super::daemon::status;
 fn many(count: usize) -> Status {
     let tenant = |number: usize| {
         let group = number / 10;
-        let long =
-            if number % 7 == 0 { "-with-a-name-as-long-as-an-account-can-have_x.y" } else { "" };
-        let cores = if number % 3 == 0 { 1.25 } else { 0.0 };
+        let long = if number.is_multiple_of(7) {
+            "-with-a-name-as-long-as-an-account-can-have_x.y"
+        } else {
+            ""
+        };
+        let cores = if number.is_multiple_of(3) { 1.25 } else { 0.0 };
         TenantStatus {
             name: format!("users/team{group}/u{number}{long}").into(),
             usage: PerResource([Some(cores), Some(3e8)]),

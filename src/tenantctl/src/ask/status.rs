@@ -116,7 +116,24 @@ fn fitting(text: String, output: Output) -> String {
     if nr_lines <= room {
         return text;
     }
-    let first: Vec<&str> = text.lines().take(room.saturating_sub(1)).collect();
-    let left_out = nr_lines - first.len();
-    format!("{}\n… {left_out} more lines: tenantctl status, or tenantctl top\n", first.join("\n"))
+    let more = format!("… {} more lines: tenantctl status, or tenantctl top", nr_lines + 1 - room);
+    let first = text.lines().take(room - 1);
+    first.chain([more.as_str()]).map(|line| format!("{line}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_never_scrolls_its_screen() {
+        let text: String = (0..9).map(|line| format!("{line}\n")).collect();
+        let on = |lines| fitting(text.clone(), Output::Terminal { columns: 80, lines });
+        assert_eq!((on(10), on(usize::MAX)), (text.clone(), text.clone()));
+        assert!(on(9).ends_with("6\n… 2 more lines: tenantctl status, or tenantctl top\n"));
+        for lines in 2..10 {
+            assert_eq!(on(lines).lines().count(), lines - 1, "{lines}");
+        }
+        assert_eq!(fitting(text.clone(), Output::Stream), text);
+    }
 }
