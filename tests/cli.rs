@@ -366,12 +366,12 @@ fn the_demo_shows_a_person_what_happens() {
     assert!(begin.elapsed().as_secs() >= 10, "a simulated second takes a second");
     assert!(plain.out.lines().next().unwrap().contains("simulated"), "{}", plain.out);
     fits_a_terminal(&plain.out);
-    for words in ["without", "promised", "Fair: ", "files in memory", "The host is as it was"] {
+    for words in ["without", "share", "Fair: ", "files in memory", "The host is as it was"] {
         assert!(plain.out.contains(words), "{words}: {}", plain.out);
     }
     let verbose = util::finish(verbose).exits(0);
     fits_a_terminal(&verbose.out);
-    for jargon in ["dominant", "unified (cgroup v2)", "allocated"] {
+    for jargon in ["dominant", "unified (cgroup v2)"] {
         assert!(verbose.out.contains(jargon) && !plain.out.contains(jargon), "{jargon}");
     }
     if let Some(unasked) = unasked {

@@ -109,7 +109,8 @@ fn history_says_who_lacked_what_when_and_why() {
     let later =
         history(&dir, &["--since", "2026-11-23 03:08", "--until", "2026-11-23 03:09"]).exits(0);
     assert!(
-        later.out.contains("no tenant lacked anything") && later.out.contains("61 ticks"),
+        later.out.contains("no tenant lacked a part of its share")
+            && later.out.contains("61 ticks"),
         "{}",
         later.out
     );
@@ -146,6 +147,37 @@ fn a_history_that_is_not_there_is_told_in_one_line() {
         .exits(1)
         .says_in_one_line("no tenant `nobody`");
     history(&dir, &["--since", "three"]).exits(1).says_in_one_line("is no time");
+}
+
+/// The tick of a time, as the daemon published it then.
+#[test]
+fn top_shows_a_tick_of_the_recording() {
+    let (dir, scratch) = limited();
+    let top = |dir: &Path, args: &[&str]| {
+        util::run(util::tenantctl().arg("top").arg("--dir").arg(dir).args(args))
+    };
+    let ran = top(&dir, &["--at", "2026-11-23 03:03"]).exits(0);
+    for part in [
+        "alpha: mode enforce, tick 1",
+        ", 2026-11-23T03:0",
+        "from a recording",
+        "! a is held back: the policy limits it to 0.5 CPUs (limit.cpu)",
+    ] {
+        assert!(ran.out.contains(part), "{part}: {}", ran.out);
+    }
+    assert!(!ran.out.contains("old"), "a recording is never stale: {}", ran.out);
+    let row = ran.out.lines().find(|line| line.starts_with("a ")).unwrap();
+    assert!(row.contains(" 0.50 ") && row.contains("64MiB"), "{row}");
+    let ran = top(&dir, &["b", "--at", "2026-11-23T03:08:00Z"]).exits(0);
+    assert!(ran.out.contains("\nb ") && !ran.out.contains("\na "), "{}", ran.out);
+    top(&dir, &["c", "--at", "2026-11-23 03:08"]).exits(1).says_in_one_line("or group `c`");
+    top(&dir, &["--at", "2026-11-23 03:12"])
+        .exits(1)
+        .says_in_one_line("the last tick before is of 2026-11-23 03:");
+    top(&dir, &["--at", "2026-11-23 02:00"]).exits(1).says_in_one_line("or before");
+    top(&dir, &["--at", "noon"]).exits(1).says_in_one_line("is no time");
+    top(scratch.path(), &["--at", "03:00"]).exits(1).says_in_one_line("nothing is recorded");
+    util::run(util::tenantctl().args(["top", "--utc"])).exits(2);
 }
 
 fn replay(dir: &Path, policy: &Path, args: &[&str]) -> util::Ran {

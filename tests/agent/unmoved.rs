@@ -99,9 +99,12 @@ fn memory_that_moved_processes_leave_behind_is_told() {
         let status = world.ticks(60);
         let ana = told(&status, "ana").unwrap();
         assert!(ana.contains("of 64MiB that 1 process") && ana.contains("restart"), "{ana}");
+        assert!(tenant(&status, "ana").memory_elsewhere_bytes.is_some_and(|it| it >= 16 << 20));
         assert!(told(&status, "ben").unwrap().contains("of 32MiB that 2 processes"));
         world.host.with(|kernel| kernel.kill(pids[0])).unwrap();
-        assert_eq!(told(&world.ticks(60), "ana"), None);
+        let status = world.ticks(60);
+        assert_eq!(told(&status, "ana"), None);
+        assert_eq!(tenant(&status, "ana").memory_elsewhere_bytes, None);
         world.stop();
     }
 }

@@ -171,7 +171,9 @@ fn status() -> Status {
         usage: PerResource([Some(127.5), Some(1.5e12)]),
         demand: PerResource([128.0, 0.0]),
         allocation: PerResource([100.25, 2e12]),
-        would_get: PerResource([112.75, 0.0]),
+        fair_share_cores: 112.75,
+        fair_share_memory_bytes: 3e12,
+        would_get: PerResource([113.25, 0.0]),
         dominant_resource: Some("memory".into()),
         dominant_share: 1.0,
         dop: Some(128),
@@ -194,11 +196,15 @@ fn status() -> Status {
 fn a_status_fits_a_terminal_and_is_json_on_request() {
     let reply = json!({ "status": status() });
     let ran = Oracle::answers(&reply).ask(&["status"]).exits(0);
-    fits_a_terminal(&ran.out);
-    for words in ["127.50", "memory 100%", "1.4TiB", "note: a finding", "7 values overwritten"] {
+    let row = "customers/a-rather-long-name-2/nightly 127.50 128.00 100.25  112.75 1.4TiB";
+    for words in [row, "2.7TiB", "note: a finding", "7 values overwritten"] {
         assert!(ran.out.contains(words), "{words} is not in:\n{}", ran.out);
     }
-    assert!(!ran.out.contains('\x1b'));
+    assert!(!ran.out.contains('\x1b') && !ran.out.contains("DOP"));
+    let ran = Oracle::answers(&reply).ask(&["status", "--verbose"]).exits(0);
+    for words in ["memory 100%", "113.25", "128", "DOP"] {
+        assert!(ran.out.contains(words), "{words} is not in:\n{}", ran.out);
+    }
     let ran = Oracle::answers(&reply).ask(&["status", "--json"]).exits(0);
     let told: Status = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(told, status());
@@ -206,6 +212,34 @@ fn a_status_fits_a_terminal_and_is_json_on_request() {
     let other = json!({ "status": { "tick": 5, "tenants": [{ "name": "web", "colour": "red" }] } });
     let ran = Oracle::answers(&other).ask(&["status"]).exits(0);
     assert!(ran.out.contains("web") && ran.out.contains("tick 5"), "{}", ran.out);
+}
+
+#[test]
+fn a_status_of_some_tenants_is_chosen_and_sorted() {
+    let mut all = status();
+    all.tenants[1].share_error = Some(0.2);
+    all.tenants[2].usage[CPU] = Some(200.0);
+    let reply = json!({ "status": all });
+    let names = |arguments: &[&str]| -> Vec<String> {
+        let ran = Oracle::answers(&reply).ask(&[&["status"], arguments].concat()).exits(0);
+        let rows = ran.out.lines().filter_map(|line| line.strip_prefix("customers/"));
+        rows.map(|row| row["a-rather-long-name-".len()..].chars().take(1).collect()).collect()
+    };
+    assert_eq!(names(&[]), ["0", "1", "2"]);
+    assert_eq!(names(&["--sort", "cpu"]), ["2", "0", "1"]);
+    assert_eq!(names(&["--sort", "share-if-busy"]), ["0", "1", "2"]);
+    assert_eq!(names(&["--lacking"]), ["1"]);
+    let one = "customers/a-rather-long-name-2/nightly";
+    assert_eq!(names(&[one]), ["2"]);
+    let ran = Oracle::answers(&reply).ask(&["status", one, "--json"]).exits(0);
+    let told: Status = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(told.tenants, [all.tenants[2].clone()]);
+    let ran = Oracle::answers(&reply).ask(&["status", "wen"]).exits(1);
+    ran.says_in_one_line("no tenant or group `wen`: `tenantctl status` lists them");
+    let fair = json!({ "status": status() });
+    let ran = Oracle::answers(&fair).ask(&["status", "--lacking"]).exits(0);
+    assert!(ran.out.ends_with("no tenant lacks a part of its share\n"), "{}", ran.out);
+    util::run(util::tenantctl().args(["status", "--sort", "colour"])).exits(2);
 }
 
 /// Two reasons, the first with names of cgroups that are longer than a line.
@@ -240,8 +274,9 @@ fn tenants_that_lack_something_are_listed_with_the_reason() {
     }
     lacking.tenants[1].missing = PerResource::all(Some(0.0));
     let reply = json!({ "status": lacking });
+    let ran = Oracle::answers(&reply).ask(&["status", "--lacking"]).exits(0);
+    assert!(ran.out.contains("(limit.cpu)") && !ran.out.contains("more reasons"), "{}", ran.out);
     let ran = Oracle::answers(&reply).ask(&["status"]).exits(0);
-    fits_a_terminal(&ran.out);
     let text = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
     for words in [
         "! customers/a-rather-long-name-0/nightly lacks 27.50 CPUs: work of no tenant uses 99.50 CPUs",
@@ -291,7 +326,6 @@ fn a_watch_ends_after_its_count_of_ticks() {
     assert_eq!((&frames[1]["tick"], &frames[1]["lost"]), (&json!(2), &json!(1)));
     assert_eq!(oracle.was_asked()["more"], true);
     let ran = Oracle::says(&both).ask(&["watch", "--count", "2"]).exits(0);
-    fits_a_terminal(&ran.out);
     assert_eq!(ran.out.matches("mode observe").count(), 2);
     // A daemon that ends is no reason to go on quietly.
     Oracle::says(&frame(1)).ask(&["watch"]).exits(69).says("closed the connection");

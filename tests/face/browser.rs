@@ -163,8 +163,7 @@ fn the_page_shows_the_tenants_and_whether_the_daemon_is_alive() {
         json!(["web", "analytics", "ci", "ci/nightly", "ci/pull-requests"])
     );
     let verdict = browser.value("document.getElementById('verdict').textContent");
-    let why =
-        "analytics lacks 0.90 CPUs that it is due and wants: work of no tenant uses 3.10 CPUs";
+    let why = "analytics lacks 0.90 CPUs of its share: work of no tenant uses 3.10 CPUs";
     assert!(verdict.as_str().unwrap().starts_with(why), "{verdict}");
     let names =
         browser.value("[...document.querySelectorAll('#list .name')].map(it => it.textContent)");
@@ -176,7 +175,7 @@ fn the_page_shows_the_tenants_and_whether_the_daemon_is_alive() {
     );
     // What the bars show is also said.
     let label = browser.value("document.querySelector('#list .bar').getAttribute('aria-label')");
-    assert_eq!(label, "CPUs: uses 3.10, demands 6.00, is entitled to 3.40");
+    assert_eq!(label, "CPUs: uses 3.10, wants 6.00, share now 3.40, if busy 3.40");
     let used = browser.value("document.querySelector('#list .bar .used').style.width");
     let used: f64 = used.as_str().unwrap().trim_end_matches('%').parse().unwrap();
     assert!((used - 3.1 / 7.5 * 100.0).abs() < 0.01, "{used}");
@@ -201,7 +200,7 @@ fn the_page_shows_the_tenants_and_whether_the_daemon_is_alive() {
     // The host is that of the daemon, not that of the browser's address.
     assert_eq!(browser.value("document.getElementById('where').textContent"), "on stage");
     let figures = "document.querySelector('#list .words').textContent";
-    assert_eq!(browser.value(figures), "CPUs3.10 of 3.40, could get 6.00");
+    assert_eq!(browser.value(figures), "CPUs3.10; share now 3.40, if busy 3.40");
 
     // The next tick makes it live again, and a name is text whatever is in it.
     let mut next = Status { tick: 43, ..status() };

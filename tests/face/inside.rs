@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tenantctl::args::SortKey;
 use tenantctl::show::top::inspect::{Inspection, Inspector, Member, Process, homes};
-use tenantctl::show::top::view::{Key, View};
+use tenantctl::show::top::view::{Key, Shown, View};
 use tenantd_control::report::explanation::{Explanation, MemberStep, ValueStep};
 use tenantd_control::report::status::Status;
 use tenantd_sim::{Layout, Load, SimHost, SimKernel, Workload};
@@ -65,6 +65,7 @@ fn found(nr_processes: u32) -> Inspection {
         command: format!("worker --number {number} {}", "and so on ".repeat(20)),
         cpu_cores: Some(f64::from(number) / 100.0),
         resident_bytes: u64::from(100 - number) * MIB,
+        start_ticks: 77,
     };
     let member = |cgroup: &str, nr_processes| Member {
         tenant: "web".into(),
@@ -118,10 +119,10 @@ fn enter_opens_what_is_selected_and_esc_goes_back() {
     view.inspect(found(3));
     let text = lines(&view, 100, 24).join("\n");
     for part in [
-        "web  3.10/3.40 CPUs",
+        "web  3.10 CPUs, share now 3.40, if busy 3.40",
         "system.slice/web.service",
         "gone.service (not there)",
-        "    1002    0.02    98MiB  worker --number 2",
+        "   1002    0.02    98MiB  worker --number 2",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -155,7 +156,7 @@ fn processes_scroll_to_their_end_and_every_size_is_drawn() {
     view.inspect(found(90));
     (0..200).for_each(|_| {
         view.press(Key::Down);
-        view.shown(16);
+        view.shown(Shown { top: 7, nr_rows: 16 });
     });
     let end = lines(&view, 80, 24).join("\n");
     assert!(end.contains("number 0 "), "{end}");

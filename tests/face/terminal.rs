@@ -14,6 +14,8 @@ use nix::sys::termios::tcgetattr;
 
 use crate::util;
 
+const COLOURED: &str = "xterm-256color";
+
 /// Both sides of a terminal of 80 columns and 24 lines. Neither side is ever passed on to a program unasked:
 /// a process that held the master would keep the terminal from hanging up.
 pub(crate) struct Pty {
@@ -33,17 +35,22 @@ pub(crate) fn terminal() -> Pty {
     Pty { master: master.as_fd().try_clone_to_owned().unwrap().into(), slave: slave.unwrap() }
 }
 
-/// Starts `command` on `terminal`.
-fn spawn(command: &mut Command, terminal: &Pty) -> Child {
+/// Starts `command` on `terminal`, which calls itself `term`.
+fn spawn(command: &mut Command, terminal: &Pty, term: &str) -> Child {
     let slave = || Stdio::from(terminal.slave.try_clone().unwrap());
-    let on_it = command.env("TERM", "xterm-256color").stdin(slave()).stdout(slave());
+    let on_it = command.env("TERM", term).stdin(slave()).stdout(slave());
     on_it.stderr(slave()).spawn().unwrap()
 }
 
 /// How `command` ends by itself on a terminal, and all that it shows there.
-pub(crate) fn transcript(mut command: Command) -> (ExitStatus, String) {
+pub(crate) fn transcript(command: Command) -> (ExitStatus, String) {
+    transcript_on(COLOURED, command)
+}
+
+/// The same on a terminal that calls itself `term`.
+pub(crate) fn transcript_on(term: &str, mut command: Command) -> (ExitStatus, String) {
     let terminal = terminal();
-    let mut child = spawn(&mut command, &terminal);
+    let mut child = spawn(&mut command, &terminal, term);
     // The master ends once no process holds the slave.
     drop((command, terminal.slave));
     let (mut master, mut shown) = (terminal.master, Vec::new());
@@ -67,7 +74,7 @@ pub(crate) struct OnTerminal {
 impl OnTerminal {
     pub(crate) fn start(command: &mut Command) -> OnTerminal {
         let terminal = terminal();
-        let child = spawn(command, &terminal);
+        let child = spawn(command, &terminal, COLOURED);
         let Pty { master, slave } = terminal;
         let mut from = master.try_clone().unwrap();
         let (sender, shown) = mpsc::channel();

@@ -13,7 +13,7 @@ use ratatui::{Frame, Terminal};
 use tenantctl::args::SortKey;
 use tenantctl::show::top::bars::{self, Cell};
 use tenantctl::show::top::draw;
-use tenantctl::show::top::view::{Key, View};
+use tenantctl::show::top::view::{Key, Shown, View};
 use tenantd_control::report::status::{Status, TenantStatus, Thresholds};
 use tenantd_core::resource::{CPU, MEMORY};
 
@@ -22,7 +22,7 @@ use super::terminal::{OnTerminal, Pty, terminal};
 use crate::cli::deadline::Observer;
 use crate::util;
 
-fn picture(view: &View, width: u16, height: u16) -> Terminal<TestBackend> {
+pub(super) fn picture(view: &View, width: u16, height: u16) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let draw = |frame: &mut Frame<'_>| {
         draw::screen(frame, view);
@@ -68,7 +68,7 @@ fn every_size_is_drawn_with_the_most_important_parts() {
             assert_eq!(drawn.len(), usize::from(height));
             if width >= 40 && height >= 10 && !with_help {
                 let text = drawn.join("\n");
-                for part in ["stage enforce", "web", "analytics", "dop", "┃", "q quit"] {
+                for part in ["stage enforce", "web", "analytics", "now", "┃", "q quit"] {
                     assert!(text.contains(part), "{part} at {width}x{height}:\n{text}");
                 }
             }
@@ -143,9 +143,9 @@ fn scrolling_ends_at_the_last_tenant() {
     view.update(many, Instant::now());
     let press = |view: &mut View, key: Key| {
         let mut terminal = picture(view, 80, 24);
-        let mut nr_rows = 0;
-        terminal.draw(|frame| nr_rows = draw::screen(frame, view)).unwrap();
-        view.shown(nr_rows);
+        let mut shown = Shown::default();
+        terminal.draw(|frame| shown = draw::screen(frame, view)).unwrap();
+        view.shown(shown);
         view.press(key);
         lines(view, 80, 24)
     };
@@ -168,20 +168,25 @@ fn no_figure_loses_a_digit() {
         tenant.allocation[CPU] = 127.5;
         tenant.usage[MEMORY] = Some(1023.0 * 1024.0 * 1024.0 * 1024.0);
         tenant.cpu_pressure_ratio = Some(1.0);
+        tenant.fair_share_cores = 1127.5;
         tenant.dop = Some(8192);
     }
     let mut view = View::new(SortKey::Policy, false);
     view.update(large, Instant::now());
     for width in 1..=200 {
         let drawn = lines(&view, width, 24);
-        let words = drawn[3].split_whitespace().skip(2);
+        let words = drawn[4].split_whitespace().skip(2);
         let figures = words.filter(|word| word.starts_with(|c: char| c.is_ascii_digit()));
         for figure in figures {
-            let known = ["127.50/127.50", "1023GiB", "8192", "100.0%"];
+            let known = ["127.50", "1127.50", "1023GiB", "8192", "100.0%"];
             assert!(known.contains(&figure), "{figure} at {width}:\n{}", drawn.join("\n"));
         }
         if width >= 80 {
-            assert!(drawn[3].contains("127.50/127.50"), "at {width}:\n{}", drawn.join("\n"));
+            assert!(
+                drawn[4].contains("127.50 127.50  1127.50"),
+                "at {width}:\n{}",
+                drawn.join("\n")
+            );
         }
     }
 }
@@ -227,7 +232,7 @@ fn a_tick_that_is_too_old_is_marked_with_its_age() {
     let fresh = |view: &View| lines(view, 80, 24)[1].clone();
     view.update(Status { interval_seconds: 5.0, ..stale_after(11.0) }, begin);
     view.check_age(begin + Duration::from_secs(11));
-    assert!(fresh(&view).starts_with("! one lacks"), "{}", fresh(&view));
+    assert!(fresh(&view).starts_with("! 1 tenant lacks"), "{}", fresh(&view));
     view.check_age(begin + Duration::from_secs(14));
     assert!(fresh(&view).starts_with("! 14 s old: no tick from tenantd since"), "{}", fresh(&view));
     view.away("tenantd did not answer".into());
@@ -238,7 +243,7 @@ fn a_tick_that_is_too_old_is_marked_with_its_age() {
     assert!(fresh(&view).starts_with("! 15 s old"), "{}", fresh(&view));
     view.update(Status { tick: 43, ..stale_after(11.0) }, begin + Duration::from_secs(16));
     view.check_age(begin + Duration::from_secs(16));
-    assert!(fresh(&view).starts_with("! one lacks"), "{}", fresh(&view));
+    assert!(fresh(&view).starts_with("! 1 tenant lacks"), "{}", fresh(&view));
 }
 
 fn stale_after(stale_seconds: f64) -> Status {
@@ -253,11 +258,11 @@ fn a_tenant_is_marked_by_the_threshold_of_the_status() {
     let thresholds = Thresholds { share_error_ratio: 0.2, ..Thresholds::default() };
     let mut status = Status { thresholds, ..status() };
     view.update(status.clone(), Instant::now());
-    assert!(lines(&view, 80, 24)[1].starts_with("! one lacks what it is due (Enter: why)"));
+    assert!(lines(&view, 80, 24)[1].starts_with("! 1 tenant lacks a part of its share"));
     status.tenants.iter_mut().for_each(|tenant| tenant.reasons.clear());
     status.tick += 1;
     view.update(status, Instant::now());
-    assert!(lines(&view, 80, 24)[1].starts_with("every tenant gets its entitlement"));
+    assert!(lines(&view, 80, 24)[1].starts_with("every tenant gets its share"));
 }
 
 #[test]

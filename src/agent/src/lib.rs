@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`recovery`] | state that one agent leaves to the next, and to `--restore` |
 //! | [`backend`] | the cgroups of tenants, behind one set of operations |
-//! | `report` | output of a tick for readers: status, trace, log |
+//! | [`report`] | output of a tick for readers: status, trace, log |
 //! | `tenants` | the tenants in force: policy, decisions, cgroups and journal |
 //! | `jobs` | admitted jobs: their clients, processes and cgroups |
 //! | [`agent`] | sample, step, apply, report; start, transitions and stop |
@@ -23,7 +23,7 @@ pub mod exit;
 mod jobs;
 pub mod log;
 pub mod recovery;
-mod report;
+pub mod report;
 pub mod service;
 pub mod start_error;
 mod tenants;

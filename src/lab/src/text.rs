@@ -9,6 +9,13 @@ use tenantd_core::units::Bytes;
 /// Columns of a line.
 pub const WIDTH: usize = 80;
 
+/// Name of a tenant's share with the present demands and other load.
+pub const SHARE_NOW: &str = "share now";
+/// Name of a tenant's share if all tenants want everything.
+pub const SHARE_IF_BUSY: &str = "share if busy";
+/// Both names as the head of a column in two lines.
+pub const SHARE_HEADS: [[&str; 2]; 2] = [["share", "now"], ["share", "if busy"]];
+
 /// Credit in seconds, and the factor of a raised weight: `44s×19`.
 pub fn credit(credit: Option<(f64, f64)>) -> String {
     match credit {

@@ -257,9 +257,30 @@ pub struct HistoryArgs {
     pub json: bool,
 }
 
+/// Choice, order and columns of the tenants in `status` and `watch`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TenantsArgs {
+    /// Only this tenant, or this group with its tenants.
+    #[arg(value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// Only tenants that lack a part of their share, with all reasons.
+    #[arg(long)]
+    pub lacking: bool,
+    /// Sort by this column.
+    #[arg(long, value_name = "COLUMN", default_value = "policy")]
+    pub sort: SortKey,
+    /// Show more columns (most CPUs that a tenant could get now, dominant share, degree of parallelism), and each idle
+    /// tenant. Without it, a terminal shows three or more idle tenants of a group as one row.
+    #[arg(long, short)]
+    pub verbose: bool,
+}
+
 /// Arguments of `status`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StatusArgs {
+    /// Tenants to show.
+    #[command(flatten)]
+    pub tenants: TenantsArgs,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
@@ -268,6 +289,9 @@ pub struct StatusArgs {
 /// Arguments of `watch`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct WatchArgs {
+    /// Tenants to show.
+    #[command(flatten)]
+    pub tenants: TenantsArgs,
     /// Print one JSON object a line instead of tables.
     #[arg(long)]
     pub json: bool,
@@ -519,9 +543,19 @@ pub struct TopArgs {
     /// The initial sort key.
     #[arg(long, value_name = "KEY", default_value = "policy")]
     pub sort: SortKey,
+    /// Show the tick of this time from the recording: a time of the last day as `03:00`, a date and time as
+    /// `2026-01-31 03:00`, or a time before now as `2h`.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub at: Option<String>,
+    /// The directory of the recording, or one file of it.
+    #[arg(long, value_name = "PATH", default_value = HISTORY_DIR, requires = "at")]
+    pub dir: PathBuf,
+    /// Read and print the time in UTC; without it, in the time zone of this host (or of TZ).
+    #[arg(long, requires = "at")]
+    pub utc: bool,
 }
 
-/// The sort keys of `top`.
+/// The sort keys of `status`, `watch` and `top`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum SortKey {
     /// The order of the policy.
@@ -531,6 +565,12 @@ pub enum SortKey {
     Name,
     /// CPU usage, largest first.
     Cpu,
+    /// CPUs wanted, most first.
+    Wanted,
+    /// CPUs of the share now, most first.
+    ShareNow,
+    /// CPUs of the share if busy, most first.
+    ShareIfBusy,
     /// Memory usage, largest first.
     Memory,
     /// The share error, largest first.

@@ -29,15 +29,24 @@ const LOOK_TICKS: u64 = 30;
 const PROCESSES_A_TICK: usize = 64;
 /// Most processes read of one tenant.
 const PROCESSES_MAX: usize = 256;
-/// Least amount reported; amounts below a tenth of the processes' memory are not reported either.
+/// Least amount in the status: less may be pages that the kernel has charged in advance.
+const LEAST: Bytes = Bytes::mib(1);
+/// Least amount in a finding, which also has at least a tenth of the processes' memory.
 const NOTABLE: Bytes = Bytes::mib(16);
 
 /// Pid and start time of a process.
 type Known = (u32, u64);
 
+/// Memory of a tenant that is charged elsewhere.
+#[derive(Debug)]
+struct Elsewhere {
+    bytes: u64,
+    finding: Option<Finding>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Charged {
-    findings: NodeMap<Finding>,
+    elsewhere: NodeMap<Elsewhere>,
     left: VecDeque<(NodeId, Vec<Known>)>,
     look_at: u64,
 }
@@ -52,7 +61,7 @@ impl Charged {
         if self.left.is_empty() && control.tick() >= self.look_at {
             self.look_at = control.tick() + LOOK_TICKS;
             self.left = moved(host, backends, control);
-            self.findings.retain(|id| self.left.iter().any(|(moved, _)| *moved == id));
+            self.elsewhere.retain(|id| self.left.iter().any(|(moved, _)| *moved == id));
         }
         let mut nr_read = 0;
         while nr_read < PROCESSES_A_TICK
@@ -61,8 +70,8 @@ impl Charged {
             nr_read += processes.len();
             let node = control.tree().find(id);
             match node.and_then(|node| judge(host, control, node, &processes)) {
-                Some(finding) => self.findings.insert(id, finding),
-                None => self.findings.remove(id),
+                Some(elsewhere) => self.elsewhere.insert(id, elsewhere),
+                None => self.elsewhere.remove(id),
             };
         }
     }
@@ -70,11 +79,16 @@ impl Charged {
     /// Drops the tenants that are not in `tree`.
     pub(super) fn follow(&mut self, tree: &Tree) {
         self.left.retain(|(id, _)| tree.find(*id).is_some());
-        self.findings.retain(|id| tree.find(id).is_some());
+        self.elsewhere.retain(|id| tree.find(id).is_some());
     }
 
     pub(super) fn findings(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.values()
+        self.elsewhere.values().filter_map(|it| it.finding.as_ref())
+    }
+
+    /// Memory of a tenant that is charged elsewhere, at least; `None` if nothing is known of any.
+    pub(super) fn bytes_of(&self, id: NodeId) -> Option<u64> {
+        self.elsewhere.get(id).map(|it| it.bytes)
     }
 }
 
@@ -105,27 +119,31 @@ fn judge<K: KernFs>(
     control: &ControlLoop,
     node: Node<'_>,
     processes: &[Known],
-) -> Option<Finding> {
+) -> Option<Elsewhere> {
     let memory = control.state(node.id())?.sample.as_ref()?.memory?;
     let proc = host.proc();
-    let (mut nr, mut held_bytes) = (0, 0);
+    let (mut nr, mut held_bytes) = (0_u64, 0);
     for (pid, start_ticks) in processes.iter().take(PROCESSES_MAX) {
         let Some(resident) = process::resident(&mut host.kernel, proc, *pid) else { continue };
         if process::start_ticks(&mut host.kernel, proc, *pid) == Ok(Some(*start_ticks)) {
             (nr, held_bytes) = (nr + 1, held_bytes + resident.private_bytes);
         }
     }
-    let elsewhere_bytes = held_bytes.saturating_sub(memory.anon_bytes?);
-    if elsewhere_bytes < NOTABLE.0.max(held_bytes / 10) {
+    let bytes = held_bytes.saturating_sub(memory.anon_bytes?);
+    if bytes < LEAST.0 {
         return None;
     }
+    let is_notable = bytes >= NOTABLE.0.max(held_bytes / 10);
+    let finding = || finding(node, nr, Bytes(held_bytes), Bytes(bytes));
+    Some(Elsewhere { bytes, finding: is_notable.then(finding) })
+}
+
+fn finding(node: Node<'_>, nr: u64, held: Bytes, elsewhere: Bytes) -> Finding {
     let processes = if nr == 1 { "1 process".to_string() } else { format!("{nr} processes") };
     let what = format!(
-        "of {} that {processes} moved into it hold, at least {} is charged to the cgroups that they came \
-         from: there its limit does not bound it, and its protection does not keep it",
-        Bytes(held_bytes),
-        Bytes(elsewhere_bytes)
+        "of {held} that {processes} moved into it hold, at least {elsewhere} is charged to the cgroups that \
+         they came from: there its limit does not bound it, and its protection does not keep it"
     );
     let remedy = "restart them, or match their unit or their cgroup, which is weighed where it is";
-    Some(Finding::of(node.name(), Code::Ineffective, what).with_remedy(remedy))
+    Finding::of(node.name(), Code::Ineffective, what).with_remedy(remedy)
 }

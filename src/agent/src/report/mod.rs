@@ -10,6 +10,7 @@
 //! | `surroundings` | what is around tenants that lack something |
 //! | `outsiders`, `programs` | CPUs that work of no tenant uses, by cgroup; the program behind it |
 //! | `mounts` | options of mounts that make protection or claims void |
+//! | [`recorded`] | one tick of a recording as a status |
 //! | `finding_log` | findings in the log: when they begin and when they are over |
 //! | `reporter` | all of it after each tick |
 
@@ -20,6 +21,7 @@ mod finding_log;
 mod mounts;
 mod outsiders;
 mod programs;
+pub mod recorded;
 pub(super) mod reporter;
 mod status;
 mod surroundings;

@@ -16,7 +16,7 @@ use crate::backend::access::HostAccess;
 use crate::backend::backends::Backends;
 use tenantd_control::measure::sample::HostSample;
 use tenantd_control::report::reason::Surroundings;
-use tenantd_control::report::status::{ActionStatus, AgentStatus, Status, Thresholds};
+use tenantd_control::report::status::{ActionStatus, AgentStatus, Status};
 use tenantd_control::report::trace::{Outcome, Spelling, Trace};
 use tenantd_control::state::drift::Drift;
 use tenantd_control::state::step::Decision;
@@ -325,37 +325,22 @@ impl Reporter {
         scene.record(&mut decision, &mut trace);
         self.trace = Arc::new(trace);
         self.log.tell(&findings, now);
-        let would_get = status::would_get_all(control, decision.capacity);
-        let interval_seconds = settings.interval.as_secs_f64();
         let host_name = self.status.host.name.clone();
         let hierarchy = host.layout.describe();
+        let host = status::host_status(host_name, hierarchy, host_sample, decision.capacity);
         self.status = Arc::new(Status {
-            time: None,
             version: env!("CARGO_PKG_VERSION").into(),
-            tick: control.tick(),
-            mode: if settings.is_enforcing { Mode::Enforce } else { Mode::Observe },
             policy_mode: Some(policy_mode),
-            interval_seconds,
-            thresholds: Thresholds::for_interval(interval_seconds),
-            host: status::host_status(host_name, hierarchy, host_sample, decision.capacity),
-            tenants: status::tenant_statuses(control, &would_get),
-            groups: status::group_statuses(control, &would_get),
             actions,
             moves: backends.moves(control.tree()),
-            jain_index: status::jain_index(control),
-            max_share_error: status::max_share_error(control),
-            convergence_seconds: control.episode().length().map(|length| length.as_secs_f64()),
-            nr_drift: control.nr_drift(),
-            nr_yields: control.nr_yields(),
-            nr_contested: control.nr_contested(),
             nr_ineffective: nr_ineffective(&self.trace),
             nr_moves: backends.nr_moves(),
-            // Filled in by the agent's jobs.
-            jobs: None,
             nr_reloads: self.nr_reloads,
             agent: self.status.agent,
             findings: findings.iter().map(ToString::to_string).collect(),
             finding_records: findings,
+            // The agent's jobs fill in theirs.
+            ..status::decided(control, &decision, host, &self.charged)
         });
     }
 

@@ -2,25 +2,28 @@
 
 use std::borrow::Cow;
 
+use super::charged::Charged;
 use tenantd_control::measure::fault::{Fault, Faults};
 use tenantd_control::measure::sample::HostSample;
 use tenantd_control::measure::usage::Tally;
 use tenantd_control::report::reason::Reason;
 use tenantd_control::report::status::{
     ActionStatus, CreditPreview, FaultStatus, FaultsStatus, GroupStatus, HostStatus, ReasonStatus,
-    TenantStatus,
+    Status, TenantStatus, Thresholds,
 };
 use tenantd_control::report::trace::Spelling;
 use tenantd_control::share::demand::Demand;
 use tenantd_control::share::would_get::would_get;
 use tenantd_control::state::NodeState;
 use tenantd_control::state::capacity::Capacity;
+use tenantd_control::state::step::Decision;
 use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tree::{Node, Tree, TreeNode};
 use tenantd_control::why::explain_credit::kept_cores;
 use tenantd_control::words::knob::{Action, Knob, Value};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_fair::measure;
+use tenantd_policy::model::Mode;
 
 pub(super) fn host_status(
     name: String,
@@ -38,8 +41,36 @@ pub(super) fn host_status(
     }
 }
 
+/// Status of a decision, without the state of the agent.
+pub(super) fn decided(
+    control: &ControlLoop,
+    decision: &Decision,
+    host: HostStatus,
+    charged: &Charged,
+) -> Status {
+    let settings = control.settings();
+    let would_get = would_get_all(control, decision.capacity);
+    let interval_seconds = settings.interval.as_secs_f64();
+    Status {
+        tick: control.tick(),
+        mode: if settings.is_enforcing { Mode::Enforce } else { Mode::Observe },
+        interval_seconds,
+        thresholds: Thresholds::for_interval(interval_seconds),
+        host,
+        tenants: tenant_statuses(control, &would_get, charged),
+        groups: group_statuses(control, &would_get),
+        jain_index: jain_index(control),
+        max_share_error: max_share_error(control),
+        convergence_seconds: control.episode().length().map(|length| length.as_secs_f64()),
+        nr_drift: control.nr_drift(),
+        nr_yields: control.nr_yields(),
+        nr_contested: control.nr_contested(),
+        ..Status::default()
+    }
+}
+
 /// Share of each node if it alone wanted everything.
-pub(super) fn would_get_all(control: &ControlLoop, capacity: Capacity) -> PerResource<Vec<f64>> {
+fn would_get_all(control: &ControlLoop, capacity: Capacity) -> PerResource<Vec<f64>> {
     let nodes = control.tree().nodes();
     PerResource::from_fn(|resource| {
         let states = control.states().iter().take(nodes.len());
@@ -49,9 +80,10 @@ pub(super) fn would_get_all(control: &ControlLoop, capacity: Capacity) -> PerRes
     })
 }
 
-pub(super) fn tenant_statuses(
+fn tenant_statuses(
     control: &ControlLoop,
     would_get: &PerResource<Vec<f64>>,
+    charged: &Charged,
 ) -> Vec<TenantStatus> {
     let nodes = control.tree().nodes();
     let leaves =
@@ -61,6 +93,7 @@ pub(super) fn tenant_statuses(
     let mut statuses = Vec::with_capacity(nodes.len());
     statuses.extend(leaves.map(|(at, (node, state))| TenantStatus {
         would_get: PerResource::from_fn(|r| would_get[r][at]),
+        memory_elsewhere_bytes: charged.bytes_of(control.tree().at(at).id()),
         credit_seconds: credit(control, state).map(|(seconds, _)| seconds),
         credit_factor: credit(control, state).map(|(_, factor)| factor),
         credit_preview: previews.of(control, at),
@@ -69,10 +102,7 @@ pub(super) fn tenant_statuses(
     statuses
 }
 
-pub(super) fn group_statuses(
-    control: &ControlLoop,
-    would_get: &PerResource<Vec<f64>>,
-) -> Vec<GroupStatus> {
+fn group_statuses(control: &ControlLoop, would_get: &PerResource<Vec<f64>>) -> Vec<GroupStatus> {
     let nodes = control.tree().nodes();
     let groups = control.tree().policy_nodes().filter(|node| !nodes[node.at()].is_leaf);
     let previews = Previews::new(control);
@@ -112,6 +142,7 @@ fn group_status(
         allocation: state.target.allocation,
         would_get: PerResource::from_fn(|r| would_get[r][at]),
         fair_share_cores: state.target.burst[CPU],
+        fair_share_memory_bytes: state.target.burst[MEMORY],
         satisfied: state.target.satisfied,
         limit_pids: node.written.limit.pids.map(u64::from),
         usage_pids: state.pids.last.map(|pids| pids.nr_current),
@@ -124,14 +155,14 @@ fn group_status(
 }
 
 /// Jain's index over the delivered part of the entitlement, of the tenants that want more.
-pub(super) fn jain_index(control: &ControlLoop) -> Option<f64> {
+fn jain_index(control: &ControlLoop) -> Option<f64> {
     let tenants = control.states().iter().take(control.tree().nodes().len());
     let measured = tenants.filter_map(NodeState::measured);
     let deliveries: Vec<f64> = measured.filter_map(|measured| measured.delivery()).collect();
     (!deliveries.is_empty()).then(|| measure::jain_index(deliveries))
 }
 
-pub(super) fn max_share_error(control: &ControlLoop) -> Option<f64> {
+fn max_share_error(control: &ControlLoop) -> Option<f64> {
     control.states().iter().filter_map(|state| state.share_error).reduce(f64::max)
 }
 
@@ -170,6 +201,7 @@ fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
         memory_demand_basis: demand.memory_basis,
         allocation: state.target.allocation,
         fair_share_cores: state.target.burst[CPU],
+        fair_share_memory_bytes: state.target.burst[MEMORY],
         dominant_resource: state.target.dominant.map(|r| Cow::Borrowed(r.name())),
         dominant_share: state.target.dominant_share,
         level: state.target.level,

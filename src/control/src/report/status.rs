@@ -146,6 +146,15 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// Share if busy.
+    pub fn share_if_busy(self) -> PerResource<f64> {
+        let (cores, bytes) = match self {
+            Line::Tenant(_, it) => (it.fair_share_cores, it.fair_share_memory_bytes),
+            Line::Group(it) => (it.fair_share_cores, it.fair_share_memory_bytes),
+        };
+        PerResource([cores, bytes])
+    }
+
     /// Credit in seconds, and its factor; `None` if the policy has no credits.
     pub fn credit(self) -> Option<(f64, f64)> {
         match self {
@@ -234,6 +243,9 @@ pub struct TenantStatus {
     /// CPUs used since the last tick, and memory held; absent if unreadable.
     #[serde(flatten, with = "wire::usage")]
     pub usage: PerResource<Option<f64>>,
+    /// Memory of processes moved into it that is charged to the cgroups they came from, in bytes: at least this
+    /// much. Absent if nothing is known of any.
+    pub memory_elsewhere_bytes: Option<u64>,
     /// PSI `some` for CPU; absent without PSI.
     pub cpu_pressure_ratio: Option<f64>,
     /// PSI `some` for memory; absent without PSI.
@@ -245,14 +257,16 @@ pub struct TenantStatus {
     pub demand_basis: CpuBasis,
     /// Basis of its memory demand.
     pub memory_demand_basis: MemoryBasis,
-    /// Allocation.
+    /// Allocation: its *share now*.
     #[serde(flatten, with = "wire::allocation")]
     pub allocation: PerResource<f64>,
     /// Allocation if it wanted everything now: see [`crate::share::would_get`].
     #[serde(flatten, with = "wire::would_get")]
     pub would_get: PerResource<f64>,
-    /// CPUs by its weight alone, within its limit.
+    /// CPUs if all tenants wanted everything: its *share if busy*.
     pub fair_share_cores: f64,
+    /// Memory if all tenants wanted everything.
+    pub fair_share_memory_bytes: f64,
     /// `cpu` or `memory`: the resource with its largest weighted share.
     pub dominant_resource: Option<Cow<'static, str>>,
     /// Allocated part of the capacity of that resource, not weighted.
@@ -261,16 +275,16 @@ pub struct TenantStatus {
     pub level: f64,
     /// True if its allocation meets its demand.
     pub satisfied: bool,
-    /// Part of the divided CPUs that it is entitled to, wants, and does not get; absent without rates.
+    /// Part of the divided CPUs that it wants, within its share now, and does not get; absent without rates.
     pub share_error: Option<f64>,
-    /// Amount that it is due, wants, and does not get: see [`crate::why::shortfall`]. Absent without rates.
+    /// Amount that it wants, within its share, and does not get: see [`crate::why::shortfall`]. Absent without rates.
     #[serde(flatten, with = "wire::missing")]
     pub missing: PerResource<Option<f64>>,
     /// Reasons for the shortfall; empty without one.
     pub reasons: Vec<ReasonStatus>,
     /// Fault counters since the agent started.
     pub faults: FaultsStatus,
-    /// Time with less than half of its fair share while it wanted more, since the agent started.
+    /// Time with less than half of its share if busy while it wanted more, since the agent started.
     pub starved_seconds: f64,
     /// CPU time since the agent started; never decreases, even if the cgroup was re-created.
     pub cpu_usage_seconds: Option<f64>,
@@ -345,7 +359,7 @@ impl ReasonStatus {
 pub struct FaultsStatus {
     /// Shortfall of CPUs.
     pub cpu_short: Option<FaultStatus>,
-    /// Less than half of its fair share of the CPUs.
+    /// Less than half of its share of the CPUs if busy.
     pub cpu_starved: Option<FaultStatus>,
     /// Throttled by a CPU limit.
     pub cpu_throttled: Option<FaultStatus>,
@@ -410,8 +424,10 @@ pub struct GroupStatus {
     /// Allocation if all its tenants wanted everything now.
     #[serde(flatten, with = "wire::would_get")]
     pub would_get: PerResource<f64>,
-    /// CPUs by its weight alone.
+    /// CPUs if all tenants wanted everything.
     pub fair_share_cores: f64,
+    /// Memory if all tenants wanted everything.
+    pub fair_share_memory_bytes: f64,
     /// True if the allocations of all its tenants meet their CPU demands.
     pub satisfied: bool,
     /// Limit of processes and threads of its tenants together.

@@ -170,9 +170,9 @@ fn width_reason(node: &TreeNode, record: &Record, changed: Option<Duration>) -> 
         return format!("set by the policy: {dop}");
     }
     if width.asleep {
-        return "idle: its CPUs are lent, its width is that of its fair share".to_string();
+        return "idle: its CPUs are lent, its width is that of its share if busy".to_string();
     }
-    let Some(aim) = width.aim else { return "initial: that of its fair share".to_string() };
+    let Some(aim) = width.aim else { return "initial: that of its share if busy".to_string() };
     if aim.target == dop {
         return match node.dop {
             DopPolicy::Imci => "the slots divided by the number of tenants with demand".to_string(),

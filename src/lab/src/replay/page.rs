@@ -25,7 +25,7 @@ pub(super) fn page(comparison: &Comparison, clock: &Clock) -> anyhow::Result<Str
     page.table("Means: as it was -> with the other policy", &show::HEADER, &rows);
     for resource in Resource::ALL {
         for (name, tenant) in changed(comparison, resource) {
-            let legend = ["entitled to, with the other policy", "entitled to, as it was", "used"];
+            let legend = ["share now, with the other policy", "share now, as it was", "used"];
             let heading = format!("{name}: {}", resource.noun());
             let caption = match resource {
                 MEMORY => "Memory in GiB, over hours since the beginning.",

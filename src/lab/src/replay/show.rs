@@ -13,7 +13,7 @@ const NAME_CHARS: usize = 14;
 
 /// The columns of the tables: each value as recorded and under the other policy.
 pub(super) const HEADER: [&str; 6] =
-    ["TENANT", "CPUS", "WANTED", "ENTITLED", "SHORT OF CPU", "MEMORY"];
+    ["TENANT", "CPUS", "WANTED", "SHARE NOW", "SHORT OF CPU", "MEMORY"];
 
 /// Prints the tables, at most 80 columns wide.
 pub(super) fn print(
@@ -60,7 +60,7 @@ fn pair(was: String, would: String) -> String {
     if was == would { was } else { format!("{was} -> {would}") }
 }
 
-/// One tenant: CPUs used and demanded, then both sides of its entitlement.
+/// One tenant: CPUs used and demanded, then both sides of its share now.
 pub(super) fn row(name: &str, tenant: &Both) -> Vec<String> {
     let [was, would] = &tenant.sides;
     let short = |time: Duration| if time.is_zero() { "-".into() } else { time::length(time) };

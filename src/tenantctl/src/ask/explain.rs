@@ -12,7 +12,7 @@ use tenantd_control::why::explain::{
     WeightStep, WidthStep,
 };
 use tenantd_core::resource::{CPU, PerResource, Resource};
-use tenantd_lab::text::{memory, missing, percent, times, wrapped};
+use tenantd_lab::text::{SHARE_IF_BUSY, SHARE_NOW, memory, missing, percent, times, wrapped};
 use tenantd_policy::outline::Setting;
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::{ExplainParameters, ExplainReply, Nothing, method};
@@ -128,7 +128,7 @@ fn steps(explanation: &Explanation) -> Vec<(&'static str, String)> {
             steps.push((name, format!("{}: {reason}", resource.figure(*amount))));
         }
     }
-    steps.push(("allocation", shown_allocation(&explanation.allocation)));
+    steps.push((SHARE_NOW, shown_allocation(&explanation.allocation)));
     steps.push(("", shown_bounds(&explanation.allocation)));
     steps.push(("weight", shown_weight(&explanation.weight)));
     steps.extend(
@@ -156,7 +156,7 @@ fn shortfall(explanation: &Explanation) -> Vec<(&'static str, String)> {
         lines.push(("lacks", missing.unwrap_or_else(|| "an unknown amount".to_string())));
         lines.extend(lacks.enumerate().map(|(n, why)| (if n == 0 { "because" } else { "" }, why)));
     } else if missing.is_none() && explanation.missing[CPU].is_some() {
-        lines.push(("lacks", "nothing that it is due and wants".to_string()));
+        lines.push(("lacks", "nothing of its share".to_string()));
     }
     let counted = explanation.faults.each().filter(|(_, fault)| fault.count > 0);
     let mut faults: Vec<String> = counted
@@ -216,7 +216,7 @@ fn shown_allocation(step: &AllocationStep) -> String {
 }
 
 fn shown_bounds(step: &AllocationStep) -> String {
-    let mut parts = vec![format!("fair share {:.2} CPUs", step.fair_share_cores)];
+    let mut parts = vec![format!("{SHARE_IF_BUSY} {:.2} CPUs", step.fair_share_cores)];
     if let Some(resource) = &step.dominant_resource {
         let share = percent(Some(step.dominant_share));
         parts.push(format!("dominant {resource} {share}"));

@@ -24,9 +24,9 @@ use tenantd_control::report::status::{
     ActionStatus, CreditPreview, GroupStatus, HostStatus, Line, MoveStatus, Status, TenantStatus,
 };
 use tenantd_core::resource::{CPU, MEMORY};
-use tenantd_core::units::Bytes;
 use tenantd_host::kernfs::RealKernFs;
 use tenantd_lab::replay;
+use tenantd_lab::text::{SHARE_IF_BUSY, SHARE_NOW, memory};
 use tenantd_policy::accounts::people::People;
 use tenantd_varlink::interface::{Nothing, StatusReply, method};
 
@@ -129,8 +129,8 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
         host.hierarchy,
         host.capacity[CPU],
         host.cpus,
-        Bytes(host.capacity[MEMORY] as u64).rounded(),
-        Bytes(host.memory_bytes).rounded(),
+        memory(host.capacity[MEMORY]),
+        memory(host.memory_bytes as f64),
     )?;
     for tenant in &status.tenants {
         writeln!(out, "{}", tenant.name)?;
@@ -138,14 +138,13 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
             tenant.usage[CPU].map_or("uses -".to_string(), |cores| format!("uses {cores:.2} CPUs"));
         writeln!(
             out,
-            "  {used}, demands {:.2}, is allocated {:.2} and {}, DOP {}\n  \
-             would get {:.2} and {} if it wanted everything",
+            "  {used}, wants {:.2}\n  \
+             {SHARE_NOW} {:.2} CPUs and {}, {SHARE_IF_BUSY} {:.2} CPUs and {}",
             tenant.demand[CPU],
             tenant.allocation[CPU],
-            Bytes(tenant.allocation[MEMORY] as u64).rounded(),
-            tenant.dop.unwrap_or(1),
-            tenant.would_get[CPU],
-            Bytes(tenant.would_get[MEMORY] as u64).rounded(),
+            memory(tenant.allocation[MEMORY]),
+            tenant.fair_share_cores,
+            memory(tenant.fair_share_memory_bytes),
         )?;
         print_credit(out, Line::Tenant(0, tenant))?;
         print_actions(out, status, &tenant.name)?;
@@ -205,7 +204,7 @@ fn print_credit(out: &mut impl Write, line: Line<'_>) -> io::Result<()> {
     if factor <= 1.0 && kept_cores < fair_share_cores * 0.99 {
         writeln!(
             out,
-            "  with control.credits: {kept_cores:.2} of its fair {fair_share_cores:.2} CPUs during bursts of siblings"
+            "  with control.credits: {kept_cores:.2} of its fair share of {fair_share_cores:.2} CPUs during bursts of siblings"
         )?;
     }
     Ok(())

@@ -6,3 +6,5 @@ pub mod file;
 pub mod machine;
 pub(crate) mod readers;
 pub(crate) mod stale;
+pub mod output;
+pub mod rows;

@@ -17,6 +17,7 @@ use tenantd_core::resource::{CPU, Resource};
 use tenantd_core::units::Bytes;
 use tenantd_host::kernfs::KernFs;
 use tenantd_lab::table::{self, Table};
+use tenantd_lab::text::SHARE_NOW;
 
 /// Activities of the tenants in their order, and those with files under contended memory.
 const ABOUT: [[&str; 2]; 3] = [
@@ -159,7 +160,7 @@ impl Screen {
             writeln!(out, "\x1b[2K  {}", drawn(bar, self.cpus))?;
         }
         let entitled = bars.iter().any(|bar| bar.entitled_cores.is_some());
-        let legend = if entitled { "█ used  · promised, in CPUs" } else { "█ used, in CPUs" };
+        let legend = if entitled { "█ used  · share now, in CPUs" } else { "█ used, in CPUs" };
         writeln!(out, "\x1b[2K  {:<8}{legend}", "")?;
         self.drawn_lines = bars.len() + 1;
         out.flush()
@@ -186,15 +187,7 @@ impl Screen {
         }
         let mut table = table::plain();
         table.set_header([
-            "tenant",
-            "weight",
-            "demand",
-            "allocated",
-            "dominant",
-            "dop",
-            "written",
-            "used",
-            "fair",
+            "tenant", "weight", "demand", SHARE_NOW, "dominant", "dop", "written", "used", "share",
             "error",
         ]);
         for figure in &phase.tenants {
@@ -297,16 +290,16 @@ fn shares(later: &Phase) -> String {
         format!("{} {used:.0} of {due:.0} %", figure.tenant)
     };
     let shares: Vec<String> = later.tenants.iter().map(share).collect();
-    format!("Second half: {} promised.", shares.join(", "))
+    format!("Second half, CPU time used of the {SHARE_NOW}:\n{}.", shares.join(", "))
 }
 
 /// Final table of the demo: the first half, which also ran without an agent.
 fn comparison(without: &Without, with: &Phase, is_contended: bool) -> Table {
     let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
     let mut table = table::plain();
-    let mut header = vec!["\ntenant", "\nweight", "CPU time:\nwithout", "\nwith", "\npromised"];
+    let mut header = vec!["\ntenant", "\nweight", "CPU time:\nwithout", "\nwith", "share\nnow"];
     if is_contended {
-        header.extend(["files in memory:\nwithout", "\nwith", "\npromised"]);
+        header.extend(["files in memory:\nwithout", "\nwith", "\nexpected"]);
     }
     table.set_header(header);
     for (index, (before, after)) in without.tenants.iter().zip(&with.tenants).enumerate() {

@@ -13,6 +13,7 @@ use tenantd_control::tree::{self, TreeNode};
 use tenantd_control::words::jobs::reason_of_slots;
 use tenantd_core::resource::{CPU, PerResource};
 use tenantd_dop::tenant;
+use tenantd_lab::text::SHARE_IF_BUSY;
 use tenantd_lab::{json, table};
 use tenantd_policy::model::Amount;
 use tenantd_policy::report::{Finding, Severity, Style};
@@ -131,18 +132,18 @@ pub(crate) fn print_text(
                 let strict = if fails { ": a failure with --strict" } else { "" };
                 writeln!(out, "{name}: valid{}{strict}", counted(report))?;
                 write!(out, "{}", summary(&loaded.policy, host.as_ref().ok()))?;
-                let busy = "while all are busy.";
+                let busy = "if all tenants want everything.";
                 match (args.host, host) {
                     (Some(size), _) => {
                         let (cpus, memory) = (size.cpus, size.memory.rounded());
-                        writeln!(out, "\nFair share: what a tenant gets of a machine with")?;
+                        writeln!(out, "\nShare if busy: a tenant's part of a machine with")?;
                         writeln!(out, "{cpus} CPUs and {memory} {busy}")?;
                     }
                     (None, Ok(host)) => {
                         let (cpus, memory) = (host.cpus.len(), host.memory.rounded());
                         writeln!(
                             out,
-                            "\nFair share: what a tenant gets of this machine ({cpus} CPUs, {memory}) {busy}"
+                            "\nShare if busy: a tenant's part of this machine ({cpus} CPUs, {memory})\n{busy}"
                         )?;
                     }
                     (None, Err(_)) => writeln!(out)?,
@@ -176,7 +177,7 @@ fn counted(report: &Report) -> String {
     }
 }
 
-/// Tenants as a tree, each with its fair share of the machine; one for each template.
+/// Tenants as a tree, each with its share of the machine if busy; one for each template.
 fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
     let policy = &policy.with_one_of_each();
     let machine = host.map(HostFacts::machine);
@@ -190,7 +191,7 @@ fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
         PerResource::from_fn(|resource| fair_shares(&nodes, left(resource), resource))
     });
     let mut table = table::plain();
-    table.set_header(["", "tenant", "weight", "guarantee", "limit", "fair share"]);
+    table.set_header(["", "tenant", "weight", "guarantee", "limit", SHARE_IF_BUSY]);
     for (index, node) in nodes.iter().enumerate().take(MOST_ROWS) {
         let name = node.path.rsplit('/').next().unwrap_or_default();
         let share = shares.as_ref().map(|shares| {

@@ -170,7 +170,7 @@ fn next_steps(path: &Path) -> String {
     format!(
         "{} is written. It observes, and changes nothing. What next:
   {take_up:<28}  take it up
-  {:<28}  what each tenant uses and would get
+  {:<28}  usage and shares of each tenant
   {:<28}  what would be written, and why
   {:<28}  put it into force\n",
         path.display(),

@@ -3,4 +3,6 @@
 pub mod history;
 pub mod metrics;
 pub mod serve;
+pub mod status;
+mod tenants;
 pub mod top;

@@ -23,8 +23,8 @@ pub(super) fn page(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<Str
         page.sentence(&finding);
     }
     for (resource, heading, caption) in [
-        (CPU, "CPUs", "CPUs that each tenant used; thin, what it is entitled to by weighted DRF."),
-        (MEMORY, "Memory", "Memory that each tenant held, in GiB; thin, what it is entitled to."),
+        (CPU, "CPUs", "CPUs that each tenant used; thin, its share now by weighted DRF."),
+        (MEMORY, "Memory", "Memory that each tenant held, in GiB; thin, its share now."),
     ] {
         let watched = watched(outcome, resource);
         let names: Vec<String> = watched.iter().map(|tenant| leaves[*tenant].0.clone()).collect();

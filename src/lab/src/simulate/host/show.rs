@@ -9,7 +9,7 @@ use super::measure::{Figures, Outcome, Run, Series, Wanted};
 use super::scenario::Scenario;
 use crate::json::write_line;
 use crate::table;
-use crate::text::{self, plain, short};
+use crate::text::{self, SHARE_NOW, plain, short};
 use tenantd_core::resource::{CPU, MEMORY, Resource};
 use tenantd_policy::model::Tenant;
 
@@ -259,7 +259,7 @@ pub(super) fn tables(scenario: &Scenario, outcome: &Outcome) -> Vec<FigureTable>
             [first.to_vec(), runs(&|run| shown(run.tenants[index].got.mean[r]))].concat()
         })
     };
-    let header = |first| vec![first, "weight", "wanted", "entitled", "tenantd", "static", "none"];
+    let header = |first| vec![first, "weight", "wanted", SHARE_NOW, "tenantd", "static", "none"];
     let of_runs = |shown: &dyn Fn(&Figures) -> String| {
         rows(&|index, _, _| runs(&|run| shown(&run.tenants[index])))
     };

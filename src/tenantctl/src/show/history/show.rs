@@ -36,7 +36,7 @@ pub(crate) fn print(out: &mut impl Write, past: &Past, clock: &Clock) -> io::Res
     let episodes = past.episodes();
     writeln!(out)?;
     if episodes.is_empty() {
-        return writeln!(out, "no tenant lacked anything that it was due");
+        return writeln!(out, "no tenant lacked a part of its share");
     }
     let mut longest: Vec<usize> = (0..episodes.len()).collect();
     longest.sort_by_key(|index| std::cmp::Reverse(length_of(episodes[*index].1)));
@@ -76,7 +76,7 @@ fn missing(episode: &Episode) -> String {
             _ => r.figure(episode.missing[r]),
         })
         .collect();
-    if each.is_empty() { "what it was due".into() } else { each.join(" and ") }
+    if each.is_empty() { "a part of its share".into() } else { each.join(" and ") }
 }
 
 fn figures(sums: &Sums) -> [String; 6] {
@@ -99,7 +99,7 @@ fn filled<'a>(first: &str, rows: impl Iterator<Item = (String, &'a Sums, u64)>) 
     let has_credits = rows.iter().any(|(_, sums, _)| sums.credit().is_some());
     let mut table = table::plain();
     let mut header =
-        vec![first, "CPUS", "ENTITLED", "WANTED", "MEMORY", "LACKING", "STARVED", "KILLS"];
+        vec![first, "CPUS", "SHARE NOW", "WANTED", "MEMORY", "LACKING", "STARVED", "KILLS"];
     header.extend(has_credits.then_some("CREDIT"));
     table.set_header(header);
     for (name, sums, kills) in rows {

@@ -13,6 +13,7 @@ use super::metric::{
     flag, group, host, info, metric, tenant,
 };
 use tenantd_control::report::status::Status;
+use tenantd_core::resource::PerResource;
 use tenantd_policy::model::Mode;
 
 /// State of the daemon: the only metric that is never left out.
@@ -131,14 +132,15 @@ fn amounts_of_tenants() -> Vec<Metric> {
     let amounts = [
         each_tenant("tenant_{}_usage", "{} in use.", |t| t.usage),
         each_tenant("tenant_{}_demand", "{} that the tenant could use.", |t| t.demand.map(Some)),
-        each_tenant("tenant_{}_allocation", "{} that the tenant is entitled to now.", |t| {
-            t.allocation.map(Some)
-        }),
+        each_tenant("tenant_{}_allocation", "{} of the share now.", |t| t.allocation.map(Some)),
         each_tenant(
             "tenant_{}_would_get",
-            "{} that the tenant would be allocated now if it wanted everything.",
+            "{} of the share now if this tenant wanted everything.",
             |t| t.would_get.map(Some),
         ),
+        each_tenant("tenant_{}_fair_share", "{} of the share if busy.", |t| {
+            PerResource([Some(t.fair_share_cores), Some(t.fair_share_memory_bytes)])
+        }),
         each_tenant("tenant_{}_guarantee", "{} that the policy guarantees.", |t| t.guarantee),
         each_tenant("tenant_{}_limit", "{} that the policy allows at most.", |t| t.limit),
     ];
@@ -153,12 +155,6 @@ fn of_tenants() -> Vec<Metric> {
             "CPU time used, summed over re-created cgroups.",
             |t| t.cpu_usage_seconds,
         )),
-        tenant(
-            "tenant_cpu_fair_share",
-            "cores",
-            "CPUs that the weight alone gives, within the limit.",
-            |t| Some(t.fair_share_cores),
-        ),
         tenant("tenant_weight", "", "CPU weight in the policy.", |t| Some(t.weight)),
         tenant(
             "tenant_cgroup_weight",
@@ -222,13 +218,13 @@ fn waits_of_tenants() -> Vec<Metric> {
         tenant(
             "tenant_share_error",
             "ratio",
-            "Part of the divided CPUs that it is entitled to, wants, and does not get.",
+            "Part of the divided CPUs that it wants, within its share now, and does not get.",
             |t| t.share_error,
         ),
         counter(tenant(
             "tenant_starvation",
             "seconds",
-            "Time with less than half of the fair share while it wanted more.",
+            "Time with less than half of the share if busy while it wanted more.",
             |t| Some(t.starved_seconds),
         )),
         counter(tenant("tenant_oom_kills", "", "Processes killed by the OOM killer.", |t| {
@@ -241,19 +237,19 @@ fn waits_of_tenants() -> Vec<Metric> {
 fn faults_of_tenants() -> Vec<Metric> {
     let missing = each_tenant(
         "tenant_{}_missing",
-        "{} that the tenant is due by the policy, wants, and does not get.",
+        "{} that the tenant wants, within its share, and does not get.",
         |t| t.missing,
     );
     let [_, starvation] =
-        fault("tenant_starvation", "it had less than half of its fair share.", |t| {
+        fault("tenant_starvation", "it had less than half of its share if busy.", |t| {
             t.faults.cpu_starved
         });
     let faults = [
-        fault("tenant_cpu_shortage", "it lacked CPUs that it is due.", |t| t.faults.cpu_short),
+        fault("tenant_cpu_shortage", "it lacked CPUs of its share.", |t| t.faults.cpu_short),
         fault("tenant_throttling", "a CPU limit held it back.", |t| t.faults.cpu_throttled),
         fault(
             "tenant_memory_shortage",
-            "it lacked memory that it is due, or waited at its memory limit.",
+            "it lacked memory of its share, or waited at its memory limit.",
             |t| t.faults.memory_short,
         ),
         fault("tenant_protection_broken", "reclaim took memory that is protected.", |t| {
@@ -287,14 +283,17 @@ fn of_groups() -> Vec<Metric> {
     let amounts = [
         each_group("group_{}_usage", "{} in use by its tenants.", |g| g.usage),
         each_group("group_{}_demand", "{} that its tenants could use.", |g| g.demand.map(Some)),
-        each_group("group_{}_allocation", "{} that its tenants are entitled to now.", |g| {
+        each_group("group_{}_allocation", "{} of the share now of its tenants.", |g| {
             g.allocation.map(Some)
         }),
         each_group(
             "group_{}_would_get",
-            "{} that the group would be allocated now if all its tenants wanted everything.",
+            "{} of the share now if all its tenants wanted everything.",
             |g| g.would_get.map(Some),
         ),
+        each_group("group_{}_fair_share", "{} of the share if busy.", |g| {
+            PerResource([Some(g.fair_share_cores), Some(g.fair_share_memory_bytes)])
+        }),
         each_group("group_{}_guarantee", "{} that the policy guarantees the group.", |g| {
             g.guarantee
         }),
@@ -310,9 +309,6 @@ fn of_groups() -> Vec<Metric> {
             "Tenants that each of the group found and that are in the series of the group only.",
             |g| count(g.nr_found.saturating_sub(FOUND_SERIES_MAX as u64)),
         ),
-        group("group_cpu_fair_share", "cores", "CPUs that its weight alone gives.", |g| {
-            Some(g.fair_share_cores)
-        }),
         group("group_weight", "", "CPU weight of the group in the policy.", |g| Some(g.weight)),
         group(
             "group_cgroup_weight",
@@ -347,7 +343,7 @@ fn of_fairness() -> Vec<Metric> {
         host(
             "fairness_jain",
             "ratio",
-            "Jain's index of CPU usage over entitlement of the tenants that want more; 1 is as decided.",
+            "Jain's index of CPU usage over the share now of the tenants that want more; 1 is as decided.",
             |s| s.jain_index,
         ),
         host("fairness_share_error_max", "ratio", "Largest share error of all tenants.", |s| {

@@ -121,15 +121,14 @@ function resource(title) {
   return { box, figures, bar, wants: parts[0], used: parts[1], entitled: parts[2] };
 }
 
-function draw(part, name, used, wants, entitled, wouldGet, capacity, show) {
+function draw(part, name, used, wants, entitled, ifBusy, capacity, show) {
   const width = (value) => (capacity > 0 ? Math.min(100, Math.max(0, ((value || 0) / capacity) * 100)) : 0);
   part.used.style.width = width(used) + "%";
   part.wants.style.width = width(wants) + "%";
   part.entitled.style.left = `calc(${width(entitled)}% - 1.5px)`;
-  // An idle tenant has no entitlement: its share now, if it woke up, is more useful.
-  const more = known(wouldGet) && wouldGet > (entitled || 0) * 1.01 ? `, could get ${show(wouldGet)}` : "";
-  setText(part.figures, `${show(used)} of ${show(entitled)}${more}`);
-  const label = `${name}: uses ${show(used)}, demands ${show(wants)}, is entitled to ${show(entitled)}`;
+  const busy = known(ifBusy) ? `, if busy ${show(ifBusy)}` : ""; // An older daemon gives no memory.
+  setText(part.figures, `${show(used)}; share now ${show(entitled)}${busy}`);
+  const label = `${name}: uses ${show(used)}, wants ${show(wants)}, share now ${show(entitled)}${busy}`;
   if (part.bar.getAttribute("aria-label") !== label) part.bar.setAttribute("aria-label", label);
 }
 
@@ -203,10 +202,10 @@ function drawTenant(tenant, index, host) {
     why.push(`its next job waits since ${seconds(tenant.jobs.longest_wait_seconds)}: ${tenant.jobs.reason}`);
   }
   setText(kept.why, why.join("; "));
-  draw(kept.cpu, "CPUs", tenant.usage_cores, tenant.demand_cores, tenant.allocation_cores, tenant.would_get_cores, host.capacity_cores, cores);
+  draw(kept.cpu, "CPUs", tenant.usage_cores, tenant.demand_cores, tenant.allocation_cores, tenant.fair_share_cores, host.capacity_cores, cores);
   draw(
     kept.memory, "Memory", tenant.usage_memory_bytes, tenant.demand_memory_bytes,
-    tenant.allocation_memory_bytes, tenant.would_get_memory_bytes, host.capacity_memory_bytes, bytes,
+    tenant.allocation_memory_bytes, tenant.fair_share_memory_bytes, host.capacity_memory_bytes, bytes,
   );
   // Waits are measured per tenant, not per group.
   kept.told.hidden = isGroup;
@@ -240,12 +239,12 @@ function drawVerdict(status) {
   const most = (tenant) => missing(tenant, status.host);
   const lacking = status.tenants.filter(lacks).sort((a, b) => most(b) - most(a));
   const verdict = $("verdict");
-  let text = "Every tenant gets what it is due, or does not want it.";
+  let text = "Every tenant gets its share, or does not want it.";
   if (status.tenants.length === 0) text = "There are no tenants.";
   else if (!known(status.max_share_error)) text = "There is no measurement yet.";
   else if (lacking.length > 0) {
     const worst = lacking[0];
-    text = most(worst) > 0 ? `${worst.name} lacks ${cores(most(worst))} CPUs that it is due and wants` : `${worst.name} is held back`;
+    text = most(worst) > 0 ? `${worst.name} lacks ${cores(most(worst))} CPUs of its share` : `${worst.name} is held back`;
     if (reasons(worst).length > 0) text += `: ${reasons(worst)[0].text}`;
     text += lacking.length > 1 ? `. ${lacking.length - 1} more lack something.` : ".";
   }

@@ -2,7 +2,7 @@
 //!
 //! From the top: the machine, fairness, the tenants, jobs, the map of the CPUs, findings, keys. On a small
 //! screen the map and the findings are left out first, then the sparkline and the memory of each tenant, and
-//! last the figures beside the bars. Every size is drawn (`tests/face/top.rs`, from 1×1 to 300×100). A name may
+//! last the waits and the shares beside the bars. Every size is drawn (`tests/face/top.rs`, from 1×1 to 300×100). A name may
 //! lose its middle; a figure never loses a digit: its column is as wide as the widest figure, or is left out.
 //!
 //! Colour never carries meaning alone: a tenant below its share is marked with `!`, the parts of a bar are
@@ -16,36 +16,44 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph, Wrap};
 
 use super::bars::{self, Cell};
-use super::frame::{fairness_line, head_line, jobs_line, lacks, tinted};
+use super::frame::{fairness_line, fitting, head_line, jobs_line, last_line, tinted};
 use super::inside;
-use super::view::View;
+use super::view::{Shown, View};
 use crate::args::SortKey;
+use crate::common::rows::{Idle, group_of, is_unfair};
+use crate::show::tenants::{memory_used, name_of};
 use tenantd_control::report::status::Line as Row;
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_dop::cpuset::CpuSet;
-use tenantd_lab::text::{self, cores, memory, percent, shortened};
+use tenantd_lab::text::{self, SHARE_HEADS, cores, percent, shortened};
 
 const HUES: [Color; 6] =
     [Color::Cyan, Color::Yellow, Color::Green, Color::Magenta, Color::Blue, Color::Red];
 const FINDINGS_MAX: u16 = 3;
+/// Width from which the degree of parallelism is shown.
+const DOP_MIN: usize = 120;
 /// Largest number of CPUs of a kernel.
 const CPUS_MAX: u32 = 8192;
 
-/// Draws the screen; returns the number of rows for tenants, or for the processes of the open one.
-pub fn screen(frame: &mut Frame<'_>, view: &View) -> usize {
-    if let Some(name) = &view.opened {
-        let nr_rows = inside::screen(frame, view, name);
-        if view.has_help {
-            help(frame, view);
-        }
-        return nr_rows;
+/// Draws the screen; returns the rows for tenants, or for the processes of the open one.
+pub fn screen(frame: &mut Frame<'_>, view: &View) -> Shown {
+    let shown = match &view.opened {
+        Some(name) => inside::screen(frame, view, name),
+        None => list(frame, view),
+    };
+    if view.has_help {
+        help(frame, view);
     }
+    shown
+}
+
+fn list(frame: &mut Frame<'_>, view: &View) -> Shown {
     let area = frame.area();
     let width = usize::from(area.width);
     let map = map_lines(view, width);
     let findings = view.status.findings.len().min(usize::from(FINDINGS_MAX)) as u16;
     // The first lines, three rows of tenants and the keys take precedence over the map and the findings.
-    let spare = area.height.saturating_sub(8);
+    let spare = area.height.saturating_sub(9);
     let map_height = (map.len() as u16).min(spare / 2);
     let findings_height = findings.min(spare.saturating_sub(map_height) / 2);
     let jobs = jobs_line(view, width);
@@ -54,7 +62,7 @@ pub fn screen(frame: &mut Frame<'_>, view: &View) -> usize {
         Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(1),
-            Constraint::Length(1),
+            Constraint::Length(if area.height >= 10 { 2 } else { 1 }),
             Constraint::Min(1),
             Constraint::Length(jobs_height),
             Constraint::Length(map_height),
@@ -62,11 +70,12 @@ pub fn screen(frame: &mut Frame<'_>, view: &View) -> usize {
             Constraint::Length(1),
         ])
         .areas(area);
-    let columns = Columns::for_width(width, &view.status.lines());
+    let columns = Columns::for_width(width, &view.status.lines(), view.choice.is_tree);
     frame.render_widget(head_line(view, width), head);
     frame.render_widget(fairness_line(view, width), fair);
-    let underlined = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
-    frame.render_widget(columns.title(view.sort).style(underlined), title);
+    for (line, area) in columns.title(view.choice.sort).into_iter().rev().zip(title.rows().rev()) {
+        frame.render_widget(line, area);
+    }
     let mut rows = Paragraph::new(rows(view, &columns, usize::from(tenants.height)));
     if view.is_stale() {
         rows = rows.style(Style::new().add_modifier(Modifier::DIM));
@@ -77,44 +86,47 @@ pub fn screen(frame: &mut Frame<'_>, view: &View) -> usize {
     let notes = view.status.findings.iter().take(usize::from(findings_height));
     let notes = notes.map(|note| Line::from(shortened(&format!("note: {note}"), width)));
     frame.render_widget(Paragraph::new(notes.collect::<Vec<_>>()), findings_area);
-    frame.render_widget(keys_line(view, width), keys);
-    if view.has_help {
-        help(frame, view);
-    }
-    usize::from(tenants.height)
+    frame.render_widget(last_line(view, width, &keys_line(view, width)), keys);
+    Shown { top: tenants.y, nr_rows: usize::from(tenants.height) }
 }
 
 /// Widths of the columns; 0 leaves one out.
 #[derive(Clone, Copy, Debug)]
 struct Columns {
     name: usize,
-    cpu_figures: usize,
+    used: usize,
+    now: usize,
+    busy: usize,
     cpu_bar: usize,
-    memory_figures: usize,
+    memory: usize,
     memory_bar: usize,
-    dop: usize,
     waits: usize,
     /// 0 also where the policy has no credits.
     credit: usize,
     sparkline: usize,
+    dop: usize,
+    is_tree: bool,
 }
 
 impl Columns {
     /// Columns that fit into `width`; the rest of it goes to the bars.
-    fn for_width(width: usize, rows: &[Row<'_>]) -> Columns {
-        let longest = rows.iter().map(|row| name(*row).chars().count()).max().unwrap_or(0);
+    fn for_width(width: usize, rows: &[Row<'_>], is_tree: bool) -> Columns {
+        let longest = rows.iter().map(|row| name(*row, is_tree).chars().count()).max().unwrap_or(0);
         let name_max = (width / 5).max(10);
         // The letter, the mark, a blank and the name.
         let mut columns = Columns {
-            name: 3 + longest.clamp(6, name_max),
-            cpu_figures: 0,
+            name: 3 + longest.clamp(7, name_max),
+            used: 0,
+            now: 0,
+            busy: 0,
             cpu_bar: 0,
-            memory_figures: 0,
+            memory: 0,
             memory_bar: 0,
-            dop: 0,
             waits: 0,
             credit: 0,
             sparkline: 0,
+            dop: 0,
+            is_tree,
         };
         let mut left = width.saturating_sub(columns.name);
         let mut take = |column: &mut usize, wanted: usize| {
@@ -127,15 +139,19 @@ impl Columns {
             rows.iter().map(|row| text(*row).chars().count()).fold(least, usize::max)
         };
         take(&mut columns.cpu_bar, 10);
-        take(&mut columns.cpu_figures, widest(9, cpu_figures));
-        take(&mut columns.dop, widest(3, dop));
+        take(&mut columns.used, widest(5, used));
+        take(&mut columns.now, widest(5, now));
+        take(&mut columns.busy, widest(8, busy));
         take(&mut columns.waits, widest(5, waits));
         if rows.iter().any(|row| row.credit().is_some()) {
             take(&mut columns.credit, widest(6, credit));
         }
-        take(&mut columns.memory_figures, widest(9, memory_figures));
-        take(&mut columns.memory_bar, 8);
-        take(&mut columns.sparkline, 10);
+        take(&mut columns.memory, widest(6, memory_used));
+        take(&mut columns.memory_bar, 7);
+        take(&mut columns.sparkline, 7);
+        if width >= DOP_MIN {
+            take(&mut columns.dop, widest(3, dop));
+        }
         let shares =
             [(&mut columns.cpu_bar, 3), (&mut columns.memory_bar, 2), (&mut columns.sparkline, 2)];
         let (spare, parts) = (left, 7);
@@ -146,34 +162,45 @@ impl Columns {
         columns
     }
 
-    fn title(&self, sort: SortKey) -> Line<'static> {
-        let mark = |key: SortKey, title: &str| {
-            if key == sort { format!("{title}▼") } else { title.to_string() }
+    /// Head of the columns in two lines.
+    fn title(&self, sort: SortKey) -> [Line<'static>; 2] {
+        let [[share, now], [_, busy]] = SHARE_HEADS;
+        let columns = [
+            (self.used, ["CPUs", "used"], Some(SortKey::Cpu)),
+            (self.now, [share, now], Some(SortKey::ShareNow)),
+            (self.busy, [share, busy], Some(SortKey::ShareIfBusy)),
+            (self.cpu_bar, ["", "used┃now"], Some(SortKey::Error)),
+            (self.memory, ["memory", "used"], Some(SortKey::Memory)),
+            (self.memory_bar, ["", "┃now"], None),
+            (self.waits, ["CPU", "wait"], Some(SortKey::Pressure)),
+            (self.credit, ["", "credit"], None),
+            (self.sparkline, ["", "history"], None),
+            (self.dop, ["", "DOP"], None),
+        ];
+        let mark = |key: Option<SortKey>, title: &str| {
+            if key == Some(sort) { format!("{title}▼") } else { title.to_string() }
         };
-        let mut text = format!("{:<width$}", mark(SortKey::Name, "   tenant"), width = self.name);
-        for (width, title) in [
-            (self.cpu_figures, mark(SortKey::Cpu, "CPUs")),
-            (self.cpu_bar, mark(SortKey::Error, "used┃due")),
-            (self.memory_figures, mark(SortKey::Memory, "memory")),
-            (self.memory_bar, "used┃due".to_string()),
-            (self.dop, "dop".to_string()),
-            (self.waits, mark(SortKey::Pressure, "wait")),
-            (self.credit, "credit".to_string()),
-            (self.sparkline, "history".to_string()),
-        ] {
-            if width > 0 {
+        let name = mark(Some(SortKey::Name), "   tenant");
+        let mut lines = [format!("{:<width$}", "", width = self.name), String::new()];
+        lines[1] = format!("{name:<width$}", width = self.name);
+        for (width, heads, key) in columns.into_iter().filter(|(width, ..)| *width > 0) {
+            let is_bar = heads[0].is_empty();
+            for (line, title) in lines.iter_mut().zip([heads[0].to_string(), mark(key, heads[1])]) {
                 let cut: String = title.chars().take(width).collect();
-                text += &format!(" {cut:<width$}");
+                *line +=
+                    &if is_bar { format!(" {cut:<width$}") } else { format!(" {cut:>width$}") };
             }
         }
-        Line::from(text)
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let [first, second] = lines;
+        [Line::styled(first, bold), Line::styled(second, bold.add_modifier(Modifier::UNDERLINED))]
     }
 
     fn row(&self, view: &View, row: Row<'_>, is_selected: bool) -> Line<'static> {
         let host = &view.status.host;
-        let lacks = row.tenant().is_some_and(|tenant| lacks(tenant, &view.status.thresholds));
+        let lacks = row.tenant().is_some_and(|it| is_unfair(it, &view.status.thresholds));
         let mark = if lacks { '!' } else { ' ' };
-        let name = shortened(&name(row), self.name - 3);
+        let name = shortened(&name(row, self.is_tree), self.name - 3);
         let cursor = if is_selected { '›' } else { ' ' };
         // A group has no CPUs of its own on the map.
         let (letter, hue) = match row {
@@ -190,20 +217,20 @@ impl Columns {
                 spans.push(Span::raw(format!(" {text:>width$}")));
             }
         };
-        let (used, wants, entitled) = (row.usage(), row.demand(), row.allocation());
-        figures(&mut spans, self.cpu_figures, cpu_figures(row));
-        if self.cpu_bar > 0 {
-            let (used, capacity) = (used[CPU].unwrap_or(0.0), host.capacity[CPU]);
-            let cells = bars::bar(used, wants[CPU], entitled[CPU], capacity, self.cpu_bar);
-            add_bar(&mut spans, view, &cells, lacks);
-        }
-        figures(&mut spans, self.memory_figures, memory_figures(row));
-        if self.memory_bar > 0 {
-            let (used, capacity) = (used[MEMORY].unwrap_or(0.0), host.capacity[MEMORY]);
-            let cells = bars::bar(used, wants[MEMORY], entitled[MEMORY], capacity, self.memory_bar);
-            add_bar(&mut spans, view, &cells, false);
-        }
-        figures(&mut spans, self.dop, dop(row));
+        figures(&mut spans, self.used, used(row));
+        figures(&mut spans, self.now, now(row));
+        figures(&mut spans, self.busy, busy(row));
+        let bar = |spans: &mut Vec<Span<'static>>, width, resource, is_lacking| {
+            if width > 0 {
+                let used = row.usage()[resource].unwrap_or(0.0);
+                let (wants, share) = (row.demand()[resource], row.allocation()[resource]);
+                let cells = bars::bar(used, wants, share, host.capacity[resource], width);
+                add_bar(spans, view, &cells, is_lacking);
+            }
+        };
+        bar(&mut spans, self.cpu_bar, CPU, lacks);
+        figures(&mut spans, self.memory, memory_used(row));
+        bar(&mut spans, self.memory_bar, MEMORY, false);
         if self.waits > 0 {
             let text = format!(" {:>width$}", waits(row), width = self.waits);
             let ratio = row.tenant().and_then(|tenant| tenant.cpu_pressure_ratio);
@@ -219,24 +246,32 @@ impl Columns {
             let style = tinted(view, Color::Blue);
             spans.push(Span::styled(format!(" {line:>width$}", width = self.sparkline), style));
         }
+        figures(&mut spans, self.dop, dop(row));
         Line::from(spans)
     }
 }
 
-/// Name; a group has a slash behind it.
-fn name(row: Row<'_>) -> String {
-    match row {
-        Row::Tenant(_, tenant) => tenant.name.to_string(),
-        Row::Group(group) => format!("{}/", group.name),
+/// Name; in a tree without its groups, and indented below them.
+fn name(row: Row<'_>, is_tree: bool) -> String {
+    let name = name_of(row);
+    let group = group_of(row.name());
+    match group.len() {
+        0 => name,
+        _ if !is_tree => name,
+        length => "  ".repeat(1 + group.matches('/').count()) + &name[length + 1..],
     }
 }
 
-fn cpu_figures(row: Row<'_>) -> String {
-    format!("{}/{}", cores(row.usage()[CPU]), cores(Some(row.allocation()[CPU])))
+fn used(row: Row<'_>) -> String {
+    cores(row.usage()[CPU])
 }
 
-fn memory_figures(row: Row<'_>) -> String {
-    row.usage()[MEMORY].map_or("-".to_string(), memory)
+fn now(row: Row<'_>) -> String {
+    cores(Some(row.allocation()[CPU]))
+}
+
+fn busy(row: Row<'_>) -> String {
+    cores(Some(row.share_if_busy()[CPU]))
 }
 
 fn dop(row: Row<'_>) -> String {
@@ -273,7 +308,12 @@ fn rows(view: &View, columns: &Columns, height: usize) -> Vec<Line<'static>> {
     let line = |(index, row): (usize, &Row<'_>)| columns.row(view, *row, index == view.selected);
     let mut lines: Vec<Line<'static>> = shown.map(line).collect();
     if rows.is_empty() {
-        lines.push(Line::from("the policy has no tenants"));
+        let why = match (view.status.tenants.is_empty(), view.choice.filter.is_empty()) {
+            (true, _) => "the policy has no tenants",
+            (false, true) => "all tenants are idle (i shows them)",
+            (false, false) => "no name has the filter's text (Esc ends the filter)",
+        };
+        lines.push(Line::from(why));
     }
     if below > 0 && height > 1 {
         lines.pop();
@@ -318,39 +358,44 @@ fn sort_word(sort: SortKey) -> &'static str {
         SortKey::Policy => "policy",
         SortKey::Name => "name",
         SortKey::Cpu => "CPU",
+        SortKey::Wanted => "CPUs wanted",
+        SortKey::ShareNow => "share now",
+        SortKey::ShareIfBusy => "share if busy",
         SortKey::Memory => "memory",
         SortKey::Error => "share error",
         SortKey::Pressure => "pressure",
     }
 }
 
-fn keys_line(view: &View, width: usize) -> Line<'static> {
-    let long = format!(
-        "q quit  ? help  Enter open  space pause  by {}: c m e w n p",
-        sort_word(view.sort)
-    );
-    let text = if width < long.chars().count() { "q quit  ? help".to_string() } else { long };
-    Line::styled(text, Style::new().add_modifier(Modifier::DIM))
+fn keys_line(view: &View, width: usize) -> String {
+    let mut parts = vec!["q quit".to_string(), "? help".to_string(), "Enter open".to_string()];
+    if !view.choice.filter.is_empty() {
+        parts.push(format!("Esc ends /{}", shortened(&view.choice.filter, 20)));
+    }
+    let hidden = if view.choice.idle == Idle::Hidden { "i show idle" } else { "i hide idle" };
+    parts.extend(["/ filter", "t tree", hidden, "space pause"].map(String::from));
+    parts.push(format!("by {}: c m e w n p", sort_word(view.choice.sort)));
+    fitting(&parts, "  ", width)
 }
 
 /// At most 21 lines: more would hide the news below them on 24 rows.
 const HELP: [&str; 21] = [
-    "q, Ctrl-C   quit",
+    "q, Ctrl-C   quit          space  pause, continue",
     "?           open and close this help",
-    "space       pause and continue",
-    "↑ ↓ k j     select; Page Up, Page Down, Home",
-    "Enter, Esc  open the selected one, and go back:",
-    "            its members and its processes",
+    "↑ ↓ k j     select; Page Up, Page Down, Home, End, mouse",
+    "Enter, Esc  open the selected one, and go back",
+    "k, r        in an open one: end or renice a process (root)",
+    "/           filter by name; Esc ends it",
+    "t, i        tree or list, hide or show idle tenants",
     "",
-    "sort by     c CPU used      m memory used",
-    "            e share error   w pressure",
-    "            n name          p order of the policy",
+    "sort by     c CPUs used     m memory used   w waits",
+    "            d CPUs wanted   e share error   n name",
+    "            s share now     b share if busy p policy",
     "",
-    "█ used  ░ demanded, not used  · free",
-    "┃ due: entitled to now",
+    "share now   with the present demands and other load",
+    "if busy     share if all tenants want everything",
+    "█ used  ░ wanted, not used  ┃ share now  · free",
     "!     share error above its threshold",
-    "CPUs  used/due, in CPUs",
-    "dop   degree of parallelism, in CPUs",
     "wait  part of the time a task waits for a CPU",
     "credit CPU time left to others, factor of weight",
     "map   tenant of each CPU: + several, · any",
@@ -360,7 +405,7 @@ const HELP: [&str; 21] = [
 
 fn help(frame: &mut Frame<'_>, view: &View) {
     let area = frame.area();
-    let width = area.width.min(50);
+    let width = area.width.min(62);
     let height = area.height.min(HELP.len() as u16);
     let middle = Rect {
         x: area.x + (area.width - width) / 2,

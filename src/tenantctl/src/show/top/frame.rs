@@ -4,7 +4,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 
 use super::view::View;
-use tenantd_control::report::status::{TenantStatus, Thresholds};
+use crate::common::rows::is_unfair;
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_lab::text::{age, cores, memory, percent, shortened};
 
@@ -16,12 +16,13 @@ pub(crate) fn head_line(view: &View, width: usize) -> Line<'static> {
     let status = &view.status;
     let host = &status.host;
     let name = if host.name.is_empty() { "tenantd" } else { &host.name };
+    let state = match &view.recorded {
+        Some(time) => format!("at {time}"),
+        None if view.is_paused => "paused".to_string(),
+        None => status.mode.word().to_string(),
+    };
     let parts = [
-        format!(
-            "{} {}",
-            shortened(name, 20),
-            if view.is_paused { "paused" } else { status.mode.word() }
-        ),
+        format!("{} {state}", shortened(name, 20)),
         format!("{} of {} CPUs divided", cores(Some(host.capacity[CPU])), host.cpus),
         format!("{} of {}", memory(host.capacity[MEMORY]), memory(host.memory_bytes as f64)),
         format!("others use {} CPUs", cores(host.outside_cores)),
@@ -61,16 +62,16 @@ pub(crate) fn fairness_line(view: &View, width: usize) -> Line<'static> {
         return Line::styled(text, style);
     }
     let thresholds = &status.thresholds;
-    let lacking = status.tenants.iter().filter(|tenant| lacks(tenant, thresholds)).count();
-    // Outside usage is not part of the entitlement, but the tenants miss it all the same.
+    let lacking = status.tenants.iter().filter(|tenant| is_unfair(tenant, thresholds)).count();
+    // Outside usage is not part of the share now, but the tenants lack it all the same.
     let short = status.tenants.iter().filter(|tenant| !tenant.reasons.is_empty()).count();
     let mut parts = vec![match (lacking, status.max_share_error) {
         (0, None) => "no measurement yet".to_string(),
-        (0, Some(_)) if short == 1 => "! one lacks what it is due (Enter: why)".to_string(),
-        (0, Some(_)) if short > 1 => format!("! {short} lack what they are due (Enter: why)"),
-        (0, Some(_)) => "every tenant gets its entitlement".to_string(),
-        (1, Some(error)) => format!("! one lacks {} of the CPUs", percent(Some(error))),
-        (_, error) => format!("! {lacking} lack CPUs, at most {}", percent(error)),
+        (0, Some(_)) if short == 1 => "! 1 tenant lacks a part of its share (Enter: why)".into(),
+        (0, Some(_)) if short > 1 => format!("! {short} tenants lack a part of their shares"),
+        (0, Some(_)) => "every tenant gets its share".to_string(),
+        (1, Some(error)) => format!("! 1 tenant lacks {} of the CPUs", percent(Some(error))),
+        (_, error) => format!("! {lacking} tenants lack CPUs, at most {}", percent(error)),
     }];
     if let Some(jain) = status.jain_index {
         parts.push(format!("Jain {jain:.3}"));
@@ -103,6 +104,14 @@ pub(crate) fn jobs_line(view: &View, width: usize) -> Option<Line<'static>> {
     Some(Line::from(fitting(&parts, "; ", width)))
 }
 
-pub(crate) fn lacks(tenant: &TenantStatus, thresholds: &Thresholds) -> bool {
-    tenant.share_error.is_some_and(|error| error > thresholds.share_error_ratio)
+/// Last line: an input, the result of an action, or the keys.
+pub(crate) fn last_line(view: &View, width: usize, keys: &str) -> Line<'static> {
+    if let Some(prompt) = &view.prompt {
+        let style = Style::new().add_modifier(Modifier::BOLD);
+        return Line::styled(prompt.line(&view.choice.filter, width), style);
+    }
+    match &view.message {
+        Some(message) => Line::from(shortened(message, width)),
+        None => Line::styled(keys.to_string(), Style::new().add_modifier(Modifier::DIM)),
+    }
 }

@@ -6,29 +6,32 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 
-use super::frame::{fairness_line, fitting, head_line};
+use super::frame::{fairness_line, fitting, head_line, last_line};
 use super::inspect::Inspection;
-use super::view::View;
+use super::view::{Shown, View};
+use crate::show::tenants::memory_used;
 use tenantd_control::report::reason::Outsider;
 use tenantd_control::report::status::{Line as Row, Status};
 use tenantd_core::resource::{CPU, MEMORY};
-use tenantd_lab::text::{cores, lacks, memory, shortened, visible, wrapped_at};
+use tenantd_lab::text::{SHARE_NOW, cores, lacks, memory, shortened, visible, wrapped_at};
 
 const MEMBERS_MAX: usize = 8;
 
-/// Draws the screen; returns the number of rows for processes.
-pub(crate) fn screen(frame: &mut Frame<'_>, view: &View, name: &str) -> usize {
+/// Draws the screen; returns the rows for processes.
+pub(crate) fn screen(frame: &mut Frame<'_>, view: &View, name: &str) -> Shown {
     let area = frame.area();
     let width = usize::from(area.width);
     let why = why_rows(&view.status, name, width);
     let members = view.inspection.as_ref().map_or_else(Vec::new, |it| member_rows(it, width));
-    let room = area.height.saturating_sub(6);
+    let figures_rows = packed(&figures_of(&view.status, name), width);
+    let figures_height = (figures_rows.len() as u16).clamp(1, 3);
+    let room = area.height.saturating_sub(5 + figures_height);
     let why_height = (why.len() as u16).min(room / 3);
     let members_height = (members.len() as u16).min((room - why_height) / 2);
     let [head, fair, figures, why_area, members_area, title, processes, keys] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
-        Constraint::Length(1),
+        Constraint::Length(figures_height),
         Constraint::Length(why_height),
         Constraint::Length(members_height),
         Constraint::Length(1),
@@ -39,9 +42,8 @@ pub(crate) fn screen(frame: &mut Frame<'_>, view: &View, name: &str) -> usize {
     frame.render_widget(head_line(view, width), head);
     frame.render_widget(fairness_line(view, width), fair);
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let said = fitting(&figures_of(&view.status, name), "  ", width);
-    frame.render_widget(Line::styled(said, bold), figures);
     let lines = |rows: Vec<String>| -> Vec<Line<'_>> { rows.into_iter().map(Line::from).collect() };
+    frame.render_widget(Paragraph::new(lines(figures_rows)).style(bold), figures);
     frame.render_widget(Paragraph::new(lines(why)), why_area);
     frame.render_widget(Paragraph::new(lines(members)), members_area);
     let underlined = bold.add_modifier(Modifier::UNDERLINED);
@@ -55,20 +57,30 @@ pub(crate) fn screen(frame: &mut Frame<'_>, view: &View, name: &str) -> usize {
         lines = lines.into_iter().map(|line| line.style(dim)).collect();
     }
     frame.render_widget(Paragraph::new(lines), processes);
-    let said = ["Esc back", "q quit", "? help", "↑ ↓ scroll", "c m sort by CPU, memory"];
-    let dim = Style::new().add_modifier(Modifier::DIM);
-    frame.render_widget(Line::styled(fitting(&said.map(String::from), "  ", width), dim), keys);
-    height
+    let mut parts = vec!["Esc back", "q quit", "? help", "↑ ↓ select", "c m sort by CPU, memory"];
+    parts.extend(view.is_root.then_some("k end  r renice"));
+    let parts: Vec<String> = parts.into_iter().map(String::from).collect();
+    frame.render_widget(last_line(view, width, &fitting(&parts, "  ", width)), keys);
+    Shown { top: processes.y, nr_rows: height }
 }
 
 fn rows(view: &View, width: usize) -> Vec<String> {
+    if view.recorded.is_some() {
+        return vec!["processes are not in the recording".to_string()];
+    }
     let Some(found) = &view.inspection else { return vec!["reading its processes".to_string()] };
-    process_rows(found, width)
+    let mut rows = process_rows(found, width);
+    let has_selected = found.problem.is_none() && view.selected_process < found.processes.len();
+    if let Some(row) = rows.get_mut(view.selected_process).filter(|_| has_selected) {
+        row.replace_range(..1, "›");
+    }
+    rows
 }
 
 /// Figures, members and the largest processes as text, for an output that is not a terminal.
 pub(crate) fn text(status: &Status, found: &Inspection, (width, most): (usize, usize)) -> String {
-    let mut lines = vec![fitting(&figures_of(status, &found.name), "  ", width), String::new()];
+    let mut lines = packed(&figures_of(status, &found.name), width);
+    lines.push(String::new());
     for rows in [why_rows(status, &found.name, width), member_rows(found, width)] {
         let is_some = !rows.is_empty();
         lines.extend(rows);
@@ -86,6 +98,21 @@ pub(crate) fn text(status: &Status, found: &Inspection, (width, most): (usize, u
     lines.join("\n") + "\n"
 }
 
+/// Parts in lines, none broken if it fits into one.
+fn packed(parts: &[String], width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 2 + part.chars().count() <= width => {
+                *line += "  ";
+                *line += part;
+            }
+            _ => lines.push(part.clone()),
+        }
+    }
+    lines
+}
+
 fn figures_of(status: &Status, name: &str) -> Vec<String> {
     let Some(row) = status.lines().into_iter().find(|row| row.name() == name) else {
         return vec![format!("{name}: the policy has no such tenant any more")];
@@ -94,17 +121,23 @@ fn figures_of(status: &Status, name: &str) -> Vec<String> {
         Row::Tenant(_, tenant) => (tenant.limit, tenant.usage_pids, tenant.limit_pids),
         Row::Group(group) => (group.limit, group.usage_pids, group.limit_pids),
     };
-    let (usage, allocation) = (row.usage(), row.allocation());
+    let (usage, allocation, busy) = (row.usage(), row.allocation(), row.share_if_busy());
     let limited = |limit: Option<String>| limit.map_or(String::new(), |it| format!(", limit {it}"));
     let limit_cores = limited(limit[CPU].map(|limit| cores(Some(limit))));
     let limit_memory = limited(limit[MEMORY].map(memory));
     let mut figures = vec![
         name.to_string(),
-        format!("{}/{} CPUs{limit_cores}", cores(usage[CPU]), cores(Some(allocation[CPU]))),
         format!(
-            "{} of {}{limit_memory}",
-            usage[MEMORY].map_or("-".to_string(), memory),
-            memory(allocation[MEMORY])
+            "{} CPUs, {SHARE_NOW} {}, if busy {}{limit_cores}",
+            cores(usage[CPU]),
+            cores(Some(allocation[CPU])),
+            cores(Some(busy[CPU]))
+        ),
+        format!(
+            "{}, {SHARE_NOW} {}, if busy {}{limit_memory}",
+            memory_used(row),
+            memory(allocation[MEMORY]),
+            memory(busy[MEMORY])
         ),
     ];
     let words = row.tenant().and_then(|tenant| Some(tenant.jobs.as_ref()?.in_words()));

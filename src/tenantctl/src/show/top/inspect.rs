@@ -55,6 +55,8 @@ pub struct Member {
 pub struct Process {
     /// Process ID.
     pub pid: u32,
+    /// Start time in clock ticks, which tells it from a later process with this number.
+    pub start_ticks: u64,
     /// Command line, or the name without one; without control characters.
     pub command: String,
     /// CPUs used since the last look.
@@ -137,6 +139,7 @@ impl Inspector {
                 self.before.insert(*pid, (usage.start_ticks, usage.cpu_seconds));
                 found.processes.push(Process {
                     pid: *pid,
+                    start_ticks: usage.start_ticks,
                     command: command(kernel, proc, *pid, &usage.name),
                     cpu_cores: used,
                     resident_bytes: usage.resident_bytes,

@@ -6,19 +6,24 @@
 //! is checked once a second, so that a stopped daemon is distinguishable from one without news. Every exit
 //! restores the terminal.
 //!
-//! If standard output is not a terminal, the status is printed once as text.
+//! If standard output is not a terminal, or a `dumb` one, the status is printed once as text. With `--at` the
+//! ticks come from a recording ([`recorded`]), and no daemon is asked.
 
 pub mod bars;
+pub mod deed;
 pub mod draw;
 pub mod focus;
 mod frame;
 mod inside;
 pub mod inspect;
+mod key;
 mod newest;
+mod prompt;
+mod recorded;
 pub mod view;
 
 use std::convert::Infallible;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -28,14 +33,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::geteuid;
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{
+    self, DisableMouseCapture, EnableMouseCapture, Event, KeyCode, KeyEventKind, KeyModifiers,
+    MouseButton, MouseEventKind,
+};
+use ratatui::crossterm::execute;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{Colour, SortKey, TopArgs};
-use crate::ask::status;
 use crate::common::client::{ClientError, Endpoint};
+use crate::common::output::{Output, has_escapes};
+use crate::common::rows::Choice;
+use crate::show::status::{self, Look};
 use focus::{Focus, Opened};
 use inspect::{Inspection, Inspector};
 use newest::{Message, Newest};
@@ -45,7 +57,7 @@ use tenantd_control::report::status::Status;
 use tenantd_host::kernfs::RealKernFs;
 use tenantd_lab::text::WIDTH;
 use tenantd_varlink::interface::{ExplainParameters, Nothing, WatchReply, method};
-use view::{Key, View};
+use view::{Key, Shown, View};
 
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -58,28 +70,51 @@ enum News {
     Daemon,
     Inspected,
     Key(Key),
+    Letter(char),
     Resized,
     End,
 }
 
 /// Runs the command until the user quits.
 pub(crate) fn run(daemon: &Endpoint, args: &TopArgs, colour: Colour) -> anyhow::Result<Exit> {
-    let first = daemon.call::<method::GetStatus>(&Nothing {})?;
+    let (statuses, recorded) = match &args.at {
+        Some(_) if !args.dir.exists() => {
+            // The same exit code as without a running tenantd.
+            eprintln!(
+                "tenantctl: {}: no recording is there; tenantd makes one with --history DIR",
+                args.dir.display()
+            );
+            return Ok(Exit::Unavailable);
+        }
+        Some(at) => {
+            let recorded = recorded::read(&args.dir, at, args.utc)?;
+            (recorded.statuses, Some(recorded.time))
+        }
+        None => (vec![daemon.call::<method::GetStatus>(&Nothing {})?.status], None),
+    };
+    let status = statuses.last().context("the recording has no tick")?;
     if let Some(name) = &args.tenant
-        && !first.status.lines().iter().any(|line| line.name() == name)
+        && !status.lines().iter().any(|line| line.name() == name)
     {
         bail!("the policy has no tenant or group `{name}`: `tenantctl status` lists them");
     }
-    if !io::stdout().is_terminal() {
+    if !has_escapes() {
         let text = match &args.tenant {
-            Some(name) => inspected(daemon, &first.status, name, args.sort == SortKey::Memory),
-            None => status::shown(&first.status),
+            Some(name) if recorded.is_none() => {
+                inspected(daemon, status, name, args.sort == SortKey::Memory)
+            }
+            _ => status::shown(status, &text_of(args)),
         };
         io::stdout().lock().write_all(text.as_bytes())?;
         return Ok(Exit::Ok);
     }
     let mut view = View::new(args.sort, colours(colour, &io::stdout()));
-    view.update(first.status, Instant::now());
+    for status in statuses {
+        view.update(status, Instant::now());
+    }
+    if geteuid().is_root() {
+        view.permit_deeds();
+    }
     if let Some(name) = &args.tenant {
         view.open(name.clone());
     }
@@ -88,11 +123,40 @@ pub(crate) fn run(daemon: &Endpoint, args: &TopArgs, colour: Colour) -> anyhow::
     // Handled before the terminal is changed, so that a signal cannot leave it changed.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot catch signals")?;
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
-    listen(&sender, &sources, daemon, signals);
+    let mouse = Mouse::capture();
+    match recorded {
+        Some(time) => view.set_recorded(time),
+        None => follow(&sender, &sources, daemon),
+    }
+    listen(&sender, signals);
     let shown = show(&mut terminal, &mut view, &news, &sources);
+    drop(mouse);
     ratatui::try_restore()?;
     shown?;
     Ok(Exit::Ok)
+}
+
+/// Parts of the status as text, where there is no screen.
+fn text_of(args: &TopArgs) -> Look {
+    let choice = Choice { name: args.tenant.clone(), sort: args.sort, ..Choice::default() };
+    Look { choice, output: Output::of_stdout(), is_verbose: false }
+}
+
+/// Events of the mouse, until it is dropped, also by a panic.
+struct Mouse;
+
+impl Mouse {
+    fn capture() -> Mouse {
+        // A terminal without a mouse ignores it.
+        let _ = execute!(io::stdout(), EnableMouseCapture);
+        Mouse
+    }
+}
+
+impl Drop for Mouse {
+    fn drop(&mut self) {
+        let _ = execute!(io::stdout(), DisableMouseCapture);
+    }
 }
 
 #[derive(Clone, Default)]
@@ -140,9 +204,9 @@ fn show(
 ) -> io::Result<()> {
     loop {
         sources.focus.set(view.opened());
-        let mut nr_rows = 0;
-        terminal.draw(|frame| nr_rows = draw::screen(frame, view))?;
-        view.shown(nr_rows);
+        let mut shown = Shown::default();
+        terminal.draw(|frame| shown = draw::screen(frame, view))?;
+        view.shown(shown);
         let news = match news.recv_timeout(AGE_CHECK) {
             Ok(news) => news,
             Err(RecvTimeoutError::Timeout) => {
@@ -163,13 +227,21 @@ fn show(
             News::Inspected => sources.inspected.take().into_iter().for_each(|it| view.inspect(it)),
             News::Key(Key::Quit) | News::End => return Ok(()),
             News::Key(key) => view.press(key),
+            News::Letter(letter) => match view.key_of(letter) {
+                Some(Key::Quit) => return Ok(()),
+                Some(key) => view.press(key),
+                None => {}
+            },
             News::Resized => {}
+        }
+        if let Some(deed) = view.take_deed() {
+            view.tell(deed.carry_out(&mut RealKernFs::new()));
         }
     }
 }
 
-/// Starts a thread for each source of events. They end with the program.
-fn listen(sender: &Sender<News>, sources: &Sources, daemon: &Endpoint, mut signals: Signals) {
+/// Starts the threads that ask the daemon and inspect the open tenant. They end with the program.
+fn follow(sender: &Sender<News>, sources: &Sources, daemon: &Endpoint) {
     let (to, Sources { newest, inspected, focus }) = (sender.clone(), sources.clone());
     let asks = daemon.clone();
     thread::spawn(move || {
@@ -197,6 +269,10 @@ fn listen(sender: &Sender<News>, sources: &Sources, daemon: &Endpoint, mut signa
             thread::sleep(PAUSE);
         }
     });
+}
+
+/// Starts a thread for each other source of events.
+fn listen(sender: &Sender<News>, mut signals: Signals) {
     let to = sender.clone();
     thread::spawn(move || {
         while let Ok(event) = event::read() {
@@ -238,6 +314,14 @@ fn watch(daemon: &Endpoint, send: impl Fn(Message)) -> Result<Infallible, Client
 fn news_of(event: &Event) -> Option<News> {
     let key = match event {
         Event::Resize(..) => return Some(News::Resized),
+        Event::Mouse(mouse) => {
+            return Some(News::Key(match mouse.kind {
+                MouseEventKind::ScrollUp => Key::WheelUp,
+                MouseEventKind::ScrollDown => Key::WheelDown,
+                MouseEventKind::Down(MouseButton::Left) => Key::Click(mouse.row),
+                _ => return None,
+            }));
+        }
         Event::Key(key) if key.kind != KeyEventKind::Release => key,
         _ => return None,
     };
@@ -245,7 +329,8 @@ fn news_of(event: &Event) -> Option<News> {
         return (key.code == KeyCode::Char('c')).then_some(News::End);
     }
     let key = match key.code {
-        KeyCode::Char(letter) => Key::of_letter(letter)?,
+        KeyCode::Char(letter) => return Some(News::Letter(letter)),
+        KeyCode::Backspace => Key::Erase,
         KeyCode::Enter => Key::Open,
         KeyCode::Esc => Key::Leave,
         KeyCode::Up => Key::Up,
@@ -253,6 +338,7 @@ fn news_of(event: &Event) -> Option<News> {
         KeyCode::PageUp => Key::PageUp,
         KeyCode::PageDown => Key::PageDown,
         KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
         _ => return None,
     };
     Some(News::Key(key))
