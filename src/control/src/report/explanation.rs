@@ -83,6 +83,7 @@ pub struct UsageStep {
     /// CPUs its threads would use without waits; absent if they were not read.
     pub wanted_cores: Option<f64>,
     /// Memory in use.
+    #[serde(serialize_with = "wire::bytes")]
     pub working_set_bytes: Option<f64>,
     /// PSI `some` for memory.
     pub memory_pressure_ratio: Option<f64>,
