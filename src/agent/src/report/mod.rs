@@ -11,12 +11,14 @@
 //! | `outsiders`, `programs` | CPUs that work of no tenant uses, by cgroup; the program behind it |
 //! | `mounts` | options of mounts that make protection or claims void |
 //! | `finding_log` | findings in the log: when they begin and when they are over |
+//! | `held` | findings about the load, which stay for a while |
 //! | `reporter` | all of it after each tick |
 
 mod charged;
 mod competition;
 mod effect;
 mod finding_log;
+mod held;
 mod mounts;
 mod outsiders;
 mod programs;

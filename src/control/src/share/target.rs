@@ -193,8 +193,8 @@ pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<Finding> {
                      scaled down together"
                 ),
                 false => format!(
-                    "what is used outside of the tenants leaves too little {resource} for all guarantees: \
-                     they are scaled down together"
+                    "use outside of the tenants leaves too little {resource} for all guarantees: they are scaled down \
+                     together"
                 ),
             };
             findings.push(Finding::of_host(Code::Unkeepable, what));
