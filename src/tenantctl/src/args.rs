@@ -335,6 +335,9 @@ pub struct RestoreArgs {
 /// Arguments of `attach`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("work").required(true))]
+#[command(
+    override_usage = "tenantctl attach [OPTIONS] TENANT PID...\n       tenantctl attach [OPTIONS] TENANT --cgroup PATH"
+)]
 pub struct AttachArgs {
     /// The tenant, not a group.
     #[arg(value_name = "TENANT")]
@@ -357,6 +360,9 @@ pub struct AttachArgs {
 /// Arguments of `detach`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("work").required(true))]
+#[command(
+    override_usage = "tenantctl detach [OPTIONS] PID...\n       tenantctl detach [OPTIONS] --cgroup PATH"
+)]
 pub struct DetachArgs {
     /// Processes: those that are still where they were put go where they came from.
     #[arg(value_name = "PID", group = "work", value_parser = clap::value_parser!(u32).range(1..))]

@@ -348,6 +348,8 @@ impl Reporter {
             groups: status::group_statuses(control, &would_get),
             actions,
             moves: backends.moves(control.tree()),
+            // Filled in by the tenants.
+            attached: Vec::new(),
             jain_index: status::jain_index(control),
             max_share_error: status::max_share_error(control),
             convergence_seconds: control.episode().length().map(|length| length.as_secs_f64()),

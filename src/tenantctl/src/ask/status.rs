@@ -98,6 +98,9 @@ pub(crate) fn shown(status: &Status) -> String {
     text += &table(status);
     text += &format!("\n{}\n", fairness(status));
     text += &lacking(status);
+    for attached in &status.attached {
+        text += &(wrapped("attached: ", &format!("{}: {attached}", attached.tenant)) + "\n");
+    }
     text += &jobs(status);
     for finding in &status.findings {
         text += &format!("{}\n", wrapped("note: ", finding));
