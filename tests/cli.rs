@@ -336,7 +336,14 @@ fn the_simulated_demo_is_fair() {
     let ran = util::run(util::tenantctl().args(["demo", "--simulated", "--json"])).exits(0);
     assert_eq!(ran.err, "");
     let demo: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    util::has_whole_bytes(&demo);
     assert!(demo["max_share_error"].as_f64().unwrap() <= 0.05, "{demo:#}");
+    let errors = demo["phases"].as_array().unwrap().iter().flat_map(|phase| {
+        let tenants = phase["tenants"].as_array().unwrap();
+        tenants.iter().map(|tenant| tenant["error"].as_f64().unwrap().abs())
+    });
+    let largest = errors.fold(0.0, f64::max);
+    assert_eq!(demo["max_share_error"].as_f64().unwrap(), largest, "of both halves: {demo:#}");
     assert!(demo["jain_index"].as_f64().unwrap() >= 0.99, "{demo:#}");
     assert_eq!((&demo["clean"], &demo["simulated"]), (&true.into(), &true.into()));
     assert_eq!((&demo["fair"], &demo["no_verdict"]), (&true.into(), &serde_json::Value::Null));
@@ -366,7 +373,15 @@ fn the_demo_shows_a_person_what_happens() {
     assert!(begin.elapsed().as_secs() >= 10, "a simulated second takes a second");
     assert!(plain.out.lines().next().unwrap().contains("simulated"), "{}", plain.out);
     fits_a_terminal(&plain.out);
-    for words in ["without", "share", "Fair: ", "files in memory", "The host is as it was"] {
+    for words in [
+        "without",
+        "share now",
+        "off by",
+        "not measured",
+        "Fair: ",
+        "files in memory",
+        "The host is as it was",
+    ] {
         assert!(plain.out.contains(words), "{words}: {}", plain.out);
     }
     let verbose = util::finish(verbose).exits(0);

@@ -221,6 +221,24 @@ pub(crate) fn fits_a_terminal(text: &str) {
     }
 }
 
+/// Panics if a field in bytes has a fraction, at any depth.
+pub(crate) fn has_whole_bytes(value: &serde_json::Value) {
+    use serde_json::Value;
+    let is_whole = |value: &Value| !value.is_f64();
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let is_bytes = name.ends_with("bytes");
+                let each = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+                assert!(!is_bytes || each.iter().all(is_whole), "{name}: {value}");
+                has_whole_bytes(value);
+            }
+        }
+        Value::Array(all) => all.iter().for_each(has_whole_bytes),
+        _ => {}
+    }
+}
+
 /// Waits until `is_so`, looking often; fails with what it was waiting for when that never comes.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -300,8 +300,8 @@ fn what_is_not_to_be_moved_is_refused_with_its_owner() {
         let workload = Workload::constant("load", Load::idle()).owned_by(uid);
         world.host.with(|kernel| kernel.spawn(path, workload)).unwrap()
     };
-    let [of_b, mine, other] =
-        [("/b", 1000), ("/jobs/2", 1000), ("/jobs/1/inside", 1001)].map(|(at, uid)| spawn(at, uid));
+    let [mine, other] =
+        [("/jobs/2", 1000), ("/jobs/1/inside", 1001)].map(|(at, uid)| spawn(at, uid));
     world.start().unwrap();
     world.ticks(2);
     let begins = "it begins at the mount point, as /user.slice does";
@@ -317,7 +317,6 @@ fn what_is_not_to_be_moved_is_refused_with_its_owner() {
         ("b", cgroup("/b"), "/b is b's already, or contains what is".into()),
         ("a", cgroup("/"), no_path("/")),
         ("a", cgroup("/a/../b"), no_path("/a/../b")),
-        ("a", processes(&[of_b]), format!("process {of_b} is b's, in /b: detach it first")),
         ("a", processes(&[99999]), "process 99999 has ended, or is one of the kernel's".into()),
         ("a", processes(&[1]), "process 1 cannot be moved".into()),
     ] {
@@ -353,9 +352,126 @@ fn what_is_not_to_be_moved_is_refused_with_its_owner() {
         let outcome = agent.detach_work(&work, bob);
         assert!(matches!(outcome, Err(AttachError::NotPermitted(_))), "{outcome:?}");
     }
+    // Attached work is taken from no tenant, whoever asks.
+    let why = refusal(agent.attach_work("b", &processes(&[mine]), false, ROOT));
+    let detach = format!("detach it first (tenantctl detach {mine})");
+    assert_eq!(why, format!("process {mine} (load) is attached to a, in /tenants/a: {detach}"));
     agent.detach_work(&processes(&[mine]), ana).unwrap();
     assert_eq!(place(&world, mine), "/jobs/2");
+    attach(&mut world, "a", &cgroup("/jobs/2")).unwrap();
+    world.ticks(2);
+    let why = refusal(attach(&mut world, "b", &processes(&[mine])));
+    assert!(
+        why.starts_with(&format!("process {mine} (load) is in /jobs/2, which is attached to a")),
+        "{why}"
+    );
     assert_eq!(world.stop().failures, [""; 0]);
+}
+
+/// What a `match` moved, or has in place, is attached elsewhere, and stays there.
+#[test]
+fn an_attach_outranks_a_match() {
+    const YAML: &str = "\
+tenants:
+  a: {}
+  users: { match: { users: [ 1000 ], move: true } }
+  pinned: { cpus: dop, match: { cgroup: /else, move: true } }
+  place: { match: { cgroup: /b } }
+";
+    for sim in [SimHost::default(), legacy()] {
+        let mut kernel = SimKernel::new(sim);
+        for path in ["/jobs/2", "/b", "/else"] {
+            kernel.make_cgroup(path).unwrap();
+        }
+        let mut world = World::with(kernel, YAML);
+        world.host.without_systemd();
+        world.options.root = Some("/tenants".into());
+        let spawn = |world: &World, path: &str| {
+            let workload = Workload::constant("load", Load::busy(1)).owned_by(1000);
+            world.host.with(|kernel| kernel.spawn(path, workload)).unwrap()
+        };
+        let homes = ["/jobs/2", "/else", "/b"];
+        let pids = homes.map(|path| spawn(&world, path));
+        let before = snapshot(&world.host);
+        world.start().unwrap();
+        world.ticks(6);
+        // Started by a claimed one.
+        let child = spawn(&world, "/tenants/users");
+        let all = [pids[0], pids[1], pids[2], child];
+        let places = |world: &World| all.map(|pid| place(world, pid));
+        let claimed = ["/tenants/users", "/tenants/pinned", "/b", "/tenants/users"];
+        assert_eq!(places(&world), claimed);
+        world.ticks(3);
+        // The user of the processes, and an administrator.
+        let agent = world.agent.as_mut().unwrap();
+        let ana = Caller { user: Some(1000), pid: pids[0] };
+        agent.attach_work("a", &processes(&all[..2]), false, ana).unwrap();
+        attach(&mut world, "a", &processes(&all[2..])).unwrap();
+        let status = world.agent.as_ref().unwrap().shared_status();
+        assert_eq!(
+            status.attached[0].to_string(),
+            format!("processes {}, {}, {}, {}", all[0], all[1], all[2], all[3])
+        );
+        let there = ["/tenants/a"; 4];
+        // In no hierarchy is one in the cgroup of the tenant that claims it.
+        let hierarchies = |world: &World, pid: u32| {
+            world.host.with(|kernel| kernel.file(&format!("/proc/{pid}/cgroup"))).unwrap()
+        };
+        for round in 0..7 {
+            match round {
+                0 => {}
+                1 => reload(&mut world, YAML),
+                2 => drop(world.stop()),
+                3 => world.kill(),
+                4 => {
+                    world.kill();
+                    assert_eq!(world.restore().failures, [""; 0]);
+                    assert_eq!(places(&world)[..3], homes, "not to the tenant that claims it");
+                }
+                5 => {
+                    let agent = world.agent.as_mut().unwrap();
+                    assert_eq!(agent.set_mode(Mode::Observe).unwrap(), [""; 0]);
+                    assert_eq!(places(&world)[..3], homes);
+                    assert_eq!(world.tick().attached, []);
+                    let agent = world.agent.as_mut().unwrap();
+                    assert_eq!(agent.set_mode(Mode::Enforce).unwrap(), [""; 0]);
+                }
+                _ => {
+                    // The tenant that claimed one goes.
+                    reload(
+                        &mut world,
+                        &YAML.replace("  users: { match: { users: [ 1000 ], move: true } }\n", ""),
+                    );
+                    world.ticks(3);
+                    assert_eq!(places(&world), there);
+                    reload(&mut world, YAML);
+                }
+            }
+            if world.agent.is_none() {
+                world.start().unwrap();
+            }
+            let status = world.ticks(40);
+            assert_eq!(status.findings, [""; 0], "round {round}");
+            assert_eq!(places(&world), there, "round {round}");
+            assert_eq!((status.attached[0].nr_processes, &*status.attached[0].tenant), (4, "a"));
+            for pid in all {
+                let text = hierarchies(&world, pid);
+                assert!(!text.contains("/users") && !text.contains("/pinned"), "{text}");
+            }
+        }
+        let agent = world.agent.as_ref().unwrap();
+        let explained = explain(agent.trace(), agent.status(), "a").unwrap();
+        assert_eq!(explained.attached.unwrap().nr_processes, 4);
+        // One that has ended is not counted; the others go back to their `match`.
+        world.host.with(|kernel| kernel.kill(child)).unwrap();
+        assert_eq!(world.ticks(2).attached[0].nr_processes, 3);
+        detach(&mut world, &processes(&pids)).unwrap();
+        assert_eq!(world.tick().attached, []);
+        world.ticks(1);
+        assert_eq!(pids.map(|pid| place(&world, pid)), claimed[..3]);
+        assert_eq!(world.stop().failures, [""; 0]);
+        assert_same(&before, &snapshot(&world.host), "stopped");
+    }
 }
 
 /// A user cannot hand over what may be of others: a name that is not UTF-8 hides no owner, and neither does an error.

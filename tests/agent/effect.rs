@@ -337,3 +337,31 @@ fn a_thousand_siblings_are_not_read_in_every_tick() {
     // A cgroup is opened and read: 32 of them per tick, and the largest ones.
     assert!(per_tick < 3 * (32 + 8), "{per_tick} calls per tick");
 }
+
+/// Other work that comes and goes beside guarantees that then do not fit: one finding, which stays.
+#[test]
+fn findings_about_the_load_do_not_flap() {
+    for observe in [true, false] {
+        let yaml = "tenants: { a: { guarantee: { cpu: 3 } }, b: { guarantee: { memory: 64MiB } } }";
+        let mut world = World::new(yaml);
+        world.host.with(|kernel| kernel.make_cgroup("/other").unwrap());
+        let pid = world.spawn("/other", Load::idle());
+        world.options.observe = observe;
+        world.start().unwrap();
+        let mut nr_changes = 0;
+        let mut before = world.ticks(5).findings;
+        assert_eq!(said(world.agent.as_ref().unwrap().status(), "guarantees").len(), 0);
+        for round in 0..150 {
+            world.set_load(pid, if round % 2 == 0 { Load::busy(4) } else { Load::idle() });
+            for _ in 0..4 {
+                let findings = world.tick().findings;
+                nr_changes += usize::from(findings != before);
+                before = findings;
+            }
+        }
+        assert_eq!((nr_changes, before.len()), (1, 1), "{before:?}");
+        // It ends with its cause.
+        let status = world.ticks(40);
+        assert_eq!(status.findings, [""; 0]);
+    }
+}

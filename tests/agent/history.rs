@@ -114,10 +114,199 @@ fn history_says_who_lacked_what_when_and_why() {
         "{}",
         later.out
     );
-    // The course of one tenant.
-    let one = history(&dir, &["a", "--since", "2026-11-23 03:00"]).exits(0);
+    // Episodes come before the means, which have two decimals.
+    let at = |words: &str| ran.out.find(words).unwrap_or_else(|| panic!("{words}: {}", ran.out));
+    assert!(at("lacked") < at("TENANT"), "{}", ran.out);
+    let row = ran.out.lines().find(|line| line.starts_with(" b ")).unwrap();
+    let cpus: Vec<&str> = row.split_whitespace().skip(1).take(3).collect();
+    assert!(cpus.iter().all(|it| it.split_once('.').is_some_and(|it| it.1.len() == 2)), "{row}");
+    // The course of one tenant, in rows with use only.
+    let one = history(&dir, &["b", "--since", "2026-11-23 03:00"]).exits(0);
     util::fits_a_terminal(&one.out);
-    assert!(one.out.contains("FROM") && one.out.lines().count() > 20, "{}", one.out);
+    assert!(one.out.contains("b lacked nothing that it was due"), "{}", one.out);
+    assert!(
+        one.out.contains("FROM") && one.out.contains("left out: 1 of 20 rows, without use"),
+        "{}",
+        one.out
+    );
+}
+
+#[test]
+fn idle_tenants_have_no_row() {
+    let yaml = "tenants: { a: {}, b: {}, c: {}, d: {}, e: {}, f: {}, g: {}, busy: {} }";
+    let mut recorded = Recorded::new(yaml);
+    recorded.ticks(1);
+    recorded.world.spawn("/busy", Load { duty: 0.5, ..Load::busy(1) });
+    recorded.ticks(30);
+    let (dir, scratch) = recorded.end();
+    let ran = history(&dir, &["--since", "2026-11-23 03:00"]).exits(0);
+    assert!(ran.out.contains("used nothing: a, b, c, d, e, and 2 more\n"), "{}", ran.out);
+    assert!(ran.out.contains("\n busy ") && !ran.out.contains("\n a "), "{}", ran.out);
+    let all = history(&dir, &["--json", "--since", "2026-11-23 03:00"]).exits(0);
+    let all: serde_json::Value = serde_json::from_str(&all.out).unwrap();
+    assert_eq!(all["tenants"].as_array().unwrap().len(), 8);
+    let policy = util::file(scratch.path(), "p.yaml", format!("version: 1\n{yaml}"));
+    let ran = replay(&dir, &policy, &[]).exits(0);
+    assert!(ran.out.contains("used nothing: a, b, c, d, e, and 2 more\n"), "{}", ran.out);
+}
+
+#[test]
+fn times_before_now_may_have_a_sign() {
+    let (dir, _scratch) = limited();
+    for time in [
+        &["--since", "-2h"][..],
+        &["--since=-2h"],
+        &["--since", "2h ago"],
+        &["--since", "yesterday"],
+    ] {
+        // The recording is of another time than now.
+        history(&dir, time).exits(1).says_in_one_line("the recording is of");
+    }
+    history(&dir, &["--until", "-30m", "--since", "-20m"])
+        .exits(1)
+        .says_in_one_line("is after --until");
+    history(&dir, &["--since", "--json"]).exits(1).says_in_one_line("`--json` is no time");
+    history(&dir, &["--since", "-2x"]).exits(1).says_in_one_line("`-2x` is no time");
+}
+
+/// Three segments of ten minutes, half a minute of use in each.
+fn three_segments() -> (PathBuf, TempDir) {
+    let mut recorded = Recorded::new("history: { max_age: 32m }\ntenants: { a: {}, b: {} }");
+    recorded.ticks(1);
+    recorded.world.spawn("/a", Load { duty: 0.5, ..Load::busy(1) });
+    recorded.ticks(359);
+    recorded.end()
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> =
+        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    all.sort();
+    all
+}
+
+/// Damage at every kind of place: no answer takes lost time for time without a recording.
+#[test]
+fn damaged_files_are_named() {
+    let (dir, scratch) = three_segments();
+    let all = files(&dir);
+    assert_eq!(all.len(), 3, "{all:?}");
+    let window = ["--since", "2026-11-23 03:00"];
+    let whole = history(&dir, &window).exits(0).out;
+    assert!(whole.contains("360 ticks") && !whole.contains("damaged"), "{whole}");
+    let policy = util::file(scratch.path(), "p.yaml", "version: 1\ntenants: { a: {}, b: {} }");
+    let middle = std::fs::read(&all[1]).unwrap();
+    let half = middle.len() / 2;
+    let damages: [(&str, &dyn Fn(&mut Vec<u8>)); 7] = [
+        ("in its magic", &|bytes| bytes[3] ^= 1),
+        ("in the time of its head", &|bytes| bytes[30] ^= 0xff),
+        ("in its first chunk", &|bytes| bytes[60] ^= 0xff),
+        ("in a later chunk", &|bytes| bytes[half] ^= 0xff),
+        ("cut in a chunk", &|bytes| bytes.truncate(half)),
+        ("cut in its head", &|bytes| bytes.truncate(10)),
+        ("empty", &|bytes| bytes.clear()),
+    ];
+    for (place, damage) in damages {
+        let mut bytes = middle.clone();
+        damage(&mut bytes);
+        std::fs::write(&all[1], &bytes).unwrap();
+        let ran = history(&dir, &window).exits(0);
+        util::fits_a_terminal(&ran.out);
+        if place == "in the time of its head" {
+            assert_eq!(ran.out, whole, "the time of a chunk counts");
+            continue;
+        }
+        assert!(
+            ran.out.contains("! 00000002.rec: ") && ran.out.contains("damaged"),
+            "{place}: {}",
+            ran.out
+        );
+        assert!(!ran.out.contains("nothing is recorded"), "{place}: {}", ran.out);
+        let json = history(&dir, &["--json", window[0], window[1]]).exits(0);
+        let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+        assert_eq!(json["damaged_files"][0]["file"], "00000002.rec", "{place}: {json}");
+        let ran = replay(&dir, &policy, &[]).exits(0);
+        assert!(ran.out.contains("damaged files: 00000002.rec"), "{place}: {}", ran.out);
+        // The damaged file alone.
+        history(&all[1], &window).exits(if place.contains("chunk") && !place.contains("first") {
+            0
+        } else {
+            1
+        });
+        // All of them.
+        for path in &all {
+            let mut bytes = std::fs::read(path).unwrap();
+            if path != &all[1] {
+                bytes.truncate(20);
+            }
+            std::fs::write(path, &bytes).unwrap();
+        }
+        if !place.contains("chunk") || place.contains("first") {
+            let ran = history(&dir, &window).exits(1);
+            ran.says_in_one_line("00000001.rec: damaged or cut off");
+            let ran = replay(&dir, &policy, &[]).exits(1);
+            ran.says_in_one_line("00000003.rec: damaged or cut off");
+        }
+        return_to(&dir, &all);
+    }
+
+    /// Records the same again.
+    fn return_to(dir: &Path, all: &[PathBuf]) {
+        let (fresh, _scratch) = three_segments();
+        assert_eq!(files(&fresh).len(), all.len());
+        for (from, to) in files(&fresh).iter().zip(all) {
+            std::fs::copy(from, to).unwrap();
+        }
+        assert_eq!(files(dir), all);
+    }
+}
+
+/// The recording of a tenant that a reload removed is a part of the recording.
+#[test]
+fn a_replay_knows_tenants_of_a_part_of_the_time() {
+    let mut recorded = Recorded::new(
+        "tenants: { a: {}, early: {}, x: { tenants: { twice: {} } }, y: { tenants: { twice: {} } } }",
+    );
+    recorded.ticks(1);
+    let pid = recorded.world.spawn("/early", Load { duty: 0.5, ..Load::busy(1) });
+    recorded.ticks(20);
+    recorded.world.host.with(|kernel| kernel.kill(pid)).unwrap();
+    let policy = util::policy(
+        "version: 1\nmode: enforce\ntenants: { a: {}, late: {}, x: { tenants: { twice: {} } }, \
+         y: { tenants: { twice: {} } }, g: { tenants: { b: {} } } }",
+    );
+    let agent = recorded.world.agent.as_mut().unwrap();
+    agent.reload(policy, Vec::new()).unwrap();
+    recorded.ticks(20);
+    let (dir, scratch) = recorded.end();
+    let replayed = |yaml: &str| {
+        let policy = util::file(scratch.path(), "p.yaml", format!("version: 1\ntenants: {yaml}"));
+        let ran = replay(&dir, &policy, &[]).exits(0);
+        util::fits_a_terminal(&ran.out);
+        let noted = ran.out.split_once("\nnote: ").map_or("", |(_, notes)| notes);
+        noted.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let notes = replayed("{ a: {}, early: {}, late: {}, never: {} }");
+    assert!(notes.contains("not in the recording, so idle throughout: never "), "{notes}");
+    assert!(
+        notes.contains("in a part of the recording only, and idle in the rest: early, late"),
+        "{notes}"
+    );
+    let left_out = "no tenants of the policy, so work of no tenant: g/b, x/twice, y/twice";
+    assert!(notes.contains(left_out), "{notes}");
+    let notes = replayed("{ a: {} }");
+    assert!(notes.contains("work of no tenant: early, g/b, late, x/twice, y/twice"), "{notes}");
+    // A name that is not unique, and a group of the recording.
+    let notes = replayed("{ a: {}, z: { tenants: { twice: {} } }, g: {} }");
+    assert!(
+        notes.contains("several tenants have the last name") && notes.contains(": z/twice"),
+        "{notes}"
+    );
+    assert!(notes.contains("a group in the recording, so idle throughout: g"), "{notes}");
+    assert!(!notes.contains("not in the recording"), "{notes}");
+    // Of two with the name, one has the same path: the other is the one that is left.
+    let notes = replayed("{ x: { tenants: { twice: {} } }, z: { tenants: { twice: {} } }, a: {} }");
+    assert!(!notes.contains("twice"), "{notes}");
 }
 
 #[test]
@@ -126,7 +315,10 @@ fn history_as_json_has_every_episode_with_its_reasons() {
     let ran = history(&dir, &["a", "--json", "--since", "2026-11-23 03:00"]).exits(0);
     let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(report["ticks"], 600);
+    util::has_whole_bytes(&report);
     let a = &report["tenants"][0];
+    assert_eq!((&a["nr_oom_kills"], &a["oom_kills"]), (&0.into(), &0.into()));
+    assert!(a["usage_memory_bytes"].is_u64() && a["demand_memory_bytes"].is_u64(), "{a}");
     let lacking = a["lacking_seconds"].as_f64().unwrap();
     assert!((170.0..190.0).contains(&lacking), "{lacking}");
     assert_eq!(a["episodes"].as_array().unwrap().len(), 1, "{a}");
@@ -145,7 +337,7 @@ fn a_history_that_is_not_there_is_told_in_one_line() {
         .says_in_one_line("the recording is of 2026-11-23 03:00:0");
     history(&dir, &["nobody", "--since", "2026-11-23 03:00"])
         .exits(1)
-        .says_in_one_line("no tenant `nobody`");
+        .says_in_one_line("no tenant `nobody` is in the recording of that time; it has a, b");
     history(&dir, &["--since", "three"]).exits(1).says_in_one_line("is no time");
 }
 
@@ -209,6 +401,8 @@ fn a_replay_under_the_same_policy_changes_nothing_and_another_one_gives_more() {
     assert!(ran.out.contains("not in the recording, so idle throughout: g/c"), "{}", ran.out);
     let ran = replay(&dir, &other, &["--json"]).exits(0);
     let summary: serde_json::Value = serde_json::from_str(ran.out.lines().last().unwrap()).unwrap();
+    util::has_whole_bytes(&summary);
+    util::has_whole_bytes(&serde_json::from_str(ran.out.lines().next().unwrap()).unwrap());
     let a = &summary["tenants"]["g/a"];
     let cores = |side: &str| a[side]["allocation_cores"].as_f64().unwrap();
     assert!(cores("would") > 1.5 * cores("was"), "{a}");

@@ -6,7 +6,7 @@ use tenantd::agent::JobAnswer;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::systemd::Order;
 use tenantd_sim::{Load, UnitFault, Workload};
-use tenantd_varlink::bridge::{Allowed, Caller, Submission, Ticket};
+use tenantd_varlink::bridge::{Allowed, Caller, Submission, Ticket, Work};
 use tenantd_varlink::jobs::{JobState, ListReply, Started, SubmitParameters};
 
 use super::world::{MIB, World};
@@ -118,6 +118,15 @@ fn a_job_of_a_slice_is_a_scope_in_it() {
     assert_eq!((Some(file("cpuset.cpus")), file("pids.max")), (told.cpus, "max".to_string()));
     // A new job has the weight of the first level.
     assert_eq!(file("cpu.weight"), "1600");
+    // Its processes are attached to no other tenant.
+    let (work, root) = (Work::Processes(vec![client.0]), Caller { user: None, pid: 0 });
+    let outcome = world.agent.as_mut().unwrap().attach_work("own", &work, true, root);
+    let why = outcome.unwrap_err().to_string();
+    let remedy = "cancel the job (tenantctl cancel 1)";
+    assert_eq!(
+        why,
+        format!("process {} (sh) is part of job 1 of a, in {place}: {remedy}", client.0)
+    );
     // It is charged, and its weight follows by an order.
     world.ticks(3);
     tend(&mut world, 3.0);

@@ -498,3 +498,34 @@ fn a_diff_prints_each_difference() {
     let bad = util::file(dir.path(), "bad.yaml", "version: 1\n");
     util::run(&mut asking(dir.path(), &["diff", bad.to_str().unwrap()])).exits(78);
 }
+
+/// The recording is where the daemon says, and otherwise in the usual place, with a word.
+#[test]
+fn history_asks_the_daemon_for_its_directory() {
+    let nowhere = util::scratch().path().join("elsewhere").display().to_string();
+    let answer =
+        json!({ "path": null, "policy": { "settings": [], "tenants": [] }, "history": nowhere });
+    let oracle = Oracle::answers(&answer);
+    let ran = oracle.ask(&["history"]).exits(69);
+    assert!(ran.err.contains(&format!("{nowhere}: no history is there")), "{}", ran.err);
+    assert_eq!(oracle.was_asked()["method"], "io.tenantd.Manager.GetPolicy");
+    // A daemon that records nothing, an older one, and none.
+    let usual = "reading /var/lib/tenantd/history";
+    for history in [json!({ "history": null }), json!({})] {
+        let mut answer = json!({ "policy": { "settings": [], "tenants": [] } });
+        answer.as_object_mut().unwrap().extend(history.as_object().unwrap().clone());
+        let ran = Oracle::answers(&answer).ask(&["history"]);
+        assert!(
+            ran.err.contains(&format!("names no recording (it records with --history); {usual}")),
+            "{}",
+            ran.err
+        );
+    }
+    let scratch = util::scratch();
+    let ran = util::run(&mut asking(&scratch.path().join("socket"), &["history"]));
+    assert!(ran.err.contains("tenantd does not answer") && ran.err.contains(usual), "{}", ran.err);
+    // One that is named is not asked for.
+    let socket = scratch.path().join("socket");
+    let ran = util::run(&mut asking(&socket, &["history", "--dir", &nowhere])).exits(69);
+    ran.says_in_one_line("no history is there");
+}

@@ -119,6 +119,7 @@ fn the_same_file_gives_the_same_bytes() {
     assert_eq!(answer, simulated(&text));
     assert_ne!(answer, simulated(&text.replace("seed: 5", "seed: 6")));
     let answer: Value = serde_json::from_str(&answer).unwrap();
+    util::has_whole_bytes(&answer);
     let points = answer["series"]["seconds"].as_array().unwrap();
     assert!(points.len() <= 240, "{}", points.len());
     assert_eq!(points.last(), Some(&Value::from(300.0)));
@@ -151,6 +152,7 @@ fn a_policy_may_be_a_file_beside_the_scenario_and_change() {
     let mut command = util::tenantctl();
     let ran = util::run(command.args(["simulate", "host", "--json"]).arg(path)).exits(0);
     let answer: Value = serde_json::from_str(&ran.out).unwrap();
+    util::has_whole_bytes(&answer);
     for run in ["tenantd", "static"] {
         let cores = number(&answer["tenants"][1][run]["usage_cores"]);
         assert!((cores - 2.5).abs() < 0.06, "{run}: {cores}");

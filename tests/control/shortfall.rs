@@ -256,6 +256,20 @@ fn work_of_no_tenant_is_named_with_its_largest() {
     assert!(!world.said("a").contains("work of no tenant"), "{}", world.said("a"));
 }
 
+/// No figure of 0.00 CPUs is a reason: the tenant's own tasks do not get to the CPUs.
+#[test]
+fn a_tenant_without_competitors_may_be_bound_to_few_cpus() {
+    let mut world = World::of("  a: {}\n  b: {}\n", 2);
+    for _ in 0..8 {
+        let idle_usec = world.idle_usec;
+        world.pass(&[hungry(0.4), idle()], 0.0);
+        // Nothing is idle either.
+        world.idle_usec = idle_usec;
+    }
+    assert_eq!(world.reasons("a").len(), 1, "{}", world.said("a"));
+    assert!(world.said("a").contains("taskset -cp PID"), "{}", world.said("a"));
+}
+
 #[test]
 fn a_limit_of_the_kernel_is_a_reason() {
     let mut world = World::of("  a: {}\n  b: {}\n", 4);

@@ -142,6 +142,7 @@ pub(crate) fn status() -> Status {
         nr_yields: 2,
         nr_contested: 0,
         nr_ineffective: 1,
+        attached: Vec::new(),
         moves: Vec::new(),
         nr_moves: 0,
         jobs: Some(JobsStatus {

@@ -37,6 +37,19 @@ fn there_is_a_page_for_each_program_and_command() {
         let text = read(page);
         assert!(parts.iter().all(|part| text.contains(part)), "{page}:\n{text}");
     }
+    // The order that works.
+    for (command, order) in [("attach", "TENANT PID..."), ("detach", "PID...")] {
+        let page = read(&format!("tenantctl-{command}.1"));
+        assert!(
+            page.contains(&format!("\\fBtenantctl {command}\\fR [OPTIONS] {order}\n")),
+            "{page}"
+        );
+        let help = util::run(util::tenantctl().args([command, "--help"])).exits(0).out;
+        assert!(
+            help.contains(&format!("Usage: tenantctl {command} [OPTIONS] {order}\n")),
+            "{help}"
+        );
+    }
     let policy = read("tenantd.policy.5");
     for rule in RULES {
         assert!(policy.contains(rule.code), "{}", rule.code);

@@ -18,6 +18,10 @@ pub enum Exit {
     Failed = 1,
     /// The command line is invalid.
     Usage = 2,
+    /// A job could never start on this host.
+    NeverStarts = 65,
+    /// The tenant of a waiting job has left the policy.
+    NoTenant = 67,
     /// The daemon does not answer.
     Unavailable = 69,
     /// Temporary failure, such as a full queue: try again.
@@ -26,7 +30,7 @@ pub enum Exit {
     NotPermitted = 77,
     /// A policy or problem file is invalid.
     BadConfiguration = 78,
-    /// The exit status of a job is not known, or it never started.
+    /// The exit status of a job is not known, or it never started; also a job that was cancelled while it waited.
     NotKnown = 125,
     /// As shells have it: the command cannot be executed.
     NotExecutable = 126,

@@ -217,6 +217,33 @@ impl<T> IndexMut<Resource> for PerResource<T> {
 
 // --- on the wire ---
 
+/// End of the names of fields in bytes, which are whole numbers on the wire.
+const BYTES: &str = "bytes";
+
+/// A value of a field on the wire.
+pub trait Figure: Serialize {
+    /// Nearest whole number; `None` if there is none.
+    fn whole(&self) -> Option<i64>;
+}
+
+impl Figure for f64 {
+    fn whole(&self) -> Option<i64> {
+        self.is_finite().then_some(self.round() as i64)
+    }
+}
+
+impl<T: Figure> Figure for Option<T> {
+    fn whole(&self) -> Option<i64> {
+        self.as_ref().and_then(Figure::whole)
+    }
+}
+
+impl Figure for String {
+    fn whole(&self) -> Option<i64> {
+        None
+    }
+}
+
 /// Field name of each resource in an array that is one field per resource on the wire.
 #[derive(Clone, Copy)]
 struct Field {
@@ -231,14 +258,18 @@ impl Field {
         Resource::ALL.into_iter().find(|resource| (self.of)(*resource) == of)
     }
 
-    fn put<T: Serialize, S: Serializer>(
+    fn put<T: Figure, S: Serializer>(
         self,
         values: &PerResource<T>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(Some(values.0.len()))?;
         for (resource, value) in values.iter() {
-            map.serialize_entry(&Name(self, resource), value)?;
+            let name = Name(self, resource);
+            match value.whole().filter(|_| (self.of)(resource).ends_with(BYTES)) {
+                Some(whole) => map.serialize_entry(&name, &whole)?,
+                None => map.serialize_entry(&name, value)?,
+            }
         }
         map.end()
     }
@@ -297,7 +328,7 @@ macro_rules! fields {
                 Field { before: $before, of: |resource| resource.row().$of, after: $after };
 
             #[allow(missing_docs, reason = "called by serde")]
-            pub fn serialize<T: Serialize, S: Serializer>(
+            pub fn serialize<T: Figure, S: Serializer>(
                 values: &PerResource<T>,
                 to: S,
             ) -> Result<S::Ok, S::Error> {
@@ -335,6 +366,14 @@ pub mod wire {
         max = "max_", field, "";
         reason = "", name, "_reason";
     }
+
+    /// Writes one field in bytes as a whole number, for `serde(serialize_with)`.
+    pub fn bytes<T: Figure, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        match value.whole() {
+            Some(whole) => to.serialize_i64(whole),
+            None => value.serialize(to),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -356,9 +395,11 @@ mod tests {
         let limit = PerResource([Some(1.5), None]);
         let wire = Wire { name: "a".into(), limit, demand: PerResource([0.5, 4096.0]) };
         let text = serde_json::to_string(&wire).unwrap();
-        let fields = r#""limit_cores":1.5,"limit_memory_bytes":null,"demand_cores":0.5,"demand_memory_bytes":4096.0"#;
+        let fields = r#""limit_cores":1.5,"limit_memory_bytes":null,"demand_cores":0.5,"demand_memory_bytes":4096"#;
         assert_eq!(text, format!(r#"{{"name":"a",{fields}}}"#));
         assert_eq!(serde_json::from_str::<Wire>(&text).unwrap(), wire);
+        let part = Wire { demand: PerResource([0.5, 4095.7]), ..Wire::default() };
+        assert!(serde_json::to_string(&part).unwrap().contains(r#""demand_memory_bytes":4096}"#));
         let partial: Wire = serde_json::from_str(r#"{"demand_cores":2,"later":[]}"#).unwrap();
         assert_eq!(partial, Wire { demand: PerResource([2.0, 0.0]), ..Wire::default() });
     }

@@ -30,6 +30,20 @@ pub fn memory(bytes: f64) -> String {
     Bytes(bytes.max(0.0) as u64).rounded()
 }
 
+/// Most names in a list.
+const NAMES_MAX: usize = 5;
+
+/// At most five names with commas, then the number of the others: `a, b, c, d, e, and 3 more`.
+pub fn names(names: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    let mut names = names.into_iter();
+    let first: Vec<String> =
+        names.by_ref().take(NAMES_MAX).map(|it| visible(it.as_ref())).collect();
+    match names.count() {
+        0 => first.join(", "),
+        more => format!("{}, and {more} more", first.join(", ")),
+    }
+}
+
 /// `once`, or a number of times.
 pub fn times(count: u64) -> String {
     match count {
@@ -170,6 +184,14 @@ mod tests {
         assert_eq!(shortened(hostile, 40), shown);
         assert_eq!(wrapped("", hostile), shown);
         assert_eq!(wrapped(&format!("{hostile}: "), "x"), format!("{shown}: x"));
+    }
+
+    #[test]
+    fn a_list_has_five_names_and_a_number() {
+        let all = ["a", "b", "c", "d", "e", "f", "g"];
+        assert_eq!(names(&all[..0]), "");
+        assert_eq!(names(&all[..5]), "a, b, c, d, e");
+        assert_eq!(names(all), "a, b, c, d, e, and 2 more");
     }
 
     #[test]

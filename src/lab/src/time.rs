@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::civil::{DateTime, Time};
+use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
@@ -17,13 +17,22 @@ impl Clock {
     }
 
     /// Parses a time: of the last day as `03:00`, with a date as `2026-01-31 03:00`, with a zone as
-    /// `2026-01-31T03:00:00Z`, or before `now` as `2h`. A time that a change of the clocks skips is an hour
-    /// later; of a time that occurs twice, the first is meant.
+    /// `2026-01-31T03:00:00Z`, or before `now` as `2h`, `-2h` or `2h ago`; also `now`, `today` and `yesterday`, which
+    /// begin at midnight. A time that a change of the clocks skips is an hour later; of a time that occurs twice, the
+    /// first is meant.
     ///
     /// # Errors
     /// The text has none of these forms.
     pub fn parse(&self, text: &str, now: Duration) -> anyhow::Result<Duration> {
         let text = text.trim();
+        let midnight = |date: Date| self.instant(date.to_datetime(Time::midnight()));
+        let today = self.zoned(now).date();
+        match text {
+            "now" => return Ok(now),
+            "today" => return Ok(midnight(today).unwrap_or(now)),
+            "yesterday" => return Ok(today.yesterday().ok().and_then(midnight).unwrap_or(now)),
+            _ => {}
+        }
         if let Ok(time) = text.parse::<Timestamp>() {
             return Ok(since_1970(time));
         }
@@ -39,10 +48,11 @@ impl Clock {
         {
             return Ok(time);
         }
-        match humantime::parse_duration(text) {
+        let ago = text.strip_suffix("ago").unwrap_or(text);
+        match humantime::parse_duration(ago.strip_prefix('-').unwrap_or(ago).trim()) {
             Ok(ago) => Ok(now.saturating_sub(ago)),
             Err(_) => anyhow::bail!(
-                "`{text}` is no time: write `03:00`, `2026-01-31 03:00`, or a time ago such as `2h`"
+                "`{text}` is no time: write `03:00`, `2026-01-31 03:00`, or a time ago such as `2h` or `-2h`"
             ),
         }
     }
@@ -118,8 +128,25 @@ mod tests {
         assert_eq!(at("2026-11-20"), "2026-11-20 00:00:00");
         assert_eq!(at("2026-11-20 23:59"), "2026-11-20 23:59:00");
         assert_eq!(at("2026-11-20T23:59:59Z"), "2026-11-20 23:59:59");
-        assert_eq!(at("2h"), "2026-11-23 13:30:00");
-        for bad in ["", "3", "25:00", "tomorrow", "2026-13-01 00:00", "24:61"] {
+        for ago in ["2h", "-2h", "2h ago", "-2h ago", "2 hours ago", "120min", " -2h "] {
+            assert_eq!(at(ago), "2026-11-23 13:30:00", "{ago}");
+        }
+        assert_eq!(at("now"), "2026-11-23 15:30:00");
+        assert_eq!(at("today"), "2026-11-23 00:00:00");
+        assert_eq!(at("yesterday"), "2026-11-22 00:00:00");
+        for bad in [
+            "",
+            "3",
+            "-",
+            "ago",
+            "--2h",
+            "-3",
+            "--json",
+            "25:00",
+            "tomorrow",
+            "2026-13-01 00:00",
+            "24:61",
+        ] {
             assert!(clock.parse(bad, now).is_err(), "{bad}");
         }
         assert_eq!(stamp(now), "2026-11-23T15:30:00Z");

@@ -73,7 +73,7 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Print the values that would be written now, with reasons; writes nothing.
     Plan(PlanArgs),
-    /// Print what was: usage, shares, and what tenants lacked and why.
+    /// Print past shortages with their reasons, and past usage and shares.
     History(HistoryArgs),
     /// Propose a policy from what runs on this host, and check it.
     Init(InitArgs),
@@ -239,16 +239,17 @@ pub struct HistoryArgs {
     /// The path of a tenant, such as `ci/nightly`: its course over the time. Without it, all tenants.
     #[arg(value_name = "TENANT")]
     pub tenant: Option<String>,
-    /// The beginning: a time of the last day as `03:00`, a date and time as `2026-01-31 03:00`, or a time before now
-    /// as `2h`. Without it, an hour before the end.
-    #[arg(long, value_name = "TIME")]
+    /// The beginning: a time of the last day as `03:00`, a date and time as `2026-01-31 03:00`, `yesterday`, or a time
+    /// before now as `2h` or `-2h`. Without it, an hour before the end.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub since: Option<String>,
     /// The end, likewise; without it, that of the recording.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub until: Option<String>,
-    /// The directory of the history, or one file of it.
-    #[arg(long, value_name = "PATH", default_value = HISTORY_DIR)]
-    pub dir: PathBuf,
+    /// The directory of the history, or one file of it; by default that of the running tenantd, or else
+    /// /var/lib/tenantd/history.
+    #[arg(long, value_name = "PATH")]
+    pub dir: Option<PathBuf>,
     /// Read and print times in UTC; without it, in the time zone of this host (or of TZ). JSON is in UTC anyway.
     #[arg(long)]
     pub utc: bool,
@@ -391,6 +392,9 @@ pub struct RestoreArgs {
 /// Arguments of `attach`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("work").required(true))]
+#[command(
+    override_usage = "tenantctl attach [OPTIONS] TENANT PID...\n       tenantctl attach [OPTIONS] TENANT --cgroup PATH"
+)]
 pub struct AttachArgs {
     /// The tenant, not a group.
     #[arg(value_name = "TENANT")]
@@ -413,6 +417,9 @@ pub struct AttachArgs {
 /// Arguments of `detach`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("work").required(true))]
+#[command(
+    override_usage = "tenantctl detach [OPTIONS] PID...\n       tenantctl detach [OPTIONS] --cgroup PATH"
+)]
 pub struct DetachArgs {
     /// Processes: those that are still where they were put go where they came from.
     #[arg(value_name = "PID", group = "work", value_parser = clap::value_parser!(u32).range(1..))]

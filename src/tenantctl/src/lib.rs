@@ -30,7 +30,7 @@ pub fn run(arguments: &Tenantctl) -> anyhow::Result<Exit> {
         Command::Explain(args) => ask::explain::run(daemon, args),
         Command::Me(args) => ask::me::run(daemon, args),
         Command::Plan(args) => ask::plan::run(daemon, args, colour),
-        Command::History(args) => show::history::run(args),
+        Command::History(args) => show::history::run(daemon, args),
         Command::Diff(args) => ask::administer::diff(daemon, args, colour),
         Command::Reload(args) => ask::administer::reload(daemon, args, colour),
         Command::Mode(args) => ask::mode::mode(daemon, args),

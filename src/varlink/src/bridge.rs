@@ -33,6 +33,8 @@ use tenantd_policy::outline::Outline;
 pub struct Governance {
     /// File or directory of the policy; absent if a program made it.
     pub path: Option<String>,
+    /// Directory of the recording; absent if nothing is recorded.
+    pub history: Option<String>,
     /// The policy.
     pub policy: Arc<Policy>,
     /// The accounts of the host.
@@ -55,7 +57,8 @@ impl Governance {
     /// Flattened policy as the JSON of its reply; serialised on the first call.
     pub fn outline_json(&self) -> &Arc<str> {
         self.json.get_or_init(|| {
-            json(&PolicyReply { path: self.path.clone(), policy: Outline::of(&self.policy) })
+            let (path, history) = (self.path.clone(), self.history.clone());
+            json(&PolicyReply { path, policy: Outline::of(&self.policy), history })
         })
     }
 }

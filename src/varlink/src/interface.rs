@@ -302,6 +302,8 @@ pub struct PolicyReply {
     pub path: Option<String>,
     /// Flattened policy.
     pub policy: Outline,
+    /// Directory of the recording; absent if nothing is recorded.
+    pub history: Option<String>,
 }
 
 /// Reply of `Reload`.

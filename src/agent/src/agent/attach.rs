@@ -6,6 +6,9 @@
 //! another tenant, and cgroups that contain one, are refused. A process leaves its service or session only if
 //! the caller asks for it: systemd then treats it as ended.
 //!
+//! An attach outranks a `match`: a process of another tenant is moved, and its origin stays the one from before the
+//! `match` moved it. Work that was attached before, and processes of jobs, are refused.
+//!
 //! An administrator may attach anything. Any other user may attach own processes, and cgroups without processes
 //! of others, to tenants whose `allow` names that user, and may detach what the same user attached. The agent
 //! checks the real and the effective user of a process right before and after the move. It keeps the `/proc`
@@ -25,6 +28,7 @@ use super::state::Agent;
 use crate::backend::access::HostAccess;
 use crate::backend::location::Location;
 use crate::backend::on_host::Ground;
+use crate::jobs::room::JobRoom;
 use crate::recovery::attachments::{AttachedCgroup, AttachedProcess};
 use crate::recovery::processes::{listed_up_to, nested_up_to};
 use crate::recovery::restore::{self, Extent};
@@ -95,20 +99,34 @@ impl<K: KernFs> Agent<K> {
     ) -> Result<Moved, AttachError> {
         let tenants = &mut self.tenants;
         let node = tenant_for(tenants, tenant, caller)?;
-        match work {
+        let to = Target { node, leaves_unit, caller, jobs: &self.jobs };
+        let moved = match work {
             Work::Cgroup(path) => attach_cgroup(tenants, node, path, caller),
-            Work::Processes(pids) => attach_processes(tenants, node, pids, leaves_unit, caller),
-        }
+            Work::Processes(pids) => attach_processes(tenants, &to, pids),
+        };
+        tenants.tell_attached();
+        moved
     }
 
     /// Takes `work` back from its tenant. Fails if the caller may not detach it.
     pub fn detach_work(&mut self, work: &Work, caller: Caller) -> Result<Moved, AttachError> {
         let tenants = &mut self.tenants;
-        match work {
+        let moved = match work {
             Work::Cgroup(path) => detach_cgroup(tenants, path, caller),
             Work::Processes(pids) => detach_processes(tenants, pids, caller),
-        }
+        };
+        tenants.tell_attached();
+        moved
     }
+}
+
+/// Tenant that processes are attached to, with the terms of the caller.
+#[derive(Clone, Copy, Debug)]
+struct Target<'a> {
+    node: NodeId,
+    leaves_unit: bool,
+    caller: Caller,
+    jobs: &'a JobRoom,
 }
 
 fn tenant_for<K: KernFs>(
@@ -187,22 +205,20 @@ fn attach_cgroup<K: KernFs>(
 
 fn attach_processes<K: KernFs>(
     tenants: &mut Tenants<K>,
-    node: NodeId,
+    to: &Target<'_>,
     pids: &[u32],
-    leaves_unit: bool,
-    caller: Caller,
 ) -> Result<Moved, AttachError> {
-    if let Some(user) = caller.user {
-        let tenant = tenants.name_of(node);
+    if let Some(user) = to.caller.user {
+        let tenant = tenants.name_of(to.node);
         let room = tenants.keeper.attachments.check_room(&tenant, user, (0, pids.len()));
         room.map_err(AttachError::Refused)?;
     }
     let mut candidates = Vec::new();
     let found = pids.iter().try_for_each(|pid| {
-        candidates.extend(candidate(tenants, node, *pid, leaves_unit, caller)?);
+        candidates.extend(candidate(tenants, to, *pid)?);
         Ok(())
     });
-    let moved = found.and_then(|()| move_all(tenants, node, &candidates, caller));
+    let moved = found.and_then(|()| move_all(tenants, to.node, &candidates, to.caller));
     candidates.iter().for_each(|candidate| tenants.host.kernel.close_dir(candidate.held));
     moved
 }
@@ -229,6 +245,7 @@ fn move_all<K: KernFs>(
             start_ticks: claim.start_ticks,
             by: caller.user,
             is_inside: true,
+            has_ended: false,
         });
         moved.pids.push(claim.pid);
     }
@@ -245,10 +262,8 @@ fn move_all<K: KernFs>(
 
 fn candidate<K: KernFs>(
     tenants: &mut Tenants<K>,
-    node: NodeId,
+    to: &Target<'_>,
     pid: u32,
-    leaves_unit: bool,
-    caller: Caller,
 ) -> Result<Option<Candidate>, AttachError> {
     let proc = tenants.host.proc();
     let (kernel, layout) = (&mut tenants.host.kernel, &tenants.host.layout);
@@ -258,7 +273,7 @@ fn candidate<K: KernFs>(
     let Some(found) = process::candidate(kernel, proc, layout, pid)? else {
         return refused(format!("process {pid} has ended, or is one of the kernel's"));
     };
-    let vetted = vet(tenants, node, &found, leaves_unit, caller);
+    let vetted = vet(tenants, to, &found);
     if !matches!(vetted, Ok(true)) {
         tenants.host.kernel.close_dir(found.held);
     }
@@ -268,32 +283,63 @@ fn candidate<K: KernFs>(
 /// True if the process must move; false if it already belongs to the tenant.
 fn vet<K: KernFs>(
     tenants: &mut Tenants<K>,
-    node: NodeId,
+    to: &Target<'_>,
     found: &Candidate,
-    leaves_unit: bool,
-    caller: Caller,
 ) -> Result<bool, AttachError> {
-    let (tenant, pid) = (tenants.name_of(node), found.claim.pid);
-    if let Some(user) = caller.user {
+    let (tenant, pid) = (tenants.name_of(to.node), found.claim.pid);
+    if let Some(user) = to.caller.user {
         check_owner(&mut tenants.host, pid, user).map_err(AttachError::NotPermitted)?;
     }
     let layout = &tenants.host.layout;
     let tree = layout.tree(Facet::Cpu).unwrap_or(0);
     let from = layout.trees[tree].path_to(&found.claim.from[tree]);
-    match owner_of(tenants, &from, false, node) {
-        Some(owner) if owner == tenant => return Ok(false),
-        Some(owner) => {
-            return refused(format!("process {pid} is {owner}'s, in {from}: detach it first"));
-        }
-        None => {}
+    let owner = owner_of(tenants, &from, false, to.node);
+    if owner.as_ref().is_some_and(|owner| *owner == tenant) {
+        return Ok(false);
     }
-    match &found.unit {
-        Some(unit) if !leaves_unit => refused(format!(
-            "process {pid} is in {unit}, which systemd would take it to have left: attach its cgroup \
-                 (--cgroup {from}), name the unit in the policy, or say --leave-unit"
-        )),
-        _ => Ok(true),
+    let held = owner.and_then(|owner| held_by(tenants, to.jobs, found, &from, &owner));
+    let in_unit = found.unit.as_ref().filter(|_| !to.leaves_unit).map(|unit| {
+        format!(
+            "is in {unit}, which systemd would take it to have left: attach its cgroup (--cgroup {from}), name the \
+             unit in the policy, or say --leave-unit"
+        )
+    });
+    let Some(why) = held.or(in_unit) else { return Ok(true) };
+    let proc = tenants.host.proc();
+    let work = process::work(&mut tenants.host.kernel, proc, pid);
+    let name = work.map(|work| format!(" ({})", work.command)).unwrap_or_default();
+    refused(format!("process {pid}{name} {why}"))
+}
+
+/// Reason why a process may not be taken from the tenant `owner` whose cgroup at `from` contains it: a `match` does
+/// not hold it, but earlier attached work and jobs do.
+fn held_by<K: KernFs>(
+    tenants: &Tenants<K>,
+    jobs: &JobRoom,
+    found: &Candidate,
+    from: &str,
+    owner: &str,
+) -> Option<String> {
+    let (pid, attachments) = (found.claim.pid, &tenants.keeper.attachments);
+    if let Some(known) = attachments.process(pid, found.claim.start_ticks) {
+        let tenant = &known.tenant;
+        return Some(format!(
+            "is attached to {tenant}, in {from}: detach it first (tenantctl detach {pid})"
+        ));
     }
+    let is_around = |path: &str| Path::new(from).starts_with(path);
+    if let Some(cgroup) = attachments.cgroups().iter().find(|it| is_around(&it.path)) {
+        let path = &cgroup.path;
+        return Some(format!(
+            "is in {from}, which is attached to {owner} with {path}: detach that first (tenantctl detach --cgroup \
+             {path})"
+        ));
+    }
+    let mut homes = jobs.homes().filter(|(_, home)| home.cgroup.is_there());
+    let (job, _) = homes.find(|(_, home)| is_around(&home.path))?;
+    Some(format!(
+        "is part of job {job} of {owner}, in {from}: cancel the job (tenantctl cancel {job})"
+    ))
 }
 
 fn detach_cgroup<K: KernFs>(
@@ -350,6 +396,8 @@ fn detach_processes<K: KernFs>(
         restored.failures.push(with_causes(&error));
     }
     tenants.keeper.attachments.retain(|_| true, |it| !is_found(it.pid, it.start_ticks));
+    // A `match` may claim them.
+    tenants.backends.look_for(pids);
     info!(action = "detach", "processes moved back: {pids:?}");
     Ok(Moved { pids: pids.to_vec(), failures: restored.failures, ..Moved::default() })
 }

@@ -45,6 +45,11 @@ impl<K: KernFs> Agent<K> {
         self.tenants.control.record(witness);
     }
 
+    /// Directory of the recording, as an absolute path; `None` if nothing is recorded.
+    pub fn history(&self) -> Option<&str> {
+        self.tenants.control.place()
+    }
+
     /// The status of the last tick.
     pub fn status(&self) -> &Status {
         self.tenants.reporter.status()

@@ -174,7 +174,8 @@ impl<K: KernFs> Agent<K> {
             actions,
             findings,
         });
-        reporter.status()
+        self.tenants.tell_attached();
+        self.tenants.reporter.status()
     }
 
     fn attach(&mut self, tick: u64, now: Duration, nr_max: usize, findings: &mut Vec<Finding>) {

@@ -176,6 +176,17 @@ impl Backends {
         place.cgroup.as_ref().map_or(Ok(()), |cgroup| host.enforcer().claim(claim, cgroup))
     }
 
+    /// True if the node has a cgroup in the tree with this index.
+    pub(crate) fn has_home<K>(&self, host: &HostAccess<K>, own: NodeId, tree: usize) -> bool {
+        let cgroup = self.places.get(own).and_then(|place| place.cgroup.as_ref());
+        cgroup.is_some_and(|cgroup| cgroup.homes(&host.layout).any(|(home, _)| home == tree))
+    }
+
+    /// Looks for these processes in the next search, wherever they were found before.
+    pub(crate) fn look_for(&mut self, pids: &[u32]) {
+        self.search.look_for(pids);
+    }
+
     /// Takes the root again if it was removed: its lock went with it.
     fn retake_root<K: KernFs>(
         &mut self,

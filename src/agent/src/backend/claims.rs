@@ -256,6 +256,12 @@ impl Search {
             .extend(strangers.filter(|(uid, _)| has_tenant(*uid)).flat_map(|(_, pids)| pids));
     }
 
+    /// Queues processes that have moved for the next part.
+    pub(super) fn look_for(&mut self, pids: &[u32]) {
+        self.settled.retain(|pid| !pids.contains(pid));
+        self.urgent.extend(pids);
+    }
+
     pub(super) fn take_part(&mut self) -> Option<Part> {
         self.part.take()
     }

@@ -31,7 +31,10 @@ impl JobRoom {
         let waiting =
             self.admission.jobs().filter(|view| matches!(view.phase, Phase::Waiting { .. }));
         let leaving = waiting.filter(|view| !is_left(&view.request.tenant));
-        let leaving: Vec<JobId> = leaving.map(|view| view.job).collect();
+        let mut tenant_of: HashMap<JobId, String> =
+            leaving.map(|view| (view.job, view.request.tenant.clone())).collect();
+        let mut leaving: Vec<JobId> = tenant_of.keys().copied().collect();
+        leaving.sort_unstable();
         for job in leaving {
             let text = "left the queue: its tenant has left the policy";
             outcome::record_unstarted(self, job, EndReason::TenantGone, text, now);
@@ -41,8 +44,10 @@ impl JobRoom {
         self.tallies.retain(|tenant, _| is_there(tenant));
         (self.nodes, self.policy) = (nodes, Arc::clone(&tenants.base.written));
         for job in gone {
-            let reason = "its tenant has left the policy".to_string();
-            self.answer(job, JobAnswer::Submitted(Err(CallError::Cancelled { reason })));
+            let tenant = tenant_of.remove(&job).unwrap_or_default();
+            let tenants = Vec::new();
+            let error = CallError::NoSuchTenant { tenant, tenants };
+            self.answer(job, JobAnswer::Submitted(Err(error)));
             self.records.remove(&job);
             self.has_changed = true;
         }

@@ -16,6 +16,7 @@ use tracing::warn;
 
 use super::boot_file::BootFile;
 use super::processes::{ancestor, nested_up_to, processes_at};
+use tenantd_control::report::status::{ATTACHED_MAX, AttachedStatus};
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernFs};
 use tenantd_host::process;
@@ -50,6 +51,9 @@ pub(crate) struct AttachedProcess {
     pub(crate) by: Option<u32>,
     #[serde(skip)]
     pub(crate) is_inside: bool,
+    /// True if it was seen to have ended. It stays in the list: what it started may run.
+    #[serde(skip)]
+    pub(crate) has_ended: bool,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -63,13 +67,18 @@ pub(crate) struct Attachments {
     file: Option<BootFile>,
     record: Record,
     forget_at: usize,
+    /// Next process to look at.
+    next: usize,
 }
+
+/// Processes that a tick looks at, because they may have ended.
+const LOOKS: usize = 16;
 
 impl Attachments {
     pub(super) fn load(state_dir: &Path, boot_id: &str) -> Attachments {
         let file = BootFile::new(state_dir, "attached.json", boot_id);
         let record = file.load();
-        Attachments { file: Some(file), record, forget_at: PROCESSES_MAX }
+        Attachments { file: Some(file), record, forget_at: PROCESSES_MAX, next: 0 }
     }
 
     pub(crate) fn cgroups(&self) -> &[AttachedCgroup] {
@@ -82,6 +91,50 @@ impl Attachments {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.record.cgroups.is_empty() && self.record.processes.is_empty()
+    }
+
+    /// Process `pid` with this start time, if it is attached.
+    pub(crate) fn process(&self, pid: u32, start_ticks: u64) -> Option<&AttachedProcess> {
+        let mut all = self.record.processes.iter();
+        all.find(|it| (it.pid, it.start_ticks) == (pid, start_ticks))
+    }
+
+    /// Looks at some processes in turn, and notes those that have ended.
+    pub(crate) fn look(&mut self, kernel: &mut impl KernFs, proc: DirId) {
+        let all = &mut self.record.processes;
+        for _ in 0..LOOKS.min(all.len()) {
+            self.next = (self.next + 1) % all.len();
+            let it = &mut all[self.next];
+            it.has_ended |= process::has_ended(kernel, proc, it.pid, it.start_ticks);
+        }
+    }
+
+    /// Attached work by tenant, for the status. Without `has_processes` these are at their origin.
+    pub(crate) fn statuses(&self, has_processes: bool) -> Vec<AttachedStatus> {
+        let mut all: BTreeMap<&str, AttachedStatus> = BTreeMap::new();
+        fn of<'m, 'a>(
+            all: &'m mut BTreeMap<&'a str, AttachedStatus>,
+            tenant: &'a str,
+        ) -> &'m mut AttachedStatus {
+            let new = || AttachedStatus { tenant: tenant.to_string(), ..Default::default() };
+            all.entry(tenant).or_insert_with(new)
+        }
+        for cgroup in &self.record.cgroups {
+            let status = of(&mut all, &cgroup.tenant);
+            status.nr_cgroups += 1;
+            if status.cgroups.len() < ATTACHED_MAX {
+                status.cgroups.push(cgroup.path.clone());
+            }
+        }
+        let is_there = |it: &&AttachedProcess| has_processes && it.is_inside && !it.has_ended;
+        for process in self.record.processes.iter().filter(is_there) {
+            let status = of(&mut all, &process.tenant);
+            status.nr_processes += 1;
+            if status.processes.len() < ATTACHED_MAX {
+                status.processes.push(process.pid);
+            }
+        }
+        all.into_values().collect()
     }
 
     /// Fails if this many more cgroups and processes exceed the bound of `user` or of the tenant. Each cgroup
@@ -187,7 +240,12 @@ impl Attachments {
                     let is_known = start_ticks.is_none_or(|it| attached.contains_key(&(pid, it)));
                     if !is_known && let Ok(None) = ancestor(kernel, proc, pid, is_claimed) {
                         let start_ticks = start_ticks.unwrap_or_default();
-                        found.push(AttachedProcess { pid, start_ticks, ..of.clone() });
+                        found.push(AttachedProcess {
+                            pid,
+                            start_ticks,
+                            has_ended: false,
+                            ..of.clone()
+                        });
                     }
                 }
             }

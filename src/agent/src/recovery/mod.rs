@@ -40,7 +40,7 @@ mod keeper;
 pub mod leftover;
 pub(super) mod placement_store;
 pub(super) mod processes;
-mod removal;
+pub(super) mod removal;
 mod residence;
 pub mod residents;
 pub mod restore;

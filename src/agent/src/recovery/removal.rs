@@ -70,7 +70,8 @@ fn still_made(entries: &[Entry]) -> Vec<(&Path, Option<u64>)> {
     indices.into_iter().filter_map(is_made).collect()
 }
 
-pub(super) fn origins(entries: &[Entry]) -> HashMap<&Path, &Path> {
+/// Origin of the first process that was moved into each cgroup.
+pub(crate) fn origins(entries: &[Entry]) -> HashMap<&Path, &Path> {
     let mut origins: HashMap<&Path, &Path> = HashMap::new();
     for entry in entries {
         let Entry::Moved { from, to, .. } = entry else { continue };

@@ -190,7 +190,8 @@ pub(super) fn beside(waiting: &[String], busy: &[&Path], place: &Path) -> Option
         first.display().to_string()
     };
     let what = format!(
-        "cpu weights are ineffective against {first}{more}: busy beside {tenant}, which waits, and no tenant"
+        "cpu weights are ineffective against {first}{more}: busy beside {tenant}, which waits; no tenant \
+         of the policy contains it"
     );
     let remedy = "name it in the policy, or give it a smaller weight (on a systemd host: CPUWeight= of \
                   that unit)";

@@ -4,20 +4,30 @@
 //! reclaimed", then "511 MiB"), and a broken host has a thousand findings at once.
 //!
 //! **Rules.** Findings of one tenant, or of the host, that differ only in their figures count as one. Each is
-//! logged when it appears and when it ends. A finding that comes and goes is logged at most once a minute. A
-//! tick logs only a few new and a few ended findings; later ticks log the others, and new ones are counted
-//! until then.
+//! logged when it appears and when it ends. One that comes and goes is damped: each time that it comes back, it must
+//! stay away twice as long before it counts as ended, from two minutes to an hour, and it is logged at most once a
+//! minute. Findings of one kind about one tenant whose names change all the time (cgroups of short jobs) share a budget:
+//! [`BURST`] at once, and one a minute after that. A tick logs only a few new and a few ended findings; later ticks log
+//! the others, and new ones are counted until then.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tracing::{info, warn};
 
-use tenantd_control::words::finding::Finding;
+use tenantd_control::words::finding::{Code, Finding};
 
 /// A finding that comes and goes is logged at most once in this time.
 const AGAIN: Duration = Duration::from_secs(60);
+/// Longest absence after which a finding that came and went counts as ended.
+const HOLD_MAX: Duration = Duration::from_secs(3600);
+/// Time after its end in which a finding is known to have been there, at least.
+const MEMORY: Duration = Duration::from_secs(600);
+/// Most findings that are known and absent.
+const ABSENT_MAX: usize = 1000;
 const LINES_MAX: usize = 20;
+/// New findings of one kind about one tenant that are logged at once; one more for each [`AGAIN`] that passes.
+const BURST: f64 = 20.0;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Line {
@@ -26,21 +36,65 @@ enum Line {
     Suppressed(usize),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Known {
     text: String,
     logged: Option<Duration>,
     /// True if it was logged as present, and not as gone since.
     told: bool,
-    present: bool,
+    /// Last time at which it was present.
+    seen: Duration,
+    /// Absence after which it counts as ended.
+    hold: Duration,
+    /// True if its end was logged and it has not come back since.
+    has_ended: bool,
+}
+
+impl Known {
+    fn note(&mut self, text: &str, now: Duration) {
+        if std::mem::take(&mut self.has_ended) {
+            self.hold = (2 * self.hold).clamp(2 * AGAIN, HOLD_MAX);
+        }
+        self.seen = now;
+        self.text.clear();
+        self.text.push_str(text);
+    }
+
+    fn absence(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.seen)
+    }
+
+    fn is_present(&self, now: Duration) -> bool {
+        self.seen == now
+    }
+
+    /// True if it was there lately, so that coming back is no news.
+    fn is_recent(&self, now: Duration) -> bool {
+        self.absence(now) < MEMORY.max(2 * self.hold)
+    }
 }
 
 /// Identity of a finding: its tenant, and its text without figures.
 type Key = (Option<String>, String);
 
+/// Lines left for the findings of one kind about one tenant.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    lines: f64,
+    at: Duration,
+}
+
+impl Budget {
+    fn refill(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.at).as_secs_f64() / AGAIN.as_secs_f64();
+        (self.lines, self.at) = ((self.lines + passed).min(BURST), now);
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct FindingLog {
     known: BTreeMap<Key, Known>,
+    budgets: BTreeMap<(Option<String>, Code), Budget>,
 }
 
 impl FindingLog {
@@ -57,56 +111,81 @@ impl FindingLog {
     }
 
     fn step(&mut self, findings: &[Finding], now: Duration) -> Vec<Line> {
-        self.known.values_mut().for_each(|known| known.present = false);
         let mut lines = Vec::new();
         let mut nr_suppressed = 0;
         for finding in findings {
             let (key, text) = (key(finding), finding.to_string());
             let tenant = key.0.clone();
-            let known = self.known.entry(key).or_insert_with(|| Known {
-                text: String::new(),
-                logged: None,
-                told: false,
-                present: false,
-            });
-            known.present = true;
-            known.text.clone_from(&text);
+            let known = self.known.entry(key).or_default();
+            known.note(&text, now);
             let is_due = known.logged.is_none_or(|logged| now.saturating_sub(logged) >= AGAIN);
             if known.told || !is_due {
                 continue;
             }
+            let of_kind = (tenant.clone(), finding.code);
+            let full = Budget { lines: BURST, at: now };
+            let budget = self.budgets.entry(of_kind).or_insert(full);
+            budget.refill(now);
+            if budget.lines < 1.0 {
+                continue;
+            }
             if lines.len() < LINES_MAX {
                 (known.told, known.logged) = (true, Some(now));
+                budget.lines -= 1.0;
                 lines.push(Line::Appeared { tenant, text });
             } else {
                 nr_suppressed += 1
             }
         }
         let room = LINES_MAX - lines.len();
-        let gone = self.known.iter_mut().filter(|(_, known)| !known.present && known.told);
+        let has_ended = |known: &Known| {
+            known.told && !known.is_present(now) && known.absence(now) >= known.hold
+        };
+        let gone = self.known.iter_mut().filter(|(_, known)| has_ended(known));
         for ((tenant, _), known) in gone.take(room) {
-            known.told = false;
+            (known.told, known.has_ended) = (false, true);
             lines.push(Line::Gone { tenant: tenant.clone(), text: known.text.clone() });
         }
         if nr_suppressed > 0 {
             lines.push(Line::Suppressed(nr_suppressed));
         }
-        let is_recent = |logged: Duration| now.saturating_sub(logged) < AGAIN;
-        self.known
-            .retain(|_, known| known.present || known.told || known.logged.is_some_and(is_recent));
+        self.forget(now);
         lines
+    }
+
+    fn forget(&mut self, now: Duration) {
+        self.budgets.retain(|_, budget| {
+            budget.refill(now);
+            budget.lines < BURST
+        });
+        self.known.retain(|_, known| known.is_present(now) || known.told || known.is_recent(now));
+        let absent = |known: &Known| !known.is_present(now) && !known.told;
+        let mut seen: Vec<Duration> =
+            self.known.values().filter(|it| absent(it)).map(|it| it.seen).collect();
+        if let Some(more @ 1..) = seen.len().checked_sub(ABSENT_MAX) {
+            seen.sort_unstable();
+            let oldest = seen[more - 1];
+            self.known.retain(|_, known| !absent(known) || known.seen > oldest);
+        }
     }
 }
 
+/// Text without digits, units of bytes and the endings of plurals, which change with a figure.
 fn key(finding: &Finding) -> Key {
-    let is_text = |character: &char| !character.is_ascii_digit() && *character != '.';
-    (finding.tenant.clone(), finding.message.chars().filter(is_text).collect())
+    let is_figure = |character: char| character.is_ascii_digit() || character == '.';
+    let word = |word: &str| {
+        let rest = word.replace(is_figure, "");
+        let rest = rest.trim_end_matches(|sign: char| sign.is_ascii_punctuation());
+        let is_unit = ["KiB", "MiB", "GiB", "TiB"].contains(&rest);
+        if is_unit { String::new() } else { rest.trim_end_matches(['e', 's']).to_string() }
+    };
+    let words: Vec<String> = finding.message.split(' ').map(word).collect();
+    (finding.tenant.clone(), words.join(" "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenantd_control::words::finding::Code;
 
     fn finding(tenant: &str, text: &str) -> Finding {
         match tenant {
@@ -168,7 +247,82 @@ mod tests {
             let findings = if second % 2 == 0 { &flapping[..] } else { &[] };
             nr_lines += log.step(findings, seconds(second)).len();
         }
-        assert_eq!(nr_lines, 4, "two minutes, each with its coming and its going");
+        assert_eq!(nr_lines, 3, "it comes, goes, and comes back to stay");
+    }
+
+    #[test]
+    fn a_finding_that_comes_and_goes_slowly_is_damped_too() {
+        let flapping = [finding("", "it flaps")];
+        for (away, most) in [(5, 3), (30, 3), (90, 3), (150, 5), (290, 7)] {
+            let mut log = FindingLog::default();
+            let nr_lines: usize = (0..3600)
+                .map(|second| {
+                    let is_there = second / away % 2 == 0;
+                    let findings = if is_there { &flapping[..] } else { &[] };
+                    log.step(findings, seconds(second)).len()
+                })
+                .sum();
+            assert!(nr_lines <= most, "{nr_lines} lines at {away} s");
+        }
+    }
+
+    #[test]
+    fn a_finding_that_ends_is_forgotten_in_the_end() {
+        let mut log = FindingLog::default();
+        let found = [finding("", "it flaps")];
+        let step = |log: &mut FindingLog, found: &[Finding], at| log.step(found, seconds(at)).len();
+        let seen = [(1, true), (2, false), (62, true), (63, false), (190, false)];
+        let lines = seen.map(|(at, is)| step(&mut log, if is { &found } else { &[] }, at));
+        assert_eq!(lines, [1, 1, 1, 0, 1], "the second end counts after two minutes");
+        assert_eq!(step(&mut log, &[], 5000), 0);
+        assert!(log.known.is_empty());
+        assert_eq!(
+            [5001, 5002].map(|at| step(&mut log, if at == 5001 { &found } else { &[] }, at)),
+            [1, 1]
+        );
+    }
+
+    #[test]
+    fn a_figure_of_another_size_is_no_other_finding() {
+        let mut log = FindingLog::default();
+        let texts = ["1 process stays, 980MiB are held", "2 processes stay, 1.2GiB are held"];
+        let told = texts.map(|text| log.step(&[finding("a", text)], seconds(1)).len());
+        assert_eq!(told, [1, 0]);
+        let other = log.step(&[finding("a", "2 processes stay, 1.2GiB are free")], seconds(2));
+        assert_eq!(other.len(), 2, "{other:?}");
+    }
+
+    #[test]
+    fn names_that_change_all_the_time_share_a_budget() {
+        let mut log = FindingLog::default();
+        let letters = |number: u64| char::from(b'a' + (number % 26) as u8);
+        let name = |second: u64| format!("{}{}", letters(second), letters(second / 26));
+        let nr_lines: usize = (0..600)
+            .map(|second| {
+                let busy = [finding("a", &name(second)), finding("b", "unchanged")];
+                log.step(&busy, seconds(second)).len()
+            })
+            .sum();
+        assert!(nr_lines <= 1 + 2 * (20 + 10), "{nr_lines}");
+        assert_eq!(
+            log.step(&[finding("c", "new")], seconds(600))
+                .iter()
+                .filter(|line| matches!(line, Line::Appeared { .. }))
+                .count(),
+            1
+        );
+    }
+
+    #[test]
+    fn the_number_of_known_findings_is_bounded() {
+        let mut log = FindingLog::default();
+        for second in 0..2000 {
+            let name = |number: u64| {
+                format!("{}", "x".repeat(number as usize % 50)) + &"y".repeat(number as usize / 50)
+            };
+            log.step(&[finding("", &name(second))], seconds(second));
+        }
+        assert!(log.known.len() <= ABSENT_MAX + 2, "{}", log.known.len());
     }
 
     #[test]
@@ -193,8 +347,8 @@ mod tests {
                 .collect()
         };
         assert_eq!(nr_told(&mut log, &findings, 1), [20, 20, 20, 20, 20, 0, 0]);
-        // Long after they appeared, so that only logged ones are still known.
         assert_eq!(nr_told(&mut log, &[], 500), [20, 20, 20, 20, 20, 0, 0]);
+        log.step(&[], seconds(2000));
         assert!(log.known.is_empty());
     }
 }

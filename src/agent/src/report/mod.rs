@@ -12,12 +12,14 @@
 //! | `mounts` | options of mounts that make protection or claims void |
 //! | [`recorded`] | one tick of a recording as a status |
 //! | `finding_log` | findings in the log: when they begin and when they are over |
+//! | `held` | findings about the load, which stay for a while |
 //! | `reporter` | all of it after each tick |
 
 mod charged;
 mod competition;
 mod effect;
 mod finding_log;
+mod held;
 mod mounts;
 mod outsiders;
 mod programs;

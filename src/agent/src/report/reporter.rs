@@ -9,6 +9,7 @@ use tracing::warn;
 use super::charged::Charged;
 use super::competition::{self, Competition};
 use super::finding_log::FindingLog;
+use super::held::Held;
 use super::mounts::Mounts;
 use super::surroundings::{self, Neighbourhood};
 use super::{effect, status, trace};
@@ -34,6 +35,7 @@ pub(crate) struct Reporter {
     trace: Arc<Trace>,
     spelling: Spelling,
     log: FindingLog,
+    held: Held,
     notice: Option<Finding>,
     /// Obstacles that affect every tenant alike.
     standing: Vec<Finding>,
@@ -73,6 +75,7 @@ impl Reporter {
             trace: Arc::default(),
             spelling: trace::spelling(&host.layout, HashMap::new()),
             log: FindingLog::default(),
+            held: Held::default(),
             notice: None,
             standing: Vec::new(),
             foreign_scheduler: None,
@@ -126,6 +129,7 @@ impl Reporter {
     pub(crate) fn count_reload(&mut self) {
         // The new policy may claim other processes.
         self.charged = Charged::default();
+        self.held = Held::default();
         self.nr_reloads += 1;
     }
 
@@ -142,6 +146,7 @@ impl Reporter {
         self.competition = Competition::default();
         self.around = Neighbourhood::default();
         self.charged = Charged::default();
+        self.held = Held::default();
         self.late_actions.clear();
     }
 
@@ -299,7 +304,8 @@ impl Reporter {
 
     pub(crate) fn publish<K>(&mut self, report: TickReport<'_, K>) {
         let TickReport { now, host_sample, host, backends, control, .. } = report;
-        let TickReport { policy_mode, mut decision, actions, findings, .. } = report;
+        let TickReport { policy_mode, mut decision, actions, mut findings, .. } = report;
+        self.held.settle(&mut findings, now);
         self.decided = None;
         let scene = trace::Scene {
             host,

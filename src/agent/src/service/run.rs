@@ -424,7 +424,10 @@ pub fn stamp<K: KernFs>(agent: &mut Agent<K>) {
 
 fn governance<K: KernFs>(agent: &Agent<K>, path: &Path) -> Governance {
     let path = Some(path.display().to_string());
-    Governance::new(path, agent.shared_policy(), agent.accounts().clone())
+    let history = agent.history().map(str::to_string);
+    let mut governance = Governance::new(path, agent.shared_policy(), agent.accounts().clone());
+    governance.history = history;
+    governance
 }
 
 fn bad_policy(report: Report) -> CallError {

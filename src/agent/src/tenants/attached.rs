@@ -15,13 +15,15 @@ use crate::backend::access::HostAccess;
 use crate::backend::location::Location;
 use crate::backend::on_host;
 use crate::recovery::attachments::{AttachedCgroup, AttachedProcess};
+use crate::recovery::removal;
 use tenantd_control::tree::{Node, Tree, TreeNode};
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_core::node::NodeId;
 use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_host::enforce::with_causes;
+use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{KernError, KernFs};
-use tenantd_host::process::{self, Candidate};
+use tenantd_host::process::{self, Candidate, Claim};
 use tenantd_policy::model::Mode;
 
 impl<K: KernFs> Tenants<K> {
@@ -58,6 +60,16 @@ impl<K: KernFs> Tenants<K> {
         }
         if self.mode() == Mode::Enforce {
             self.rejoin(findings);
+        }
+        let proc = self.host.proc();
+        self.keeper.attachments.look(&mut self.host.kernel, proc);
+    }
+
+    /// Puts the attached work into the status of the last tick.
+    pub(crate) fn tell_attached(&mut self) {
+        let attached = self.keeper.attachments.statuses(self.mode() == Mode::Enforce);
+        if self.reporter.status().attached != attached {
+            self.reporter.amend(|status| status.attached = attached);
         }
     }
 
@@ -230,16 +242,66 @@ impl<K: KernFs> Tenants<K> {
     ) -> Result<(), String> {
         let claim = &candidate.claim;
         check(&mut self.host, candidate, user)?;
-        self.backends.join(&mut self.host, own, claim).map_err(|error| with_causes(&error))?;
-        let Err(why) = check(&mut self.host, candidate, user) else { return Ok(()) };
+        let origin = self.with_origin(claim);
+        self.backends.join(&mut self.host, own, &origin).map_err(|error| with_causes(&error))?;
+        let Err(why) = check(&mut self.host, candidate, user) else {
+            return self.leave_claimed(own, claim, &origin);
+        };
         // The pid may have been reused: the process that was moved may be another one.
         for from in &claim.from {
-            if let Ok(dir) = self.host.kernel.open_dir(from) {
-                let _ = self.host.kernel.move_process(dir, claim.pid);
-                self.host.kernel.close_dir(dir);
-            }
+            let _ = self.move_to(from, claim.pid);
         }
         Err(why)
+    }
+
+    /// Returns the claim of a process that a `match` has moved, or of a child of such a process, with its origin
+    /// instead of the cgroup of the tenant that claims it: it returns there.
+    fn with_origin(&self, claim: &Claim) -> Claim {
+        let entries = self.host.journal.entries();
+        let origins = removal::origins(entries);
+        let mut outside = claim.clone();
+        for (tree, from) in self.host.layout.trees.iter().zip(&mut outside.from) {
+            for entry in entries.iter().rev() {
+                let Entry::Moved { pid, start_ticks, from: left, to } = entry else { continue };
+                if (*pid, *start_ticks) == (claim.pid, claim.start_ticks)
+                    && let Some((_, left)) =
+                        to.iter().zip(left).find(|(to, _)| from.starts_with(to))
+                {
+                    from.clone_from(left);
+                }
+            }
+            let is_inside = from.starts_with(&tree.root) && *from != tree.root;
+            let mut above = from.ancestors().filter(|_| is_inside);
+            if let Some(left) = above.find_map(|up| origins.get(up)) {
+                *from = left.to_path_buf();
+            }
+        }
+        outside
+    }
+
+    /// Moves a process out of the cgroups of the tenant that claims it, in the trees where its new tenant has none: to
+    /// its origin, or else beside the tenants.
+    fn leave_claimed(&mut self, own: NodeId, claim: &Claim, origin: &Claim) -> Result<(), String> {
+        let trees = self.host.layout.trees.iter().map(|tree| tree.root.clone());
+        let trees: Vec<PathBuf> = trees.collect();
+        for (tree, (now, origin)) in claim.from.iter().zip(&origin.from).enumerate() {
+            let is_inside = now.starts_with(&trees[tree]) && *now != trees[tree];
+            let known = Some(origin.as_path()).filter(|origin| now != origin);
+            let beside = trees[tree].parent().filter(|_| is_inside);
+            if let Some(to) = known.or(beside)
+                && !self.backends.has_home(&self.host, own, tree)
+            {
+                self.move_to(to, claim.pid).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn move_to(&mut self, path: &Path, pid: u32) -> Result<(), KernError> {
+        let dir = self.host.kernel.open_dir(path)?;
+        let moved = self.host.kernel.move_process(dir, pid);
+        self.host.kernel.close_dir(dir);
+        moved
     }
 }
 

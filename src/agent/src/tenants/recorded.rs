@@ -39,6 +39,11 @@ impl Recorded {
         self.witness.as_deref_mut()
     }
 
+    /// Place of the recording, if there is one.
+    pub(crate) fn place(&self) -> Option<&str> {
+        self.witness.as_deref().and_then(Witness::place)
+    }
+
     /// Records the event and changes the loop; returns the decision of a step.
     pub(crate) fn apply(&mut self, event: Event) -> Option<Decision> {
         if let Some(witness) = &mut self.witness {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::status::{FaultsStatus, ReasonStatus};
+use super::status::{AttachedStatus, FaultsStatus, ReasonStatus};
 pub use super::trace::Outcome;
 use crate::share::demand::{CpuBasis, MemoryBasis};
 use tenantd_core::resource::{PerResource, wire};
@@ -55,6 +55,8 @@ pub struct Explanation {
     pub faults: FaultsStatus,
     /// OOM kills since the agent started.
     pub nr_oom_kills: Option<u64>,
+    /// Work that was attached to the tenant while the agent ran; absent without any.
+    pub attached: Option<AttachedStatus>,
     /// Findings of this tick about the node.
     pub findings: Vec<String>,
 }
@@ -83,6 +85,7 @@ pub struct UsageStep {
     /// CPUs its threads would use without waits; absent if they were not read.
     pub wanted_cores: Option<f64>,
     /// Memory in use.
+    #[serde(serialize_with = "wire::bytes")]
     pub working_set_bytes: Option<f64>,
     /// PSI `some` for memory.
     pub memory_pressure_ratio: Option<f64>,

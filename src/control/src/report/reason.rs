@@ -34,6 +34,8 @@ pub fn without_names(kind: ReasonKind, text: &str) -> Cow<'_, str> {
         | ReasonKind::Unknown => text.into(),
     }
 }
+/// Least CPUs that a figure with two decimals shows.
+pub(crate) const SEEN_CORES_MIN: f64 = 0.005;
 
 /// Kind of a reason; stable, so that programs can match it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -375,6 +377,10 @@ impl fmt::Display for Inside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Inside::Cpus(nr_cpus) => write!(f, "it may run on {nr_cpus} CPUs only"),
+            Inside::IdleCpus { idle_cores, .. } if *idle_cores < SEEN_CORES_MIN => f.write_str(
+                "no CPU is idle, and no other work has more than its share: its tasks may be bound to few CPUs \
+                 (`taskset -cp PID` prints them), or the kernel's balance of load over CPUs is uneven",
+            ),
             Inside::IdleCpus { idle_cores, nr_threads, dop } => {
                 write!(f, "its tasks wait while {idle_cores:.2} CPUs are idle")?;
                 if let Some(nr_threads) = nr_threads {

@@ -9,6 +9,7 @@
 //! defaults.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
@@ -47,6 +48,8 @@ pub struct Status {
     pub actions: Vec<ActionStatus>,
     /// Processes that the last search found outside the tenants that claim them: moved, or to be moved.
     pub moves: Vec<MoveStatus>,
+    /// Work that was attached while the agent ran, by tenant.
+    pub attached: Vec<AttachedStatus>,
     /// Problems with reading, writing or effect, each with a remedy if there is one.
     pub findings: Vec<String>,
     /// The same findings as records, in the same order.
@@ -473,6 +476,41 @@ pub struct MoveStatus {
     pub from: String,
     /// Number of processes.
     pub nr_processes: u64,
+}
+
+/// Work that was attached to one tenant while the agent ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AttachedStatus {
+    /// The tenant.
+    pub tenant: String,
+    /// Attached processes that run, without those that they started.
+    pub nr_processes: u64,
+    /// The first [`ATTACHED_MAX`] of them.
+    pub processes: Vec<u32>,
+    /// Attached cgroups.
+    pub nr_cgroups: u64,
+    /// The first [`ATTACHED_MAX`] of them, by path from the mount.
+    pub cgroups: Vec<String>,
+}
+
+/// Most processes and cgroups of a tenant that an [`AttachedStatus`] names.
+pub const ATTACHED_MAX: usize = 5;
+
+impl fmt::Display for AttachedStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |nr: u64, one: &str, many: &str, named: Vec<String>| {
+            let more = nr.saturating_sub(named.len() as u64);
+            let more = if more == 0 { String::new() } else { format!(", and {more} more") };
+            let noun = if nr == 1 { one } else { many };
+            (nr > 0).then(|| format!("{noun} {}{more}", named.join(", ")))
+        };
+        let pids = self.processes.iter().map(u32::to_string).collect();
+        let processes = list(self.nr_processes, "process", "processes", pids);
+        let cgroups = list(self.nr_cgroups, "cgroup", "cgroups", self.cgroups.clone());
+        let both: Vec<String> = processes.into_iter().chain(cgroups).collect();
+        f.write_str(&both.join("; "))
+    }
 }
 
 /// Cost of the agent itself.

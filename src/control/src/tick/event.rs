@@ -69,6 +69,11 @@ pub trait Witness: Debug {
         None
     }
 
+    /// Place of the kept data, as an absolute path; `None` if nothing is kept.
+    fn place(&self) -> Option<&str> {
+        None
+    }
+
     /// Limits the size and age of the kept data.
     fn bound(&mut self, _max_bytes: u64, _max_age: Duration) {}
 }

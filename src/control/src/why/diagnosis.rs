@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::report::reason::{Inside, KernelLimit, NotWritten, Outsider, Reason};
+use crate::report::reason::{self, Inside, KernelLimit, NotWritten, Outsider, Reason};
 use crate::share::weight;
 use crate::state::capacity::Capacity;
 use crate::state::{NodeState, Refusal};
@@ -258,6 +258,14 @@ impl Case<'_> {
         parts.sort_by(|one, other| other.0.total_cmp(&one.0));
         let nr_counting = parts.iter().filter(|(part, _)| counts(*part)).count();
         let nr_named = nr_counting.max(usize::from(others.is_empty()));
+        let is_seen = |(part, _): &(f64, Reason)| *part >= reason::SEEN_CORES_MIN;
+        if resource == CPU
+            && nr_counting == 0
+            && nr_named > 0
+            && !parts.first().is_some_and(is_seen)
+        {
+            return vec![self.idle().1];
+        }
         parts.into_iter().take(nr_named).map(|(_, reason)| reason).collect()
     }
 

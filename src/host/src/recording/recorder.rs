@@ -11,6 +11,7 @@ use super::segment::{self, Beginning, Clock, EVENTS_BYTES_MAX, Head, LAYOUT};
 use super::writer::Writer;
 use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tick::event::{self, Event, Witness};
+use tenantd_core::kernel_text::text_of_path;
 
 /// Age of a chunk at which it is written; a kill loses the events after it.
 const CHUNK_TIME: Duration = Duration::from_secs(10);
@@ -21,6 +22,8 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// Records the events of one control loop.
 pub struct Recorder {
     writer: Writer,
+    /// The directory, as an absolute path.
+    place: String,
     bounds: Bounds,
     host: String,
     wall: Box<dyn FnMut() -> Duration + Send>,
@@ -51,9 +54,10 @@ impl Recorder {
         wall: impl FnMut() -> Duration + Send + 'static,
     ) -> io::Result<Recorder> {
         let writer = Writer::start(dir, bounds)?;
+        let place = text_of_path(&std::path::absolute(dir)?);
         let (wall, clock) = (Box::new(wall), Clock::default());
         let (segment, paused_until, trouble) = (None, None, None);
-        Ok(Recorder { writer, bounds, host, wall, segment, clock, paused_until, trouble })
+        Ok(Recorder { writer, place, bounds, host, wall, segment, clock, paused_until, trouble })
     }
 
     /// Sets other bounds.
@@ -148,6 +152,10 @@ impl Witness for Recorder {
 
     fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
+    }
+
+    fn place(&self) -> Option<&str> {
+        Some(&self.place)
     }
 
     fn bound(&mut self, max_bytes: u64, max_age: Duration) {

@@ -1,5 +1,6 @@
 //! Reading a recording: segments, and their events with wall-clock times.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use super::segment::{self, Beginning, HEAD_BYTES, Head, LAYOUT, MAGIC};
 use tenantd_control::state::step::Decision;
 use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tick::event::{self, Event};
+use tenantd_core::kernel_text::text_of_name;
 
 /// Reason for a failed reading.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +27,8 @@ pub enum TapeError {
     },
     /// The file is not a recording.
     #[error(
-        "{0}: not a recording of tenantd; name the directory of `tenantd --history`, or a file of it"
+        "{0}: not a recording of tenantd, or damaged in its first bytes; name the directory of `tenantd --history`, or \
+         another file of it"
     )]
     NotARecording(PathBuf),
     /// The recording has other types than this tenantd.
@@ -46,27 +49,89 @@ pub enum TapeError {
     Torn(PathBuf),
 }
 
+impl TapeError {
+    /// True if the ring has dropped the file since it was listed.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, TapeError::Unreadable { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// Files of a recording.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Segments with their begin, oldest first.
+    pub segments: Vec<(Duration, PathBuf)>,
+    /// Files with the name of a segment that are none, or cannot be read.
+    pub damaged: Vec<Damage>,
+}
+
+/// Damage to one file of a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Name of the file.
+    pub file: String,
+    /// Bytes at its end that cannot be read; `None` for the whole file.
+    pub unread_bytes: Option<u64>,
+    /// The damage as a sentence, without the name.
+    pub text: String,
+}
+
+impl Damage {
+    /// Damage that leaves nothing of the file at `path`; `None` for one that is gone or of another version.
+    pub fn of(path: &Path, error: &TapeError) -> Option<Damage> {
+        let text = match error {
+            TapeError::OtherVersion { .. } => return None,
+            _ if error.is_gone() => return None,
+            TapeError::Unreadable { source, .. } => format!("cannot be read: {source}"),
+            TapeError::NotARecording(_) => "damaged in its first bytes, or not a recording".into(),
+            TapeError::Torn(_) => {
+                "damaged or cut off before its second chunk: nothing of it can be read".into()
+            }
+        };
+        Some(Damage { file: name_of(path), unread_bytes: None, text })
+    }
+
+    /// Damage at the end of the file at `path`, which was played to the end; `None` if there is none.
+    pub fn at_end(path: &Path, tape: &Tape) -> Option<Damage> {
+        let unread_bytes = tape.torn_at.map(|at| tape.file.len().saturating_sub(at) as u64)?;
+        let text =
+            format!("damaged, or cut off by a crash: its last {unread_bytes} bytes cannot be read");
+        Some(Damage { file: name_of(path), unread_bytes: Some(unread_bytes), text })
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file, self.text)
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().map(text_of_name).unwrap_or_default()
+}
+
 /// Segments of a file or directory with their begin, oldest first.
 ///
 /// Other files in a directory are skipped.
 pub fn segments(path: &Path) -> Result<Vec<(Duration, PathBuf)>, TapeError> {
+    listing(path).map(|listing| listing.segments)
+}
+
+/// Files of the recording at `path`, which is a directory or one of its files.
+pub fn listing(path: &Path) -> Result<Listing, TapeError> {
     let unreadable = |source| TapeError::Unreadable { path: path.to_path_buf(), source };
+    let mut listing = Listing::default();
     if !fs::metadata(path).map_err(unreadable)?.is_dir() {
-        let head = head(path)?;
-        return Ok(vec![(head.begin, path.to_path_buf())]);
+        listing.segments.push((head(path)?.begin, path.to_path_buf()));
+        return Ok(listing);
     }
-    let mut found = Vec::new();
     for (_, path) in ring::segments(path).map_err(unreadable)? {
         match head(&path) {
-            Ok(head) => found.push((head.begin, path)),
-            Err(TapeError::NotARecording(_) | TapeError::Torn(_)) => {}
-            // The ring has dropped it since it was listed.
-            Err(TapeError::Unreadable { source, .. })
-                if source.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+            Ok(head) => listing.segments.push((head.begin, path)),
+            Err(error) => listing.damaged.extend(Damage::of(&path, &error)),
         }
     }
-    Ok(found)
+    Ok(listing)
 }
 
 /// Checks that this version can replay the segment at `path`, reading only the head if possible.
@@ -106,10 +171,13 @@ pub struct Tape {
     last: Last,
     file: Vec<u8>,
     at: usize,
+    /// Begin of the chunk of the remaining events.
+    chunk_at: usize,
     /// Remaining events of a chunk, and the time of its clock.
     events: std::vec::IntoIter<Event>,
     clock: segment::Clock,
-    is_torn: bool,
+    /// Begin of the chunk that could not be read.
+    torn_at: Option<usize>,
 }
 
 /// One tick of a replay.
@@ -144,12 +212,23 @@ impl Tape {
         let Beginning { version, host, control } = Beginning::of(&first).map_err(|_| torn())?;
         let (last, events) = (Last::default(), Vec::new().into_iter());
         let clock = segment::Clock::default();
-        Ok(Tape { version, host, control, last, file, at, events, clock, is_torn: false })
+        Ok(Tape {
+            version,
+            host,
+            control,
+            last,
+            file,
+            at,
+            chunk_at: at,
+            events,
+            clock,
+            torn_at: None,
+        })
     }
 
     /// True if the segment ended in a torn tail.
     pub fn is_torn(&self) -> bool {
-        self.is_torn
+        self.torn_at.is_some()
     }
 
     /// Returns the next event without applying it to the loop; `None` at the end of the whole chunks.
@@ -165,6 +244,7 @@ impl Tape {
             if self.at >= self.file.len() {
                 return None;
             }
+            self.chunk_at = self.at;
             let chunk = segment::inflate(&self.file, self.at);
             let read = chunk.and_then(|(data, end)| {
                 self.at = end;
@@ -179,7 +259,7 @@ impl Tape {
     }
 
     fn end(&mut self) {
-        self.is_torn = true;
+        self.torn_at = Some(self.chunk_at);
         self.at = self.file.len();
         self.events = Vec::new().into_iter();
     }

@@ -8,16 +8,19 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::origin::Origin;
 use super::rival::{Rival, Tick};
-use crate::time;
+use crate::{text, time};
 use tenantd_control::share::credit::Credit;
 use tenantd_control::state::NodeState;
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
-use tenantd_host::recording::tape::Tape;
+use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource, wire};
+use tenantd_host::recording::tape::{Damage, Tape};
 
 /// A tenant with less than this part of its demand is short.
 const SHORT_RATIO: f64 = 0.9;
+/// Least CPUs that a table with two decimals shows.
+const SHOWN_CORES_MIN: f64 = 0.005;
 /// Points of a curve of the page; more ticks are averaged.
 pub(super) const POINTS_MAX: usize = 960;
 
@@ -33,6 +36,7 @@ pub(super) struct Comparison {
     pub(super) nr_writes: [u64; 2],
     pub(super) notes: Vec<String>,
     other_versions: BTreeMap<String, u64>,
+    damaged: Vec<Damage>,
     /// Ticks that one point of the curves averages.
     per_point: u64,
 }
@@ -118,32 +122,59 @@ impl Comparison {
         *self.other_versions.entry(recorder).or_default() += 1;
     }
 
-    /// Remedy for a recording of other versions only.
-    pub(super) fn other_recorders(&self) -> String {
+    pub(super) fn note_damage(&mut self, damage: impl IntoIterator<Item = Damage>) {
+        self.damaged.extend(damage);
+    }
+
+    fn damage(&self) -> String {
+        let all = self.damaged.iter().map(Damage::to_string);
+        format!("damaged files: {}; check the disk", text::names(all))
+    }
+
+    /// Remedy for a recording without a tick that can be replayed.
+    pub(super) fn unreplayed(&self) -> String {
         let all: Vec<&str> = self.other_versions.keys().map(String::as_str).collect();
-        if all.is_empty() {
-            return String::new();
+        let mut why = String::new();
+        if !all.is_empty() {
+            let recorders = all.join(" and ");
+            why =
+                format!("; its files were recorded by {recorders}: replay them with that version");
         }
-        format!("; its files were recorded by {}: replay them with that version", all.join(" and "))
+        if !self.damaged.is_empty() {
+            why += &format!("; {}", self.damage());
+        }
+        why
     }
 
     /// Notes the tenants that one side lacks, and the files that cannot be replayed.
     pub(super) fn note_unmatched(&mut self, rival: &Rival) {
-        let nodes = rival.control.tree().nodes().iter().zip(&rival.origins);
-        let absent = nodes.filter(|(node, origin)| node.is_leaf && origin.is_none());
-        let absent: Vec<&str> = absent.map(|(node, _)| node.path.as_str()).collect();
-        if !absent.is_empty() {
-            let names = absent.join(", ");
-            self.notes.push(format!("not in the recording, so idle throughout: {names}"));
-        }
-        if !rival.left_out.is_empty() {
-            let names = rival.left_out.join(", ");
-            let what = "no tenants of the policy, so work of no tenant";
-            self.notes.push(format!("{what}: {names}"));
+        let is_whole = self.other_versions.is_empty() && self.damaged.is_empty();
+        let absent = match is_whole {
+            true => "not in the recording, so idle throughout",
+            false => "not in the files that can be replayed, so idle throughout",
+        };
+        let seen = &rival.seen;
+        let left_out = seen.left_out().iter().map(String::as_str).collect();
+        for (what, tenants) in [
+            (absent, seen.never(Origin::Absent)),
+            ("a group in the recording, so idle throughout", seen.never(Origin::Group)),
+            (
+                "several tenants have the last name, so idle throughout (only the recorded path chooses one)",
+                seen.never(Origin::Ambiguous),
+            ),
+            ("in a part of the recording only, and idle in the rest", seen.sometimes()),
+            ("no tenants of the policy, so work of no tenant", left_out),
+        ] {
+            if !tenants.is_empty() {
+                self.notes.push(format!("{what}: {}", text::names(tenants)));
+            }
         }
         for (recorder, count) in &self.other_versions {
             let files = if *count == 1 { "file" } else { "files" };
             self.notes.push(format!("{count} {files} of {recorder} cannot be replayed here"));
+        }
+        if !self.damaged.is_empty() {
+            self.notes.push(self.damage());
         }
     }
 
@@ -177,6 +208,19 @@ impl Comparison {
 }
 
 impl Both {
+    /// True if a table shows any use or demand of it, or a different share.
+    pub(super) fn has_use(&self) -> bool {
+        let is_seen = |r: Resource| {
+            let of_policy = |side: &Side| self.mean(side.entitled[r]);
+            let least = if r == CPU { SHOWN_CORES_MIN } else { 1.0 };
+            let change = of_policy(&self.sides[0]) - of_policy(&self.sides[1]);
+            [self.mean(self.used[r]), self.mean(self.wanted[r]), change.abs()]
+                .iter()
+                .any(|it| *it >= least)
+        };
+        Resource::ALL.into_iter().any(is_seen)
+    }
+
     fn take(&mut self, now: &Now, elapsed: Duration, at: f64, per_point: u64) {
         let seconds = elapsed.as_secs_f64();
         self.time += elapsed;
@@ -266,8 +310,10 @@ pub(super) struct Line {
 #[derive(Debug, Serialize)]
 struct TickOf {
     usage_cores: f64,
+    #[serde(serialize_with = "wire::bytes")]
     usage_memory_bytes: f64,
     demand_cores: f64,
+    #[serde(serialize_with = "wire::bytes")]
     demand_memory_bytes: f64,
     was: Entitled,
     would: Entitled,
@@ -276,6 +322,7 @@ struct TickOf {
 #[derive(Debug, Serialize)]
 struct Entitled {
     allocation_cores: f64,
+    #[serde(serialize_with = "wire::bytes")]
     allocation_memory_bytes: f64,
     dop: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -305,8 +352,10 @@ struct Pair {
 struct TenantSummary {
     seconds: f64,
     usage_cores: f64,
+    #[serde(serialize_with = "wire::bytes")]
     usage_memory_bytes: f64,
     demand_cores: f64,
+    #[serde(serialize_with = "wire::bytes")]
     demand_memory_bytes: f64,
     was: SideSummary,
     would: SideSummary,
@@ -319,6 +368,7 @@ struct SideSummary {
     short_of_cpu_seconds: f64,
     short_of_memory_seconds: f64,
     unmet_cores: f64,
+    #[serde(serialize_with = "wire::bytes")]
     unmet_memory_bytes: f64,
 }
 

@@ -10,6 +10,7 @@
 //! values, and tenants are nested like in the policy.
 
 mod measure;
+mod origin;
 mod page;
 mod rival;
 mod show;
@@ -27,7 +28,7 @@ use rival::Rival;
 use tenantd::args::Colour;
 use tenantd::command::load;
 use tenantd::exit::Exit;
-use tenantd_host::recording::tape::{self, Tape, TapeError};
+use tenantd_host::recording::tape::{self, Damage, Listing, Tape, TapeError};
 
 /// Form of the output.
 #[derive(Clone, Copy, Debug)]
@@ -55,16 +56,20 @@ pub fn run(
     let clock = Clock::new(args.utc);
     let mut comparison = Comparison::default();
     let mut rival: Option<Rival> = None;
-    for (_, path) in tape::segments(recording)? {
+    let Listing { segments, damaged } = tape::listing(recording)?;
+    comparison.note_damage(damaged);
+    for (_, path) in segments {
         let mut tape = match Tape::open(&path) {
             Ok(tape) => tape,
-            Err(TapeError::OtherVersion { recorder, .. }) if recording.is_dir() => {
+            Err(error) if !recording.is_dir() => return Err(error.into()),
+            Err(TapeError::OtherVersion { recorder, .. }) => {
                 comparison.note_other_version(recorder);
                 continue;
             }
-            // A crash left nothing else of the segment.
-            Err(TapeError::Torn(_)) if recording.is_dir() => continue,
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                comparison.note_damage(Damage::of(&path, &error));
+                continue;
+            }
         };
         let rival = rival.get_or_insert_with(|| Rival::new(&policy, &tape.control));
         rival.take_up(&tape.control);
@@ -77,6 +82,7 @@ pub fn run(
                 json::write_line(&mut out, &line)?;
             }
         }
+        comparison.note_damage(Damage::at_end(&path, &tape));
     }
     if let Some(rival) = &rival {
         comparison.note_unmatched(rival);
@@ -85,7 +91,7 @@ pub fn run(
         comparison.nr_ticks > 0,
         "{}: no tick is recorded there that this version of tenantd can replay{}",
         recording.display(),
-        comparison.other_recorders()
+        comparison.unreplayed()
     );
     if let Some(path) = args.report {
         fs::write(path, page::page(&comparison, &clock)?)

@@ -1,11 +1,11 @@
 //! A control loop with another policy, which replays the recording of the loop with the old one.
 //!
-//! Tenants are matched by path, or else by last name if no other tenant has it: so a policy with groups can
-//! be compared with one without. Tenants of the new policy's templates are those that were found in groups
-//! of the same path.
+//! Tenants are matched by path or name ([`super::origin`]). Tenants of the new policy's templates are those that were
+//! found in groups of the same path.
 
 use std::time::Duration;
 
+use super::origin::{Origin, Seen, origins};
 use tenantd_control::state::step::{Decision, Input, NodeInput, Settings, TreeChange};
 use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tick::event::Event;
@@ -24,8 +24,7 @@ pub(super) struct Rival {
     last_now: Option<Duration>,
     last_wall: Duration,
     is_new_run: bool,
-    /// Tenants of the recording that are not in the policy.
-    pub(super) left_out: Vec<String>,
+    pub(super) seen: Seen,
 }
 
 #[derive(Debug)]
@@ -50,7 +49,7 @@ impl Rival {
             last_now: None,
             last_wall: Duration::ZERO,
             is_new_run: true,
-            left_out: Vec::new(),
+            seen: Seen::default(),
         }
         .with_tree_of(recorded)
     }
@@ -72,8 +71,9 @@ impl Rival {
         let mut policy = self.policy.clone();
         expand(&mut policy.tenants, "", old.nodes());
         let nodes = tree::flatten(&policy);
-        let origins: Vec<Option<usize>> =
-            nodes.iter().map(|node| origin(node, &nodes, old.nodes())).collect();
+        let origins = origins(&nodes, old.nodes());
+        self.seen.note(&nodes, &origins, old.nodes());
+        let origins: Vec<Option<usize>> = origins.into_iter().map(Origin::at).collect();
         let parent = |(node, origin): (&TreeNode, &Option<usize>)| match origin {
             Some(origin) if old.at(*origin).has_members() => CgroupParent::Members,
             _ => node.parent.map_or(CgroupParent::Top, CgroupParent::Governed),
@@ -93,10 +93,6 @@ impl Rival {
         all.extend(members.iter().map(|(_, number)| Some(*number)));
         let members = members.into_iter().map(|(member, _)| member).collect();
         let tree = Tree::below(nodes.into(), parents, members, Vec::new());
-        self.left_out = (0..old.nodes().len())
-            .filter(|number| old.nodes()[*number].is_leaf && !all.contains(&Some(*number)))
-            .map(|number| old.nodes()[number].path.to_string())
-            .collect();
         let before = self.control.tree();
         let is_node = |node: Node<'_>| node.at() < node.tree().nodes().len();
         let is_same = |one: Node<'_>, other: Node<'_>| {
@@ -186,22 +182,6 @@ fn node(input: &Input, origin: Option<usize>) -> NodeInput {
             ..node.clone()
         },
         None => NodeInput { is_governed: true, is_present: true, ..NodeInput::default() },
-    }
-}
-
-/// The recorded node that matches `node`.
-fn origin(node: &TreeNode, nodes: &[TreeNode], old: &[TreeNode]) -> Option<usize> {
-    let name = |node: &TreeNode| node.path.rsplit('/').next().map(str::to_string);
-    let same = |other: &TreeNode| other.is_leaf == node.is_leaf && other.path == node.path;
-    if let Some(number) = old.iter().position(same) {
-        return Some(number);
-    }
-    let is_alike = |other: &&TreeNode| other.is_leaf && name(other) == name(node);
-    let alone = node.is_leaf && nodes.iter().filter(is_alike).count() == 1;
-    let mut alike = (0..old.len()).filter(|number| is_alike(&&old[*number]));
-    match (alone, alike.next(), alike.next()) {
-        (true, Some(number), None) => Some(number),
-        _ => None,
     }
 }
 

@@ -28,7 +28,9 @@ pub(super) fn print(
     let has_credit = |tenant: &Both| sides(tenant).iter().any(Option::is_some);
     let has_credits = comparison.tenants.values().any(has_credit);
     table.set_header(HEADER.into_iter().chain(has_credits.then_some("CREDIT")));
-    for (name, tenant) in &comparison.tenants {
+    let all = comparison.tenants.iter();
+    let (busy, idle): (Vec<_>, Vec<_>) = all.partition(|(_, tenant)| tenant.has_use());
+    for (name, tenant) in busy {
         let mut cells = row(&text::shortened(name, NAME_CHARS), tenant);
         let [was, would] = sides(tenant).map(text::credit);
         cells.extend(has_credits.then(|| pair(was, would)));
@@ -37,6 +39,10 @@ pub(super) fn print(
     table::align_figures(&mut table);
     table::set_gap(&mut table, 1);
     write!(out, "{}", table::text(&table))?;
+    if !idle.is_empty() {
+        let idle = text::names(idle.iter().map(|(name, _)| name));
+        writeln!(out, "{}", text::wrapped("used nothing: ", &idle))?;
+    }
     let [was, would] = comparison.nr_writes;
     writeln!(out, "\nvalues to write: {was} -> {would}")?;
     for note in &comparison.notes {

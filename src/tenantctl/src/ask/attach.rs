@@ -31,8 +31,14 @@ pub(crate) fn attach(daemon: &Endpoint, args: &AttachArgs) -> anyhow::Result<Exi
         (false, Some(_)) => writeln!(out, "{cgroup} is a part of {}", args.tenant)?,
         (false, None) => {
             let named: Vec<String> = pids.iter().map(u32::to_string).collect();
-            let moved = if named.is_empty() { "nothing".to_string() } else { named.join(", ") };
-            writeln!(out, "{}: moved {moved} into {cgroup}", args.tenant)?;
+            match named.is_empty() {
+                true => {
+                    writeln!(out, "{}: moved nothing: all of it was there already", args.tenant)?
+                }
+                false => {
+                    writeln!(out, "{}: moved {} into {cgroup}", args.tenant, named.join(", "))?
+                }
+            }
         }
     }
     Ok(print_failures("", failures, args.json))

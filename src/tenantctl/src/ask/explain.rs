@@ -108,6 +108,9 @@ pub(crate) fn shown(explanation: &Explanation) -> String {
             lines.extend(above.values.iter().map(value_line));
         }
     }
+    if let Some(attached) = &explanation.attached {
+        lines.push(wrapped("attached: ", &attached.to_string()));
+    }
     lines.extend(explanation.findings.iter().map(|finding| wrapped("note: ", finding)));
     lines.join("\n") + "\n"
 }

@@ -3,6 +3,7 @@
 //! Without a policy on the command line this is the plan of the last tick of the running tenantd. Otherwise
 //! an agent in mode observe samples the host for one interval and plans.
 
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::thread;
@@ -213,7 +214,9 @@ fn print_credit(out: &mut impl Write, line: Line<'_>) -> io::Result<()> {
 fn print_actions(out: &mut impl Write, status: &Status, tenant: &str) -> io::Result<()> {
     for action in status.actions.iter().filter(|action| action.tenant == tenant) {
         let file = action.path.rsplit('/').next().unwrap_or(&action.path);
-        let from = action.from.as_deref().unwrap_or("not made yet");
+        // The agent does not read the files of a cgroup without processes.
+        let held = || Some(fs::read_to_string(&action.path).ok()?.trim_end().to_string());
+        let from = action.from.clone().or_else(held).unwrap_or_else(|| "not made yet".to_string());
         writeln!(out, "  {file}: {from} -> {}", action.to)?;
         writeln!(out, "    {}", action.reason)?;
     }

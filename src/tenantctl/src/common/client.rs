@@ -75,6 +75,11 @@ pub enum ClientError {
     /// A job waited for its whole deadline.
     #[error("the job did not start within {0:?}, and has left the queue")]
     NotStarted(Duration),
+    /// The tenant of a job left the policy while the job waited.
+    #[error(
+        "the tenant `{0}` has left the policy, and its job has left the queue: name another one with --tenant"
+    )]
+    TenantGone(String),
     /// A job did not end before the deadline.
     #[error("job {0} has not ended within {1:?}")]
     NotEnded(u64, Duration),

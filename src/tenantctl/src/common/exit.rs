@@ -27,6 +27,9 @@ pub(crate) fn of_client(error: &ClientError) -> Exit {
         | ClientError::Refused(
             CallError::Busy {} | CallError::QueueFull { .. } | CallError::WouldWait { .. },
         ) => Exit::TryAgain,
+        ClientError::Refused(CallError::NeverFits { .. }) => Exit::NeverStarts,
+        ClientError::Refused(CallError::Cancelled { .. }) => Exit::NotKnown,
+        ClientError::TenantGone(_) => Exit::NoTenant,
         ClientError::Refused(CallError::BadPolicy { .. }) => Exit::BadConfiguration,
         ClientError::Refused(CallError::OnlyObserves {}) => Exit::Unavailable,
         ClientError::Refused(_) => Exit::Failed,

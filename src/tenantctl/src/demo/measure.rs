@@ -16,11 +16,15 @@ use tenantd_lab::simulate::host::entitled;
 /// Part of the machine that other programs may use without an effect on the verdict.
 const OUTSIDE_RATIO: f64 = 0.1;
 
+/// Reason for a division that is off although the agent's shares were right and nothing hindered it.
+const KERNEL_BALANCE: &str = "the kernel's balance of load over CPUs divided otherwise than the shares that tenantd computed and wrote";
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     nr_ticks: u32,
     used: Vec<f64>,
     entitled: Vec<f64>,
+    allocated: Vec<f64>,
     outside: f64,
     /// Readings of the loads at the first and the last measured tick.
     readings: Option<[Vec<Option<Reading>>; 2]>,
@@ -46,12 +50,16 @@ impl Window {
         self.outside += status.host.outside_cores.unwrap_or(0.0);
         self.used.resize(used.len(), 0.0);
         self.entitled.resize(used.len(), 0.0);
+        self.allocated.resize(used.len(), 0.0);
         self.used.iter_mut().zip(used).for_each(|(sum, cores)| *sum += cores);
         self.entitled.iter_mut().zip(entitled).for_each(|(sum, cores)| *sum += cores);
+        let allocated = status.tenants.iter().map(|tenant| tenant.allocation[CPU]);
+        self.allocated.iter_mut().zip(allocated).for_each(|(sum, cores)| *sum += cores);
     }
 
     pub(super) fn phase(&self, title: &str, last: &Status) -> Phase {
         let (used, entitled) = (shares(&self.used), shares(&self.entitled));
+        let allocated = shares(&self.allocated);
         let ticks = f64::from(self.nr_ticks.max(1));
         let used_of_loads = self.readings.as_ref().map(|[first, last]| since(first, last));
         let figure = |(index, tenant): (usize, &TenantStatus)| {
@@ -70,6 +78,7 @@ impl Window {
                 measured_share: at(&used),
                 entitled_share: at(&entitled),
                 error: at(&used) - at(&entitled),
+                allocation_error: at(&allocated) - at(&entitled),
                 cached_ratio: used_of_loads
                     .as_ref()
                     .and_then(|loads| loads.get(index)?.cached_ratio()),
@@ -186,6 +195,8 @@ pub(super) struct Figure {
     /// Entitled part of the CPU time, by the true demands of all loads.
     pub(super) entitled_share: f64,
     pub(super) error: f64,
+    /// Error of the part that the agent computed for it, by its estimates.
+    pub(super) allocation_error: f64,
     /// Part of its load's file reads served from memory; absent without reads.
     pub(super) cached_ratio: Option<f64>,
 }
@@ -199,6 +210,8 @@ pub(super) struct Outcome {
     pub(super) max_share_error: f64,
     /// True if that error counts as fair.
     pub(super) fair: bool,
+    /// Largest error of the parts that the agent computed, over tenants and halves.
+    pub(super) max_allocation_error: f64,
     /// Reason for which the shares do not judge the agent; absent if there is a verdict.
     pub(super) no_verdict: Option<String>,
     /// Jain's index over measured by entitled share, 1 if exact; the smaller one of the halves.
@@ -222,6 +235,8 @@ pub(super) struct Played {
     pub(super) simulated: bool,
     pub(super) without: Option<Without>,
     pub(super) phases: Vec<Phase>,
+    /// True if the agent found an obstacle.
+    pub(super) has_findings: bool,
     pub(super) clean: bool,
     pub(super) interrupted: bool,
 }
@@ -232,21 +247,28 @@ impl Outcome {
     }
 
     pub(super) fn new(played: Played) -> Outcome {
-        let Played { cpus, error_max, hierarchy, simulated, without, phases, clean, interrupted } =
-            played;
+        let Played { cpus, error_max, hierarchy, simulated, without, phases, .. } = played;
+        let Played { has_findings, clean, interrupted, .. } = played;
         let errors = phases.iter().flat_map(|p| &p.tenants).map(|figure| figure.error.abs());
         // Without a measurement the outcome must not count as fair.
         let measured = is_measured(&phases);
         let max_share_error = if measured { errors.fold(0.0, f64::max) } else { 1.0 };
         let fair = max_share_error <= error_max;
+        let allocations = phases.iter().flat_map(|phase| &phase.tenants);
+        let max_allocation_error =
+            allocations.map(|figure| figure.allocation_error.abs()).fold(0.0, f64::max);
         let outside = phases.iter().map(|phase| phase.outside_cores).fold(0.0, f64::max);
         let no_verdict = if interrupted {
             Some("it was interrupted".to_string())
         } else if !measured {
             Some("CPU shares were not measured".to_string())
+        } else if fair {
+            None
+        } else if outside > OUTSIDE_RATIO * f64::from(cpus) {
+            Some(format!("other programs took {outside:.1} of {cpus} CPUs"))
         } else {
-            (!fair && outside > OUTSIDE_RATIO * f64::from(cpus))
-                .then(|| format!("other programs took {outside:.1} of {cpus} CPUs"))
+            let is_of_kernel = !has_findings && max_allocation_error <= error_max;
+            is_of_kernel.then(|| KERNEL_BALANCE.to_string())
         };
         let jain = |phase: &Phase| {
             let tenants = phase.tenants.iter().filter(|figure| figure.entitled_share > 0.0);
@@ -261,6 +283,7 @@ impl Outcome {
             simulated,
             max_share_error,
             fair,
+            max_allocation_error,
             no_verdict,
             jain_index,
             clean,
@@ -282,6 +305,10 @@ mod tests {
     use super::*;
 
     fn phase(error: f64, outside_cores: f64) -> Phase {
+        phase_of(error, 0.2, outside_cores)
+    }
+
+    fn phase_of(error: f64, allocation_error: f64, outside_cores: f64) -> Phase {
         let figure = |error| Figure {
             tenant: "a".to_string(),
             weight: 1.0,
@@ -296,6 +323,7 @@ mod tests {
             measured_share: 0.5 + error,
             entitled_share: 0.5,
             error,
+            allocation_error,
             cached_ratio: None,
         };
         let tenants = vec![figure(error), figure(-error)];
@@ -326,6 +354,22 @@ mod tests {
         assert_eq!(played.no_verdict.as_deref(), Some("other programs took 1.6 of 2 CPUs"));
         let played = outcome(vec![phase(0.01, 1.6), phase(0.01, 1.6)]);
         assert_eq!((played.fair, played.no_verdict), (true, None));
+    }
+
+    #[test]
+    fn the_balance_of_the_kernel_is_no_fault_of_the_agent() {
+        let phases = vec![phase_of(0.01, 0.01, 0.0), phase_of(0.1, 0.02, 0.1)];
+        let of_kernel = outcome(phases.clone());
+        assert!(
+            !of_kernel.fair && of_kernel.no_verdict.unwrap().starts_with("the kernel's balance")
+        );
+        assert_eq!((of_kernel.max_share_error, of_kernel.max_allocation_error), (0.1, 0.02));
+        // A wrong estimate of the agent, and an obstacle that it found.
+        let estimate = outcome(vec![phase_of(0.1, 0.06, 0.0)]);
+        assert_eq!((estimate.fair, estimate.no_verdict), (false, None));
+        let (cpus, error_max, has_findings) = (2, 0.05, true);
+        let played = Played { cpus, error_max, has_findings, phases, ..Played::default() };
+        assert_eq!(Outcome::new(played).no_verdict, None);
     }
 
     #[test]

@@ -120,6 +120,7 @@ fn play<S: Stage>(
     played.interrupted = stage.interrupted();
     played.clean = stage.finish(agent)?;
     played.phases = shown?;
+    played.has_findings = screen.has_findings();
     Ok(played)
 }
 

@@ -16,8 +16,8 @@ use tenantd_control::report::status::Status;
 use tenantd_core::resource::{CPU, Resource};
 use tenantd_core::units::Bytes;
 use tenantd_host::kernfs::KernFs;
-use tenantd_lab::table::{self, Table};
-use tenantd_lab::text::SHARE_NOW;
+use tenantd_lab::table::{self, CellAlignment, Table};
+use tenantd_lab::text::{self, SHARE_NOW};
 
 /// Activities of the tenants in their order, and those with files under contended memory.
 const ABOUT: [[&str; 2]; 3] = [
@@ -28,10 +28,12 @@ const ABOUT: [[&str; 2]; 3] = [
 
 const BAR_WIDTH: usize = 40;
 
-/// Printed if shares are off and the agent found no obstacle.
-const UNEVEN: &str = "\
-tenantd found no obstacle: it wrote the weights, and the kernel's balance of load over
-CPUs divided otherwise. Run it again; `--verbose` shows the weights and the shares.";
+/// Printed if shares are off, the agent found no obstacle, and its own shares were off too.
+const MISJUDGED: &str = "\
+tenantd found no obstacle, but its estimates of the demands were off as well.
+Run it again; `--verbose` shows the demands, the weights and the shares.";
+
+const NOT_MEASURED: &str = "not measured";
 
 const QUIET_TICKS: u64 = 3;
 
@@ -180,6 +182,11 @@ impl Screen {
         }
     }
 
+    /// True if the agent found an obstacle.
+    pub(crate) fn has_findings(&self) -> bool {
+        !self.findings.is_empty()
+    }
+
     /// Prints the figures of a half from the agent's status, and the machine with the tenants on it.
     pub(crate) fn details(&self, phase: &Phase, map: &[String]) -> io::Result<()> {
         if !self.verbose {
@@ -209,13 +216,9 @@ impl Screen {
             let text = serde_json::to_string(outcome).map_err(io::Error::other)?;
             return writeln!(out, "{text}");
         }
-        if let (Some(without), Some(with)) = (&outcome.without, outcome.phases.first())
-            && with.measured_ticks > 0
-        {
-            writeln!(out, "\n{}\n", comparison(without, with, outcome.cached_ratio.is_some()))?;
-        }
-        if let Some(later) = outcome.phases.get(1).filter(|later| later.measured_ticks > 0) {
-            writeln!(out, "{}", shares(later))?;
+        writeln!(out, "\n{}\n", comparison(outcome))?;
+        if self.uncontended.is_none() {
+            writeln!(out, "{}\n", files(outcome, cached_min))?;
         }
         self.outside(&mut out, outcome, error_max)?;
         if let Some(reason) = &self.uncontended {
@@ -227,7 +230,7 @@ impl Screen {
                 self.findings.iter().try_for_each(|finding| writeln!(out, "note: {finding}"))?;
             }
             if self.findings.is_empty() {
-                writeln!(out, "{UNEVEN}")?;
+                writeln!(out, "{MISJUDGED}")?;
             }
         }
         let state = if outcome.clean {
@@ -241,7 +244,7 @@ impl Screen {
     /// Sentence about outside usage of the machine; a part without effect on a share is not reported.
     fn outside(&self, out: &mut impl Write, outcome: &Outcome, error_max: f64) -> io::Result<()> {
         let most = outcome.phases.iter().map(|phase| phase.outside_cores).fold(0.0, f64::max);
-        if most < error_max * self.cpus {
+        if most < error_max * self.cpus || outcome.no_verdict.is_some() {
             return Ok(());
         }
         writeln!(
@@ -258,67 +261,82 @@ fn verdict(
     error_max: f64,
     cached_min: f64,
 ) -> io::Result<()> {
-    let (error, most) = (outcome.max_share_error * 100.0, error_max * 100.0);
-    match &outcome.no_verdict {
-        Some(reason) if outcome.is_measured() && !outcome.interrupted => writeln!(
-            out,
-            "No verdict: {reason}. A tenant's part of the CPU time was off by {error:.1} %\n\
-             (at most {most:.0} % is fair)."
-        )?,
-        Some(reason) => return writeln!(out, "\nNo verdict: {reason}."),
-        None => writeln!(
-            out,
-            "{}: no tenant's part of the CPU time under tenantd was off by more than\n\
-             {error:.1} % (at most {most:.0} % is fair).",
+    let (error, most) = (percent(outcome.max_share_error), error_max * 100.0);
+    let verdict = match &outcome.no_verdict {
+        Some(reason) if outcome.is_measured() && !outcome.interrupted => format!(
+            "No verdict: {reason}. The largest part of the CPU time that was off is {error} (at most {most:.0} % is \
+             fair); run it again, with --strict to fail then."
+        ),
+        Some(reason) => return writeln!(out, "No verdict: {reason}."),
+        None => format!(
+            "{}: no tenant's part of the CPU time under tenantd was off by more than {error} (at most {most:.0} % is \
+             fair).",
             if outcome.fair { "Fair" } else { "NOT FAIR" }
-        )?,
-    }
+        ),
+    };
+    writeln!(out, "{}", text::wrapped("", &verdict))?;
     match outcome.cached_ratio {
         Some(ratio) if ratio < cached_min => writeln!(
             out,
-            "NOT PROTECTED: {} found only {:.0} % of its files in memory.",
+            "NOT PROTECTED: {} found only {} of its files in memory.",
             TENANTS[CACHE].0,
-            ratio * 100.0
+            percent(ratio)
         ),
         _ => Ok(()),
     }
 }
 
-fn shares(later: &Phase) -> String {
-    let share = |figure: &Figure| {
-        let (used, due) = (figure.measured_share * 100.0, figure.entitled_share * 100.0);
-        format!("{} {used:.0} of {due:.0} %", figure.tenant)
-    };
-    let shares: Vec<String> = later.tenants.iter().map(share).collect();
-    format!("Second half, CPU time used of the {SHARE_NOW}:\n{}.", shares.join(", "))
+fn percent(ratio: f64) -> String {
+    format!("{:.1} %", ratio * 100.0)
 }
 
-/// Final table of the demo: the first half, which also ran without an agent.
-fn comparison(without: &Without, with: &Phase, is_contended: bool) -> Table {
-    let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
+fn measured(ratio: Option<f64>) -> String {
+    ratio.map_or(NOT_MEASURED.to_string(), percent)
+}
+
+/// Final table of the demo: a row for each tenant in each half. Only the first half also ran without an agent. The
+/// largest figure of its last column is that of the verdict.
+fn comparison(outcome: &Outcome) -> Table {
     let mut table = table::plain();
-    let mut header = vec!["\ntenant", "\nweight", "CPU time:\nwithout", "\nwith", "share\nnow"];
-    if is_contended {
-        header.extend(["files in memory:\nwithout", "\nwith", "\nexpected"]);
-    }
-    table.set_header(header);
-    for (index, (before, after)) in without.tenants.iter().zip(&with.tenants).enumerate() {
-        let mut cells = vec![
-            after.tenant.clone(),
-            format!("{}", after.weight),
-            percent(before.measured_share),
-            percent(after.measured_share),
-            percent(after.entitled_share),
-        ];
-        if is_contended {
-            let of_cache = |ratio: Option<f64>| {
-                ratio.filter(|_| index == CACHE).map_or(String::new(), percent)
-            };
-            let all = Some(1.0);
-            cells.extend([before.cached_ratio, after.cached_ratio, all].map(of_cache));
+    let with = ["CPU time:\nwithout", "\nwith", "\nshare now", "\noff by"];
+    table.set_header(["\nhalf", "\ntenant", "\nweight"].into_iter().chain(with));
+    for (number, half) in ["first", "second"].into_iter().enumerate() {
+        let phase = outcome.phases.get(number).filter(|phase| phase.measured_ticks > 0);
+        let without = outcome.without.as_ref().filter(|_| number == 0);
+        for (index, (tenant, weight)) in TENANTS.iter().enumerate() {
+            let figure = phase.and_then(|phase| phase.tenants.get(index));
+            let before = without.and_then(|without| without.tenants.get(index));
+            table.add_row(vec![
+                if index == 0 { half.to_string() } else { String::new() },
+                (*tenant).to_string(),
+                weight.to_string(),
+                measured(before.map(|before| before.measured_share)),
+                measured(figure.map(|figure| figure.measured_share)),
+                measured(figure.map(|figure| figure.entitled_share)),
+                measured(figure.map(|figure| figure.error.abs())),
+            ]);
         }
-        table.add_row(cells);
     }
+    let mut table = aligned(table, 2);
+    if let Some(tenant) = table.column_mut(1) {
+        tenant.set_cell_alignment(CellAlignment::Left);
+    }
+    table
+}
+
+/// The part of its files that the tenant with a cache found in memory.
+fn files(outcome: &Outcome, cached_min: f64) -> Table {
+    let mut table = table::plain();
+    table.set_header(["files in memory", "without", "first half", "second half", "at least"]);
+    let of_half = |half: usize| outcome.phases.get(half)?.tenants.get(CACHE)?.cached_ratio;
+    let without = outcome.without.as_ref().and_then(|it| it.tenants.get(CACHE)?.cached_ratio);
+    table.add_row(vec![
+        TENANTS[CACHE].0.to_string(),
+        measured(without),
+        measured(of_half(0)),
+        measured(of_half(1)),
+        percent(cached_min),
+    ]);
     aligned(table, 2)
 }
 

@@ -110,6 +110,9 @@ fn turn(daemon: &Endpoint, args: &RunArgs, role: Role) -> Result<Started, Client
                 thread::sleep(RESTART_PAUSE);
             }
             Err(ClientError::NotRunning(_)) if may_return => thread::sleep(RESTART_PAUSE),
+            Err(ClientError::Refused(CallError::NoSuchTenant { tenant, .. })) if is_queued => {
+                return Err(ClientError::TenantGone(tenant));
+            }
             outcome => return outcome,
         }
     }

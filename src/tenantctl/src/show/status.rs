@@ -52,6 +52,10 @@ pub fn shown(status: &Status, look: &Look) -> String {
         text += &(wrapped_at(columns, "", &fairness(status)) + "\n");
     }
     text += &lacking(status, look);
+    for attached in status.attached.iter().filter(|it| is_chosen(&it.tenant, choice)) {
+        let line = format!("{}: {attached}", attached.tenant);
+        text += &(wrapped_at(columns, "attached: ", &line) + "\n");
+    }
     if !choice.lacking {
         text += &jobs(status, look);
         for finding in findings(status, choice) {

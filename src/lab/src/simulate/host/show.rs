@@ -10,7 +10,7 @@ use super::scenario::Scenario;
 use crate::json::write_line;
 use crate::table;
 use crate::text::{self, SHARE_NOW, plain, short};
-use tenantd_core::resource::{CPU, MEMORY, Resource};
+use tenantd_core::resource::{CPU, MEMORY, Resource, wire};
 use tenantd_policy::model::Tenant;
 
 const MOST_ROWS: usize = 40;
@@ -41,6 +41,7 @@ struct RunRow {
     jain_index: Option<f64>,
     cpu_seconds: f64,
     outside_cpu_seconds: f64,
+    #[serde(serialize_with = "wire::bytes")]
     refault_bytes: f64,
     nr_kills: u64,
     changes: Vec<ChangeRow>,
@@ -58,8 +59,10 @@ struct TenantRow {
     name: String,
     weight: f64,
     demand_cores: f64,
+    #[serde(serialize_with = "wire::bytes")]
     demand_memory_bytes: f64,
     entitled_cores: f64,
+    #[serde(serialize_with = "wire::bytes")]
     entitled_memory_bytes: f64,
     tenantd: FiguresRow,
     #[serde(rename = "static")]
@@ -70,10 +73,12 @@ struct TenantRow {
 #[derive(Serialize)]
 struct FiguresRow {
     usage_cores: f64,
+    #[serde(serialize_with = "wire::bytes")]
     memory_bytes: f64,
     cpu_seconds: f64,
     share_error_mean: f64,
     share_error_max: f64,
+    #[serde(serialize_with = "wire::bytes")]
     refault_bytes: f64,
     nr_kills: u64,
 }
@@ -100,13 +105,14 @@ struct PointsRow {
 #[derive(Serialize)]
 struct Points {
     cores: Vec<f64>,
-    memory_bytes: Vec<f64>,
+    memory_bytes: Vec<i64>,
 }
 
 impl From<&Series> for Points {
     fn from(series: &Series) -> Points {
-        let of = |r: Resource| series.points.iter().map(|point| plain(point[r])).collect();
-        Points { cores: of(CPU), memory_bytes: of(MEMORY) }
+        let cores = series.points.iter().map(|point| plain(point[CPU])).collect();
+        let bytes = series.points.iter().map(|point| point[MEMORY].round() as i64);
+        Points { cores, memory_bytes: bytes.collect() }
     }
 }
 

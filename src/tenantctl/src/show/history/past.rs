@@ -3,7 +3,8 @@
 //! An *episode* of a tenant is a time with a shortfall ([`tenantd_control::why::shortfall`]); breaks of up to
 //! [`BREAK_MAX`] do not end it. Its reason is the one that held longest, in the words of its worst moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -11,8 +12,8 @@ use serde::Serialize;
 use tenantd_control::report::reason::{Reason, ReasonKind};
 use tenantd_control::state::NodeState;
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
-use tenantd_host::recording::tape::{Played, Tape};
+use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource, wire};
+use tenantd_host::recording::tape::{Damage, Played, Tape};
 use tenantd_lab::time;
 
 /// Longest break within an episode.
@@ -20,6 +21,8 @@ const BREAK_MAX: Duration = Duration::from_secs(5);
 /// Shortest time between two ticks that is a gap in the recording.
 const GAP_MIN: Duration = Duration::from_secs(60);
 const ROWS: u32 = 20;
+/// Least CPUs that a table with two decimals shows.
+const SHOWN_CORES_MIN: f64 = 0.005;
 
 /// Requested time, since 1970.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +41,11 @@ pub(crate) struct Past {
     pub(crate) gaps: Vec<(Duration, Duration)>,
     pub(crate) tenants: BTreeMap<String, Course>,
     pub(crate) nr_other_versions: usize,
+    /// Files that cannot be read completely.
+    pub(crate) damaged: Vec<Damage>,
     pub(crate) only: Option<String>,
+    /// Tenants beside the one that was asked for.
+    pub(crate) others: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -77,6 +84,14 @@ pub(crate) struct Episode {
 }
 
 impl Sums {
+    /// True if the tenant used or lacked anything that a table shows.
+    pub(crate) fn has_use(&self) -> bool {
+        let used = self.used();
+        used[CPU] >= SHOWN_CORES_MIN
+            || used[MEMORY] >= 1.0
+            || !(self.lacking + self.starved).is_zero()
+    }
+
     fn add(&mut self, state: &NodeState, elapsed: Duration, has_credits: bool) {
         let seconds = elapsed.as_secs_f64();
         if has_credits {
@@ -175,9 +190,9 @@ impl Episode {
 }
 
 impl Past {
-    pub(crate) fn new(window: Window, only: Option<&str>) -> Past {
+    pub(crate) fn new(only: Option<&str>) -> Past {
         Past {
-            window,
+            window: Window { since: Duration::ZERO, until: Duration::MAX },
             host: String::new(),
             nr_ticks: 0,
             first: Duration::ZERO,
@@ -185,11 +200,14 @@ impl Past {
             gaps: Vec::new(),
             tenants: BTreeMap::new(),
             nr_other_versions: 0,
+            damaged: Vec::new(),
             only: only.map(str::to_string),
+            others: BTreeSet::new(),
         }
     }
 
-    pub(crate) fn play(&mut self, mut tape: Tape) {
+    /// Plays the segment at `path`.
+    pub(crate) fn play(&mut self, path: &Path, mut tape: Tape) {
         self.host.clone_from(&tape.host);
         while let Some(played) = tape.play() {
             if played.wall > self.window.until {
@@ -199,6 +217,7 @@ impl Past {
                 self.take(&played, &tape.control);
             }
         }
+        self.damaged.extend(Damage::at_end(path, &tape));
     }
 
     fn take(&mut self, played: &Played, control: &ControlLoop) {
@@ -216,6 +235,9 @@ impl Past {
         let leaves = control.tree().nodes().iter().zip(control.states()).filter(|it| it.0.is_leaf);
         for (node, state) in leaves {
             if self.only.as_ref().is_some_and(|only| *only != node.path) {
+                if !self.others.contains(node.path.as_str()) {
+                    self.others.insert(node.path.to_string());
+                }
                 continue;
             }
             if !self.tenants.contains_key(node.path.as_str()) {
@@ -300,7 +322,16 @@ pub(crate) struct Report<'a> {
     ticks: u64,
     gaps: Vec<[String; 2]>,
     segments_of_other_versions: usize,
+    damaged_files: Vec<DamageReport<'a>>,
     tenants: Vec<TenantReport<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct DamageReport<'a> {
+    file: &'a str,
+    /// Bytes at its end that cannot be read; absent for the whole file.
+    unread_bytes: Option<u64>,
+    text: &'a str,
 }
 
 #[derive(Debug, Serialize)]
@@ -308,6 +339,8 @@ struct TenantReport<'a> {
     name: &'a str,
     #[serde(flatten)]
     sums: SumsReport,
+    nr_oom_kills: u64,
+    /// Old name of `nr_oom_kills`.
     oom_kills: u64,
     episodes: Vec<EpisodeReport<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -318,10 +351,13 @@ struct TenantReport<'a> {
 struct SumsReport {
     seconds: f64,
     usage_cores: f64,
+    #[serde(serialize_with = "wire::bytes")]
     usage_memory_bytes: f64,
     allocation_cores: f64,
+    #[serde(serialize_with = "wire::bytes")]
     allocation_memory_bytes: f64,
     demand_cores: f64,
+    #[serde(serialize_with = "wire::bytes")]
     demand_memory_bytes: f64,
     lacking_seconds: f64,
     starved_seconds: f64,
@@ -344,6 +380,7 @@ struct EpisodeReport<'a> {
     begin: String,
     end: String,
     missing_cores: f64,
+    #[serde(serialize_with = "wire::bytes")]
     missing_memory_bytes: f64,
     starved: bool,
     reasons: Vec<ReasonReport<'a>>,
@@ -382,6 +419,7 @@ impl Past {
         let tenants = self.tenants.iter().map(|(name, course)| TenantReport {
             name,
             sums: course.all.report(),
+            nr_oom_kills: course.nr_kills,
             oom_kills: course.nr_kills,
             episodes: course
                 .episodes
@@ -416,6 +454,15 @@ impl Past {
             ticks: self.nr_ticks,
             gaps: self.gaps.iter().map(|(from, to)| [stamp(*from), stamp(*to)]).collect(),
             segments_of_other_versions: self.nr_other_versions,
+            damaged_files: self
+                .damaged
+                .iter()
+                .map(|damage| DamageReport {
+                    file: &damage.file,
+                    unread_bytes: damage.unread_bytes,
+                    text: &damage.text,
+                })
+                .collect(),
             tenants: tenants.collect(),
         }
     }

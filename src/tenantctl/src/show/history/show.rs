@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::past::{Course, Episode, Past, Sums};
 use tenantd_core::resource::{CPU, MEMORY, Resource};
+use tenantd_host::recording::tape::Damage;
 use tenantd_lab::table::{self, Table};
 use tenantd_lab::text;
 use tenantd_lab::time::{self, Clock};
@@ -11,6 +12,9 @@ use tenantd_lab::time::{self, Clock};
 /// Most episodes in the table, those that lasted longest.
 const EPISODES_MAX: usize = 12;
 const NAME_CHARS: usize = 22;
+
+/// Most gaps and damaged files that are named.
+const NOTES_MAX: usize = 5;
 
 pub(crate) fn print(out: &mut impl Write, past: &Past, clock: &Clock) -> io::Result<()> {
     writeln!(
@@ -21,22 +25,52 @@ pub(crate) fn print(out: &mut impl Write, past: &Past, clock: &Clock) -> io::Res
         clock.with_zone(past.last),
         past.nr_ticks
     )?;
-    for (from, to) in &past.gaps {
-        writeln!(out, "nothing is recorded from {} to {}", clock.show(*from), clock.show(*to))?;
+    let lost = if past.damaged.is_empty() { "nothing is recorded" } else { "no tick can be read" };
+    let gaps = past.gaps.iter();
+    let gaps =
+        gaps.map(|(from, to)| format!("{lost} from {} to {}", clock.show(*from), clock.show(*to)));
+    notes(out, "", gaps, "gaps")?;
+    notes(out, "! ", past.damaged.iter().map(Damage::to_string), "damaged files")?;
+    match past.nr_other_versions {
+        0 => {}
+        1 => writeln!(out, "1 file is of another version of tenantd and left out")?,
+        many => writeln!(out, "{many} files are of other versions of tenantd and left out")?,
     }
-    if past.nr_other_versions > 0 {
-        let many = past.nr_other_versions;
-        writeln!(out, "{many} files are of other versions of tenantd and left out")?;
-    }
+    writeln!(out)?;
+    episodes(out, past, clock)?;
     writeln!(out)?;
     match past.only.as_ref().and_then(|only| past.tenants.get(only)) {
-        Some(course) => write!(out, "{}", table::text(&rows(course, clock)))?,
-        None => write!(out, "{}", table::text(&tenants(past)))?,
+        Some(course) => course_table(out, course, clock),
+        None => tenants_table(out, past),
     }
+}
+
+/// Prints the first lines of a list, and the number of the others.
+fn notes(
+    out: &mut impl Write,
+    lead: &str,
+    lines: impl ExactSizeIterator<Item = String>,
+    noun: &str,
+) -> io::Result<()> {
+    let more = lines.len().saturating_sub(NOTES_MAX);
+    for line in lines.take(NOTES_MAX) {
+        writeln!(out, "{}", text::wrapped(lead, &line))?;
+    }
+    match more {
+        0 => Ok(()),
+        _ => writeln!(out, "{lead}and {more} more {noun}; --json shows all"),
+    }
+}
+
+fn episodes(out: &mut impl Write, past: &Past, clock: &Clock) -> io::Result<()> {
     let episodes = past.episodes();
-    writeln!(out)?;
     if episodes.is_empty() {
-        return writeln!(out, "no tenant lacked a part of its share");
+        return match &past.only {
+            Some(tenant) => {
+                writeln!(out, "{} lacked no part of its share", text::visible(tenant))
+            }
+            None => writeln!(out, "no tenant lacked a part of its share"),
+        };
     }
     let mut longest: Vec<usize> = (0..episodes.len()).collect();
     longest.sort_by_key(|index| std::cmp::Reverse(length_of(episodes[*index].1)));
@@ -85,17 +119,16 @@ fn figures(sums: &Sums) -> [String; 6] {
         if time.is_zero() { "-".to_string() } else { time::length(time) }
     };
     [
-        text::short(used[CPU]),
-        text::short(entitled[CPU]),
-        text::short(wanted[CPU]),
+        text::cores(Some(used[CPU])),
+        text::cores(Some(entitled[CPU])),
+        text::cores(Some(wanted[CPU])),
         text::memory(used[MEMORY]),
         time(sums.lacking),
         time(sums.starved),
     ]
 }
 
-fn filled<'a>(first: &str, rows: impl Iterator<Item = (String, &'a Sums, u64)>) -> Table {
-    let rows: Vec<_> = rows.collect();
+fn filled(first: &str, rows: &[(String, &Sums, u64)]) -> Table {
     let has_credits = rows.iter().any(|(_, sums, _)| sums.credit().is_some());
     let mut table = table::plain();
     let mut header =
@@ -103,9 +136,9 @@ fn filled<'a>(first: &str, rows: impl Iterator<Item = (String, &'a Sums, u64)>) 
     header.extend(has_credits.then_some("CREDIT"));
     table.set_header(header);
     for (name, sums, kills) in rows {
-        let mut cells = vec![name];
+        let mut cells = vec![name.clone()];
         cells.extend(figures(sums));
-        cells.push(if kills == 0 { "-".into() } else { kills.to_string() });
+        cells.push(if *kills == 0 { "-".into() } else { kills.to_string() });
         cells.extend(has_credits.then(|| text::credit(sums.credit())));
         table.add_row(cells);
     }
@@ -114,15 +147,37 @@ fn filled<'a>(first: &str, rows: impl Iterator<Item = (String, &'a Sums, u64)>) 
     table
 }
 
-fn tenants(past: &Past) -> Table {
-    let rows = past
-        .tenants
-        .iter()
-        .map(|(name, course)| (text::shortened(name, NAME_CHARS), &course.all, course.nr_kills));
-    filled("TENANT", rows)
+/// Prints the means of each tenant with use, and the names of the others.
+fn tenants_table(out: &mut impl Write, past: &Past) -> io::Result<()> {
+    let has_use = |course: &Course| course.all.has_use() || course.nr_kills > 0;
+    let (busy, idle): (Vec<_>, Vec<_>) = past.tenants.iter().partition(|(_, it)| has_use(it));
+    if !busy.is_empty() {
+        let rows: Vec<(String, &Sums, u64)> = busy
+            .iter()
+            .map(|(name, of)| (text::shortened(name, NAME_CHARS), &of.all, of.nr_kills))
+            .collect();
+        write!(out, "{}", table::text(&filled("TENANT", &rows)))?;
+    }
+    match idle.len() {
+        0 => Ok(()),
+        _ => {
+            let idle = text::names(idle.iter().map(|(name, _)| name));
+            writeln!(out, "{}", text::wrapped("used nothing: ", &idle))
+        }
+    }
 }
 
-fn rows(course: &Course, clock: &Clock) -> Table {
-    let rows = course.rows();
-    filled("FROM", rows.iter().map(|(begin, sums)| (clock.of_day(*begin), sums, 0)))
+/// Prints the course of one tenant in rows of equal length; those without use are left out.
+fn course_table(out: &mut impl Write, course: &Course, clock: &Clock) -> io::Result<()> {
+    let all = course.rows();
+    let busy = all.iter().filter(|(_, sums)| sums.has_use());
+    let rows: Vec<(String, &Sums, u64)> =
+        busy.map(|(begin, sums)| (clock.of_day(*begin), sums, 0)).collect();
+    if !rows.is_empty() {
+        write!(out, "{}", table::text(&filled("FROM", &rows)))?;
+    }
+    match all.len() - rows.len() {
+        0 => Ok(()),
+        idle => writeln!(out, "left out: {idle} of {} rows, without use", all.len()),
+    }
 }
