@@ -134,7 +134,7 @@ fn a_user_sees_shares_reasons_and_jobs() {
         "share now",
         "share if busy",
         "0.50",
-        "12 users share",
+        "12 users share 4",
         "other tenants have",
         "the last 5 of 8",
     ] {

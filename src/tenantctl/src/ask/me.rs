@@ -121,7 +121,7 @@ fn shown_tenant(tenant: &OwnTenant) -> String {
     text += &figures(tenant);
     let mut lines = Vec::new();
     if let (Some(all), 2..) = (tenant.shared_cores, tenant.nr_sharing) {
-        lines.push(("shared", format!("{}, {} now", sharers(tenant), cpus(all))));
+        lines.push(("shared", format!("{} {} now", sharers(tenant), cpus(all))));
     }
     lines.extend(tenant.cpus.as_ref().map(|cpus| ("cpus", cpus.clone())));
     if let Some(most) = tenant.limit_pids {
@@ -129,8 +129,8 @@ fn shown_tenant(tenant: &OwnTenant) -> String {
         lines.push(("tasks", format!("{now} of {most} processes and threads")));
     }
     if tenant.cpu_pressure_ratio.is_some() || tenant.memory_pressure_ratio.is_some() {
-        let of = |ratio| percent(ratio);
-        let (cpu, memory) = (of(tenant.cpu_pressure_ratio), of(tenant.memory_pressure_ratio));
+        let (cpu, memory) =
+            (percent(tenant.cpu_pressure_ratio), percent(tenant.memory_pressure_ratio));
         lines.push(("waits", format!("for a CPU {cpu} of the time, for memory {memory}")));
     }
     if tenant.reasons.is_empty() {
@@ -293,7 +293,7 @@ mod tests {
             "share if busy",
             "0.50",
             "0.33",
-            "12 users share, 4 CPUs now",
+            "12 users share 4 CPUs now",
             "lacks    0.25 CPUs",
             "because  work of no tenant",
             "short of CPU 2 times, 9 s",
