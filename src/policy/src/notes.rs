@@ -88,6 +88,7 @@ fn default_weights(nodes: &[Node<'_>], report: &mut Report) {
         let percent = (100.0 * theirs / (theirs + of_given)).floor();
         let (have, get) = match left_out.len() {
             1 => ("has".to_string(), "it gets"),
+            2 => ("and 1 other have".to_string(), "they get"),
             nr => (format!("and {} others have", nr - 1), "they get"),
         };
         let message = format!(

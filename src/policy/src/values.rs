@@ -98,7 +98,9 @@ pub(super) fn safe_characters(name: &str) -> Result<(), String> {
         const SAFE: &str = "letters, digits, `_`, `.` and `-` are safe";
         let safe: String = name.trim().chars().map(|c| if is_safe(c) { c } else { '-' }).collect();
         let example = match name.split_once('/') {
-            Some((group, below)) if !group.is_empty() && below.chars().all(is_safe) => {
+            Some((group, below))
+                if group.starts_with(char::is_alphanumeric) && below.chars().all(is_safe) =>
+            {
                 format!("; a tenant in a group is `{group}: {{ tenants: {{ {below}: … }} }}`")
             }
             // A name that is mostly dashes helps no one.
@@ -137,11 +139,13 @@ pub(super) fn unit_name(name: &str) -> Result<(), String> {
     let (stem, kind) = name.rsplit_once('.').unwrap_or((name, ""));
     let last = name.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     if name.contains('/') && last != name && unit_name(last).is_ok() {
-        return Err(format!("a unit is named without the path of its cgroup: `{last}`"));
+        return Err(format!(
+            "a unit name has letters, digits and `:-_.\\@`, and no path: `{last}`"
+        ));
     }
     let help = match kind {
         "service" | "slice" | "scope" if name.contains([',', ' ', ';']) => {
-            "several units make a list: `[nginx.service, php.service]`"
+            "a unit name has letters, digits and `:-_.\\@`; several make a list: `[nginx.service, php.service]`"
         }
         "service" | "slice" | "scope" if stem.contains(['[', '(', '+', '^', '$', '|', '{']) => {
             "patterns have `*` and `?`, as in `docker-*.scope`"
