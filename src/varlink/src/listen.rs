@@ -12,7 +12,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::sys::stat::{Mode, umask};
 use nix::unistd::{AccessFlags, Group, access};
 
 /// Group whose members may read.
@@ -141,11 +140,8 @@ fn group_of(socket: &UnixListener) -> Option<u32> {
 
 /// Binds a socket with its group, if the group of readers exists and may be set.
 fn bind(path: &Path) -> io::Result<(UnixListener, Option<u32>)> {
-    // Until the group is set, only the owner can connect.
-    let before = umask(Mode::from_bits_truncate(0o177));
-    let socket = UnixListener::bind(path);
-    umask(before);
-    let socket = socket?;
+    // No umask: it would be that of all threads. Whoever connects early is checked at each call, as all others are.
+    let socket = UnixListener::bind(path)?;
     socket.set_nonblocking(true)?;
     let group = Group::from_name(GROUP).ok().flatten().map(|group| group.gid.as_raw());
     // A daemon of an ordinary user cannot set it. The file then has that user's group, which is no group of readers.
