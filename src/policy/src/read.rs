@@ -5,7 +5,7 @@
 //! express: a policy may be in several files, and tenants nest.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::hint::{listed, nearest, oddity, shortened};
 use super::key::{Fields, Flag, Row, names, rows};
@@ -25,17 +25,20 @@ pub const MOST_TENANTS: usize = 10_000;
 /// Beginning of keys at the top that are not read, so that anchors have a place.
 const FREE: &str = "x-";
 
+/// Keys at the top and of a tenant, with those of their sections: a hostile file has a million unknown keys.
+static TOP: LazyLock<Vec<Row>> = LazyLock::new(|| rows(POLICY));
+static OF_TENANT: LazyLock<Vec<Row>> = LazyLock::new(|| rows(TENANT));
+
 fn elsewhere(name: &str) -> Homes {
-    let (top, tenant) = (rows(POLICY), rows(TENANT));
     let has = |rows: &[Row]| rows.iter().any(|row| row.name == name);
     let sections = |rows: &[Row]| -> Vec<&'static str> {
         rows.iter().filter(|section| has(&section.rows)).map(|section| section.name).collect()
     };
     Homes {
-        sections: sections(&top),
-        is_of_policy: has(&top),
-        is_of_tenant: has(&tenant),
-        in_tenant: sections(&tenant),
+        sections: sections(&TOP),
+        is_of_policy: has(&TOP),
+        is_of_tenant: has(&OF_TENANT),
+        in_tenant: sections(&OF_TENANT),
     }
 }
 
@@ -62,9 +65,8 @@ fn misplaced(entry: &Entry) -> Option<Misplaced> {
     if is_key_of_tenant(&entry.key) {
         return Some(Misplaced::Tenant);
     }
-    let section = POLICY.iter().find(|key| *key.name == *entry.key)?;
-    let rows = (section.row)(&Policy::default()).rows;
-    let is_in = |it: &Entry| rows.iter().any(|row| *row.name == *it.key);
+    let section = TOP.iter().find(|row| *row.name == *entry.key)?;
+    let is_in = |it: &Entry| section.rows.iter().any(|row| *row.name == *it.key);
     entries.iter().all(is_in).then_some(Misplaced::Policy)
 }
 
