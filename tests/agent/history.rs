@@ -123,7 +123,7 @@ fn history_says_who_lacked_what_when_and_why() {
     // The course of one tenant, in rows with use only.
     let one = history(&dir, &["b", "--since", "2026-11-23 03:00"]).exits(0);
     util::fits_a_terminal(&one.out);
-    assert!(one.out.contains("b lacked nothing that it was due"), "{}", one.out);
+    assert!(one.out.contains("b lacked no part of its share"), "{}", one.out);
     assert!(
         one.out.contains("FROM") && one.out.contains("left out: 1 of 20 rows, without use"),
         "{}",

@@ -217,8 +217,8 @@ fn each_refusal_has_its_exit_code() {
         ("io.tenantd.Jobs.NoOwnTenant", json!({ "tenants": vec!["t"; 20] }), 77, "t and 12 others"),
         ("org.varlink.service.PermissionDenied", json!({}), 77, "`allow` of the tenant"),
         ("io.tenantd.Jobs.OnlyObserves", json!({}), 69, "in mode enforce"),
-        ("io.tenantd.Jobs.NeverFits", json!({ "reason": "9 TiB are more than" }), 1, "9 TiB"),
-        ("io.tenantd.Jobs.Cancelled", json!({ "reason": "cancelled by ana" }), 1, "by ana"),
+        ("io.tenantd.Jobs.NeverFits", json!({ "reason": "9 TiB are more than" }), 65, "9 TiB"),
+        ("io.tenantd.Jobs.Cancelled", json!({ "reason": "cancelled by ana" }), 125, "by ana"),
         ("org.varlink.service.InterfaceNotFound", json!({ "interface": "i" }), 69, "older"),
     ] {
         // None of them is a daemon that does not answer.

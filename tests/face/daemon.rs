@@ -41,7 +41,7 @@ pub(crate) fn status() -> Status {
         cpu_weight: Some(weight),
         ..TenantStatus::default()
     };
-    Status {
+    let status = Status {
         tick: 42,
         mode: Mode::Enforce,
         policy_mode: Some(Mode::Enforce),
@@ -168,7 +168,9 @@ pub(crate) fn status() -> Status {
             tick_late_seconds: 0.0002,
             nr_skipped_ticks: 6,
         },
-    }
+    };
+    // As it arrives: bytes are whole numbers on the socket.
+    serde_json::from_value(serde_json::to_value(status).unwrap()).unwrap()
 }
 
 /// A daemon on a socket of its own, until it is dropped.

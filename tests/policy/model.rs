@@ -361,7 +361,7 @@ fn check_draws_the_tree_with_each_fair_share() {
         assert_eq!(row.split_whitespace().nth(1), Some(weight), "{text}");
         assert!(row.contains(" CPUs, "), "{text}");
     }
-    assert!(text.contains(": valid\n"), "{text}");
+    assert!(text.contains(": valid, "), "{text}");
 }
 
 /// What a limit leaves over goes to the others, in the table of `check` and in the weights of the agent.
@@ -427,6 +427,7 @@ fn check_answers_a_program_in_json() {
         (directory["valid"].as_bool(), directory["tenants"].as_u64()),
         (Some(true), Some(1))
     );
-    assert_eq!(directory["findings"][0]["severity"], "warning");
-    assert_eq!(directory["findings"][0]["line"], serde_json::Value::Null);
+    let findings = directory["findings"].as_array().unwrap();
+    let warning = findings.iter().find(|it| it["severity"] == "warning").unwrap();
+    assert_eq!(warning["line"], serde_json::Value::Null);
 }

@@ -49,13 +49,9 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 /// Options that a command accepts, because all do, and that have no effect on it: its help does not list them.
-fn socket_unused() -> Arg {
-    Arg::new("socket").long("socket").global(true).hide(true).value_parser(value_parser!(PathBuf))
-}
-
-/// The same for the time of a call.
-fn timeout_unused() -> Arg {
-    Arg::new("timeout").long("timeout").global(true).hide(true).value_parser(time)
+fn unused() -> [Arg; 2] {
+    let hidden = |name: &'static str| Arg::new(name).long(name).global(true).hide(true);
+    [hidden("socket").value_parser(value_parser!(PathBuf)), hidden("timeout").value_parser(time)]
 }
 
 /// The commands of `tenantctl`.
@@ -78,7 +74,7 @@ pub enum Command {
     /// Propose a policy from what runs on this host, and check it.
     Init(InitArgs),
     /// Check a policy, file or directory, and print all findings.
-    #[command(arg = socket_unused(), arg = timeout_unused())]
+    #[command(args = unused())]
     Check(CheckArgs),
     /// Print the differences between a policy and the running one.
     Diff(DiffArgs),
@@ -103,13 +99,13 @@ pub enum Command {
     /// Take a job out of the queue, or end its processes.
     Cancel(CancelArgs),
     /// Compute the allocation of a problem file.
-    #[command(arg = socket_unused(), arg = timeout_unused())]
+    #[command(args = unused())]
     Solve(SolveArgs),
     /// Compute an auto-DOP problem file.
-    #[command(arg = socket_unused(), arg = timeout_unused())]
+    #[command(args = unused())]
     Dop(DopArgs),
     /// Simulate a queue beside the ideal, or a host beside static settings.
-    #[command(arg = socket_unused(), arg = timeout_unused())]
+    #[command(args = unused())]
     Simulate(SimulateCommand),
     /// Show the tenants on the full screen; `q` quits.
     Top(TopArgs),
@@ -118,7 +114,7 @@ pub enum Command {
     /// Serve the metrics and a status page over HTTP.
     Serve(ServeArgs),
     /// Generate man pages, shell completions or the JSON schema of policies, for packages.
-    #[command(arg = socket_unused(), arg = timeout_unused())]
+    #[command(args = unused())]
     Generate(GenerateArgs),
     /// Generate load as specified on standard input, until it ends.
     #[command(hide = true)]

@@ -140,7 +140,7 @@ fn group_of(socket: &UnixListener) -> Option<u32> {
 
 /// Binds a socket with its group, if the group of readers exists and may be set.
 fn bind(path: &Path) -> io::Result<(UnixListener, Option<u32>)> {
-    // No umask: it would be that of all threads. Whoever connects early is checked at each call, as all others are.
+    // No umask: it would be that of all threads. An early client is checked at each call, as all others are.
     let socket = UnixListener::bind(path)?;
     socket.set_nonblocking(true)?;
     let group = Group::from_name(GROUP).ok().flatten().map(|group| group.gid.as_raw());
