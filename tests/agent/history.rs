@@ -197,7 +197,8 @@ fn damaged_files_are_named() {
     let policy = util::file(scratch.path(), "p.yaml", "version: 1\ntenants: { a: {}, b: {} }");
     let middle = std::fs::read(&all[1]).unwrap();
     let half = middle.len() / 2;
-    let damages: [(&str, &dyn Fn(&mut Vec<u8>)); 7] = [
+    type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
+    let damages: [(&str, Damage<'_>); 7] = [
         ("in its magic", &|bytes| bytes[3] ^= 1),
         ("in the time of its head", &|bytes| bytes[30] ^= 0xff),
         ("in its first chunk", &|bytes| bytes[60] ^= 0xff),

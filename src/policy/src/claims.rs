@@ -78,8 +78,7 @@ pub(super) fn moves(nodes: &[Node<'_>], has_slices: bool, report: &mut Report) {
     let mut first: Option<(&Node<'_>, Claim<'_>)> = None;
     let mut nr_tenants = 0;
     // The slices of users that a template finds are not known without the machine.
-    let is_meant =
-        |node: &&Node<'_>| !node.tenant.is_group() && !(has_slices && node.is_template());
+    let is_meant = |node: &&Node<'_>| !(node.tenant.is_group() || has_slices && node.is_template());
     for leaf in nodes.iter().filter(is_meant) {
         let matches = &leaf.tenant.matches;
         let names_none =

@@ -259,9 +259,10 @@ fn source(
             let mut bytes = error.into_bytes();
             // A byte order mark, which no text in UTF-8 begins with.
             let is_utf_16 = matches!(bytes[..], [0xff, 0xfe, ..] | [0xfe, 0xff, ..]);
-            let (message, from) = match is_utf_16 {
-                true => ("the file is UTF-16, not UTF-8".to_string(), "UTF-16"),
-                false => (format!("byte {valid} (0x{:02x}) is not UTF-8", bytes[valid]), "LATIN1"),
+            let (message, from) = if is_utf_16 {
+                ("the file is UTF-16, not UTF-8".to_string(), "UTF-16")
+            } else {
+                (format!("byte {valid} (0x{:02x}) is not UTF-8", bytes[valid]), "LATIN1")
             };
             bytes.truncate(valid);
             let source = Source::new(name, String::from_utf8_lossy(&bytes));

@@ -201,9 +201,10 @@ impl Builder<'_> {
                             let fault = self.fault(Fault::Syntax, message, span.clone());
                             // `{{ name }}` of a template language.
                             let before = self.text.get(..span.start).unwrap_or_default();
-                            return Err(fault.with_help(match before.ends_with('{') {
-                                true => VARIABLES,
-                                false => "write the key as a text, in quotes",
+                            return Err(fault.with_help(if before.ends_with('{') {
+                                VARIABLES
+                            } else {
+                                "write the key as a text, in quotes"
                             }));
                         }
                     };

@@ -243,9 +243,10 @@ impl Draft {
                     Kind::Scalar { text, .. } if safe_name(text).is_ok() => text,
                     _ => "web",
                 };
-                let help = match is_list {
-                    true => "each tenant is a key, without `-`".to_string(),
-                    false => format!("write a key for each: `{name}: {{}}`"),
+                let help = if is_list {
+                    "each tenant is a key, without `-`".to_string()
+                } else {
+                    format!("write a key for each: `{name}: {{}}`")
                 };
                 reader.wrong_type(&entry.value, expected, &help);
                 return Vec::new();

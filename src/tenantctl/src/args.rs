@@ -672,7 +672,7 @@ mod tests {
         let parse =
             |memory| Tenantctl::try_parse_from(["tenantctl", "run", "--memory", memory, "x"]);
         let error = parse("5").map(drop).unwrap_err().to_string();
-        assert!(error.contains("no process fits into less than 1MiB"), "{error}");
+        assert!(error.contains("no process fits into less than 1.0MiB"), "{error}");
         for memory in ["0", "1MiB", "5GiB"] {
             assert!(parse(memory).is_ok(), "{memory}");
         }

@@ -317,9 +317,8 @@ mod tests {
     fn the_number_of_known_findings_is_bounded() {
         let mut log = FindingLog::default();
         for second in 0..2000 {
-            let name = |number: u64| {
-                format!("{}", "x".repeat(number as usize % 50)) + &"y".repeat(number as usize / 50)
-            };
+            let name =
+                |number: u64| "x".repeat(number as usize % 50) + &"y".repeat(number as usize / 50);
             log.step(&[finding("", &name(second))], seconds(second));
         }
         assert!(log.known.len() <= ABSENT_MAX + 2, "{}", log.known.len());

@@ -149,9 +149,10 @@ impl Comparison {
     /// Notes the tenants that one side lacks, and the files that cannot be replayed.
     pub(super) fn note_unmatched(&mut self, rival: &Rival) {
         let is_whole = self.other_versions.is_empty() && self.damaged.is_empty();
-        let absent = match is_whole {
-            true => "not in the recording, so idle throughout",
-            false => "not in the files that can be replayed, so idle throughout",
+        let absent = if is_whole {
+            "not in the recording, so idle throughout"
+        } else {
+            "not in the files that can be replayed, so idle throughout"
         };
         let seen = &rival.seen;
         let left_out = seen.left_out().iter().map(String::as_str).collect();

@@ -31,13 +31,10 @@ pub(crate) fn attach(daemon: &Endpoint, args: &AttachArgs) -> anyhow::Result<Exi
         (false, Some(_)) => writeln!(out, "{cgroup} is a part of {}", args.tenant)?,
         (false, None) => {
             let named: Vec<String> = pids.iter().map(u32::to_string).collect();
-            match named.is_empty() {
-                true => {
-                    writeln!(out, "{}: moved nothing: all of it was there already", args.tenant)?
-                }
-                false => {
-                    writeln!(out, "{}: moved {} into {cgroup}", args.tenant, named.join(", "))?
-                }
+            if named.is_empty() {
+                writeln!(out, "{}: moved nothing: all of it was there already", args.tenant)?
+            } else {
+                writeln!(out, "{}: moved {} into {cgroup}", args.tenant, named.join(", "))?
             }
         }
     }

@@ -29,9 +29,10 @@ fn group_name(socket: &Path) -> Option<String> {
 /// Command that adds this user to `group`: Debian's adduser(8), elsewhere usermod(8), because `adduser` is useradd(8) there.
 fn command(group: &str) -> String {
     let user = user_name();
-    match Path::new("/etc/debian_version").exists() {
-        true => format!("sudo adduser {user} {group}"),
-        false => format!("sudo usermod -aG {group} {user}"),
+    if Path::new("/etc/debian_version").exists() {
+        format!("sudo adduser {user} {group}")
+    } else {
+        format!("sudo usermod -aG {group} {user}")
     }
 }
 
@@ -54,8 +55,9 @@ pub(crate) fn print_note(out: &mut impl Write, socket: &Path, is_json: bool) -> 
         Some(group) => format!("your own view; the group {group} sees all: {}", command(&group)),
         None => "your own view; root and the `administrators` of the policy see all".to_string(),
     };
-    match is_json {
-        true => writeln!(io::stderr(), "tenantctl: {}", visible(&note)),
-        false => writeln!(out, "{}", wrapped("", &note)),
+    if is_json {
+        writeln!(io::stderr(), "tenantctl: {}", visible(&note))
+    } else {
+        writeln!(out, "{}", wrapped("", &note))
     }
 }

@@ -31,9 +31,12 @@ pub(crate) fn run(args: &CheckArgs, colour: Colour) -> anyhow::Result<Exit> {
         Some(size) => Ok(HostFacts::of_size(size.cpus, size.memory)),
         None => HostFacts::of_this_machine(),
     };
-    let load = |path: &Path| match is_stdin(path) {
-        true => check_input("standard input", io::stdin().lock(), host.as_ref().ok()),
-        false => check_path(path, host.as_ref().ok()),
+    let load = |path: &Path| {
+        if is_stdin(path) {
+            check_input("standard input", io::stdin().lock(), host.as_ref().ok())
+        } else {
+            check_path(path, host.as_ref().ok())
+        }
     };
     let results: Vec<(&Path, Result<Loaded, Report>)> =
         args.policies.iter().map(|path| (path.as_path(), load(path))).collect();

@@ -62,9 +62,10 @@ pub(crate) fn run(daemon: &Endpoint, args: &HistoryArgs) -> anyhow::Result<Exit>
     past.window = Window { since, until: end };
     play(&segments, &mut past, now)?;
     if past.nr_ticks == 0 {
-        let damage = match past.damaged.is_empty() {
-            true => String::new(),
-            false => format!("; {}", all_damaged(&past)),
+        let damage = if past.damaged.is_empty() {
+            String::new()
+        } else {
+            format!("; {}", all_damaged(&past))
         };
         anyhow::bail!(
             "no tick can be read between {} and {}; the recording is of {} to {}{damage}",
