@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # A line at the login: "you have 0.5 CPUs now; 12 users share 4". It is off until this file is in /etc/profile.d:
 #
 #   cp /usr/share/doc/tenantd/examples/login/tenantd.sh /etc/profile.d/

@@ -269,6 +269,7 @@ pub struct TenantStatus {
     /// CPUs if all tenants wanted everything: its *share if busy*.
     pub fair_share_cores: f64,
     /// Memory if all tenants wanted everything.
+    #[serde(serialize_with = "wire::bytes")]
     pub fair_share_memory_bytes: f64,
     /// `cpu` or `memory`: the resource with its largest weighted share.
     pub dominant_resource: Option<Cow<'static, str>>,
@@ -430,6 +431,7 @@ pub struct GroupStatus {
     /// CPUs if all tenants wanted everything.
     pub fair_share_cores: f64,
     /// Memory if all tenants wanted everything.
+    #[serde(serialize_with = "wire::bytes")]
     pub fair_share_memory_bytes: f64,
     /// True if the allocations of all its tenants meet their CPU demands.
     pub satisfied: bool,
