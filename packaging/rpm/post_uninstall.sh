@@ -15,7 +15,7 @@ if [ "$1" -eq 0 ]; then
 fi
 # cargo-generate-rpm packs files alone, and their directories stay when they go.
 if [ "$1" -eq 0 ]; then
-    for dir in doc/tenantd/examples/monitoring doc/tenantd/examples doc/tenantd licenses/tenantd; do
+    for dir in doc/tenantd/examples/monitoring doc/tenantd/examples/login doc/tenantd/examples doc/tenantd licenses/tenantd; do
         rmdir "/usr/share/$dir" 2>/dev/null || :
     done
 fi
