@@ -112,8 +112,8 @@ fn a_client_that_never_reads_is_not_read_from_either() {
 #[test]
 fn pending_replies_are_bounded() {
     let limits = Limits { pending_bytes: 1 << 20, ..Limits::default() };
-    // A frame is more than half of that, and does not fit into a socket.
-    let mut ground = Ground::with(limits, 1000);
+    // A frame is more than half of that, less than all, and does not fit into a socket.
+    let mut ground = Ground::with(limits, 700);
     let mut stuck: Vec<Client> = Vec::new();
     for tick in 2..12 {
         let mut client = ground.client();
