@@ -230,7 +230,7 @@ fn keys_for_anchors_are_not_read() {
     assert_eq!(codes(&report), ["P010"]);
 }
 
-/// Where no slices of users are kept, a claim by owner moves processes.
+/// Without slices of users, a claim by owner moves processes.
 #[test]
 fn moves_are_noted_on_a_machine_without_slices_of_users() {
     let text = "version: 1\ntenants:\n  ana: { match: { users: [ana] } }\n  people: { each: { match: { users: \"*\" } } }\n";

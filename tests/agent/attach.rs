@@ -352,7 +352,7 @@ fn what_is_not_to_be_moved_is_refused_with_its_owner() {
         let outcome = agent.detach_work(&work, bob);
         assert!(matches!(outcome, Err(AttachError::NotPermitted(_))), "{outcome:?}");
     }
-    // Attached work is taken from no tenant, whoever asks.
+    // Attached work is taken from no tenant, not even for root.
     let why = refusal(agent.attach_work("b", &processes(&[mine]), false, ROOT));
     let detach = format!("detach it first (tenantctl detach {mine})");
     assert_eq!(why, format!("process {mine} (load) is attached to a, in /tenants/a: {detach}"));
@@ -368,7 +368,7 @@ fn what_is_not_to_be_moved_is_refused_with_its_owner() {
     assert_eq!(world.stop().failures, [""; 0]);
 }
 
-/// What a `match` moved, or has in place, is attached elsewhere, and stays there.
+/// A process that a `match` moved, or has in place, is attached elsewhere, and stays there.
 #[test]
 fn an_attach_outranks_a_match() {
     const YAML: &str = "\

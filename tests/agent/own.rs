@@ -1,4 +1,4 @@
-//! What the agent publishes for the own views of users: claims on users and groups, and the node of a process.
+//! Claims on users and groups, and nodes of processes, as the agent publishes them for the own views of users.
 
 use tenantd_core::kernel_text::proc_files::cgroup_lines;
 use tenantd_sim::Load;

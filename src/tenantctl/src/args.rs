@@ -473,7 +473,7 @@ pub struct RunArgs {
 fn memory_of_job(text: &str) -> Result<Bytes, String> {
     let memory: Bytes = text.parse().map_err(|error: QuantityError| error.to_string())?;
     if (1..MEMORY_MIN_BYTES).contains(&memory.0) {
-        let least = Bytes(MEMORY_MIN_BYTES).rounded();
+        let least = Bytes(MEMORY_MIN_BYTES);
         let gib = Some(memory.0).filter(|it| *it <= 1024);
         let meant =
             gib.map(|it| format!("; a number alone is bytes: `{it}GiB`?")).unwrap_or_default();
@@ -672,7 +672,7 @@ mod tests {
         let parse =
             |memory| Tenantctl::try_parse_from(["tenantctl", "run", "--memory", memory, "x"]);
         let error = parse("5").map(drop).unwrap_err().to_string();
-        assert!(error.contains("no process fits into less than 1.0MiB"), "{error}");
+        assert!(error.contains("no process fits into less than 1MiB"), "{error}");
         for memory in ["0", "1MiB", "5GiB"] {
             assert!(parse(memory).is_ok(), "{memory}");
         }
