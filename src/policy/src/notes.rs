@@ -118,30 +118,26 @@ fn keys_without_values(nodes: &[Node<'_>], report: &mut Report) {
     note(&rules::NO_VALUE, &found, "give it a value, or remove the key", report);
 }
 
-/// Tenants, and the users who may put work into them: `allow` of a group is that of its tenants.
+/// A node and its groups, the innermost first.
+fn upwards<'n, 'd>(
+    nodes: &'n [Node<'d>],
+    node: &'n Node<'d>,
+) -> impl Iterator<Item = &'n Node<'d>> {
+    std::iter::successors(Some(node), |below| nodes.get(below.parent?))
+}
+
+/// True if users may put work into a tenant: `allow` of a group is that of its tenants.
 fn is_open(nodes: &[Node<'_>], node: &Node<'_>) -> bool {
-    let mut next = Some(node);
-    while let Some(node) = next {
+    upwards(nodes, node).any(|node| {
         let allow = &node.tenant.allow;
-        if !allow.users.is_empty() || !allow.groups.is_empty() {
-            return true;
-        }
-        next = node.parent.map(|parent| &nodes[parent]);
-    }
-    false
+        !allow.users.is_empty() || !allow.groups.is_empty()
+    })
 }
 
 /// True if the cgroup of a tenant is a slice of systemd, in which units can be started.
 fn is_slice(nodes: &[Node<'_>], node: &Node<'_>) -> bool {
-    let mut next = Some(node);
-    while let Some(node) = next {
-        match node.tenant.owner {
-            OwnerChoice::Systemd => return true,
-            OwnerChoice::Direct => return false,
-            OwnerChoice::Auto => next = node.parent.map(|parent| &nodes[parent]),
-        }
-    }
-    false
+    let mut owners = upwards(nodes, node).map(|node| node.tenant.owner);
+    owners.find(|owner| *owner != OwnerChoice::Auto) == Some(OwnerChoice::Systemd)
 }
 
 /// Notes tenants that nothing can enter; returns true if there is one.
@@ -229,7 +225,7 @@ fn units_without_systemd(draft: &Draft, nodes: &[Node<'_>], host: &HostFacts, re
     note(&rules::NO_UNITS, &found.collect::<Vec<_>>(), help, report);
 }
 
-/// Notes users with two tenants: by name and through a group, or through two groups.
+/// Notes users with two tenants: one by name, the other through a group.
 fn claimed_through_groups(
     nodes: &[Node<'_>],
     known: &Known<'_>,

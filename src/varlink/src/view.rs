@@ -14,7 +14,7 @@ use std::fs;
 use super::bridge::Published;
 use super::own_view::{Claimants, OwnBasis, OwnTenant, OwnView};
 use super::peers::{self, Peer};
-use tenantd_control::report::status::{ReasonStatus, Status, TenantStatus};
+use tenantd_control::report::status::{ReasonStatus, Status, TenantStatus, group_of};
 use tenantd_control::report::trace::Trace;
 use tenantd_control::share::demand::CpuBasis;
 use tenantd_control::tree::Node;
@@ -25,12 +25,12 @@ const TENANTS_MAX: usize = 64;
 
 /// View of `peer` in the last published tick.
 pub(super) fn own_view(peer: &Peer, newest: &Published) -> OwnView {
-    let Published { status, trace, .. } = newest;
+    let status = &newest.status;
     let own = own_tenants(peer, newest);
     let tenants = status.tenants.iter().filter_map(|tenant| {
         let basis = own.get(tenant.name.as_str())?.clone();
         let is_one_user = tenant.found && basis.contains(&OwnBasis::User);
-        Some(OwnTenant { basis, is_one_user, ..own_tenant(status, trace, tenant) })
+        Some(OwnTenant { basis, is_one_user, ..own_tenant(status, tenant) })
     });
     OwnView {
         uid: peer.uid,
@@ -85,7 +85,7 @@ fn tenant_at(trace: &Trace, place: &[CgroupLine]) -> Option<String> {
     tenants.filter(|tenant| tenant.is_leaf).map(|tenant| tenant.path.to_string()).next()
 }
 
-fn own_tenant(status: &Status, trace: &Trace, tenant: &TenantStatus) -> OwnTenant {
+fn own_tenant(status: &Status, tenant: &TenantStatus) -> OwnTenant {
     let (nr_sharing, shared_cores) = sharing(status, &tenant.name);
     let reasons = tenant.reasons.iter().map(ReasonStatus::without_names);
     OwnTenant {
@@ -94,7 +94,10 @@ fn own_tenant(status: &Status, trace: &Trace, tenant: &TenantStatus) -> OwnTenan
         guarantee: tenant.guarantee,
         limit: tenant.limit,
         share_now: tenant.would_get,
-        share_if_busy: share_if_busy(trace, tenant),
+        share_if_busy: PerResource([
+            Some(tenant.fair_share_cores),
+            Some(tenant.fair_share_memory_bytes),
+        ]),
         usage: tenant.usage,
         nr_sharing,
         shared_cores,
@@ -111,20 +114,6 @@ fn own_tenant(status: &Status, trace: &Trace, tenant: &TenantStatus) -> OwnTenan
     }
 }
 
-fn share_if_busy(trace: &Trace, tenant: &TenantStatus) -> PerResource<Option<f64>> {
-    let record = trace.tree.named(&tenant.name).and_then(|node| trace.records.get(node.at()));
-    let burst = record.map(|record| record.target.burst);
-    PerResource::from_fn(|resource| match (burst, resource) {
-        (Some(burst), resource) => Some(burst[resource]),
-        (None, CPU) => Some(tenant.fair_share_cores),
-        (None, _) => None,
-    })
-}
-
-fn group_of(name: &str) -> Option<&str> {
-    name.rsplit_once('/').map(|(group, _)| group)
-}
-
 /// Number of tenants with processes in the group of the tenant `name`, and the CPUs for all of them now.
 fn sharing(status: &Status, name: &str) -> (u64, Option<f64>) {
     let group = group_of(name);
@@ -133,12 +122,10 @@ fn sharing(status: &Status, name: &str) -> (u64, Option<f64>) {
     };
     let beside = status.tenants.iter().filter(|tenant| group_of(&tenant.name) == group);
     let nr_sharing = beside.filter(|tenant| has_processes(tenant)).count();
-    let cores = match group {
-        None => Some(status.host.capacity[CPU]),
-        Some(group) => {
-            let group = status.groups.iter().find(|it| it.name == group);
-            group.map(|group| group.would_get[CPU])
-        }
+    let cores = if group.is_empty() {
+        Some(status.host.capacity[CPU])
+    } else {
+        status.groups.iter().find(|it| it.name == group).map(|group| group.would_get[CPU])
     };
     (nr_sharing as u64, cores)
 }

@@ -35,7 +35,7 @@ pub fn without_names(kind: ReasonKind, text: &str) -> Cow<'_, str> {
     }
 }
 /// Least CPUs that a figure with two decimals shows.
-pub(crate) const SEEN_CORES_MIN: f64 = 0.005;
+pub const SEEN_CORES_MIN: f64 = 0.005;
 
 /// Kind of a reason; stable, so that programs can match it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -480,6 +480,11 @@ pub struct MoveStatus {
     pub nr_processes: u64,
 }
 
+/// Name of the group of a tenant or group; empty at the top.
+pub fn group_of(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(group, _)| group)
+}
+
 /// Work that was attached to one tenant while the agent ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

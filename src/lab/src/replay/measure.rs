@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::origin::Origin;
 use super::rival::{Rival, Tick};
 use crate::{text, time};
+use tenantd_control::report::reason::SEEN_CORES_MIN;
 use tenantd_control::share::credit::Credit;
 use tenantd_control::state::NodeState;
 use tenantd_control::tick::control_loop::ControlLoop;
@@ -19,8 +20,6 @@ use tenantd_host::recording::tape::{Damage, Tape};
 
 /// A tenant with less than this part of its demand is short.
 const SHORT_RATIO: f64 = 0.9;
-/// Least CPUs that a table with two decimals shows.
-const SHOWN_CORES_MIN: f64 = 0.005;
 /// Points of a curve of the page; more ticks are averaged.
 pub(super) const POINTS_MAX: usize = 960;
 
@@ -213,7 +212,7 @@ impl Both {
     pub(super) fn has_use(&self) -> bool {
         let is_seen = |r: Resource| {
             let of_policy = |side: &Side| self.mean(side.entitled[r]);
-            let least = if r == CPU { SHOWN_CORES_MIN } else { 1.0 };
+            let least = if r == CPU { SEEN_CORES_MIN } else { 1.0 };
             let change = of_policy(&self.sides[0]) - of_policy(&self.sides[1]);
             [self.mean(self.used[r]), self.mean(self.wanted[r]), change.abs()]
                 .iter()

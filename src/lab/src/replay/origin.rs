@@ -84,10 +84,13 @@ impl Seen {
         let mut used = BTreeSet::new();
         for (node, origin) in nodes.iter().zip(origins) {
             used.extend(origin.at());
-            match origin.at().is_some() {
-                _ if !node.is_leaf => {}
-                true => drop(self.matched.insert(node.path.to_string())),
-                false => drop(self.unmatched.insert(node.path.to_string(), *origin)),
+            if !node.is_leaf {
+                continue;
+            }
+            if origin.at().is_some() {
+                self.matched.insert(node.path.to_string());
+            } else {
+                self.unmatched.insert(node.path.to_string(), *origin);
             }
         }
         let is_left_out = |(at, node): &(usize, &TreeNode)| node.is_leaf && !used.contains(at);

@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::{finished, jobs};
 use crate::args::MeArgs;
@@ -19,7 +19,7 @@ use tenantd_lab::text::{age, cores, lacks, memory, percent, short, times, visibl
 use tenantd_lab::{json, table};
 use tenantd_policy::model::Mode;
 use tenantd_varlink::interface::{Nothing, method};
-use tenantd_varlink::jobs::{FinishedJob, FinishedParameters, Job, ListReply};
+use tenantd_varlink::jobs::{FinishedJob, FinishedParameters, ListReply};
 use tenantd_varlink::own_view::{OwnBasis, OwnTenant, OwnView};
 
 /// Finished jobs shown as text.
@@ -32,10 +32,13 @@ const LINE_TIME: Duration = Duration::from_secs(1);
 struct Own {
     #[serde(flatten)]
     view: OwnView,
-    jobs: Vec<Job>,
-    finished: Vec<FinishedJob>,
-    #[serde(skip)]
+    #[serde(rename = "jobs", serialize_with = "jobs_of")]
     list: ListReply,
+    finished: Vec<FinishedJob>,
+}
+
+fn jobs_of<S: Serializer>(list: &ListReply, to: S) -> Result<S::Ok, S::Error> {
+    list.jobs.serialize(to)
 }
 
 impl Own {
@@ -47,7 +50,7 @@ impl Own {
         // Readers get the jobs of others as well.
         list.jobs.retain(|job| job.uid == view.uid);
         finished.retain(|job| job.uid == view.uid);
-        Ok(Own { jobs: list.jobs.clone(), view, finished, list })
+        Ok(Own { view, list, finished })
     }
 }
 
@@ -74,7 +77,7 @@ fn print(out: &mut impl Write, own: &Own, is_json: bool) -> io::Result<()> {
         return json::write_line(out, own);
     }
     write!(out, "{}", shown(&own.view, SystemTime::now()))?;
-    if !own.jobs.is_empty() {
+    if !own.list.jobs.is_empty() {
         writeln!(out)?;
         jobs::print(out, &own.list)?;
     }

@@ -4,7 +4,7 @@ use std::env;
 use std::io::{self, IsTerminal};
 
 use rustix::termios;
-use tenantd_lab::text::WIDTH;
+use tenantd_lab::text::{self, WIDTH};
 
 /// Least width of a terminal that texts are laid out for.
 const LEAST_COLUMNS: usize = 40;
@@ -44,6 +44,14 @@ impl Output {
         match self {
             Output::Terminal { columns, .. } => columns,
             Output::Stream => WIDTH,
+        }
+    }
+
+    /// Text in at most `width` characters on a terminal, and whole elsewhere.
+    pub(crate) fn shortened(self, text: &str, width: usize) -> String {
+        match self {
+            Output::Terminal { .. } => text::shortened(text, width),
+            Output::Stream => text::visible(text),
         }
     }
 

@@ -10,13 +10,12 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::args::SortKey;
-use tenantd_control::report::status::{Line, Status, TenantStatus, Thresholds};
+use tenantd_control::report::reason::SEEN_CORES_MIN;
+use tenantd_control::report::status::{Line, Status, TenantStatus, Thresholds, group_of};
 use tenantd_core::resource::{CPU, MEMORY};
 
 /// Least number of idle tenants that one row replaces.
 pub const FOLD_MIN: usize = 3;
-/// CPUs below which a tenant uses and wants none: half of the last shown digit.
-const IDLE_CORES: f64 = 0.005;
 
 /// Treatment of idle tenants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,8 +78,8 @@ pub(crate) fn is_unfair(tenant: &TenantStatus, thresholds: &Thresholds) -> bool 
 
 fn is_idle(tenant: &TenantStatus, thresholds: &Thresholds) -> bool {
     let has_jobs = tenant.jobs.as_ref().is_some_and(|it| it.nr_running + it.nr_waiting > 0);
-    tenant.usage[CPU].is_some_and(|cores| cores < IDLE_CORES)
-        && tenant.demand[CPU] < IDLE_CORES
+    tenant.usage[CPU].is_some_and(|cores| cores < SEEN_CORES_MIN)
+        && tenant.demand[CPU] < SEEN_CORES_MIN
         && !lacks(tenant, thresholds)
         && !has_jobs
 }
@@ -88,11 +87,6 @@ fn is_idle(tenant: &TenantStatus, thresholds: &Thresholds) -> bool {
 /// True if a choice of `name` includes `line`.
 fn is_below(line: &str, name: &str) -> bool {
     line.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-/// Name of the group of a tenant or group; empty at the top.
-pub(crate) fn group_of(name: &str) -> &str {
-    name.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
 /// Names of the groups above `name`, the nearest first.
@@ -163,8 +157,7 @@ fn sort(lines: &mut Vec<Line<'_>>, choice: &Choice) {
         return;
     }
     let mut below: HashMap<&str, Vec<Line<'_>>> = HashMap::new();
-    let shown: Vec<&str> = lines.iter().map(|line| line.name()).collect();
-    let mut shown = shown;
+    let mut shown: Vec<&str> = lines.iter().map(|line| line.name()).collect();
     shown.sort_unstable();
     for line in lines.drain(..) {
         // A group that the choice leaves out does not hide its tenants.

@@ -9,10 +9,11 @@ use std::time::{Duration, SystemTime};
 use super::tenants;
 use crate::common::output::Output;
 use crate::common::rows::{Choice, is_chosen, lacks as is_lacking};
+use crate::common::stale::stale;
 use tenantd_control::report::status::{Status, TenantStatus};
 use tenantd_control::words::jobs::{JobsStatus, WaitCount};
 use tenantd_core::resource::{CPU, MEMORY};
-use tenantd_lab::text::{age, cores, lacks, memory, shortened, visible, wrapped_at};
+use tenantd_lab::text::{age, cores, lacks, memory, wrapped_at};
 
 /// Name of a machine or of a tenant before its jobs.
 const NAME_WIDTH: usize = 30;
@@ -70,10 +71,7 @@ fn head(status: &Status, output: Output) -> String {
     let host = &status.host;
     let columns = output.columns();
     let name = if host.name.is_empty() { "tenantd" } else { &host.name };
-    let name = match output {
-        Output::Terminal { .. } => shortened(name, NAME_WIDTH),
-        Output::Stream => visible(name),
-    };
+    let name = output.shortened(name, NAME_WIDTH);
     let mut parts = vec![format!("{name}: mode {}", status.mode.word())];
     if let Some(of_policy) = status.policy_mode.filter(|it| *it != status.mode) {
         parts[0] += &format!(" (the policy says {}, from the next start on)", of_policy.word());
@@ -84,7 +82,8 @@ fn head(status: &Status, output: Output) -> String {
         parts.push(format!("tenantd {}", status.version));
     }
     let mut text = wrapped_at(columns, "", &parts.join(", ")) + "\n";
-    if let Some(old) = stale(status, SystemTime::now()) {
+    let stale_seconds = status.thresholds.stale_seconds;
+    if let Some(old) = stale(status.time.as_deref(), stale_seconds, SystemTime::now()) {
         let since = format!("this is {} old: the ticks of tenantd do not come", age(old));
         text += &(wrapped_at(columns, "! ", &since) + "\n");
     }
@@ -97,14 +96,6 @@ fn head(status: &Status, output: Output) -> String {
         cores(host.outside_cores),
     );
     text + &format!("{}\n{}\n\n", host.hierarchy, wrapped_at(columns, "", &divided))
-}
-
-/// Age of `status` at `now`, if it is above the threshold of the status. A clock that was set back gives
-/// `None`.
-fn stale(status: &Status, now: SystemTime) -> Option<Duration> {
-    let time = humantime::parse_rfc3339(status.time.as_deref()?).ok()?;
-    let age = now.duration_since(time).ok()?;
-    (age.as_secs_f64() > status.thresholds.stale_seconds).then_some(age)
 }
 
 /// Tenants with a shortfall, in the order of the policy: each with its first reason, and those chosen by it or
@@ -156,10 +147,7 @@ fn jobs(status: &Status, look: &Look) -> String {
         let time = jobs.longest_wait_seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
         let since = time.map(|time| format!(" since {}", age(time))).unwrap_or_default();
         let why = jobs.reason.as_ref().map(|why| format!("{since}: {why}")).unwrap_or_default();
-        let name = match output {
-            Output::Terminal { .. } => shortened(name, NAME_WIDTH),
-            Output::Stream => visible(name),
-        };
+        let name = output.shortened(name, NAME_WIDTH);
         text += &(wrapped_at(columns, "  ", &format!("{name}: {words}{why}")) + "\n");
     }
     if let Some(more @ 1..) = with_jobs.len().checked_sub(most) {
@@ -231,11 +219,12 @@ mod tests {
     fn a_status_is_stale_beyond_its_own_threshold() {
         let stamp = |second| format!("2030-01-01T00:00:{second:02}Z");
         let thresholds = Thresholds::for_interval(5.0);
-        let status = Status { time: Some(stamp(10)), thresholds, ..Status::default() };
-        let at = |second| stale(&status, humantime::parse_rfc3339(&stamp(second)).unwrap());
+        let (time, most) = (stamp(10), thresholds.stale_seconds);
+        let at =
+            |second| stale(Some(&time), most, humantime::parse_rfc3339(&stamp(second)).unwrap());
         assert_eq!(thresholds.stale_seconds, 11.0);
         assert_eq!((at(21), at(22)), (None, Some(Duration::from_secs(12))));
         assert_eq!(at(5), None, "the clock of the reader is behind");
-        assert_eq!(stale(&Status::default(), SystemTime::now()), None, "an older daemon");
+        assert_eq!(stale(None, most, SystemTime::now()), None, "an older daemon");
     }
 }

@@ -110,11 +110,7 @@ pub(crate) fn table(status: &Status, choice: &Choice, output: Output, is_verbose
         let line = match row {
             Row::Line(line) => drawn(*line, &columns, name_width),
             Row::Fold(fold) => {
-                let words = format!("  {}", fold_in_words(fold));
-                match output {
-                    Output::Stream => visible(&words),
-                    Output::Terminal { columns, .. } => shortened(&words, columns),
-                }
+                output.shortened(&format!("  {}", fold_in_words(fold)), output.columns())
             }
         };
         text += &(line.trim_end().to_string() + "\n");

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use tenantd_control::report::reason::SEEN_CORES_MIN;
 use tenantd_control::report::reason::{Reason, ReasonKind};
 use tenantd_control::state::NodeState;
 use tenantd_control::tick::control_loop::ControlLoop;
@@ -21,8 +22,6 @@ const BREAK_MAX: Duration = Duration::from_secs(5);
 /// Shortest time between two ticks that is a gap in the recording.
 const GAP_MIN: Duration = Duration::from_secs(60);
 const ROWS: u32 = 20;
-/// Least CPUs that a table with two decimals shows.
-const SHOWN_CORES_MIN: f64 = 0.005;
 
 /// Requested time, since 1970.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +86,7 @@ impl Sums {
     /// True if the tenant used or lacked anything that a table shows.
     pub(crate) fn has_use(&self) -> bool {
         let used = self.used();
-        used[CPU] >= SHOWN_CORES_MIN
+        used[CPU] >= SEEN_CORES_MIN
             || used[MEMORY] >= 1.0
             || !(self.lacking + self.starved).is_zero()
     }

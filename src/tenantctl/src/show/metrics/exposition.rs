@@ -20,7 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::metric::{FOUND_SERIES_MAX, Kind, Metric, Source};
 use super::table::{METRICS, UP};
-use tenantd_control::report::status::{Status, TenantStatus};
+use tenantd_control::report::status::{Status, TenantStatus, group_of};
 
 /// Media type of [`openmetrics`].
 pub const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -89,7 +89,7 @@ fn with_series(status: &Status) -> Vec<&TenantStatus> {
     let mut nr_found: HashMap<&str, usize> = HashMap::new();
     let mut tenants = Vec::with_capacity(status.tenants.len());
     for tenant in &status.tenants {
-        let group = tenant.name.rsplit_once('/').map_or("", |(group, _)| group);
+        let group = group_of(&tenant.name);
         let nr = nr_found.entry(group).or_default();
         *nr += usize::from(tenant.found);
         if !tenant.found || *nr <= FOUND_SERIES_MAX {

@@ -20,9 +20,9 @@ use super::frame::{fairness_line, fitting, head_line, jobs_line, last_line, tint
 use super::inside;
 use super::view::{Shown, View};
 use crate::args::SortKey;
-use crate::common::rows::{Idle, group_of, is_unfair};
+use crate::common::rows::{Idle, is_unfair};
 use crate::show::tenants::{memory_used, name_of};
-use tenantd_control::report::status::Line as Row;
+use tenantd_control::report::status::{Line as Row, group_of};
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_dop::cpuset::CpuSet;
 use tenantd_lab::text::{self, SHARE_HEADS, cores, percent, shortened};
