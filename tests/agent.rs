@@ -46,5 +46,6 @@ mod trim;
 mod units;
 mod unmoved;
 mod vanish;
+mod victims;
 mod width;
 mod world;

@@ -30,3 +30,4 @@ mod rest;
 mod restore;
 mod run;
 mod soak;
+mod victims;

@@ -48,6 +48,7 @@ pub(crate) fn status() -> Status {
         interval_seconds: 1.0,
         time: Some("2030-01-02T03:04:05.678Z".into()),
         version: "0.1.0".into(),
+        victim: None,
         host: HostStatus {
             name: "stage".into(),
             hierarchy: "unified, owner direct".into(),

@@ -114,7 +114,7 @@ fn sections_have_the_values_of_the_text() {
             ..ControlPolicy::default()
         }
     );
-    assert_eq!(policy.memory, MemoryPolicy { probe: true });
+    assert_eq!(policy.memory, MemoryPolicy { probe: true, ..MemoryPolicy::default() });
     assert_eq!(policy.administrators.users, ["root", "+1000"]);
     assert_eq!(policy.administrators.groups, ["wheel"]);
     assert_eq!(

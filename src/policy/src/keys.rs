@@ -130,6 +130,9 @@ section! {
         /// tenants, a hundredth at a time, as long as they hardly wait for it, so that their demand is what they need and
         /// not what they hold.
         "probe" => probe: bool, Word;
+        /// Which work ends when memory runs out. kernel: the largest process. share: that of the tenants that hold most
+        /// beyond their share, jobs before other work, the youngest job first, and none within its guarantee.
+        "victims" => victims: Victims, Word;
     }
 }
 

@@ -113,6 +113,15 @@ words! {
         Accept = "accept",
     }
 
+    /// `memory.victims`.
+    Victims {
+        /// The kernel ends the largest process.
+        #[default]
+        Kernel = "kernel",
+        /// Work of the tenants that hold most beyond their share ends first.
+        Share = "share",
+    }
+
     /// `control.ancestors`.
     AncestorsChoice {
         /// The agent sets their values, so that the policy takes effect in any place.

@@ -86,7 +86,7 @@ impl Memory {
         }
         live.book(pid, id, kind, granted, |counters| counters.fault += granted);
         if let Some(limit) = refusing {
-            live.out_of_memory(limit);
+            live.out_of_memory(limit, self.total_pages + self.swap_slots());
         } else {
             self.hold_to_high(live, pid, id, granted);
         }

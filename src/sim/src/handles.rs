@@ -47,6 +47,7 @@ pub(super) enum ProcFile {
     Statm(u32),
     Comm(u32),
     Io(u32),
+    OomScoreAdj(u32),
     Schedstat(u32, u32),
 }
 

@@ -1,6 +1,7 @@
 //! Choice of the OOM victim.
 //!
-//! The process with the most anonymous pages, in memory or in swap, below the reached limit; with
+//! The process with the most points below the reached limit: its anonymous pages, in memory or in swap, and
+//! `oom_score_adj` thousandths of the limit, or of memory and swap together; -1000 exempts it. With
 //! `memory.oom.group` all of the highest such cgroup between it and the limit (mm/oom_kill.c,
 //! `oom_badness`; mm/memcontrol.c, `mem_cgroup_get_oom_group`). `oom` counts at the limit, `oom_kill` at
 //! the victim. Page cache does not count: killing its reader would free none of it.
@@ -13,11 +14,12 @@ use super::process::Process;
 use super::tree::CgroupId;
 
 impl Population {
-    pub(super) fn out_of_memory(&mut self, id: CgroupId) {
+    /// Ends the victim below `id`, on a host with this many pages of memory and swap.
+    pub(super) fn out_of_memory(&mut self, id: CgroupId, total_pages: u64) {
         if self.tree[id].parent.is_some() {
             self.raise(id, |events| events.oom += 1);
         }
-        let Some(victim) = self.oom_victim(id) else { return };
+        let Some(victim) = self.oom_victim(id, total_pages) else { return };
         let Some(group) = self.oom_group(victim, id) else {
             self.oom_kill(victim);
             return;
@@ -29,14 +31,17 @@ impl Population {
         members.into_iter().for_each(|pid| self.oom_kill(pid));
     }
 
-    /// Process below `id` with the most anonymous pages; the first of several equals.
-    fn oom_victim(&self, id: CgroupId) -> Option<u32> {
+    /// Process below `id` with the most points; the first of several equals.
+    fn oom_victim(&self, id: CgroupId, total_pages: u64) -> Option<u32> {
+        let thousandth = total_pages.min(self.tree[id].memory.max) as i64 / 1000;
         let hierarchy = self.tree.home_or_first(Controller::Memory);
         let below = |p: &Process| self.tree.lineage(p.cgroups[hierarchy]).any(|above| above == id);
         let candidates =
             self.processes.iter().filter(|(pid, p)| !self.is_exempt(**pid) && below(p));
-        let anon = |process: &Process| process.pages().anonymous();
-        candidates.max_by_key(|&(&pid, p)| (anon(p), Reverse(pid))).map(|(&pid, _)| pid)
+        let candidates = candidates.filter(|(_, p)| p.oom_score_adj > -1000);
+        let points =
+            |p: &Process| p.pages().anonymous() as i64 + i64::from(p.oom_score_adj) * thousandth;
+        candidates.max_by_key(|&(&pid, p)| (points(p), Reverse(pid))).map(|(&pid, _)| pid)
     }
 
     /// Highest cgroup from that of `victim` up to `limit` that is killed as a whole.

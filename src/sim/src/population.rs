@@ -49,6 +49,7 @@ impl Population {
                 name: work.name.chars().take(15).collect(),
                 uid: work.uid,
                 real_uid: None,
+                oom_score_adj: 0,
                 gid: work.gid,
                 started_nsec: now_nsec,
                 trace: work.trace,

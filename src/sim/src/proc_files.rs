@@ -40,6 +40,7 @@ pub(super) fn proc_file(place: &DirPlace, name: &str) -> Result<ProcFile, Errno>
         (DirPlace::Process(pid), "statm") => ProcFile::Statm(*pid),
         (DirPlace::Process(pid), "comm") => ProcFile::Comm(*pid),
         (DirPlace::Process(pid), "io") => ProcFile::Io(*pid),
+        (DirPlace::Process(pid), "oom_score_adj") => ProcFile::OomScoreAdj(*pid),
         (DirPlace::Process(pid), "schedstat") => ProcFile::Schedstat(*pid, *pid),
         (DirPlace::Task(pid, tid), "schedstat") => ProcFile::Schedstat(*pid, *tid),
         _ => return Err(Errno::ENOENT),
@@ -76,6 +77,7 @@ pub(super) fn show_proc(kernel: &SimKernel, file: ProcFile) -> Result<String, Er
         }
         ProcFile::Comm(pid) => format!("{}\n", process(pid)?.name),
         ProcFile::Io(pid) => show_io(process(pid)?),
+        ProcFile::OomScoreAdj(pid) => format!("{}\n", process(pid)?.oom_score_adj),
         ProcFile::Schedstat(pid, tid) => {
             let thread = process(pid)?.threads.iter().find(|thread| thread.tid == tid);
             let thread = thread.ok_or(Errno::ESRCH)?;

@@ -21,6 +21,8 @@ pub(super) struct Process {
     /// Real user, if it differs.
     pub(super) real_uid: Option<u32>,
     pub(super) gid: u32,
+    /// Thousandths of the memory that the OOM killer adds to its pages, -1000 ..= 1000.
+    pub(super) oom_score_adj: i16,
     pub(super) started_nsec: u64,
     pub(super) trace: Trace,
     pub(super) load: Load,

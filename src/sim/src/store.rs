@@ -126,7 +126,7 @@ fn write_bound(kernel: &mut SimKernel, id: CgroupId, bound: Bound, pages: u64) {
     }
     while bound == Bound::Max && excess(live) > 0 {
         let before = live.processes.len();
-        live.out_of_memory(id);
+        live.out_of_memory(id, memory.total_pages + memory.swap_slots());
         memory.reclaim(live, id, excess(live), Reason::Direct);
         if live.processes.len() == before {
             break;

@@ -15,9 +15,10 @@ use nix::errno::Errno;
 use tenantd_core::kernel_text::{bytes_of, path_of, text_of_path};
 use tenantd_host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
 
-use super::handles::{DirPlace, FilePlace, KeptDir, KeptFile};
+use super::handles::{DirPlace, FilePlace, KeptDir, KeptFile, ProcFile};
 use super::host::{Access, MOUNT};
 use super::kernel::SimKernel;
+use super::parse;
 use super::paths::{Found, names_in, parent_of, step, walk, walk_from_root};
 use super::proc_files::show_proc;
 use super::show::show;
@@ -76,9 +77,20 @@ impl SimKernel {
         match (place, self.host.access) {
             (FilePlace::Cgroup(..), Access::ReadOnlyMount) => Err(Errno::EROFS),
             (FilePlace::Cgroup(id, spec, _), Access::Root) => store(self, id, spec, value),
+            (FilePlace::Proc(ProcFile::OomScoreAdj(pid)), Access::Root | Access::ReadOnlyMount) => {
+                self.set_oom_score_adj(pid, value)
+            }
             (FilePlace::Proc(_), Access::Root | Access::ReadOnlyMount) => Err(Errno::EIO),
             _ => Err(Errno::EACCES),
         }
+    }
+
+    fn set_oom_score_adj(&mut self, pid: u32, value: &str) -> Result<(), Errno> {
+        let score = parse::signed(value.trim())?;
+        let score = i16::try_from(score).ok().filter(|score| (-1000..=1000).contains(score));
+        let process = self.live.processes.get_mut(&pid).ok_or(Errno::ESRCH)?;
+        process.oom_score_adj = score.ok_or(Errno::EINVAL)?;
+        Ok(())
     }
 
     /// Cgroup of a directory of cgroupfs, if the caller may change it.
@@ -130,6 +142,9 @@ impl SimKernel {
     pub fn write_file(&mut self, path: &str, value: &str) -> Result<(), Errno> {
         match walk_from_root(self, path)? {
             Found::File(FilePlace::Cgroup(id, spec, _)) => store(self, id, spec, value),
+            Found::File(FilePlace::Proc(ProcFile::OomScoreAdj(pid))) => {
+                self.set_oom_score_adj(pid, value)
+            }
             Found::File(_) => Err(Errno::EACCES),
             Found::Dir(_) => Err(Errno::EISDIR),
         }

@@ -8,6 +8,7 @@
 //! | [`attach`] | attaching running work to tenants |
 //! | [`mode`] | beginning and ending to enforce |
 //! | `names` | numbers of the names in the policy, which may arrive late |
+//! | `victims` | marks of the work that ends first when memory runs out |
 //! | `transition` | exchanging the policy, its found tenants and the mode |
 
 pub mod attach;
@@ -17,6 +18,7 @@ mod start;
 pub mod state;
 mod tick;
 mod transition;
+mod victims;
 
 pub use crate::jobs::reply::JobAnswer;
 pub use crate::start_error::StartError;

@@ -7,6 +7,7 @@ use tracing::{info, warn};
 
 use super::names::Names;
 use super::state::Agent;
+use super::victims::Victims;
 use crate::backend::access::HostAccess;
 use crate::backend::ancestry;
 use crate::backend::backends::Backends;
@@ -108,7 +109,8 @@ impl<K: KernFs> Agent<K> {
         tenants.want(wants);
         info!(action = "start", "{}", first_words(&tenants));
         tenants.take_up_attached();
-        Ok(Agent { names: Names::of(&tenants.base.written), tenants, jobs })
+        let (names, victims) = (Names::of(&tenants.base.written), Victims::default());
+        Ok(Agent { names, tenants, jobs, victims })
     }
 
     /// Restores all values and returns the kernel.
@@ -122,6 +124,8 @@ impl<K: KernFs> Agent<K> {
         // Also with `on_exit: keep`: a frozen job would stay frozen.
         self.jobs.thaw_all(&mut self.tenants.host);
         self.jobs.clear_ended(&mut self.tenants.host);
+        // Also with `on_exit: keep`: no agent would move the marks with the memory.
+        self.victims.end(&mut self.tenants.host);
         let is_enforcing = self.mode() == Mode::Enforce;
         let Tenants { mut host, base, mut backends, mut keeper, control, .. } = self.tenants;
         backends.close_all(&mut host.kernel);

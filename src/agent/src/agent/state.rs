@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::names::Names;
+use super::victims::Victims;
 use crate::jobs::outcome;
 use crate::jobs::reply::JobAnswer;
 use crate::jobs::room::JobRoom;
@@ -37,6 +38,7 @@ pub struct Agent<K> {
     pub(super) tenants: Tenants<K>,
     pub(super) names: Names,
     pub(super) jobs: JobRoom,
+    pub(super) victims: Victims,
 }
 
 impl<K: KernFs> Agent<K> {

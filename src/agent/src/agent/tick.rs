@@ -24,6 +24,7 @@ use tenantd_control::tree::{Node, Tree};
 use tenantd_control::words::finding::{Code, Finding};
 use tenantd_control::words::knob::Action;
 use tenantd_core::node::NodeId;
+use tenantd_core::resource::MEMORY;
 use tenantd_dop::Topology;
 use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::KernFs;
@@ -162,6 +163,9 @@ impl<K: KernFs> Agent<K> {
         findings.extend(self.tenants.control.findings(|knob| self.tenants.host.file(knob)));
         let trouble = self.tenants.control.witness().and_then(|witness| witness.trouble());
         findings.extend(trouble.map(|why| Finding::of_host(Code::NotKept, why)));
+        let divided_bytes = decision.capacity.divided[MEMORY];
+        let victim = self.victims.tend(&mut self.tenants, &self.jobs, divided_bytes);
+        findings.extend(self.victims.finding().cloned());
         let Tenants { host, base, backends, control, reporter, .. } = &mut self.tenants;
         reporter.publish(TickReport {
             now,
@@ -172,6 +176,7 @@ impl<K: KernFs> Agent<K> {
             policy_mode: base.written.mode,
             decision,
             actions,
+            victim,
             findings,
         });
         self.tenants.tell_attached();

@@ -111,6 +111,8 @@ impl<'a, K: KernFs> Release<'a, K> {
             Entry::UnitHeld(_)
             | Entry::UnitTheirs { .. }
             | Entry::Starting { .. }
+            | Entry::Marking
+            | Entry::Scored { .. }
             | Entry::Kept => false,
         };
         let restored = self.put_cgroups_back(concerns);

@@ -4,6 +4,7 @@
 use tracing::{debug, warn};
 
 use super::cgroup::JobCgroup;
+use super::home::end_as_one;
 use super::room::JobRoom;
 use super::scope::{PATIENCE_SECONDS, job_of, unit_of};
 use super::watch::is_alive;
@@ -114,6 +115,7 @@ impl JobRoom {
         if let Some(home) = &mut record.home {
             (home.cgroup, home.path) = (cgroup, path);
         }
+        end_as_one(self, host, job);
         self.unkept.insert(job);
         Ok(true)
     }

@@ -171,6 +171,15 @@ impl JobCgroup {
         })
     }
 
+    /// Makes the kernel end all of its processes where it ends one for lack of memory. Cgroup v1 has no such file.
+    pub(crate) fn end_as_one<K: KernFs>(&self, kernel: &mut K, layout: &Layout) {
+        if let Some(dir) = self.dir(layout, Facet::Memory)
+            && let Err(error) = kernel.write(dir, "memory.oom.group", "1")
+        {
+            debug!("{error}: the kernel may end a part of this job");
+        }
+    }
+
     /// Moves a process into this cgroup, in every tree. Fails with ESRCH if the process ended.
     pub(crate) fn take<K: KernFs>(
         &self,

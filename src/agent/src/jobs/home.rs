@@ -25,6 +25,7 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_host::process::{self, Candidate};
 use tenantd_host::systemd::{Property, Setting};
 use tenantd_host::valve::Valve;
+use tenantd_policy::model::Victims;
 use tenantd_policy::unit_path::slice_of_user;
 use tenantd_varlink::jobs::SubmitReply;
 
@@ -103,6 +104,7 @@ impl JobRoom {
             None => return home.cgroup.close(&mut host.kernel),
         }
         self.unkept.insert(job);
+        end_as_one(self, host, job);
         let view = self.admission.job(job);
         let memory_bytes = view.map_or(0, |view| view.request.memory_bytes);
         if memory_bytes == 0 {
@@ -310,4 +312,16 @@ pub(super) fn started_reply(
         ..SubmitReply::default()
     };
     JobAnswer::Submitted(Ok(reply))
+}
+
+/// Makes the kernel end the whole job where it ends one of its processes for lack of memory: a job that exceeds its
+/// declared memory, and each one where work ends by share.
+pub(super) fn end_as_one<K: KernFs>(room: &JobRoom, host: &mut HostAccess<K>, job: JobId) {
+    let declared = room.admission.job(job).is_some_and(|view| view.request.memory_bytes > 0);
+    if !declared && room.policy.memory.victims == Victims::Kernel {
+        return;
+    }
+    if let Some(home) = room.records.get(&job).and_then(|record| record.home.as_ref()) {
+        home.cgroup.end_as_one(&mut host.kernel, &host.layout);
+    }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Record {
 pub(crate) struct Seen {
     /// Largest sample of its memory.
     pub(crate) peak_bytes: Option<u64>,
+    /// Last sample of its memory that reclaim cannot take.
+    pub(crate) held_bytes: Option<u64>,
     pub(crate) nr_oom_kills: Option<u64>,
     /// True if its processes were listed for a cancellation.
     pub(crate) is_cancelled: bool,
@@ -43,6 +45,7 @@ impl Seen {
     pub(crate) fn note(&mut self, memory: Option<MemorySample>) {
         let Some(memory) = memory else { return };
         self.peak_bytes = self.peak_bytes.max(Some(memory.current_bytes));
+        self.held_bytes = Some(memory.unreclaimable_bytes());
         self.nr_oom_kills = self.nr_oom_kills.max(memory.nr_oom_kills);
     }
 }

@@ -26,6 +26,7 @@
 //! | `deadline` | longest wait for systemd |
 //! | `all_cpus` | a list of CPUs that confines no process |
 //! | `wait_budget` | longest wait for processes that end |
+//! | `scores` | marks of processes for the OOM killer |
 //! | `unpin` | emptying the CPU list of a cgroup with processes |
 
 pub(super) mod all_cpus;
@@ -45,6 +46,7 @@ mod residence;
 pub mod residents;
 pub mod restore;
 pub mod restored;
+pub(super) mod scores;
 mod unit_debts;
 mod unit_files;
 pub(super) mod unit_restore;

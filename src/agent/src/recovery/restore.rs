@@ -32,6 +32,7 @@ use super::processes::{EVACUATIONS, ancestor, move_to, processes_at};
 use super::removal::{origins, remove_made};
 use super::residence::{Residence, made_inside};
 pub use super::restored::Restored;
+use super::scores;
 use tenantd_host::enforce::{CONTROLLERS, SUBTREE_CONTROL};
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
@@ -54,6 +55,7 @@ pub fn put_back(
     extent: Extent,
 ) -> Restored {
     let (mut restored, refused) = put_contents_back(kernel, proc, entries);
+    scores::put_back(kernel, proc, entries, &mut restored);
     remove_cgroups(kernel, proc, entries, (refused, extent), &mut restored);
     restored
 }

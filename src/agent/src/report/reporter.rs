@@ -17,7 +17,7 @@ use crate::backend::access::HostAccess;
 use crate::backend::backends::Backends;
 use tenantd_control::measure::sample::HostSample;
 use tenantd_control::report::reason::Surroundings;
-use tenantd_control::report::status::{ActionStatus, AgentStatus, Status};
+use tenantd_control::report::status::{ActionStatus, AgentStatus, Status, VictimStatus};
 use tenantd_control::report::trace::{Outcome, Spelling, Trace};
 use tenantd_control::state::drift::Drift;
 use tenantd_control::state::step::Decision;
@@ -65,6 +65,8 @@ pub(crate) struct TickReport<'a, K> {
     pub(crate) decision: Decision,
     /// The executed actions, spelled as before their execution.
     pub(crate) actions: Vec<ActionStatus>,
+    /// The work that ends first when memory runs out.
+    pub(crate) victim: Option<VictimStatus>,
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -304,7 +306,7 @@ impl Reporter {
 
     pub(crate) fn publish<K>(&mut self, report: TickReport<'_, K>) {
         let TickReport { now, host_sample, host, backends, control, .. } = report;
-        let TickReport { policy_mode, mut decision, actions, mut findings, .. } = report;
+        let TickReport { policy_mode, mut decision, actions, victim, mut findings, .. } = report;
         self.held.settle(&mut findings, now);
         self.decided = None;
         let scene = trace::Scene {
@@ -338,6 +340,7 @@ impl Reporter {
             version: env!("CARGO_PKG_VERSION").into(),
             policy_mode: Some(policy_mode),
             actions,
+            victim,
             moves: backends.moves(control.tree()),
             nr_ineffective: nr_ineffective(&self.trace),
             nr_moves: backends.nr_moves(),

@@ -4,3 +4,4 @@ pub mod alarm;
 pub mod probe;
 pub mod protect;
 pub mod squeeze;
+pub mod victims;

@@ -66,6 +66,9 @@ pub struct Status {
     pub nr_moves: u64,
     /// Jobs of all tenants; absent before the first was submitted.
     pub jobs: Option<JobsStatus>,
+    /// Work that ends first when memory runs out, or would in mode enforce. Absent without `memory: { victims: share }`, and
+    /// while no tenant holds more than its guarantee.
+    pub victim: Option<VictimStatus>,
     /// Policy reloads since the agent started.
     pub nr_reloads: u64,
     /// Jain's index over the deliveries of the tenants that want more; 1 for an exact division. Absent if
@@ -478,6 +481,22 @@ pub struct MoveStatus {
     pub from: String,
     /// Number of processes.
     pub nr_processes: u64,
+}
+
+/// Work that ends first when memory runs out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VictimStatus {
+    /// The tenant.
+    pub tenant: String,
+    /// Its job; absent for all other work of the tenant.
+    pub job: Option<u64>,
+    /// Memory of this work that reclaim cannot take.
+    pub held_bytes: u64,
+    /// The same of the whole tenant.
+    pub tenant_held_bytes: u64,
+    /// Weight-fair share of the tenant.
+    pub tenant_share_bytes: u64,
 }
 
 /// Name of the group of a tenant or group; empty at the top.

@@ -87,13 +87,24 @@ pub enum Entry {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ours: Option<Box<Setting>>,
     },
+    /// Processes are about to be marked for the OOM killer: from now on some may have an `oom_score_adj` of the agent's.
+    Marking,
+    /// A process whose `oom_score_adj` is not 0 is about to be marked.
+    Scored {
+        /// Pid.
+        pid: u32,
+        /// Start time, in clock ticks since boot.
+        start_ticks: u64,
+        /// Its old value.
+        score: i16,
+    },
     /// The agent stopped, and the policy made it leave everything in force (`control.on_exit: keep`). Valid
     /// only as the last entry.
     Kept,
 }
 
 /// The names of all kinds, as in the file.
-pub(super) const KINDS: [&str; 10] = [
+pub(super) const KINDS: [&str; 12] = [
     "making",
     "made",
     "not_made",
@@ -103,6 +114,8 @@ pub(super) const KINDS: [&str; 10] = [
     "unit_held",
     "theirs",
     "unit_theirs",
+    "marking",
+    "scored",
     "kept",
 ];
 
@@ -133,6 +146,8 @@ pub(super) enum Key<'a> {
     Slice(&'a str),
     /// With the life of the unit.
     Property(&'a str, &'a str, Property),
+    Marks,
+    Score(u32, u64),
 }
 
 impl Entry {
@@ -159,6 +174,8 @@ impl Entry {
             Entry::Moved { pid, start_ticks, to, .. } => Some(Key::Process(*pid, *start_ticks, to)),
             Entry::Starting { unit } => Some(Key::Slice(unit)),
             Entry::UnitHeld(was) => Some(Key::Property(&was.unit, &was.life, was.held.property)),
+            Entry::Marking => Some(Key::Marks),
+            Entry::Scored { pid, start_ticks, .. } => Some(Key::Score(*pid, *start_ticks)),
             Entry::Making { .. }
             | Entry::Made { .. }
             | Entry::NotMade { .. }

@@ -15,7 +15,7 @@ use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, mkdirat};
-use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, fstatfs};
+use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::{UnlinkatFlags, unlinkat, write};
 
 use super::aside::Aside;
@@ -199,7 +199,7 @@ impl KernFs for RealKernFs {
         let handle = self
             .open_in(dir, name, OFlag::O_WRONLY)
             .map_err(|error| failed(error.errno, error.path))?;
-        check_kind(&handle).map_err(|errno| failed(errno, self.dir_path(dir).join(name)))?;
+        check_kind(&handle, name).map_err(|errno| failed(errno, self.dir_path(dir).join(name)))?;
         let written = write(&handle, value.as_bytes())
             .map_err(|errno| failed(errno, self.dir_path(dir).join(name)))?;
         if written != value.len() {
@@ -211,7 +211,8 @@ impl KernFs for RealKernFs {
     fn write_aside(&mut self, dir: DirId, name: &str, value: &str) -> Result<(), KernError> {
         let handle = self.open_in(dir, name, OFlag::O_WRONLY)?;
         let path = self.dir_path(dir).join(name);
-        check_kind(&handle).map_err(|errno| KernError::new(Operation::Write, &path, errno))?;
+        check_kind(&handle, name)
+            .map_err(|errno| KernError::new(Operation::Write, &path, errno))?;
         self.aside.write(handle, path, value)
     }
 
@@ -304,10 +305,12 @@ fn read_whole(handle: &File, buffer: &mut Vec<u8>) -> Result<usize, Errno> {
     }
 }
 
-/// Fails for a file that is not in a cgroup hierarchy, so that no journal can cause other writes.
-fn check_kind(handle: &File) -> Result<(), Errno> {
+/// Fails for a file that is not in a cgroup hierarchy, so that no journal can cause other writes, but for the
+/// `oom_score_adj` of a process.
+fn check_kind(handle: &File, name: &str) -> Result<(), Errno> {
     match fstatfs(handle)?.filesystem_type() {
         CGROUP_SUPER_MAGIC | CGROUP2_SUPER_MAGIC => Ok(()),
+        PROC_SUPER_MAGIC if name.ends_with("/oom_score_adj") => Ok(()),
         _ => Err(Errno::EXDEV),
     }
 }

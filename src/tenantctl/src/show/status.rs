@@ -13,7 +13,9 @@ use crate::common::stale::stale;
 use tenantd_control::report::status::{Status, TenantStatus};
 use tenantd_control::words::jobs::{JobsStatus, WaitCount};
 use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_core::units::Bytes;
 use tenantd_lab::text::{age, cores, lacks, memory, wrapped_at};
+use tenantd_policy::model::Mode;
 
 /// Name of a machine or of a tenant before its jobs.
 const NAME_WIDTH: usize = 30;
@@ -59,6 +61,9 @@ pub fn shown(status: &Status, look: &Look) -> String {
     }
     if !choice.lacking {
         text += &jobs(status, look);
+        if let Some(victim) = victim(status, choice) {
+            text += &(wrapped_at(columns, "if memory runs out: ", &victim) + "\n");
+        }
         for finding in findings(status, choice) {
             text += &(wrapped_at(columns, "note: ", &finding) + "\n");
         }
@@ -167,6 +172,24 @@ fn all_jobs(all: &JobsStatus) -> String {
         words += &format!("; waiting for: {}", kinds.join(", "));
     }
     words
+}
+
+/// The work that ends first when memory runs out.
+fn victim(status: &Status, choice: &Choice) -> Option<String> {
+    let victim = status.victim.as_ref().filter(|it| is_chosen(&it.tenant, choice))?;
+    let tenant = &victim.tenant;
+    let who = match victim.job {
+        Some(job) => format!("job {job} of {tenant}"),
+        None => format!("work of {tenant}"),
+    };
+    let verb = if status.mode == Mode::Enforce { "ends" } else { "would end" };
+    let bytes = |bytes: u64| Bytes(bytes).rounded();
+    Some(format!(
+        "{who} {verb} first ({}); {tenant} holds {} of its share of {}",
+        bytes(victim.held_bytes),
+        bytes(victim.tenant_held_bytes),
+        bytes(victim.tenant_share_bytes)
+    ))
 }
 
 /// Findings, those of the chosen tenants only if any were chosen.
