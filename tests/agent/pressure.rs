@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_policy::model::Policy;
-use tenantd_sim::Load;
+use tenantd_sim::{Load, Trace};
 
 use super::world::{World, legacy, tenant};
 
@@ -115,6 +115,35 @@ fn a_tenant_that_is_only_in_the_trees_of_cpu_and_memory_is_not_empty() {
     let status = world.ticks(3);
     let used = tenant(&status, "a").usage[CPU].unwrap();
     assert!((used - 2.0).abs() < 0.05, "{used}");
+}
+
+/// The unified mount counts the waits of nobody there: that is no pressure of nought.
+#[test]
+fn pressure_of_a_cgroup_without_its_processes_does_not_count() {
+    let policy = "control: { credits: {} }\ntenants: { a: {}, b: {}, c: {} }";
+    let mut world = World::on(tenantd_sim::SimHost { cpus: 2, ..legacy() }, policy);
+    world.start().unwrap();
+    world.tick();
+    for path in ["/a", "/b", "/c"] {
+        let pid = world.spawn(path, Load::busy(if path == "/c" { 1 } else { 4 }));
+        world.host.with(|kernel| {
+            kernel.write_file("/sys/fs/cgroup/unified/cgroup.procs", &pid.to_string()).unwrap();
+            if path == "/c" {
+                let (awake, asleep) = (Load::busy(2), Load::idle());
+                let period = Duration::from_secs(4);
+                let trace = Trace::Square { awake, asleep, period, awake_ratio: 0.25 };
+                kernel.set_trace(pid, trace).unwrap();
+            }
+        });
+    }
+    let status = world.ticks(60);
+    for name in ["a", "b"] {
+        let tenant = tenant(&status, name);
+        assert_eq!(tenant.cpu_pressure_seconds, None, "{name}");
+        assert!(tenant.demand[CPU] > 1.9, "{name} wants {}", tenant.demand[CPU]);
+        assert!(tenant.credit_seconds.unwrap() < 0.2, "{name}: {:?}", tenant.credit_seconds);
+    }
+    assert!(tenant(&status, "c").credit_factor.unwrap() > 3.0);
 }
 
 #[test]

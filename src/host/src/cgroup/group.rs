@@ -201,7 +201,7 @@ impl Cgroup {
         gaps: &mut Vec<ReadError>,
     ) -> Result<TenantSample, KernError> {
         let mut sample = TenantSample { generation: self.generation, ..Default::default() };
-        let mut reader = Reader { cgroup: self, kernel, gaps };
+        let mut reader = Reader { cgroup: self, kernel, gaps, has_pressure: true };
         let population = reader.population(&mut sample, last)?;
         if population == Population::Told(false) {
             sample.populated = Some(false);
@@ -229,7 +229,7 @@ impl Cgroup {
         kernel: &mut impl KernFs,
         gaps: &mut Vec<ReadError>,
     ) -> Result<Option<u64>, KernError> {
-        let mut reader = Reader { cgroup: self, kernel, gaps };
+        let mut reader = Reader { cgroup: self, kernel, gaps, has_pressure: true };
         reader.take(Source::MemoryEvents, |text| {
             parse::keyed(text, ["oom_kill"]).map(|[kills]| kills)
         })
@@ -245,6 +245,10 @@ impl Cgroup {
     ) -> Result<Option<u64>, KernError> {
         let name = "io.pressure";
         let Some(dir) = self.dir(layout, Facet::Pressure) else { return Ok(None) };
+        let mut reader = Reader { cgroup: self, kernel, gaps, has_pressure: true };
+        if self.legacy_cpu.is_some() && reader.told_population()? == Some(false) {
+            return Ok(None);
+        }
         match kernel.read_once(dir, name) {
             Ok(text) => match some_usec(text) {
                 Ok(usec) => return Ok(usec),
@@ -325,6 +329,8 @@ struct Reader<'a, K> {
     cgroup: &'a Cgroup,
     kernel: &'a mut K,
     gaps: &'a mut Vec<ReadError>,
+    /// False where the processes are in the cpu tree only: the unified mount counts no waits then.
+    has_pressure: bool,
 }
 
 impl<K: KernFs> Reader<'_, K> {
@@ -361,13 +367,12 @@ impl<K: KernFs> Reader<'_, K> {
         last: Last,
     ) -> Result<Population, KernError> {
         let nr_gaps = self.gaps.len();
-        let populated = self.take(Source::Populated, |text| {
-            parse::keyed(text, ["populated"]).map(|[populated]| populated.map(|p| p != 0))
-        })?;
+        let populated = self.told_population()?;
         match (populated, self.cgroup.legacy_cpu) {
             (None, _) if self.gaps.len() > nr_gaps => Ok(Population::Unread),
             (None, _) => Ok(Population::Untold),
             (Some(false), Some(dir)) => {
+                self.has_pressure = false;
                 if let Some(usec) = last.empty_at_usec() {
                     sample.usage_usec = self.legacy_usage()?;
                     if sample.usage_usec == Some(usec) {
@@ -378,6 +383,12 @@ impl<K: KernFs> Reader<'_, K> {
             }
             (Some(populated), _) => Ok(Population::Told(populated)),
         }
+    }
+
+    fn told_population(&mut self) -> Result<Option<bool>, KernError> {
+        self.take(Source::Populated, |text| {
+            parse::keyed(text, ["populated"]).map(|[populated]| populated.map(|p| p != 0))
+        })
     }
 
     /// The same for a cgroup without processes in the unified mount, from its directory in the cpu tree.
@@ -400,6 +411,9 @@ impl<K: KernFs> Reader<'_, K> {
 
     fn times(&mut self, sample: &mut TenantSample, last: Last) -> Result<(), KernError> {
         self.cpu(sample, last)?;
+        if !self.has_pressure {
+            return Ok(());
+        }
         sample.cpu_some_usec = self.take(Source::CpuPressure, some_usec)?;
         let memory = self.take(Source::MemoryPressure, |text| parse::pressure(text).map(Some))?;
         sample.memory_some_usec = memory.map(|pressure| pressure.some_usec);
