@@ -35,7 +35,8 @@ pub(super) fn host_status(
         name,
         hierarchy: Cow::Borrowed(hierarchy),
         cpus: host.nr_cpus,
-        memory_bytes: host.memory_total_bytes,
+        memory_bytes: host.memory_total_bytes + host.huge_pages_bytes,
+        huge_pages_bytes: host.huge_pages_bytes,
         capacity: capacity.divided,
         outside_cores: capacity.outside_cores,
     }

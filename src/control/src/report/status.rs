@@ -220,6 +220,8 @@ pub struct HostStatus {
     pub cpus: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
+    /// Huge pages in it, which no tenant gets, in bytes.
+    pub huge_pages_bytes: u64,
     /// Capacity divided among the tenants.
     #[serde(flatten, with = "wire::capacity")]
     pub capacity: PerResource<f64>,

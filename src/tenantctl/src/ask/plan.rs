@@ -14,7 +14,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::args::{Colour, PlanArgs, SOCKET};
 use crate::common::client::{Client, ClientError, Endpoint};
-use crate::common::machine;
+use crate::common::machine::{self, memory_of};
 use tenantd::agent::{Agent, Options};
 use tenantd::backend::claims;
 use tenantd::command::load;
@@ -131,7 +131,7 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
         host.capacity[CPU],
         host.cpus,
         memory(host.capacity[MEMORY]),
-        memory(host.memory_bytes as f64),
+        memory_of(host),
     )?;
     for tenant in &status.tenants {
         writeln!(out, "{}", tenant.name)?;
