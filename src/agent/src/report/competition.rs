@@ -88,7 +88,7 @@ impl Competition {
         // Cgroup v1 needs no protection of ancestors.
         let unprotected = if scene.host.layout.is_unified() {
             let dirs = parents_to_protect(scene);
-            effect::void_protection(scene.host, &dirs, &governed_above(scene))
+            effect::void_protection(scene.host, &dirs, &governed_above(scene, Facet::Memory))
         } else {
             Vec::new()
         };
@@ -98,6 +98,8 @@ impl Competition {
             self.look_apart(scene.tree, &homes);
         }
         self.look_beside(scene, &homes);
+        let governed = governed_above(scene, Facet::Cpu);
+        self.findings = effect::idle_above(scene.host, &homes.all(), &governed);
     }
 
     fn look_apart(&mut self, tree: &Tree, homes: &Parents) {
@@ -147,9 +149,24 @@ impl Competition {
     }
 }
 
-fn governed_above<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
+/// Nodes with cgroups inside, whose protection ends at their own cgroup.
+fn shallow<K: KernFs>(scene: &mut Scene<'_, K>) -> HashMap<NodeId, Finding> {
+    let Some(what) = scene.unprotected else { return HashMap::new() };
+    let (tree, backends, host) = (scene.tree, scene.backends, &mut *scene.host);
+    let has_inside = |node: &Node<'_>| {
+        let Some(path) = backends.dir_of(host, *node, Facet::Memory) else { return false };
+        let Ok(dir) = host.kernel.open_dir(&path) else { return false };
+        let nr_dirs = host.kernel.nr_dirs(dir);
+        host.kernel.close_dir(dir);
+        nr_dirs.is_ok_and(|nr_dirs| nr_dirs > 0)
+    };
+    let shallow = tree.tenants_and_members().filter(has_inside);
+    shallow.map(|node| (node.id(), what.clone())).collect()
+}
+
+fn governed_above<K>(scene: &Scene<'_, K>, facet: Facet) -> BTreeSet<PathBuf> {
     let layout = &scene.host.layout;
-    let tree = layout.tree(Facet::Memory).map(|tree| &layout.trees[tree]);
+    let tree = layout.tree(facet).map(|tree| &layout.trees[tree]);
     let dir = |(_, above): (Node<'_>, &Ancestor)| Some(tree?.dir_of(&above.cgroup));
     scene.tree.ancestors().filter_map(dir).collect()
 }
@@ -158,7 +175,7 @@ fn governed_above<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
 fn parents_to_protect<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
     let is_asked = |node: Node<'_>| scene.backends.needs_protection_above(node);
     let parents = Parents::of(scene, Facet::Memory, is_asked);
-    parents.places.iter().map(|place| place.to_path_buf()).collect()
+    parents.all()
 }
 
 /// Parents of cgroups. Most cgroups share few parents, so each path is stored once.
@@ -197,3 +214,7 @@ impl Parents {
         self.places.get((*self.of.get(node.at())?)?).map(Rc::as_ref)
     }
 }
+    fn all(&self) -> BTreeSet<PathBuf> {
+        self.places.iter().map(|place| place.to_path_buf()).collect()
+    }
+

@@ -217,6 +217,9 @@ fn print_actions(out: &mut impl Write, status: &Status, tenant: &str) -> io::Res
         // The agent does not read the files of a cgroup without processes.
         let held = || Some(fs::read_to_string(&action.path).ok()?.trim_end().to_string());
         let from = action.from.clone().or_else(held).unwrap_or_else(|| "not made yet".to_string());
+        // The file of a unit with `CPUWeight=idle` reads 0.
+        let is_idle = (file, &*from) == ("cpu.weight", "0");
+        let from = if is_idle { "idle until now".to_string() } else { from };
         writeln!(out, "  {file}: {from} -> {}", action.to)?;
         writeln!(out, "    {}", action.reason)?;
     }
