@@ -29,6 +29,8 @@ use tenantd_host::kernfs::KernFs;
 #[derive(Debug, Default)]
 pub(super) struct Competition {
     unprotected: Vec<(PathBuf, Finding)>,
+    /// Nodes whose protection does not reach the cgroups inside theirs.
+    shallow: HashMap<NodeId, Finding>,
     /// Findings on tenants that do not compete, and on other cgroups that do.
     findings: Vec<Finding>,
     /// Nodes whose weights do not compete with one another.
@@ -43,6 +45,8 @@ pub(super) struct Scene<'a, K> {
     pub(super) backends: &'a Backends,
     pub(super) tree: &'a Tree,
     pub(super) outsiders: &'a Outsiders,
+    /// Obstacle to protection of cgroups inside a tenant's.
+    pub(super) unprotected: Option<&'a Finding>,
     /// For each position, true if a tenant in or below that node is short of a resource.
     pub(super) lacking: &'a [bool],
     pub(super) nr_cpus: u32,
@@ -64,18 +68,18 @@ impl Competition {
     }
 
     pub(super) fn leaves_unprotected(&self) -> bool {
-        !self.unprotected.is_empty()
+        !(self.unprotected.is_empty() && self.shallow.is_empty())
     }
 
-    /// Reason why protection of the cgroup `dir` is void, if it is.
-    pub(super) fn void_protection(&self, dir: &Path) -> Option<&Finding> {
+    /// Reason why protection of this node in the cgroup `dir` is void, if it is.
+    pub(super) fn void_protection(&self, id: NodeId, dir: &Path) -> Option<&Finding> {
         let above = self.unprotected.iter().find(|(up, _)| dir.starts_with(up) && dir != up);
-        above.map(|(_, what)| what)
+        above.map(|(_, what)| what).or_else(|| self.shallow.get(&id))
     }
 
     /// Drops the nodes that are not in `tree`; the tenants `handed` give their cgroups to a member.
     pub(super) fn follow(&mut self, tree: &Tree, handed: &[(NodeId, NodeId)]) {
-        for by_node in [&mut self.apart, &mut self.beside] {
+        for by_node in [&mut self.apart, &mut self.beside, &mut self.shallow] {
             for (tenant, member) in handed {
                 let what = by_node.remove(tenant);
                 by_node.extend(what.map(|what| (*member, what)));
@@ -92,14 +96,14 @@ impl Competition {
         } else {
             Vec::new()
         };
-        *self = Competition { unprotected, ..Competition::default() };
+        *self = Competition { unprotected, shallow: shallow(scene), ..Competition::default() };
         let homes = Parents::of(scene, Facet::Cpu, |_| true);
+        let governed = governed_above(scene, Facet::Cpu);
+        self.findings = effect::idle_above(scene.host, &homes.all(), &governed);
         if scene.host.governs_above == GovernedAbove::Nothing {
             self.look_apart(scene.tree, &homes);
         }
         self.look_beside(scene, &homes);
-        let governed = governed_above(scene, Facet::Cpu);
-        self.findings = effect::idle_above(scene.host, &homes.all(), &governed);
     }
 
     fn look_apart(&mut self, tree: &Tree, homes: &Parents) {
@@ -210,11 +214,11 @@ impl Parents {
         parents
     }
 
-    fn parent(&self, node: Node<'_>) -> Option<&Path> {
-        self.places.get((*self.of.get(node.at())?)?).map(Rc::as_ref)
-    }
-}
     fn all(&self) -> BTreeSet<PathBuf> {
         self.places.iter().map(|place| place.to_path_buf()).collect()
     }
 
+    fn parent(&self, node: Node<'_>) -> Option<&Path> {
+        self.places.get((*self.of.get(node.at())?)?).map(Rc::as_ref)
+    }
+}

@@ -242,6 +242,8 @@ pub struct TenantStatus {
     /// Guaranteed amount.
     #[serde(flatten, with = "wire::guarantee")]
     pub guarantee: PerResource<Option<f64>>,
+    /// True if memory protection does not reach its processes, so that its memory guarantee is not kept.
+    pub memory_guarantee_void: bool,
     /// Upper limit.
     #[serde(flatten, with = "wire::limit")]
     pub limit: PerResource<Option<f64>>,
