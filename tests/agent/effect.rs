@@ -124,6 +124,56 @@ fn a_void_protection_is_said_once() {
     }
 }
 
+/// Weights in a cgroup with `cpu.idle` divide what all others leave.
+#[test]
+fn an_idle_parent_is_a_finding() {
+    let mut kernel = SimKernel::new(SimHost::default());
+    for path in ["/low/batch/a", "/low/batch/b"] {
+        kernel.make_cgroup(path).unwrap();
+        kernel.spawn(path, Load::busy(4)).unwrap();
+    }
+    let yaml = "tenants: { a: { match: { cgroup: /low/batch/a } }, b: { match: { cgroup: /low/batch/b } } }";
+    let mut world = World::with(kernel, yaml);
+    world.write("low/cpu.idle", "1");
+    world.start().unwrap();
+    let status = world.ticks(25);
+    let found = said(&status, "cpu.idle is 1");
+    assert_eq!(found.len(), 1, "{:?}", status.findings);
+    assert!(
+        found[0].contains("/sys/fs/cgroup/low: its") && found[0].contains("CPUWeight=idle"),
+        "{found:?}"
+    );
+    world.write("low/cpu.idle", "0");
+    let status = world.ticks(25);
+    assert_eq!(said(&status, "cpu.idle"), [""; 0], "{:?}", status.findings);
+}
+
+/// A tenant whose own cpuset keeps it from its share is told so, with the CPUs.
+#[test]
+fn a_tenant_bound_by_itself_is_no_victim_of_others() {
+    for (host, tree) in [(SimHost::default(), ""), (legacy(), "cpuset/")] {
+        let mut world = World::on(host, "tenants: { a: { cpus: dop }, b: {} }");
+        world.start().unwrap();
+        world.ticks(2);
+        world.host.with(|kernel| kernel.make_cgroup("/a/inner")).unwrap();
+        if tree.is_empty() {
+            world.write("a/cgroup.subtree_control", "+cpuset");
+        }
+        world.write(&format!("{tree}a/inner/cpuset.cpus"), "1");
+        if !tree.is_empty() {
+            world.write("cpuset/a/inner/cpuset.mems", "0");
+        }
+        world.spawn("/a/inner", Load::busy(4));
+        let status = world.ticks(30);
+        let tenant = tenant(&status, "a");
+        let said: Vec<&str> = tenant.reasons.iter().map(|reason| &*reason.text).collect();
+        assert!(
+            said.iter().any(|it| it.starts_with("its running threads are bound to CPU 1,")),
+            "{said:?} {tenant:?}"
+        );
+    }
+}
+
 #[test]
 fn busy_siblings_of_a_waiting_tenant_are_named() {
     for host in [SimHost::default(), legacy()] {

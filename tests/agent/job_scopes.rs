@@ -371,11 +371,11 @@ fn one_order_says_all_that_a_scope_begins_with() {
     client.submit(&mut world, "a", 1000, 0.0);
     tend(&mut world, 0.01);
     let orders = world.host.systemd(|systemd, _| systemd.orders.clone());
-    let [Order::StartScope { unit, slice, pids, settings, .. }] = &orders[..] else {
+    let [Order::StartScope { unit, slice, process, settings, .. }] = &orders[..] else {
         panic!("{orders:?}")
     };
     assert_eq!((&**unit, &**slice), ("tenantd-job-1.scope", "tenants-a.slice"));
-    assert_eq!(pids, &[client.0]);
+    assert_eq!(process.pid, client.0);
     let mut names: Vec<&str> = settings.iter().map(|setting| setting.property.name()).collect();
     names.sort_unstable();
     assert_eq!(names, ["AllowedCPUs", "CPUWeight", "MemoryMax", "TasksMax"]);

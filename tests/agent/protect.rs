@@ -1,6 +1,7 @@
 //! Memory protection on a small host without swap, beside memory that cannot be reclaimed.
 
 use tenantd_control::memory::protect;
+use tenantd_control::why::explain::{self, Outcome};
 use tenantd_core::resource::MEMORY;
 use tenantd_sim::{Load, SimHost};
 
@@ -97,6 +98,29 @@ fn a_squeezed_tenant_keeps_its_demand() {
         assert!(victim.demand[MEMORY] >= 0.95 * VICTIM as f64, "{victim:?}");
         let bounded = |finding: &String| finding.contains("leaves too little to protect");
         assert!(status.findings.iter().any(bounded), "{:?}", status.findings);
+    }
+}
+
+/// A guarantee that the kernel does not pass on to cgroups inside does not count as kept; one of a tenant without such does.
+#[test]
+fn a_guarantee_that_ends_at_a_slice_is_not_shown_as_kept() {
+    for recursive in [true, false] {
+        let sim = SimHost { memory_recursiveprot: recursive, ..host() };
+        let policy = "tenants: { db: { guarantee: { memory: 512MiB } }, web: { guarantee: { memory: 64MiB } }, x: {} }";
+        let mut world = World::on(sim, policy);
+        world.start().unwrap();
+        world.ticks(2);
+        world.host.with(|kernel| kernel.make_cgroup("/db/inner")).unwrap();
+        world.spawn("/db/inner", Load::busy(1).with_working_set(100 * MIB));
+        world.spawn("/web", Load::busy(1).with_working_set(32 * MIB));
+        let status = world.ticks(25);
+        let void = ["db", "web", "x"].map(|name| tenant(&status, name).memory_guarantee_void);
+        assert_eq!(void, [!recursive, false, false]);
+        let trace = world.agent.as_ref().unwrap().trace();
+        let explanation = explain::explain(trace, &status, "db").unwrap();
+        let min =
+            explanation.values.iter().find(|value| value.path.ends_with("memory.min")).unwrap();
+        assert_eq!(min.outcome == Outcome::Ineffective, !recursive, "{min:?}");
     }
 }
 

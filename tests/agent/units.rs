@@ -274,6 +274,25 @@ fn a_unit_that_restarts_is_found_again() {
     assert_eq!(before.1["web.service"].drop_ins, after["web.service"].drop_ins);
 }
 
+/// A crash loop has one finding that comes and goes, and none about the cgroup that goes with each end.
+#[test]
+fn a_unit_in_a_crash_loop_has_one_finding() {
+    let mut world = services("");
+    world.ticks(10);
+    let mut all = BTreeSet::new();
+    for round in 0..40 {
+        world.host.systemd(|systemd, kernel| match round % 4 {
+            0 => systemd.stop(kernel, "web.service"),
+            2 => systemd.start(kernel, "web.service"),
+            _ => {}
+        });
+        let status = world.tick();
+        all.extend(said(&status, "web").into_iter().map(ToString::to_string));
+    }
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert!(all.first().unwrap().contains("web.service does not run"), "{all:?}");
+}
+
 /// There may be many that do not run, and one that runs again is not to wait for that.
 #[test]
 fn a_unit_that_stopped_is_rarely_asked_for_and_found_as_soon_as_it_is_back() {

@@ -29,10 +29,15 @@ pub(super) struct Oracle {
 
 impl Oracle {
     pub(super) fn says(answer: &str) -> Oracle {
+        Oracle::closing(0, answer)
+    }
+
+    fn closing(nr_closed: usize, answer: &str) -> Oracle {
         let dir = util::scratch();
         let listener = UnixListener::bind(dir.path().join("socket")).unwrap();
         let answer = answer.to_string();
         let thread = std::thread::spawn(move || {
+            (0..nr_closed).for_each(|_| drop(listener.accept().unwrap()));
             let (mut stream, _) = listener.accept().unwrap();
             let mut call = Vec::new();
             BufReader::new(&stream).read_until(0, &mut call).unwrap();
@@ -40,6 +45,11 @@ impl Oracle {
             serde_json::from_slice(&call[..call.len() - 1]).unwrap()
         });
         Oracle { dir, thread }
+    }
+
+    /// One that first closes connections without an answer, as a daemon does beyond its limit for one user.
+    fn answers_after(nr_closed: usize, parameters: &Value) -> Oracle {
+        Oracle::closing(nr_closed, &format!("{}\0", json!({ "parameters": parameters })))
     }
 
     pub(super) fn answers(parameters: &Value) -> Oracle {
@@ -83,6 +93,31 @@ fn commands(policy: &Path) -> Vec<Vec<&str>> {
         vec!["reload"],
         vec!["mode", "observe"],
     ]
+}
+
+#[test]
+fn errors_repeat_no_long_word_of_the_command_line() {
+    let number = "9".repeat(300);
+    for arguments in
+        [&["wait", &number][..], &["run", "--memory", &number, "x"], &["mode", &number]]
+    {
+        let ran = util::run(util::tenantctl().args(arguments)).exits(2);
+        assert!(ran.err.lines().all(|line| line.len() < 220), "{}", ran.err);
+        assert!(ran.err.contains("999…999") && ran.err.contains("--help"), "{}", ran.err);
+    }
+    util::run(util::tenantctl().args(["wait", "9x"])).exits(2).says("'9x'");
+}
+
+/// A daemon with too many connections of one user closes the others; their calls come later.
+#[test]
+fn calls_without_a_change_are_made_again() {
+    let cancelled = json!({ "is_running": false, "pids": [] });
+    let oracle = Oracle::answers_after(3, &cancelled);
+    oracle.ask(&["cancel", "7"]).exits(0).says("job 7 has left the queue");
+    assert_eq!(oracle.was_asked()["parameters"]["id"], 7);
+    // A change may have been made before the connection was closed.
+    let oracle = Oracle::answers_after(1, &json!({ "failures": [] }));
+    oracle.ask(&["mode", "observe"]).exits(69).says("closed the connection");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tenantd_control::measure::sample::{HostSample, MemorySample, TenantSample};
 use tenantd_control::report::reason::{
-    Inside, KernelLimit, LimitAbove, NotWritten, Outsider, Reason, Surroundings,
+    Binding, Inside, KernelLimit, LimitAbove, NotWritten, Outsider, Reason, Surroundings,
 };
 use tenantd_control::state::step::{Input, NodeInput, Settings};
 use tenantd_control::state::{NodeState, Refusal};
@@ -268,6 +268,29 @@ fn a_tenant_without_competitors_may_be_bound_to_few_cpus() {
     }
     assert_eq!(world.reasons("a").len(), 1, "{}", world.said("a"));
     assert!(world.said("a").contains("taskset -cp PID"), "{}", world.said("a"));
+}
+
+/// The CPUs of an affinity that the agent did not set are named, where they are fewer than the tenant is due.
+#[test]
+fn an_affinity_of_its_own_is_a_reason() {
+    let mut world = World::of("  a: {}\n  b: {}\n", 4);
+    let bound = |cpus: &str, nr_cpus| {
+        let binding = Some(Binding { cpus: cpus.into(), nr_cpus });
+        Second { surroundings: Some(Surroundings { binding, ..Default::default() }), ..hungry(1.0) }
+    };
+    world.passes(8, &[bound("2", 1), idle()], 0.0);
+    let said = world.said("a");
+    assert!(
+        said.starts_with("its running threads are bound to CPU 2, which is 1: by taskset"),
+        "{said}"
+    );
+    assert_eq!(world.reasons("a").len(), 1, "{said}");
+    world.passes(8, &[bound("0-3", 4), idle()], 0.0);
+    assert!(!world.said("a").contains("bound to CPUs 0-3"), "{}", world.said("a"));
+    // The limit of an ancestor is not the tenant's own doing.
+    world.above = AncestorBounds { nr_cpus: Some(1), ..AncestorBounds::default() };
+    world.passes(8, &[bound("2", 1), idle()], 0.0);
+    assert!(!world.said("a").contains("are bound to CPU"), "{}", world.said("a"));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tenantd_control::measure::sample::HostSample;
 use tenantd_control::share::burst;
 use tenantd_control::share::demand::Demand;
 use tenantd_control::share::target::{self, Target};
@@ -55,7 +56,7 @@ fn written(layout: &Layout, target: &Target) -> f64 {
 /// Checks the written weights of siblings against what each is entitled to; returns how many were
 /// reported.
 fn check_ratios(nodes: &[TreeNode], targets: &[Target], entitled: &[f64]) -> usize {
-    let findings = target::findings(nodes, targets);
+    let findings = target::findings(nodes, targets, &HostSample::default());
     let reported = |index: usize| {
         let name = format!("{}: its CPU weight is", nodes[index].path);
         findings.iter().any(|finding| finding.to_string().starts_with(&name))
@@ -152,7 +153,7 @@ fn what_the_kernel_cannot_express_is_reported() {
     let nodes = siblings(&[10_000.0, 10_000.0, 1.0, 1.4]);
     let targets =
         target::targets(&nodes, &hungry(&nodes, CORES), PerResource([CORES, GIB]), Allocation::Drf);
-    let findings = target::findings(&nodes, &targets);
+    let findings = target::findings(&nodes, &targets, &HostSample::default());
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert!(
         findings[0].to_string().starts_with("t3: its CPU weight is 1 instead of 1.40"),
@@ -203,7 +204,11 @@ fn a_guarantee_does_not_starve_others_when_the_outside_takes_the_cpus() {
         assert!((capacity[CPU] - cores).abs() < 1e-9, "{capacity:?}");
         let targets = target::targets(&nodes, &hungry(&nodes, 2.0), capacity, Allocation::Drf);
         assert!((targets[1].allocation[CPU] - kept).abs() < 1e-6, "{targets:?}");
-        assert_eq!(target::findings(&nodes, &targets).is_empty(), cores == 0.7, "{targets:?}");
+        assert_eq!(
+            target::findings(&nodes, &targets, &HostSample::default()).is_empty(),
+            cores == 0.7,
+            "{targets:?}"
+        );
         // At least half of a tenth of what its weight alone would give it, and nowhere near the
         // kernel's least.
         let shares_file = written(&legacy(), &targets[2]);

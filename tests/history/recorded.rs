@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tenantd_control::measure::sample::{
     HostSample, MemorySample, PidsSample, TenantSample, ThreadSample,
 };
-use tenantd_control::report::reason::{LimitAbove, Outsider, Surroundings};
+use tenantd_control::report::reason::{Binding, LimitAbove, Outsider, Surroundings};
 use tenantd_control::state::drift::Observation;
 use tenantd_control::state::step::{Input, NodeInput, Settings};
 use tenantd_control::tick::control_loop::ControlLoop;
@@ -102,6 +102,7 @@ fn surroundings() -> impl Strategy<Value = Surroundings> {
                 .into(),
             limits: vec![LimitAbove { cgroup, resource, amount: cores, is_binding: flag }],
             void_weight: flag.then(|| "void".to_string()),
+            binding: flag.then(|| Binding { cpus: "0-1".to_string(), nr_cpus: 2 }),
         },
     )
 }

@@ -135,6 +135,13 @@ fn paths_stay_within_the_hierarchy() {
     for path in ["/", "/a/**", "/a[0-9]", "/{a,b}", "/a\nb", &long] {
         assert_eq!(pattern(path), ["P031"], "{path}");
     }
+    // The cgroups of all programs: that is what `rest` is for.
+    for path in ["/*", "*", "//*/", "/?*", "/**/*", "/*/*"] {
+        assert_eq!(pattern(path), ["P031"], "{path}");
+    }
+    for path in ["/a*", "/*/jobs", "/jobs/*", "/**/a", "/?"] {
+        assert_eq!(pattern(path), [""; 0], "{path}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::cgroup::ReadError;
 use super::cgroup::parse::{self, Malformed};
 use super::kernfs::{DirId, FileId, KernError, KernFs};
 use tenantd_control::measure::sample::HostSample;
+use tenantd_policy::huge_pages;
 
 /// The kernel reports CPU times to user space in hundredths of a second on every machine (`USER_HZ`).
 const USEC_PER_JIFFY: u64 = 10_000;
@@ -21,6 +22,8 @@ pub struct Machine {
     min_free: Option<FileId>,
     /// Absent without PSI.
     pressure: Option<FileId>,
+    /// Absent without ZFS when the agent started.
+    arc: Option<FileId>,
 }
 
 impl Machine {
@@ -32,7 +35,8 @@ impl Machine {
         // Some Linux-like systems have no such file.
         let min_free = kernel.open_file(proc, "sys/vm/min_free_kbytes").ok();
         let pressure = kernel.open_file(proc, "pressure/memory").ok();
-        Ok(Machine { proc, stat, meminfo, min_free, pressure })
+        let arc = kernel.open_file(proc, "spl/kstat/zfs/arcstats").ok();
+        Ok(Machine { proc, stat, meminfo, min_free, pressure, arc })
     }
 
     /// The kept directory of `/proc`.
@@ -62,18 +66,21 @@ impl Machine {
             + total.steal.unwrap_or(0);
         let meminfo = Meminfo::from_buf_read(kernel.read(self.meminfo)?)
             .map_err(|error| malformed("/proc/meminfo", &error))?;
+        let arc = self.arc.and_then(|file| arc_bytes(kernel.read(file).ok()?)).unwrap_or(0);
+        let memory = memory(&meminfo, arc);
         Ok(HostSample {
             nr_cpus: stat.cpu_time.len() as u32,
             busy_usec: Some(busy * USEC_PER_JIFFY),
             idle_usec: Some((total.idle + total.iowait.unwrap_or(0)) * USEC_PER_JIFFY),
-            memory_total_bytes: meminfo.mem_total,
-            memory_available_bytes: meminfo.mem_available,
+            memory_total_bytes: memory.total,
+            huge_pages_bytes: memory.huge_pages,
+            memory_available_bytes: memory.available,
             memory_free_bytes: Some(meminfo.mem_free),
             memory_full_usec: self.pressure.and_then(|file| {
                 // EOPNOTSUPP if it is compiled in and switched off.
                 parse::pressure(kernel.read(file).ok()?).ok()?.full_usec
             }),
-            unreclaimable_bytes: unreclaimable_bytes(&meminfo),
+            unreclaimable_bytes: memory.unreclaimable,
             anon_bytes: meminfo.anon_pages.map(|anon| anon + meminfo.shmem.unwrap_or(0)),
             swap_free_bytes: Some(meminfo.swap_free),
             kept_free_bytes: self
@@ -95,12 +102,52 @@ impl Machine {
     }
 }
 
-/// All memory that is neither free, nor file pages, nor reclaimable slab: anonymous and shared memory, locked
-/// pages, page tables, stacks, memory of drivers. A sum of these parts would miss those without a line in
-/// `meminfo`.
-fn unreclaimable_bytes(meminfo: &Meminfo) -> Option<u64> {
-    let cache = meminfo.active_file? + meminfo.inactive_file? + meminfo.s_reclaimable.unwrap_or(0);
-    Some(meminfo.mem_total.saturating_sub(meminfo.mem_free).saturating_sub(cache))
+/// Memory of the host, in bytes.
+#[derive(Debug, PartialEq, Eq)]
+struct Memory {
+    total: u64,
+    huge_pages: u64,
+    available: Option<u64>,
+    unreclaimable: Option<u64>,
+}
+
+/// Memory without huge pages. Of the rest all is unreclaimable that is neither free, nor file pages, nor reclaimable slab, nor
+/// cache of ZFS (`arc`, which shrinks, and which the kernel counts as in use): anonymous and shared memory, locked pages, page
+/// tables, stacks, memory of drivers. A sum of these parts would miss those without a line in `meminfo`.
+fn memory(meminfo: &Meminfo, arc: u64) -> Memory {
+    let huge_pages = huge_pages(meminfo);
+    let total = meminfo.mem_total.saturating_sub(huge_pages);
+    let cache = || {
+        let file = meminfo.active_file? + meminfo.inactive_file?;
+        Some(file + meminfo.s_reclaimable.unwrap_or(0) + arc)
+    };
+    Memory {
+        total,
+        huge_pages,
+        available: meminfo.mem_available.map(|available| (available + arc).min(total)),
+        unreclaimable: cache()
+            .map(|cache| total.saturating_sub(meminfo.mem_free).saturating_sub(cache)),
+    }
+}
+
+/// Part of the cache of ZFS that shrinks when memory is short, in bytes: its size above its least one.
+fn arc_bytes(arcstats: &[u8]) -> Option<u64> {
+    let of = |name: &str| -> Option<u64> {
+        let lines = arcstats.split(|byte| *byte == b'\n');
+        let words = |line: &[u8]| -> Option<Vec<String>> {
+            Some(
+                std::str::from_utf8(line)
+                    .ok()?
+                    .split_ascii_whitespace()
+                    .map(str::to_string)
+                    .collect(),
+            )
+        };
+        let mut lines =
+            lines.filter_map(words).filter(|words| words.first().is_some_and(|it| it == name));
+        lines.next()?.get(2)?.parse().ok()
+    };
+    Some(of("size")?.saturating_sub(of("c_min")?))
 }
 
 /// The kernel's high watermark, up to which it reclaims: 1.5 times `vm.min_free_kbytes`. A larger
@@ -123,6 +170,37 @@ fn malformed(path: &str, error: &procfs::ProcError) -> ReadError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MEMINFO: &str = "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 150 kB\nBuffers: 0 kB\nCached: 60 kB\n\
+        SwapCached: 0 kB\nActive: 0 kB\nInactive: 0 kB\nActive(file): 40 kB\nInactive(file): 20 kB\nSwapTotal: 0 kB\n\
+        SwapFree: 0 kB\nDirty: 0 kB\nWriteback: 0 kB\nMapped: 0 kB\nSlab: 0 kB\nSReclaimable: 10 kB\nCommitted_AS: 0 kB\n\
+        VmallocTotal: 0 kB\nVmallocUsed: 0 kB\nVmallocChunk: 0 kB\n";
+
+    fn of(more: &str, arc: u64) -> Memory {
+        let text = format!("{MEMINFO}{more}");
+        memory(&Meminfo::from_buf_read(text.as_bytes()).unwrap(), arc)
+    }
+
+    /// A database or a virtual machine reserves them: the kernel counts them as in use, and no cgroup gets them.
+    #[test]
+    fn huge_pages_are_not_there() {
+        let memory = of("HugePages_Total: 3\nHugepagesize: 200 kB\n", 0);
+        assert_eq!((memory.total, memory.huge_pages), (400 << 10, 600 << 10));
+        assert_eq!((memory.available, memory.unreclaimable), (Some(150 << 10), Some(230 << 10)));
+        let of_all_sizes = of("HugePages_Total: 3\nHugepagesize: 200 kB\nHugetlb: 700 kB\n", 0);
+        assert_eq!(of_all_sizes.huge_pages, 700 << 10);
+    }
+
+    #[test]
+    fn the_cache_of_zfs_is_available() {
+        let arcstats = b"9 1 0x01 147 39984 6 7\nname                            type data\nhits 4 1\nc_min                           \
+            4    1024\nc_max                           4    9999\nsize                            4    301024\n";
+        assert_eq!(arc_bytes(arcstats), Some(300_000));
+        assert_eq!((arc_bytes(b""), arc_bytes(b"size 4 x\nc_min 4 1\n")), (None, None));
+        let (without, with) = (of("", 0), of("", 300_000));
+        assert_eq!(with.available, without.available.map(|it| it + 300_000));
+        assert_eq!(with.unreclaimable, without.unreclaimable.map(|it| it - 300_000));
+    }
 
     #[test]
     fn the_kernel_keeps_its_high_watermark_free() {

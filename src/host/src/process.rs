@@ -289,8 +289,26 @@ pub fn why_not_of(kernel: &mut impl KernFs, proc: DirId, pid: u32, user: u32) ->
     }
     match is_of(kernel, proc, pid, user) {
         Ok(Some(true) | None) => None,
-        Ok(Some(false)) => Some(format!("process {pid} is not yours")),
+        Ok(Some(false)) => Some(not_of(kernel, proc, pid, user)),
         Err(error) => Some(format!("the owner of process {pid} is not known: {error}")),
+    }
+}
+
+/// Text for a process that does not belong to `user`.
+pub fn not_of(kernel: &mut impl KernFs, proc: DirId, pid: u32, user: u32) -> String {
+    let of = match owner(kernel, proc, pid) {
+        Ok(Some(owner)) if owner.ruid == owner.euid => format!(" but of UID {}", owner.euid),
+        Ok(Some(owner)) => format!(" but of UID {}, with the rights of {}", owner.ruid, owner.euid),
+        _ => String::new(),
+    };
+    format!("{} is not yours (UID {user}){of}", named(kernel, proc, pid))
+}
+
+/// Process `pid` with its name, for a text.
+pub fn named(kernel: &mut impl KernFs, proc: DirId, pid: u32) -> String {
+    match work(kernel, proc, pid) {
+        Some(work) => format!("process {pid} ({})", work.command),
+        None => format!("process {pid}"),
     }
 }
 

@@ -150,7 +150,7 @@ impl HostFacts {
 }
 
 /// Bytes of huge pages of all sizes; before Linux 4.20 of the default size alone.
-fn huge_pages(meminfo: &procfs::Meminfo) -> u64 {
+pub fn huge_pages(meminfo: &procfs::Meminfo) -> u64 {
     let of_default = || Some(meminfo.hugepages_total? * meminfo.hugepagesize?);
     meminfo.hugetlb.or_else(of_default).unwrap_or(0)
 }

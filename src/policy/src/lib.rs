@@ -65,7 +65,7 @@ pub mod unit_path;
 mod values;
 mod words;
 
-pub use facts::{HostFacts, Systemd, UnitFacts};
+pub use facts::{HostFacts, Systemd, UnitFacts, huge_pages};
 pub use installed::Services;
 pub use load::is_policy_file;
 pub use load::{

@@ -23,6 +23,12 @@ pub fn claims(pattern: &str, path: &str) -> bool {
     })
 }
 
+/// True if no name of a pattern has a letter of its own, so that it fits whatever is at its depth.
+pub fn names_none(pattern: &str) -> bool {
+    let is_any = |name: &str| name.contains('*') && name.chars().all(|c| matches!(c, '*' | '?'));
+    names_of(pattern).into_iter().all(is_any)
+}
+
 /// Names of a path or a pattern.
 pub fn names_of(path: &str) -> Vec<&str> {
     path.split('/').filter(|name| !name.is_empty()).collect()

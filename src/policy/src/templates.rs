@@ -10,6 +10,7 @@ use super::claims::{self, Claim, claimed_twice, claims, overlapping_patterns, sa
 use super::expand::{expand, left};
 use super::facts::HostFacts;
 use super::nodes::Node;
+use super::pattern;
 use super::presence::Known;
 use super::read::Draft;
 use super::report::{Report, Severity};
@@ -25,6 +26,15 @@ pub(super) fn check(nodes: &[Node<'_>], known: &Known<'_>, report: &mut Report) 
     for claim in tenants.iter().flat_map(|node| users(node)).filter(is_all) {
         let message = "`*` is no user: only a template finds all of them";
         let help = "say it in `each: { match: { users: \"*\" } }` of a group, or name the users";
+        report.push(rules::BAD_MATCH.at(claim.place, message, "").help(help));
+    }
+    let cgroups =
+        tenants.iter().flat_map(|node| claims(node, "match.cgroup", &node.tenant.matches.cgroups));
+    for claim in cgroups.filter(|claim| pattern::names_none(claim.name)) {
+        let message =
+            format!("`{}` claims the cgroups of all programs of the host", shown(claim.name));
+        let help = "`match: rest` is the work that no tenant claims; an `each` with this match makes a tenant of each cgroup; or \
+                    begin with a name, as in `/jobs/*`";
         report.push(rules::BAD_MATCH.at(claim.place, message, "").help(help));
     }
     for template in &templates {

@@ -34,6 +34,7 @@ pub(super) const UNIFIED: &[Spec] = {
         spec("cpu.stat", File::CpuStat, None, Everywhere, Read),
         spec("cpu.weight", File::CpuWeight, Some(Cpu), BelowRoot, ReadWrite),
         spec("cpu.max", File::CpuMax, Some(Cpu), BelowRoot, ReadWrite),
+        spec("cpu.idle", File::CpuIdle, Some(Cpu), BelowRoot, ReadWrite),
         spec("cpuset.cpus", File::CpusetCpus, Some(Cpuset), BelowRoot, ReadWrite),
         spec("cpuset.cpus.effective", File::CpusetCpusEffective, Some(Cpuset), Everywhere, Read),
         spec("cpuset.mems", File::CpusetMems, Some(Cpuset), BelowRoot, ReadWrite),

@@ -39,6 +39,8 @@ impl SimSystemd {
     }
 
     fn done(&mut self, kernel: &mut SimKernel, order: &Order) -> Result<Reply, UnitError> {
+        let drop_ins = |this: &Self| this.units.get(order.unit()).map(|it| it.drop_ins.clone());
+        let before = drop_ins(self);
         match order {
             Order::Look { unit } => return Ok(Reply::Unit(self.state(unit))),
             Order::StartSlice { unit, .. } => {
@@ -93,6 +95,13 @@ impl SimSystemd {
             Order::Reload => self.reload(),
             Order::Stop { unit } => self.stop(kernel, unit),
         }
+        let concerns_files = matches!(
+            order,
+            Order::Rewrite { .. } | Order::Forget { .. } | Order::ForgetOurs { .. }
+        );
+        if concerns_files && drop_ins(self) == before {
+            return Ok(Reply::Unchanged);
+        }
         Ok(Reply::Done)
     }
 
@@ -125,7 +134,7 @@ impl SimSystemd {
 
     /// Starts an accepted scope. Without living processes nothing remains of it.
     fn start_scope(&mut self, kernel: &mut SimKernel, order: &Order) {
-        let Order::StartScope { unit, slice, pids, settings, .. } = order else { return };
+        let Order::StartScope { unit, slice, process, settings, .. } = order else { return };
         let cgroup = format!("{}/{unit}", cgroup_of(slice));
         self.add_above(kernel, &cgroup);
         self.add_transient(unit, &cgroup);
@@ -134,9 +143,8 @@ impl SimSystemd {
             known.properties = known.file.clone();
         }
         self.start(kernel, unit);
-        for pid in pids {
-            kernel.write_file(&format!("{MOUNT}{cgroup}/cgroup.procs"), &pid.to_string()).ok();
-        }
+        let procs = format!("{MOUNT}{cgroup}/cgroup.procs");
+        kernel.write_file(&procs, &process.pid.to_string()).ok();
         self.collect(kernel);
     }
 

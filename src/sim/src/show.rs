@@ -40,6 +40,7 @@ pub(super) fn show(kernel: &SimKernel, id: CgroupId, file: File) -> Result<Strin
         File::Pressure(resource) => cgroup.pressure.text(resource),
         File::CpuStat => show_cpu_stat(cgroup),
         File::CpuWeight => format!("{}\n", cgroup.cpu.weight),
+        File::CpuIdle => format!("{}\n", u8::from(cgroup.cpu.is_idle)),
         File::CpuMax => {
             let bandwidth = cgroup.cpu.bandwidth;
             let quota = bandwidth.quota_usec.map_or("max".into(), |quota| quota.to_string());

@@ -64,6 +64,7 @@ pub(super) enum File {
     CpuStat,
     CpuWeight,
     CpuMax,
+    CpuIdle,
     CpusetCpus,
     CpusetCpusEffective,
     CpusetMems,

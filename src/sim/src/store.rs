@@ -44,6 +44,12 @@ pub(super) fn store(
         File::Kill => write_kill(&mut kernel.live, id, text)?,
         File::ShowsPressure => tree[id].shows_pressure = parse::switch(text)?,
         File::CpuWeight => write_cpu_weight(&mut tree[id].cpu, text)?,
+        File::CpuIdle => {
+            let cpu = &mut tree[id].cpu;
+            cpu.is_idle = parse::switch(text)?;
+            // `sched_group_set_idle` in kernel/sched/fair.c.
+            (cpu.weight, cpu.shares) = if cpu.is_idle { (0, 3) } else { (100, 1024) };
+        }
         File::CpuMax => tree[id].cpu.bandwidth = tree[id].cpu.bandwidth.parse(text)?,
         File::CpusetCpus => {
             let cpus = parse::cpu_list(text, kernel.host.cpus.max(1))?;
@@ -104,6 +110,9 @@ fn write_cpu_weight(knobs: &mut CpuKnobs, text: &str) -> Result<(), Errno> {
     let weight = parse::unsigned(text)?;
     if !(1..=10_000).contains(&weight) {
         return Err(Errno::ERANGE);
+    }
+    if knobs.is_idle {
+        return Err(Errno::EINVAL);
     }
     knobs.weight = weight;
     knobs.shares = (weight * 1024 + 50) / 100;

@@ -41,13 +41,16 @@ pub(super) struct CpuKnobs {
     /// Scheduler's weight: 1024 for weight 100.
     pub(super) shares: u64,
     pub(super) bandwidth: Bandwidth,
+    /// `cpu.idle`: it gets only time that no other cgroup wants.
+    pub(super) is_idle: bool,
     /// Scheduler's deviation from the weight, as a factor: 1 if it is exact.
     pub(super) bias: f64,
 }
 
 impl Default for CpuKnobs {
     fn default() -> Self {
-        CpuKnobs { weight: 100, shares: 1024, bandwidth: Bandwidth::default(), bias: 1.0 }
+        let bandwidth = Bandwidth::default();
+        CpuKnobs { weight: 100, shares: 1024, bandwidth, is_idle: false, bias: 1.0 }
     }
 }
 

@@ -72,6 +72,13 @@ pub enum CallError {
         /// Cause of the failure.
         reason: String,
     },
+    /// The work belongs to another user.
+    #[error("not permitted: {reason}")]
+    #[serde(rename = "io.tenantd.Manager.NotYours")]
+    NotYours {
+        /// The work, and its owner.
+        reason: String,
+    },
     /// Too many changes are queued, or the agent is stopping.
     #[error("tenantd is busy: try again")]
     #[serde(rename = "io.tenantd.Manager.Busy")]

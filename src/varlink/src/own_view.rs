@@ -61,6 +61,8 @@ pub struct OwnTenant {
     /// Guaranteed amount.
     #[serde(flatten, with = "wire::guarantee")]
     pub guarantee: PerResource<Option<f64>>,
+    /// True if its memory guarantee is not kept.
+    pub memory_guarantee_void: bool,
     /// Upper limit.
     #[serde(flatten, with = "wire::limit")]
     pub limit: PerResource<Option<f64>>,

@@ -92,6 +92,7 @@ fn own_tenant(status: &Status, tenant: &TenantStatus) -> OwnTenant {
         name: tenant.name.to_string(),
         weight: tenant.weight,
         guarantee: tenant.guarantee,
+        memory_guarantee_void: tenant.memory_guarantee_void,
         limit: tenant.limit,
         share_now: tenant.would_get,
         share_if_busy: PerResource([

@@ -7,7 +7,7 @@ use tenantd_host::kernfs::{KernFs, Operation};
 use tenantd_sim::{Fault, Load, SimHost};
 
 use super::{HOSTS, TWO, Watch, cpuset_findings, set};
-use crate::agent::world::{MOUNT, World, assert_same, snapshot};
+use crate::agent::world::{MOUNT, World, assert_same, snapshot, tenant};
 
 const ERRNOS: [Errno; 3] = [Errno::EBUSY, Errno::ENOSPC, Errno::EINVAL];
 
@@ -55,6 +55,34 @@ fn written(world: &World) -> Vec<u64> {
         .filter(|(_, call)| call.operation == Operation::Write && is_set(&call.path))
         .map(|(number, _)| number)
         .collect()
+}
+
+/// A legacy cpuset has to stay around those that the tenant's own programs made in it.
+#[test]
+fn a_cpuset_inside_that_stands_against_a_change_is_named() {
+    let mut world = World::on(HOSTS[1](), TWO);
+    world.start().unwrap();
+    world.tick();
+    world.spawn("/a", Load::busy(8));
+    world.ticks(5);
+    world.host.with(|kernel| {
+        let dir = kernel.open_dir(&Path::new(MOUNT).join("cpuset/a")).unwrap();
+        kernel.make_dir(dir, "inner").unwrap();
+    });
+    let all = world.file("cpuset/a/cpuset.cpus");
+    world.write("cpuset/a/inner/cpuset.cpus", &all);
+    world.spawn("/b", Load::busy(8));
+    let status = world.ticks(30);
+    let findings = cpuset_findings(&status);
+    let remedy = format!("cpuset/a/inner inside it has CPUs {all}");
+    assert!(findings.iter().any(|it| it.contains(&remedy)), "{findings:?}");
+    // The status shows the CPUs that the tenant has, and not those that it should have.
+    let shown = tenant(&status, "a").cpus.clone();
+    assert_eq!(shown.as_deref(), Some(&*all));
+    world.write("cpuset/a/inner/cpuset.cpus", "0");
+    let status = world.ticks(30);
+    assert_eq!(cpuset_findings(&status), [""; 0]);
+    assert_eq!(tenant(&status, "a").cpus, Some(world.file("cpuset/a/cpuset.cpus")));
 }
 
 #[test]

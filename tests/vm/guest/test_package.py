@@ -5,12 +5,14 @@ import json
 import time
 from pathlib import Path
 
-from cgroups import MOUNT, Cgroup, telling, wait_until
+from cgroups import MOUNT, Cgroup, expect_soon_same, telling, wait_until, whole_host
+from containers import Podman
 from host import Skip, finish, run
 from marks import both
 from test_reach import Scattered
-from test_systemd import Host
-from units import systemd_run
+from test_systemd import Host, drop_ins, log_in, wanted
+from test_units_kept import user
+from units import show, start, systemd_run
 
 PACKAGES = Path("/payload/package")
 POLICY = Path("/etc/tenantd/policy.yaml")
@@ -232,3 +234,84 @@ def test_a_purge_restores_what_was_weighed_above(host):
     run("dpkg", "--purge", "tenantd")
     host.note(f"weighed after {weighed - started:.0f} s, purged in {time.monotonic() - weighed:.0f} s")
     world.expect_as_before(log)
+
+
+# Properties of units that are measured, or that follow from the machine and from other units.
+MEASURED = ("Current", "Peak", "Available", "NSec", "ReadBytes", "WriteBytes", "ReadOperations", "WriteOperations", "Packets", "Bytes")
+# Settings of resources, and where a unit has them from.
+SETTINGS = ("CPU", "Startup", "Allowed", "Memory", "DefaultMemory", "Tasks", "IO", "Delegate", "DisableControllers", "ManagedOOM",
+            "Device", "DropInPaths", "NeedDaemonReload", "FragmentPath", "Slice", "OOMPolicy")
+# Differences that a purge leaves, each with its reason; everything else is a failure.
+EXPLAINED = {
+    "system.slice DropInPaths": "systemd lists the drop-ins that it has read, and the installation made it read all",
+}
+
+
+def all_properties():
+    """Each resource setting of each unit that systemd has loaded: {unit and property: value}."""
+    kinds = ["*.service", "*.slice", "*.scope"]
+    names = [line.split()[0] for line in run("systemctl", "list-units", "--all", "--plain", "--no-legend", *kinds).splitlines()]
+    found = {}
+    for block in run("systemctl", "show", "--all", *names).strip().split("\n\n"):
+        told = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        settings = {name: value for name, value in told.items() if name.startswith(SETTINGS) and not name.endswith(MEASURED)}
+        found.update({f"{told['Id']} {name}": value for name, value in settings.items()})
+    return found
+
+
+class Everything:
+    """Every cgroup file, every resource setting of every unit, and every drop-in of this host."""
+
+    def __init__(self):
+        self.before = self.now()
+
+    def now(self):
+        return {**wanted(whole_host()), **all_properties(), **drop_ins()}
+
+    def differences(self):
+        now = self.now()
+        return {key: (self.before.get(key), now.get(key)) for key in self.before.keys() | now.keys() if self.before.get(key) != now.get(key)}
+
+    def unexplained(self):
+        is_ours = lambda key: "/tenants.slice" in key or key.split()[0] in ("tenants.slice", "tenantd.service", "tenantd-serve.service")
+        left = {key: values for key, values in self.differences().items() if key not in EXPLAINED}
+        return {key: f"{before} -> {now}" for key, (before, now) in left.items() if not (is_ours(key) and now is None)}
+
+
+@both
+def test_everything_is_as_before_the_installation(host):
+    """Users, services and containers run all the time, some of them with settings of their own."""
+    slice = user(host, "ana", 1000)
+    log_in(host, "ana")
+    wait_until(lambda: slice.exists() and slice.stat("cgroup.events", "populated"), "the session")
+    start(host, "plain.service", "sleep", "infinity")
+    start(host, "weighed.service", "sleep", "infinity")
+    run("systemctl", "set-property", "--runtime", "weighed.service", "CPUWeight=70", "MemoryHigh=900M")
+    container = Podman(host).start("box", "while :; do :; done", "--memory=200m")
+    # As container runtimes do, behind the back of systemd.
+    Cgroup(container.path).write("memory.swap.max", "0")
+    run("systemctl", "daemon-reload")
+    Cgroup(container.path).write("memory.swap.max", "0")
+    everything = Everything()
+    install(host)
+    tenants = {
+        "people": {"weight": 300, "each": {"match": {"users": "*"}, "limit": {"memory": "600MiB"}}},
+        "plain": {"match": {"unit": "plain.service"}, "limit": {"cpu": 1, "memory": "400MiB"}},
+        "weighed": {"match": {"unit": "weighed.service"}, "guarantee": {"memory": "32MiB"}},
+        "boxes": {"each": {"match": {"unit": "libpod-*.scope"}, "limit": {"cpu": "500m"}}},
+        "own": {"weight": 50},
+    }
+    POLICY.write_text(json.dumps({"version": 1, "mode": "enforce", "tenants": tenants}))
+    run("systemctl", "restart", "tenantd.service")
+    log = lambda: run("journalctl", "--no-pager", "-o", "cat", "-u", "tenantd")
+    plain = Cgroup(MOUNT / "system.slice/plain.service")
+    with telling(log):
+        wait_until(lambda: plain.holds("cpu.max", "100000 100000"), "the limit of the service")
+        wait_until(lambda: slice.holds("memory.max", str(600 << 20)), "the limit of the user")
+        wait_until(lambda: container.holds("cpu.max", "50000 100000"), "the limit of the container")
+    assert show("weighed.service", "MemoryMin") != "0", log()
+    run("dpkg", "--purge", "tenantd")
+    with telling(log):
+        expect_soon_same({}, everything.unexplained)
+    for key, (before, now) in sorted(everything.differences().items()):
+        host.note(f"{key}: {before} -> {now}: {EXPLAINED.get(key, 'gone with the package')}")

@@ -246,6 +246,23 @@ def test_reloads_a_good_policy_and_keeps_it_after_a_bad_one(host):
     assert "unit" not in done.stdout, done.stdout
 
 
+@both
+def test_a_stop_together_with_the_bus_restores_everything(host):
+    """As `systemctl isolate` does: without the bus no unit is given back, so the service has to stop before it."""
+    install(host, limited(host))
+    settle()
+    world = Host("plain.service")
+    run("systemctl", "start", SERVICE)
+    wait_until(is_limited, "the limit")
+    bus = ["dbus.socket", "dbus.service"]
+    host.cleanup.callback(finish, ["systemctl", "start", *bus])
+    run("systemctl", "stop", SERVICE, "tenantd.socket", *bus)
+    run("systemctl", "start", *bus)
+    assert (show(SERVICE, "Result"), show(SERVICE, "ActiveState")) == ("success", "inactive"), log()
+    assert not Path("/run/tenantd/journal").exists(), log()
+    world.expect_as_before(log)
+
+
 def test_kept_values_are_restored_only_on_request(host):
     install(host, limited(host))
     settle()

@@ -138,6 +138,23 @@ def test_our_drop_in_is_removed_even_if_an_administrator_set_the_value(host):
     assert edited.unit.group.holds("memory.max", str(800 << 20))
 
 
+@both
+def test_a_lasting_quota_that_is_accepted_leaves_no_drop_in(host):
+    """A quota that is no whole percent is rounded in systemd's file."""
+    unit = Filed(host, "quota.service", SLEEPS)
+    run("systemctl", "start", unit.name)
+    tenants = {"quota": {"match": {"unit": unit.name}, "limit": {"cpu": "305m"}}}
+    daemon = host.daemon(host.policy(tenants, control={"interval": "1s", "on_drift": "accept"}), None)
+    daemon.until(lambda: unit.group.holds("cpu.max", "30500 100000"), "our limit")
+    host.cleanup.callback(finish, ["systemctl", "revert", unit.name])
+    run("systemctl", "set-property", unit.name, "CPUQuota=130%")
+    daemon.says("is left so")
+    assert daemon.terminate() == 0, daemon.log()
+    assert not drop_ins(), drop_ins()
+    assert show(unit.name, "CPUQuotaPerSecUSec") == "1.300000s"
+    assert unit.group.holds("cpu.max", "130000 100000")
+
+
 def unloaded(host, unload):
     """A service whose file is in /usr, limited by a daemon; `unload(file)` happens while it runs."""
     file = Path("/usr/lib/systemd/system/kept.service")

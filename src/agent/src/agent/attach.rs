@@ -20,6 +20,7 @@
 //! **Properties** (`tests/agent/attach.rs`): after any restart, kill, reload and change of mode, work is where
 //! it was attached; in the end everything is back at its origin.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use tracing::info;
@@ -306,9 +307,7 @@ fn vet<K: KernFs>(
     });
     let Some(why) = held.or(in_unit) else { return Ok(true) };
     let proc = tenants.host.proc();
-    let work = process::work(&mut tenants.host.kernel, proc, pid);
-    let name = work.map(|work| format!(" ({})", work.command)).unwrap_or_default();
-    refused(format!("process {pid}{name} {why}"))
+    refused(format!("{} {why}", process::named(&mut tenants.host.kernel, proc, pid)))
 }
 
 /// Reason why a process may not be taken from the tenant `owner` whose cgroup at `from` contains it: a `match` does
@@ -351,7 +350,9 @@ fn detach_cgroup<K: KernFs>(
     let known = tenants.keeper.attachments.cgroups().iter().find(|it| it.path == path);
     let Some(known) = known else { return refused(format!("{path} is not attached")) };
     if caller.user.is_some() && known.by != caller.user {
-        return Err(AttachError::NotPermitted(format!("{path} was attached by another user")));
+        return Err(AttachError::NotPermitted(format!(
+            "{path} was attached by another user: ask that user or an administrator to detach it"
+        )));
     }
     let tenant = known.tenant.clone();
     tenants.keeper.attachments.retain(|it| it.path != path, |_| true);
@@ -376,7 +377,10 @@ fn detach_processes<K: KernFs>(
             return refused(format!("process {pid} is not attached"));
         };
         if caller.user.is_some() && known.by != caller.user {
-            let why = format!("process {pid} was attached by another user");
+            let named = process::named(&mut tenants.host.kernel, proc, *pid);
+            let why = format!(
+                "{named} was attached by another user: ask that user or an administrator to detach it"
+            );
             return Err(AttachError::NotPermitted(why));
         }
         found.push(known.clone());
@@ -390,6 +394,9 @@ fn detach_processes<K: KernFs>(
     };
     let entries = tenants.host.journal.entries().iter();
     let entries: Vec<Entry> = entries.filter(|entry| concerns(entry)).cloned().collect();
+    if caller.user.is_some() {
+        check_walk(&mut tenants.host.kernel, &entries)?;
+    }
     let mut restored = restore::put_back(&mut tenants.host.kernel, proc, &entries, Extent::Part);
     let keeps = |entry: &Entry| !concerns(entry) || restored.owes(entry);
     if let Err(error) = tenants.host.journal.retain(keeps) {
@@ -400,6 +407,24 @@ fn detach_processes<K: KernFs>(
     tenants.backends.look_for(pids);
     info!(action = "detach", "processes moved back: {pids:?}");
     Ok(Moved { pids: pids.to_vec(), failures: restored.failures, ..Moved::default() })
+}
+
+/// Fails if the way back of a user's processes needs a walk through more cgroups than a user may cause.
+fn check_walk(kernel: &mut impl KernFs, entries: &[Entry]) -> Result<(), AttachError> {
+    let homes = entries.iter().filter_map(|entry| match entry {
+        Entry::Moved { to, .. } => Some(to),
+        _ => None,
+    });
+    let homes: BTreeSet<&PathBuf> = homes.flatten().collect();
+    for home in homes {
+        if nested_up_to(kernel, home, NESTED_MAX)?.is_none() {
+            return refused(format!(
+                "{} has more than {NESTED_MAX} cgroups below: only an administrator detaches from it",
+                text_of_path(home)
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the path below the mount; accepts paths below the mount and paths of the file system.

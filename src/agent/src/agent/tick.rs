@@ -206,7 +206,7 @@ impl<K: KernFs> Agent<K> {
         self.tenants.grow(findings);
         let Tenants { host, backends, control, reporter, .. } = &mut self.tenants;
         reporter.look_around(host, backends, control, now);
-        findings.extend(reporter.mount_findings(host, tick).iter().cloned());
+        findings.extend(reporter.mount_findings(host, control, tick).iter().cloned());
         if is_enforcing {
             if control.wants_effects() {
                 reporter.find_competition(host, backends, control);

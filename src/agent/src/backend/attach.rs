@@ -48,7 +48,9 @@ impl Backends {
         events.outcomes = units.refused;
         let moved = units.moved.into_iter().filter_map(|id| tree.find(id));
         for node in moved.filter(|node| !node.is_ancestor()) {
-            self.lose(host, node, "its unit has another cgroup now", &mut events);
+            let what = "its unit has another cgroup now";
+            events.findings.push(Finding::of(node.name(), Code::CgroupGone, what));
+            events.losses.push(self.give_up(host, node.id()));
         }
         events
     }
@@ -307,7 +309,9 @@ impl Backends {
         why: &str,
         events: &mut Events,
     ) {
-        events.findings.push(Finding::of(node.name(), Code::CgroupGone, why));
+        if !self.systemd.reports_stop(node.id()) {
+            events.findings.push(Finding::of(node.name(), Code::CgroupGone, why));
+        }
         events.losses.push(self.give_up(host, node.id()));
     }
 

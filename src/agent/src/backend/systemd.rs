@@ -171,6 +171,15 @@ impl Systemd {
         }
     }
 
+    /// True if the loss of the node's cgroup is that of a unit that stopped, which has one finding until it runs again: that
+    /// its cgroup went away would be a second one at each restart.
+    pub(super) fn reports_stop(&mut self, id: NodeId) -> bool {
+        let Some(unit) = self.unit_mut(id).filter(|unit| !unit.is_slice) else { return false };
+        let why = not_running(&unit.name);
+        unit.message.get_or_insert(why);
+        true
+    }
+
     /// Hands the manager to the final restoration, so that no earlier request takes effect after it.
     pub(super) fn take_manager(&mut self) -> Option<Box<dyn UnitManager>> {
         self.manager.take()
@@ -328,7 +337,7 @@ impl Systemd {
                 // Some process outlived the unit: the existence of a cgroup is no evidence.
                 unit.cgroup.clear();
             }
-            let why = format!("{name} does not run: it is shared with once it does");
+            let why = not_running(name);
             if unit.is_slice && is_enforcing {
                 self.start_slice(host, node, tick)
             } else {
@@ -435,6 +444,10 @@ impl Systemd {
             self.submit(Order::Watch);
         }
     }
+}
+
+fn not_running(unit: &str) -> String {
+    format!("{unit} does not run: it is shared with once it does")
 }
 
 /// True if a cgroup exists again at the path of a unit's, `cgroup` below the mount; empty if the unit never had

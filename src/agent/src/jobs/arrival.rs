@@ -14,7 +14,7 @@ use tenantd_admission::JobId;
 use tenantd_host::cgroup::Facet;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::process;
-use tenantd_host::systemd::{Answer, Order, Property, Setting, UnitError};
+use tenantd_host::systemd::{Answer, Order, Property, ScopeProcess, Setting, UnitError};
 use tenantd_policy::unit_path::unit_at;
 use tenantd_varlink::jobs::program;
 
@@ -37,7 +37,10 @@ impl JobRoom {
             unit: unit_of(job),
             slice,
             description: format!("tenantd job {job} of {tenant}: {program}"),
-            pids: vec![record.process.pid],
+            process: ScopeProcess {
+                pid: record.process.pid,
+                handle: record.process.handle.clone(),
+            },
             settings,
         };
         if !self.scopes.ask(&tenants.host.kernel, order) {

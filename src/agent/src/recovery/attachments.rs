@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::boot_file::BootFile;
-use super::processes::{ancestor, nested_up_to, processes_at};
+use super::processes::{ancestor, listed_up_to, nested_up_to};
 use tenantd_control::report::status::{ATTACHED_MAX, AttachedStatus};
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernFs};
@@ -213,7 +213,8 @@ impl Attachments {
     }
 
     /// Adds the processes that attached ones have started: all in the same cgroups that were not started by
-    /// claimed ones. To be called before `entries` are undone.
+    /// claimed ones. To be called before `entries` are undone. Of a cgroup with more processes than a tenant may have
+    /// attached, none are added: they come back as displaced ones ([`super::residents`]).
     pub(crate) fn gather(&mut self, kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) {
         let processes = &self.record.processes;
         let attached: BTreeMap<(u32, u64), &AttachedProcess> =
@@ -234,8 +235,12 @@ impl Attachments {
         let mut found = Vec::new();
         for (home, of) in homes {
             let below = nested_up_to(kernel, home, GATHERED_MAX).ok().flatten().unwrap_or_default();
+            let mut left = PROCESSES_OF_TENANT_MAX;
             for dir in std::iter::once(home).chain(&below) {
-                for pid in processes_at(kernel, dir).unwrap_or_default() {
+                let pids = listed_up_to(kernel, dir, "cgroup.procs", left).ok().flatten();
+                let pids = pids.unwrap_or_default();
+                left -= pids.len();
+                for pid in pids {
                     let start_ticks = process::start_ticks(kernel, proc, pid).ok().flatten();
                     let is_known = start_ticks.is_none_or(|it| attached.contains_key(&(pid, it)));
                     if !is_known && let Ok(None) = ancestor(kernel, proc, pid, is_claimed) {

@@ -10,8 +10,8 @@
 //!
 //! **Reloads.** A reload makes systemd write its values of *every* unit of the host, over those that container
 //! runtimes wrote to their scopes without it (swap limits, device rules, CPU sets). So there is none while the
-//! agent goes on ([`Extent::Part`]), and at most one in the end, if a loaded unit has lost a drop-in or a slice
-//! was stopped. Without it:
+//! agent goes on ([`Extent::Part`]), and at most one in the end, if a drop-in of a loaded unit was changed or removed, or a
+//! slice was stopped. Without it:
 //!
 //! - a unit that runs has its old values in systemd's memory and in its files, because they were set;
 //! - a slice or a scope that does not run is not loaded, and systemd will load it without the drop-ins;
@@ -311,8 +311,8 @@ impl<K: KernFs> Session<'_, K> {
         let dues = debt.dues.iter().filter(|due| due.stage == Stage::Set);
         let drop_ins: Vec<(Property, String)> = dues.filter_map(text).collect();
         if !drop_ins.is_empty() {
-            self.ask_one(Order::Rewrite { unit: debt.unit.to_string(), drop_ins })?;
-            self.restored.is_stale |= debt.may_be_loaded;
+            let order = Order::Rewrite { unit: debt.unit.to_string(), drop_ins };
+            self.restored.is_stale |= self.has_changed(order)? && debt.may_be_loaded;
         }
         Ok(())
     }
@@ -347,8 +347,8 @@ impl<K: KernFs> Session<'_, K> {
         let is_new = |due: &Due<'_>| due.stage == Stage::Set && due.drop_in.is_none();
         let (unit, properties) = (debt.unit.to_string(), debt.properties(is_new));
         if !properties.is_empty() {
-            self.ask_one(Order::Forget { unit, properties })?;
-            self.restored.is_stale |= debt.may_be_loaded;
+            let order = Order::Forget { unit, properties };
+            self.restored.is_stale |= self.has_changed(order)? && debt.may_be_loaded;
         }
         Ok(())
     }
@@ -357,8 +357,8 @@ impl<K: KernFs> Session<'_, K> {
     fn forget_ours(&mut self, left: &Leftover<'_>) -> Result<(), UnitError> {
         let (unit, ours) = (left.unit.to_string(), left.ours.clone());
         let before = left.before.map(str::to_string);
-        self.ask_one(Order::ForgetOurs { unit, ours, before })?;
-        self.restored.is_stale = true;
+        let order = Order::ForgetOurs { unit, ours, before };
+        self.restored.is_stale |= self.has_changed(order)?;
         Ok(())
     }
 

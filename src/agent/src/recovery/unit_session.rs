@@ -51,6 +51,11 @@ impl<K> Session<'_, K> {
         self.ask(vec![order]).pop().unwrap_or(Ok(Reply::Done))
     }
 
+    /// Orders a change of files; returns true if one had to be changed.
+    pub(super) fn has_changed(&mut self, order: Order) -> Result<bool, UnitError> {
+        Ok(self.ask_one(order)? != Reply::Unchanged)
+    }
+
     pub(super) fn reload_if_stale(&mut self) -> Result<(), UnitError> {
         if self.restored.is_stale && self.extent == Extent::All {
             self.ask_one(Order::Reload)?;

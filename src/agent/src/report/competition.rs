@@ -29,6 +29,8 @@ use tenantd_host::kernfs::KernFs;
 #[derive(Debug, Default)]
 pub(super) struct Competition {
     unprotected: Vec<(PathBuf, Finding)>,
+    /// Nodes whose protection does not reach the cgroups inside theirs.
+    shallow: HashMap<NodeId, Finding>,
     /// Findings on tenants that do not compete, and on other cgroups that do.
     findings: Vec<Finding>,
     /// Nodes whose weights do not compete with one another.
@@ -43,6 +45,8 @@ pub(super) struct Scene<'a, K> {
     pub(super) backends: &'a Backends,
     pub(super) tree: &'a Tree,
     pub(super) outsiders: &'a Outsiders,
+    /// Obstacle to protection of cgroups inside a tenant's.
+    pub(super) unprotected: Option<&'a Finding>,
     /// For each position, true if a tenant in or below that node is short of a resource.
     pub(super) lacking: &'a [bool],
     pub(super) nr_cpus: u32,
@@ -64,18 +68,18 @@ impl Competition {
     }
 
     pub(super) fn leaves_unprotected(&self) -> bool {
-        !self.unprotected.is_empty()
+        !(self.unprotected.is_empty() && self.shallow.is_empty())
     }
 
-    /// Reason why protection of the cgroup `dir` is void, if it is.
-    pub(super) fn void_protection(&self, dir: &Path) -> Option<&Finding> {
+    /// Reason why protection of this node in the cgroup `dir` is void, if it is.
+    pub(super) fn void_protection(&self, id: NodeId, dir: &Path) -> Option<&Finding> {
         let above = self.unprotected.iter().find(|(up, _)| dir.starts_with(up) && dir != up);
-        above.map(|(_, what)| what)
+        above.map(|(_, what)| what).or_else(|| self.shallow.get(&id))
     }
 
     /// Drops the nodes that are not in `tree`; the tenants `handed` give their cgroups to a member.
     pub(super) fn follow(&mut self, tree: &Tree, handed: &[(NodeId, NodeId)]) {
-        for by_node in [&mut self.apart, &mut self.beside] {
+        for by_node in [&mut self.apart, &mut self.beside, &mut self.shallow] {
             for (tenant, member) in handed {
                 let what = by_node.remove(tenant);
                 by_node.extend(what.map(|what| (*member, what)));
@@ -88,12 +92,14 @@ impl Competition {
         // Cgroup v1 needs no protection of ancestors.
         let unprotected = if scene.host.layout.is_unified() {
             let dirs = parents_to_protect(scene);
-            effect::void_protection(scene.host, &dirs, &governed_above(scene))
+            effect::void_protection(scene.host, &dirs, &governed_above(scene, Facet::Memory))
         } else {
             Vec::new()
         };
-        *self = Competition { unprotected, ..Competition::default() };
+        *self = Competition { unprotected, shallow: shallow(scene), ..Competition::default() };
         let homes = Parents::of(scene, Facet::Cpu, |_| true);
+        let governed = governed_above(scene, Facet::Cpu);
+        self.findings = effect::idle_above(scene.host, &homes.all(), &governed);
         if scene.host.governs_above == GovernedAbove::Nothing {
             self.look_apart(scene.tree, &homes);
         }
@@ -147,9 +153,24 @@ impl Competition {
     }
 }
 
-fn governed_above<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
+/// Nodes with cgroups inside, whose protection ends at their own cgroup.
+fn shallow<K: KernFs>(scene: &mut Scene<'_, K>) -> HashMap<NodeId, Finding> {
+    let Some(what) = scene.unprotected else { return HashMap::new() };
+    let (tree, backends, host) = (scene.tree, scene.backends, &mut *scene.host);
+    let has_inside = |node: &Node<'_>| {
+        let Some(path) = backends.dir_of(host, *node, Facet::Memory) else { return false };
+        let Ok(dir) = host.kernel.open_dir(&path) else { return false };
+        let nr_dirs = host.kernel.nr_dirs(dir);
+        host.kernel.close_dir(dir);
+        nr_dirs.is_ok_and(|nr_dirs| nr_dirs > 0)
+    };
+    let shallow = tree.tenants_and_members().filter(has_inside);
+    shallow.map(|node| (node.id(), what.clone())).collect()
+}
+
+fn governed_above<K>(scene: &Scene<'_, K>, facet: Facet) -> BTreeSet<PathBuf> {
     let layout = &scene.host.layout;
-    let tree = layout.tree(Facet::Memory).map(|tree| &layout.trees[tree]);
+    let tree = layout.tree(facet).map(|tree| &layout.trees[tree]);
     let dir = |(_, above): (Node<'_>, &Ancestor)| Some(tree?.dir_of(&above.cgroup));
     scene.tree.ancestors().filter_map(dir).collect()
 }
@@ -158,7 +179,7 @@ fn governed_above<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
 fn parents_to_protect<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
     let is_asked = |node: Node<'_>| scene.backends.needs_protection_above(node);
     let parents = Parents::of(scene, Facet::Memory, is_asked);
-    parents.places.iter().map(|place| place.to_path_buf()).collect()
+    parents.all()
 }
 
 /// Parents of cgroups. Most cgroups share few parents, so each path is stored once.
@@ -191,6 +212,10 @@ impl Parents {
             })
             .collect();
         parents
+    }
+
+    fn all(&self) -> BTreeSet<PathBuf> {
+        self.places.iter().map(|place| place.to_path_buf()).collect()
     }
 
     fn parent(&self, node: Node<'_>) -> Option<&Path> {

@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 
 use crate::backend::access::HostAccess;
 use tenantd_control::words::finding::{Code, Finding};
+use tenantd_core::kernel_text::text_of_path;
 use tenantd_core::units::Limit;
-use tenantd_host::cgroup::{Facet, parse};
+use tenantd_host::cgroup::{Facet, Tree, parse};
+use tenantd_host::enforce::IDLE;
 use tenantd_host::kernfs::{KernError, KernFs};
 
 /// Obstacles that affect every tenant alike, found once at the start.
@@ -124,11 +126,7 @@ pub(super) fn void_protection<K: KernFs>(
     if !host.layout.is_unified() {
         return Vec::new();
     }
-    let up_to_mount = |dir: &'_ PathBuf| -> Vec<PathBuf> {
-        let ups = dir.ancestors().take_while(|up| *up != tree.mount && up.starts_with(&tree.mount));
-        ups.map(Path::to_path_buf).collect()
-    };
-    let above: BTreeSet<PathBuf> = dirs.iter().flat_map(up_to_mount).collect();
+    let above = up_to_mount(dirs, tree);
     let mut void: Vec<(PathBuf, Vec<PathBuf>)> = Vec::new();
     for up in above.difference(governed) {
         let Ok(dir) = host.kernel.open_dir(up) else { continue };
@@ -143,6 +141,46 @@ pub(super) fn void_protection<K: KernFs>(
         }
     }
     void.into_iter().map(|(top, below)| (top.clone(), unprotected(&top, &below))).collect()
+}
+
+/// `dirs` and the cgroups above them, without the root of the tree.
+fn up_to_mount(dirs: &BTreeSet<PathBuf>, tree: &Tree) -> BTreeSet<PathBuf> {
+    let is_below = |up: &&Path| *up != tree.mount && up.starts_with(&tree.mount);
+    let ups = dirs.iter().flat_map(|dir| dir.ancestors().take_while(is_below));
+    ups.map(Path::to_path_buf).collect()
+}
+
+/// Findings on the topmost cgroups at or above `dirs` that run only while a CPU would idle (`CPUWeight=idle` of a unit): the weights
+/// of tenants in them divide leftovers. The agent gives the `governed` ones a weight.
+pub(super) fn idle_above<K: KernFs>(
+    host: &mut HostAccess<K>,
+    dirs: &BTreeSet<PathBuf>,
+    governed: &BTreeSet<PathBuf>,
+) -> Vec<Finding> {
+    let Some(tree) = host.layout.tree(Facet::Cpu).map(|index| &host.layout.trees[index]) else {
+        return Vec::new();
+    };
+    let above = up_to_mount(dirs, tree);
+    let mut idle: Vec<PathBuf> = Vec::new();
+    for up in above.difference(governed) {
+        if idle.iter().any(|top| up.starts_with(top)) {
+            continue;
+        }
+        let Ok(dir) = host.kernel.open_dir(up) else { continue };
+        if host.kernel.read_once(dir, IDLE).is_ok_and(|text| text.trim_ascii() == b"1") {
+            idle.push(up.clone());
+        }
+        host.kernel.close_dir(dir);
+    }
+    let finding = |top: PathBuf| {
+        let what = format!(
+            "cpu weights are ineffective in {}: its {IDLE} is 1, so the tenants in it get only CPU time that all other work leaves",
+            text_of_path(&top)
+        );
+        let remedy = "write 0 there (on a systemd host: CPUWeight=100 instead of CPUWeight=idle of that unit or slice)";
+        Finding::of_host(Code::Ineffective, what).with_remedy(remedy)
+    };
+    idle.into_iter().map(finding).collect()
 }
 
 const NAMED_MAX: usize = 4;

@@ -7,6 +7,7 @@
 //! | `effect` | obstacles that keep a value from taking effect |
 //! | `competition` | what the cgroups above and beside the tenants take away |
 //! | `charged` | memory of moved processes that stays where they came from |
+//! | `binding` | CPUs to which such tenants have bound themselves |
 //! | `surroundings` | what is around tenants that lack something |
 //! | `outsiders`, `programs` | CPUs that work of no tenant uses, by cgroup; the program behind it |
 //! | `mounts` | options of mounts that make protection or claims void |
@@ -15,6 +16,7 @@
 //! | `held` | findings about the load, which stay for a while |
 //! | `reporter` | all of it after each tick |
 
+mod binding;
 mod charged;
 mod competition;
 mod effect;

@@ -55,7 +55,7 @@ impl Programs {
             if nr_read >= PROCESSES_MAX {
                 break;
             }
-            let pids = processes(host, path, *is_direct);
+            let pids = numbers_in(host, path, "cgroup.procs", |_| !is_direct);
             nr_read += pids.len();
             self.known.entry(path.clone()).or_default().compare(host, &pids, now);
         }
@@ -88,7 +88,13 @@ impl Program {
     }
 }
 
-fn processes<K: KernFs>(host: &mut HostAccess<K>, cgroup: &Path, is_direct: bool) -> Vec<u32> {
+/// Numbers in `list` of a cgroup, and of those inside whose names pass: about [`PROCESSES_MAX`] at most.
+pub(super) fn numbers_in<K: KernFs>(
+    host: &mut HostAccess<K>,
+    cgroup: &Path,
+    list: &str,
+    passes: impl Fn(&[u8]) -> bool,
+) -> Vec<u32> {
     let (mut pids, mut nr_read) = (Vec::new(), 0);
     let mut left = vec![cgroup.to_path_buf()];
     while let Some(path) = left.pop()
@@ -98,13 +104,12 @@ fn processes<K: KernFs>(host: &mut HostAccess<K>, cgroup: &Path, is_direct: bool
         nr_read += 1;
         let Ok(dir) = host.kernel.open_dir(&path) else { continue };
         // A threaded cgroup does not list its processes; its parent does.
-        if let Ok(text) = host.kernel.read_once(dir, "cgroup.procs") {
+        if let Ok(text) = host.kernel.read_once(dir, list) {
             pids.extend(process_numbers(text));
         }
-        if !is_direct {
-            let names = host.kernel.list_dirs(dir).unwrap_or_default();
-            left.extend(names.into_iter().take(CGROUPS_MAX).map(|name| path.join(name)));
-        }
+        let names = host.kernel.list_dirs(dir).unwrap_or_default();
+        let names = names.into_iter().filter(|name| passes(name.as_encoded_bytes()));
+        left.extend(names.take(CGROUPS_MAX).map(|name| path.join(name)));
         host.kernel.close_dir(dir);
     }
     pids.truncate(PROCESSES_MAX);

@@ -1,6 +1,6 @@
 //! Reports after each tick: status, trace and log.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::backend::backends::Backends;
 use tenantd_control::measure::sample::HostSample;
 use tenantd_control::report::reason::Surroundings;
 use tenantd_control::report::status::{ActionStatus, AgentStatus, Status, VictimStatus};
-use tenantd_control::report::trace::{Outcome, Spelling, Trace};
+use tenantd_control::report::trace::{Outcome, Record, Spelling, Trace};
 use tenantd_control::state::drift::Drift;
 use tenantd_control::state::step::Decision;
 use tenantd_control::tick::control_loop::ControlLoop;
@@ -26,6 +26,7 @@ use tenantd_control::tree::{Node, Tree};
 use tenantd_control::words::finding::Finding;
 use tenantd_control::words::knob::{Action, Knob};
 use tenantd_core::node::NodeId;
+use tenantd_core::resource::MEMORY;
 use tenantd_host::kernfs::KernFs;
 use tenantd_policy::model::{CpusPolicy, Mode};
 
@@ -97,9 +98,10 @@ impl Reporter {
     pub(crate) fn mount_findings<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
+        control: &ControlLoop,
         tick: u64,
     ) -> &[Finding] {
-        self.mounts.refresh(host, tick);
+        self.mounts.refresh(host, control, tick);
         self.mounts.findings()
     }
 
@@ -191,8 +193,9 @@ impl Reporter {
         let lacking: Vec<usize> = control.lacking().map(Node::at).collect();
         let lacks = |tenant: Node<'_>| lacking.binary_search(&tenant.at()).is_ok();
         let lacking = &tree.any_below(|node| node.tenant().is_some_and(lacks));
-        let outsiders = &self.around.outsiders;
-        let mut scene = competition::Scene { host, backends, tree, outsiders, lacking, nr_cpus };
+        let (outsiders, unprotected) = (&self.around.outsiders, self.mounts.unprotected());
+        let mut scene =
+            competition::Scene { host, backends, tree, outsiders, unprotected, lacking, nr_cpus };
         self.competition.refresh(&mut scene);
     }
 
@@ -351,11 +354,30 @@ impl Reporter {
             // The agent's jobs fill in theirs.
             ..status::decided(control, &decision, host, &self.charged)
         });
+        if self.competition.leaves_unprotected() {
+            let void = void_guarantees(control, &self.trace);
+            self.amend(|status| {
+                for tenant in status.tenants.iter_mut().filter(|it| it.guarantee[MEMORY].is_some())
+                {
+                    tenant.memory_guarantee_void = void.contains(&*tenant.name);
+                }
+            });
+        }
     }
 
     pub(crate) fn note_cost(&mut self, cost: AgentStatus) {
         self.amend(|status| status.agent = cost);
     }
+}
+
+/// Names of tenants with memory protection that has no effect.
+fn void_guarantees<'a>(control: &'a ControlLoop, trace: &Trace) -> HashSet<&'a str> {
+    let is_void = |record: &Record| {
+        let mut values = trace.values[record.values.clone()].iter();
+        values.any(|it| it.knob.is_protection() && it.outcome == Outcome::Ineffective)
+    };
+    let void = control.tree().all().zip(&trace.records).filter(|(_, record)| is_void(record));
+    void.filter_map(|(node, _)| Some(node.tenant()?.name())).collect()
 }
 
 fn nr_ineffective(trace: &Trace) -> u64 {

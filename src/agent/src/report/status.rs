@@ -35,7 +35,8 @@ pub(super) fn host_status(
         name,
         hierarchy: Cow::Borrowed(hierarchy),
         cpus: host.nr_cpus,
-        memory_bytes: host.memory_total_bytes,
+        memory_bytes: host.memory_total_bytes + host.huge_pages_bytes,
+        huge_pages_bytes: host.huge_pages_bytes,
         capacity: capacity.divided,
         outside_cores: capacity.outside_cores,
     }
@@ -216,7 +217,7 @@ fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
         usage_pids: state.pids.last.map(|pids| pids.nr_current),
         nr_refused_forks: state.pids.refused.total(),
         dop: state.width.dop(),
-        cpus: state.width.cpus().map(ToString::to_string),
+        cpus: state.cpus_in_force(),
         cpu_weight: cpu_weight(state),
         cpu_usage_seconds: seconds(state.totals.cpu_usec),
         cpu_pressure_seconds: seconds(state.totals.cpu_some_usec),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::binding::Bindings;
 use super::competition::Competition;
 use super::outsiders::Outsiders;
 use super::programs::Programs;
@@ -34,6 +35,7 @@ const NAMED_CORES: f64 = 0.01;
 pub(super) struct Neighbourhood {
     pub(super) outsiders: Outsiders,
     programs: Programs,
+    bindings: Bindings,
     limits: HashMap<(PathBuf, Resource), Limit>,
     by_node: HashMap<NodeId, Surroundings>,
 }
@@ -108,6 +110,7 @@ impl Neighbourhood {
             self.read_limits(scene);
         }
         self.outsiders.refresh(scene.host, scene.now);
+        self.bindings.refresh(scene.host, &lacking, scene.now);
         let largest = self.name_largest(scene, &lacking, &mount);
         let limits = self.limits_above(scene);
         self.by_node.clear();
@@ -115,7 +118,8 @@ impl Neighbourhood {
             let around = self.by_node.entry(tenant).or_insert_with(|| {
                 let void = scene.foreign_scheduler.or_else(|| scene.competition.apart(tenant));
                 let void_weight = void.map(ToString::to_string);
-                Surroundings { void_weight, ..Surroundings::default() }
+                let binding = self.bindings.of(tenant);
+                Surroundings { void_weight, binding, ..Surroundings::default() }
             });
             let found = dir.parent().and_then(|parent| largest.get(parent));
             if let Some(found) = found {

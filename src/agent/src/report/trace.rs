@@ -111,7 +111,7 @@ impl<K> Scene<'_, K> {
                 if protects && self.competition.leaves_unprotected() =>
             {
                 let dir = self.backends.dir_of(self.host, node, Facet::Memory)?;
-                self.competition.void_protection(&dir)
+                self.competition.void_protection(id, &dir)
             }
             Purpose::Weight => self.foreign_scheduler.or_else(|| self.competition.void_weight(id)),
             _ => None,

@@ -442,7 +442,7 @@ fn not_attached(error: AttachError) -> CallError {
         AttachError::NoSuchTenant(tenant) => {
             CallError::NoSuchTenant { tenant, tenants: Vec::new() }
         }
-        AttachError::NotPermitted(_) => CallError::PermissionDenied {},
+        AttachError::NotPermitted(reason) => CallError::NotYours { reason },
         AttachError::Refused(reason) => CallError::Failed { reason },
     }
 }

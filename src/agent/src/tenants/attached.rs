@@ -328,7 +328,8 @@ pub(crate) fn check_owner<K: KernFs>(
     let proc = host.proc();
     match process::is_of(&mut host.kernel, proc, pid, user) {
         Ok(Some(true)) => Ok(()),
-        Ok(_) => Err(format!("process {pid} is not yours")),
+        Ok(Some(false)) => Err(process::not_of(&mut host.kernel, proc, pid, user)),
+        Ok(None) => Err(format!("process {pid} has ended")),
         Err(error) => Err(format!("the owner of process {pid} is not known: {error}")),
     }
 }

@@ -128,8 +128,10 @@ pub struct HostSample {
     /// Idle CPU time of all CPUs, in µs. It is not the complement of the busy time: stolen time of a
     /// virtual host counts as neither.
     pub idle_usec: Option<u64>,
-    /// Memory of the host, in bytes.
+    /// Memory of the host without huge pages, in bytes.
     pub memory_total_bytes: u64,
+    /// Memory set aside as huge pages, in bytes: no cgroup is charged for it, and it is never reclaimed.
+    pub huge_pages_bytes: u64,
     /// Memory available without swapping, in bytes (`MemAvailable`).
     pub memory_available_bytes: Option<u64>,
     /// Free memory, in bytes (`MemFree`).

@@ -56,7 +56,8 @@ const FREE_RATIO: f64 = 1.1;
 const OUTGROWN_RATIO: f64 = 1.05;
 const STAND_FIRST: Duration = Duration::from_secs(10);
 const STAND_MOST: Duration = Duration::from_secs(320);
-const FUTILE_RATIO: f64 = 0.5;
+/// Time in which all tasks of the tenant stall, as a part of the interval, from which a bound is lifted.
+pub const FUTILE_RATIO: f64 = 0.5;
 const FUTILE_AFTER: Duration = Duration::from_secs(5);
 const LEFT_FIRST: Duration = Duration::from_secs(60);
 const LEFT_MOST: Duration = Duration::from_secs(3600);

@@ -146,6 +146,8 @@ pub struct AllocationStep {
     /// Divided capacity.
     #[serde(flatten, with = "wire::capacity")]
     pub capacity: PerResource<f64>,
+    /// Huge pages of the host, which no tenant gets, in bytes.
+    pub huge_pages_bytes: u64,
     /// CPUs by its weight alone.
     pub fair_share_cores: f64,
     /// Guaranteed amount.

@@ -114,6 +114,17 @@ pub struct Surroundings {
     pub limits: Vec<LimitAbove>,
     /// Obstacle to the effect of its CPU weight.
     pub void_weight: Option<String>,
+    /// CPUs of its running threads, if known.
+    pub binding: Option<Binding>,
+}
+
+/// CPUs on which the running threads of a tenant may run, by their affinity and their cpusets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Binding {
+    /// The CPUs, as a list of the kernel.
+    pub cpus: String,
+    /// Their number.
+    pub nr_cpus: u32,
 }
 
 /// Shortfall of one tenant, with reasons.
@@ -207,10 +218,12 @@ pub enum KernelLimit {
 }
 
 /// Causes inside the tenant.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Inside {
     /// Its placement has only this number of CPUs.
     Cpus(usize),
+    /// Its running threads are bound to these CPUs, not by the agent.
+    Bound(Binding),
     /// Its tasks wait while CPUs are idle.
     IdleCpus {
         /// Idle CPUs.
@@ -377,6 +390,14 @@ impl fmt::Display for Inside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Inside::Cpus(nr_cpus) => write!(f, "it may run on {nr_cpus} CPUs only"),
+            Inside::Bound(Binding { cpus, nr_cpus }) => {
+                let (cpu, is) = if *nr_cpus == 1 { ("CPU", "is") } else { ("CPUs", "are") };
+                write!(
+                    f,
+                    "its running threads are bound to {cpu} {cpus}, which {is} {nr_cpus}: by taskset or a cpuset of its own, not \
+                     by tenantd; `taskset -acp LIST PID` or a larger cpuset.cpus inside it gives them more"
+                )
+            }
             Inside::IdleCpus { idle_cores, .. } if *idle_cores < SEEN_CORES_MIN => f.write_str(
                 "no CPU is idle, and no other work has more than its share: its tasks may be bound to few CPUs \
                  (`taskset -cp PID` prints them), or the kernel's balance of load over CPUs is uneven",

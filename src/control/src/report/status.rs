@@ -223,6 +223,8 @@ pub struct HostStatus {
     pub cpus: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
+    /// Huge pages in it, which no tenant gets, in bytes.
+    pub huge_pages_bytes: u64,
     /// Capacity divided among the tenants.
     #[serde(flatten, with = "wire::capacity")]
     pub capacity: PerResource<f64>,
@@ -243,6 +245,8 @@ pub struct TenantStatus {
     /// Guaranteed amount.
     #[serde(flatten, with = "wire::guarantee")]
     pub guarantee: PerResource<Option<f64>>,
+    /// True if memory protection does not reach its processes, so that its memory guarantee is not kept.
+    pub memory_guarantee_void: bool,
     /// Upper limit.
     #[serde(flatten, with = "wire::limit")]
     pub limit: PerResource<Option<f64>>,

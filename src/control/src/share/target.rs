@@ -45,7 +45,7 @@ use crate::words::finding::{Code, Finding};
 use crate::words::knob::{Knob, Value};
 use serde::{Deserialize, Serialize};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
-use tenantd_core::units::Limit;
+use tenantd_core::units::{Bytes, Limit};
 use tenantd_fair::{self as fair, Algorithm, Problem, WorkConserving};
 use tenantd_policy::model::Allocation;
 
@@ -178,7 +178,7 @@ pub fn targets(
 
 /// Findings about these targets: guarantees that cannot be kept, weights that cannot be written. They
 /// contain no figures that change from tick to tick.
-pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<Finding> {
+pub fn findings(nodes: &[TreeNode], targets: &[Target], host: &HostSample) -> Vec<Finding> {
     let mut findings = Vec::new();
     for r in Resource::ALL {
         let is_promised = |node: &TreeNode| node.guarantee[r].is_some_and(|it| it > 0.0);
@@ -198,7 +198,15 @@ pub fn findings(nodes: &[TreeNode], targets: &[Target]) -> Vec<Finding> {
                      they are scaled down together"
                 )
             };
-            findings.push(Finding::of_host(Code::Unkeepable, what));
+            let finding = Finding::of_host(Code::Unkeepable, what);
+            findings.push(if r == MEMORY && host.huge_pages_bytes > 0 {
+                let huge = Bytes(host.huge_pages_bytes).rounded();
+                finding.with_remedy(format!(
+                    "no tenant gets the huge pages of {huge}: lower the guarantees or vm.nr_hugepages"
+                ))
+            } else {
+                finding
+            });
         }
     }
     let is_reported =

@@ -196,6 +196,15 @@ impl NodeState {
         self.observed.iter().find(|(known, _)| *known == knob).map(|(_, value)| value)
     }
 
+    /// CPUs that it is placed on, or, if their write failed, those that its file holds.
+    pub fn cpus_in_force(&self) -> Option<String> {
+        let is_refused = self.retries.iter().any(|retry| retry.knob == Knob::Cpus);
+        match self.observed(Knob::Cpus) {
+            Some(held) if is_refused => Some(held.to_string()),
+            _ => self.width.cpus().map(ToString::to_string),
+        }
+    }
+
     pub(crate) fn held_before(&self, knob: Knob) -> Option<&Value> {
         self.held_before.iter().find(|(known, _)| *known == knob).map(|(_, value)| value)
     }

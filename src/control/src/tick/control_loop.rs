@@ -319,10 +319,11 @@ impl ControlLoop {
         if self.tree.is_apart() {
             govern::weigh(&self.tree, &foreign, &mut targets);
         }
-        let findings = shortage
-            .into_iter()
-            .chain(withdrawn)
-            .chain(target::findings(self.tree.nodes(), &targets));
+        let findings = shortage.into_iter().chain(withdrawn).chain(target::findings(
+            self.tree.nodes(),
+            &targets,
+            &host,
+        ));
         let findings = findings.chain(self.tree.cuts()).collect();
         for (state, target) in self.states.iter_mut().zip(targets) {
             state.target = target;

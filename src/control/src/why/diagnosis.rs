@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::report::reason::{self, Inside, KernelLimit, NotWritten, Outsider, Reason};
+use crate::report::reason::{self, Binding, Inside, KernelLimit, NotWritten, Outsider, Reason};
 use crate::share::weight;
 use crate::state::capacity::Capacity;
 use crate::state::{NodeState, Refusal};
@@ -220,9 +220,17 @@ impl Case<'_> {
         let stalls = |ratio: &f64| *ratio >= STALL_RATIO;
         let usage = state.usage.unwrap_or_default();
         let cpus = nr_cpus.filter(is_narrow).map(Inside::Cpus);
+        let binding = state.surroundings.as_ref().and_then(|around| around.binding.clone());
+        let is_bound = |binding: &Binding| {
+            let machine =
+                self.scene.above.nr_cpus.map_or(self.scene.machine[CPU] as usize, |it| it as usize);
+            let bound = binding.nr_cpus as usize;
+            is_narrow(&bound) && bound < nr_cpus.unwrap_or(machine)
+        };
+        let bound = binding.filter(is_bound).map(Inside::Bound);
         let memory = usage.memory_some_ratio.filter(stalls).map(Inside::Memory);
         let io = usage.io_some_ratio.filter(stalls).map(Inside::Io);
-        cpus.into_iter().chain(memory).chain(io).map(Reason::Inside)
+        cpus.into_iter().chain(bound).chain(memory).chain(io).map(Reason::Inside)
     }
 
     fn reclaim(&self) -> impl Iterator<Item = Reason> {
@@ -241,7 +249,7 @@ impl Case<'_> {
         let is_limited = bound.as_ref().is_some_and(|(part, _)| counts(*part))
             || others.iter().any(|reason| {
                 use Reason::{Inside as In, Kernel, Policy};
-                matches!(reason, Policy { .. } | Kernel(_) | In(Inside::Cpus(_)))
+                matches!(reason, Policy { .. } | Kernel(_) | In(Inside::Cpus(_) | Inside::Bound(_)))
             });
         // Idle time was not taken by others.
         let idle = if resource == CPU { self.balance.idle_cores } else { 0.0 };

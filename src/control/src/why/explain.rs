@@ -51,7 +51,10 @@ pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation
         sample: counters(trace, record),
         usage: trace.usage(record).map(|usage| usage_step(trace, &usage, record)),
         demand: leaf.map(|()| demand_step(trace, node, record)),
-        allocation: allocation_step(trace, node, record),
+        allocation: AllocationStep {
+            huge_pages_bytes: status.host.huge_pages_bytes,
+            ..allocation_step(trace, node, record)
+        },
         weight: shares.weight_step(of, (node, record)),
         credit: credit_step(trace, of.at()),
         width: leaf.map(|()| width_step(trace, node, record)),
@@ -104,6 +107,7 @@ fn allocation_step(trace: &Trace, node: &TreeNode, record: &Record) -> Allocatio
         level: target.level,
         bound,
         reason,
+        ..AllocationStep::default()
     }
 }
 

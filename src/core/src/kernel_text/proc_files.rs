@@ -43,6 +43,14 @@ pub fn owner(status: &[u8]) -> Option<Owner> {
     Some(Owner { ruid, euid, rgid, egid, groups })
 }
 
+/// List of the CPUs on which a thread may run, in a text of its `status`; `None` if it does not run or want to.
+pub fn running_on(status: &[u8]) -> Option<&[u8]> {
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let state = lines.by_ref().find_map(|line| line.strip_prefix(b"State:\t"))?;
+    let list = lines.find_map(|line| line.strip_prefix(b"Cpus_allowed_list:\t"));
+    list.filter(|_| state.starts_with(b"R"))
+}
+
 fn numbers(values: &[u8]) -> impl Iterator<Item = u32> {
     let words = values.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     words.map_while(number)
@@ -119,6 +127,18 @@ mod tests {
         for text in [&b"0::relative\n"[..], b"x::/\n", b"1:cpu\n", b"\xff\n"] {
             assert_eq!(cgroup_lines(text), None);
         }
+    }
+
+    #[test]
+    fn the_cpus_of_a_thread_count_while_it_runs() {
+        let text = |state: &str| {
+            format!(
+                "Name:\tCpus_allowed_list:\t7\nState:\t{state}\nUid:\t1\nCpus_allowed:\t3\nCpus_allowed_list:\t0-1\n"
+            )
+        };
+        assert_eq!(running_on(text("R (running)").as_bytes()), Some(&b"0-1"[..]));
+        assert_eq!(running_on(text("S (sleeping)").as_bytes()), None);
+        assert_eq!(running_on(b"Name:\tx\nState:\tR (running)\n"), None);
     }
 
     /// Names of processes: the kernel escapes the end of line.

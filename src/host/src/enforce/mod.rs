@@ -23,5 +23,5 @@ pub use enforcer::{AGENT_CGROUP, Enforcer};
 pub use enforcer::{CONTROLLERS, SUBTREE_CONTROL};
 pub use error::EnforceError;
 pub use error::with_causes;
-pub use remedy::remedy;
+pub use remedy::{IDLE, remedy};
 pub use write::{cpus_of, taken};

@@ -155,10 +155,11 @@ impl Bus {
 
     /// Removes the files, which the next reload forgets; systemd has no call for this.
     fn forget(&self, unit: &str, properties: &[Property]) -> Result<Reply, Fault> {
+        let mut is_changed = false;
         for file in properties.iter().flat_map(|property| self.drop_ins(unit, *property)) {
-            remove(fs::remove_file(&file), &file)?;
+            is_changed |= remove(fs::remove_file(&file), &file)?;
         }
-        self.remove_empty(unit)
+        self.remove_empty(unit, is_changed)
     }
 
     /// Systemd writes a new drop-in whenever the property is set, so its text identifies the writer.
@@ -168,37 +169,39 @@ impl Bus {
         ours: &Setting,
         before: Option<&str>,
     ) -> Result<Reply, Fault> {
+        let mut is_changed = false;
         for file in self.drop_ins(unit, ours.property) {
             if !fs::read_to_string(&file).is_ok_and(|text| ours.is_said_by(&text)) {
                 continue;
             }
-            match before {
+            is_changed |= match before {
                 Some(text) => write(&file, text)?,
                 None => remove(fs::remove_file(&file), &file)?,
-            }
+            };
         }
-        self.remove_empty(unit)
+        self.remove_empty(unit, is_changed)
     }
 
-    fn remove_empty(&self, unit: &str) -> Result<Reply, Fault> {
+    fn remove_empty(&self, unit: &str, is_changed: bool) -> Result<Reply, Fault> {
         for dir in DROP_INS.map(|dir| self.run.join(dir).join(format!("{unit}.d"))) {
             match fs::remove_dir(&dir) {
                 Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
-                outcome => remove(outcome, &dir)?,
+                outcome => drop(remove(outcome, &dir)?),
             }
         }
-        Ok(Reply::Done)
+        Ok(of_files(is_changed))
     }
 
     /// Writes the files: setting a property of a unit that does not run would make a cgroup for it (seen on
     /// 257).
     fn rewrite(&self, unit: &str, drop_ins: &[(Property, String)]) -> Result<Reply, Fault> {
+        let mut is_changed = false;
         for (property, text) in drop_ins {
             for file in self.drop_ins(unit, *property).filter(|file| file.exists()) {
-                write(&file, text)?;
+                is_changed |= write(&file, text)?;
             }
         }
-        Ok(Reply::Done)
+        Ok(of_files(is_changed))
     }
 
     fn drop_ins(&self, unit: &str, property: Property) -> impl Iterator<Item = PathBuf> + use<> {
@@ -301,9 +304,16 @@ impl Calls<'_> {
             Order::Look { unit } => self.look(unit).await.map(Reply::Unit),
             Order::List { patterns } => self.list(patterns).await,
             Order::StartSlice { unit, description } => self.start_slice(unit, description).await,
-            Order::StartScope { unit, slice, description, pids, settings } => {
-                let properties = scope::properties(slice, description, pids, settings);
-                self.start_transient(unit, &properties).await
+            Order::StartScope { unit, slice, description, process, settings } => {
+                let start = async |knows_handles| {
+                    let members = scope::members(process, knows_handles);
+                    let of_all = scope::properties(slice, description, members, settings);
+                    self.start_transient(unit, &of_all).await
+                };
+                match start(true).await {
+                    Err(fault) if fault.name == scope::UNKNOWN_PROPERTY => start(false).await,
+                    started => started,
+                }
             }
             Order::Set { unit, settings } => self.set(unit, settings).await,
             Order::Reload => {
@@ -421,17 +431,25 @@ fn done<T>(_: T) -> Reply {
     Reply::Done
 }
 
-fn write(file: &Path, text: &str) -> Result<(), Fault> {
-    let outcome = fs::write(file, text);
+fn of_files(is_changed: bool) -> Reply {
+    if is_changed { Reply::Done } else { Reply::Unchanged }
+}
+
+/// Returns true if the file had another text.
+fn write(file: &Path, text: &str) -> Result<bool, Fault> {
+    if fs::read(file).is_ok_and(|held| held == text.as_bytes()) {
+        return Ok(false);
+    }
+    let outcome = fs::write(file, text).map(|()| true);
     outcome.map_err(|error| Fault::new(format!("cannot write {}: {error}", file.display())))
 }
 
-fn remove(outcome: io::Result<()>, path: &Path) -> Result<(), Fault> {
+/// Returns true if there was something to remove.
+fn remove(outcome: io::Result<()>, path: &Path) -> Result<bool, Fault> {
     match outcome {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(Fault::new(format!("cannot remove {}: {error}", path.display())))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Fault::new(format!("cannot remove {}: {error}", path.display()))),
     }
 }
 
@@ -462,7 +480,9 @@ mod tests {
         let of = |property| (property, "theirs".to_string());
         let drop_ins = [Property::MemoryLow, Property::MemoryMax].map(of).to_vec();
         let order = Order::Rewrite { unit: "web.service".into(), drop_ins };
-        assert_eq!(bus.carry_out(std::slice::from_ref(&order)), [Ok(Reply::Done)]);
+        for reply in [Reply::Done, Reply::Unchanged] {
+            assert_eq!(bus.carry_out(std::slice::from_ref(&order)), [Ok(reply)]);
+        }
         assert_eq!(fs::read_to_string(dir.join("50-MemoryLow.conf")).unwrap(), "theirs");
         assert!(!dir.join("50-MemoryMax.conf").exists());
     }
@@ -479,7 +499,8 @@ mod tests {
                 Setting { property: Property::MemoryLow, value: PropertyValue::Number(low) };
             let order =
                 Order::ForgetOurs { unit: "web.service".into(), ours: setting, before: None };
-            assert_eq!(bus.carry_out(std::slice::from_ref(&order)), [Ok(Reply::Done)]);
+            let reply = if is_left { Reply::Unchanged } else { Reply::Done };
+            assert_eq!(bus.carry_out(std::slice::from_ref(&order)), [Ok(reply)]);
             assert_eq!(dir.exists(), is_left);
         }
     }
@@ -512,9 +533,9 @@ mod tests {
         let mut bus = Bus::new(run.path(), Duration::ZERO);
         let properties = vec![Property::CpuQuotaPerSecUsec, Property::MemoryLow];
         let order = Order::Forget { unit: "web.service".into(), properties };
-        // A missing file counts as removed.
-        for _ in 0..2 {
-            assert_eq!(bus.carry_out(std::slice::from_ref(&order)), [Ok(Reply::Done)]);
+        // A missing file counts as removed, and needs no reload.
+        for reply in [Reply::Done, Reply::Unchanged] {
+            assert_eq!(bus.carry_out(std::slice::from_ref(&order)), [Ok(reply)]);
         }
         assert!(!transient.exists());
         let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();

@@ -47,6 +47,7 @@ pub mod slice_name;
 pub use connect::of_this_host;
 pub use messenger::Messenger;
 pub use order::{
-    Answer, Held, Order, Reply, RunResult, UnitError, UnitManager, UnitState, carry_out_all,
+    Answer, Held, Order, Reply, RunResult, ScopeProcess, UnitError, UnitManager, UnitState,
+    carry_out_all,
 };
 pub use property::{Property, PropertyValue, Setting};

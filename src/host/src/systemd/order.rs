@@ -1,6 +1,8 @@
 //! Orders to systemd, and their answers.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::property::{Property, Setting};
@@ -20,7 +22,7 @@ pub enum Order {
         /// Description in `systemctl status`.
         description: String,
     },
-    /// Starts a transient scope with existing processes, which systemd moves into it. They may arrive after the
+    /// Starts a transient scope with an existing process, which systemd moves into it. It may arrive after the
     /// answer.
     StartScope {
         /// The scope.
@@ -29,8 +31,8 @@ pub enum Order {
         slice: String,
         /// Description in `systemctl status`.
         description: String,
-        /// The processes.
-        pids: Vec<u32>,
+        /// The process.
+        process: ScopeProcess,
         /// Its properties and their values.
         settings: Vec<Setting>,
     },
@@ -98,11 +100,29 @@ impl Order {
     }
 }
 
+/// Process that a scope begins with.
+#[derive(Clone, Debug)]
+pub struct ScopeProcess {
+    /// Its number, which another process may have by the time systemd moves it.
+    pub pid: u32,
+    /// Its pidfd, which always means this process; `None` if the kernel has none.
+    pub handle: Option<Arc<OwnedFd>>,
+}
+
+impl PartialEq for ScopeProcess {
+    fn eq(&self, other: &ScopeProcess) -> bool {
+        let handles = (self.handle.as_ref(), other.handle.as_ref());
+        self.pid == other.pid && handles.0.map(Arc::as_ptr) == handles.1.map(Arc::as_ptr)
+    }
+}
+
 /// Result of a successful order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// Systemd reported success; only the file shows that a value has arrived.
     Done,
+    /// No file had to be changed, so systemd need not read its configuration again.
+    Unchanged,
     /// State of a unit.
     Unit(UnitState),
     /// Results of services and scopes that changed, oldest first.

@@ -237,6 +237,10 @@ fn shown_bounds(step: &AllocationStep) -> String {
             parts.push(format!("{name} {}", bounds.join(" and ")));
         }
     }
+    if step.huge_pages_bytes > 0 {
+        let huge = memory(step.huge_pages_bytes as f64);
+        parts.push(format!("the host has huge pages of {huge}, which no tenant gets"));
+    }
     parts.join(", ")
 }
 

@@ -129,8 +129,7 @@ fn free(pool: &Pool) -> String {
 /// Runs `cancel`: a waiting job leaves the queue; the processes of a running one get SIGTERM.
 pub(crate) fn cancel(daemon: &Endpoint, args: &CancelArgs) -> anyhow::Result<Exit> {
     let parameters = CancelParameters { id: args.id };
-    let mut client = daemon.connect()?;
-    let reply = client.call::<method::Cancel>(&parameters).map_err(|error| match error {
+    let reply = daemon.call::<method::Cancel>(&parameters).map_err(|error| match error {
         ClientError::NotYours(_) | ClientError::NotPermitted(_) => ClientError::NotYourJob(args.id),
         error => error,
     });
@@ -141,7 +140,7 @@ pub(crate) fn cancel(daemon: &Endpoint, args: &CancelArgs) -> anyhow::Result<Exi
     // A number may have become that of another process before it was opened. A process that the daemon
     // still counts among the job's processes after that is the open one, or has ended.
     let still = if is_running {
-        match client.call::<method::Cancel>(&parameters) {
+        match daemon.call::<method::Cancel>(&parameters) {
             Ok(reply) => reply.pids,
             Err(ClientError::Refused(CallError::NoSuchJob { .. })) => Vec::new(),
             Err(error) => return Err(error.into()),

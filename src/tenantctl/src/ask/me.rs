@@ -126,6 +126,10 @@ fn shown_tenant(tenant: &OwnTenant) -> String {
     if let (Some(all), 2..) = (tenant.shared_cores, tenant.nr_sharing) {
         lines.push(("shared", format!("{} {} now", sharers(tenant), cpus(all))));
     }
+    if tenant.memory_guarantee_void {
+        let what = "the guarantee of memory is not kept on this host: an administrator finds the reason in `tenantctl status`";
+        lines.push(("memory", what.to_string()));
+    }
     lines.extend(tenant.cpus.as_ref().map(|cpus| ("cpus", cpus.clone())));
     if let Some(most) = tenant.limit_pids {
         let now = tenant.usage_pids.map_or_else(|| "-".to_string(), |now| now.to_string());

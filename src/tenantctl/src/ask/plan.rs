@@ -14,7 +14,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::args::{Colour, PlanArgs, SOCKET};
 use crate::common::client::{Client, ClientError, Endpoint};
-use crate::common::machine;
+use crate::common::machine::{self, memory_of};
 use tenantd::agent::{Agent, Options};
 use tenantd::backend::claims;
 use tenantd::command::load;
@@ -131,7 +131,7 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
         host.capacity[CPU],
         host.cpus,
         memory(host.capacity[MEMORY]),
-        memory(host.memory_bytes as f64),
+        memory_of(host),
     )?;
     for tenant in &status.tenants {
         writeln!(out, "{}", tenant.name)?;
@@ -217,6 +217,9 @@ fn print_actions(out: &mut impl Write, status: &Status, tenant: &str) -> io::Res
         // The agent does not read the files of a cgroup without processes.
         let held = || Some(fs::read_to_string(&action.path).ok()?.trim_end().to_string());
         let from = action.from.clone().or_else(held).unwrap_or_else(|| "not made yet".to_string());
+        // The file of a unit with `CPUWeight=idle` reads 0.
+        let is_idle = (file, &*from) == ("cpu.weight", "0");
+        let from = if is_idle { "idle until now".to_string() } else { from };
         writeln!(out, "  {file}: {from} -> {}", action.to)?;
         writeln!(out, "    {}", action.reason)?;
     }

@@ -144,7 +144,20 @@ impl Endpoint {
         &self,
         parameters: &S::Parameters,
     ) -> Result<S::Reply, ClientError> {
-        self.connect()?.call::<S>(parameters)
+        let (begin, time) = (Instant::now(), self.time(S::METHOD.access()).min(RESTART_TIME));
+        let once = || self.connect()?.call::<S>(parameters);
+        let mut outcome = once();
+        while is_repeatable(S::METHOD)
+            && matches!(outcome, Err(ClientError::Ended(_)))
+            && begin.elapsed() < time
+        {
+            thread::sleep(RESTART_PAUSE);
+            match once() {
+                Err(ClientError::NotRunning(_)) => break,
+                again => outcome = again,
+            }
+        }
+        outcome
     }
 
     pub(crate) fn time(&self, access: Access) -> Duration {
@@ -153,6 +166,12 @@ impl Endpoint {
             Access::Change | Access::Own => CHANGE_TIME,
         })
     }
+}
+
+/// True for a call that has the same effect if it is made again. The daemon closes connections beyond its limit for one user
+/// without an answer, as of 200 commands that start at once.
+fn is_repeatable(method: Method) -> bool {
+    matches!(method.access(), Access::Open | Access::Read) || method == Method::Cancel
 }
 
 /// Connects to the socket `path` within `time`. If the listener's queue is full, connect(2) of a blocking

@@ -21,7 +21,9 @@ pub(crate) fn of_client(error: &ClientError) -> Exit {
         | ClientError::NotPermitted(_)
         | ClientError::NotYours(_)
         | ClientError::NotYourJob(_)
-        | ClientError::Refused(CallError::NoOwnTenant { .. }) => Exit::NotPermitted,
+        | ClientError::Refused(CallError::NoOwnTenant { .. } | CallError::NotYours { .. }) => {
+            Exit::NotPermitted
+        }
         ClientError::NotStarted(_)
         | ClientError::NotEnded(..)
         | ClientError::Refused(

@@ -68,3 +68,17 @@ impl Output {
 pub(crate) fn has_escapes() -> bool {
     io::stdout().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
+
+/// Longest word of the command line that an error repeats whole.
+const WORD_MAX: usize = 80;
+
+/// `text` with the middle of very long words left out; `None` if it has none.
+pub fn with_short_words(text: &str) -> Option<String> {
+    let short = |word: &str| match word.chars().count() > WORD_MAX {
+        true => text::shortened(word, WORD_MAX / 2),
+        false => word.to_string(),
+    };
+    let line = |line: &str| line.split(' ').map(short).collect::<Vec<_>>().join(" ") + "\n";
+    let short: String = text.lines().map(line).collect();
+    (short.len() < text.len()).then_some(short)
+}

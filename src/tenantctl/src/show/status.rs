@@ -7,6 +7,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::tenants;
+use crate::common::machine::memory_of;
 use crate::common::output::Output;
 use crate::common::rows::{Choice, is_chosen, lacks as is_lacking};
 use crate::common::stale::stale;
@@ -97,7 +98,7 @@ fn head(status: &Status, output: Output) -> String {
         host.capacity[CPU],
         host.cpus,
         memory(host.capacity[MEMORY]),
-        memory(host.memory_bytes as f64),
+        memory_of(host),
         cores(host.outside_cores),
     );
     text + &format!("{}\n{}\n\n", host.hierarchy, wrapped_at(columns, "", &divided))

@@ -1,10 +1,28 @@
 //! Properties of a transient scope (`StartTransientUnit` in org.freedesktop.systemd1(5)).
 
-use zbus::zvariant::Value;
+use std::os::fd::AsFd;
 
+use zbus::zvariant::{Fd, Value};
+
+use crate::systemd::order::ScopeProcess;
 use crate::systemd::property::{PropertyValue, Setting};
 
-/// Properties of a scope in `slice` that takes these processes over.
+/// Answer to a property that systemd does not know.
+pub(super) const UNKNOWN_PROPERTY: &str = "org.freedesktop.DBus.Error.PropertyReadOnly";
+
+/// The process of a scope: by its descriptor, which no later process of the same number can be taken for, or by its number
+/// where there is none and for a systemd before 255.
+pub(super) fn members<'a>(
+    process: &'a ScopeProcess,
+    knows_handles: bool,
+) -> (&'static str, Value<'a>) {
+    match process.handle.as_ref().filter(|_| knows_handles) {
+        Some(handle) => ("PIDFDs", Value::from(vec![Fd::from(handle.as_fd())])),
+        None => ("PIDs", Value::from(vec![process.pid])),
+    }
+}
+
+/// Properties of a scope in `slice` that takes a process over.
 ///
 /// The scope is unloaded as soon as it is empty, even after a failed start, so that its name is free again
 /// (`CollectMode`). With `Delegate`, cgroups inside belong to its programs. Systemd then neither stops the
@@ -13,13 +31,13 @@ use crate::systemd::property::{PropertyValue, Setting};
 pub(super) fn properties<'a>(
     slice: &'a str,
     description: &'a str,
-    pids: &[u32],
+    members: (&'static str, Value<'a>),
     settings: &[Setting],
 ) -> Vec<(&'static str, Value<'a>)> {
     let mut properties = vec![
         ("Description", Value::from(description)),
         ("Slice", Value::from(slice)),
-        ("PIDs", Value::from(pids.to_vec())),
+        members,
         ("CollectMode", Value::from("inactive-or-failed")),
         ("Delegate", Value::from(true)),
     ];
@@ -37,6 +55,9 @@ pub(super) fn property<'a>(setting: &Setting) -> (&'static str, Value<'a>) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::sync::Arc;
+
     use super::*;
     use tenantd_control::words::knob::{Knob, Value as KnobValue};
 
@@ -45,20 +66,26 @@ mod tests {
     fn the_properties_of_a_scope_have_the_types_of_the_bus() {
         let cpus = Setting::of(Knob::Cpus, &KnobValue::CpuList([0, 9].into_iter().collect()));
         let weight = Setting::of(Knob::CpuWeight, &KnobValue::Weight(250.0));
-        let properties = properties("a.slice", "job 1", &[7], &[cpus, weight]);
-        let types: Vec<(&str, String)> = properties
-            .iter()
-            .map(|(name, value)| (*name, value.value_signature().to_string()))
-            .collect();
-        let expected = [
-            ("Description", "s"),
-            ("Slice", "s"),
-            ("PIDs", "au"),
-            ("CollectMode", "s"),
-            ("Delegate", "b"),
-            ("AllowedCPUs", "ay"),
-            ("CPUWeight", "t"),
-        ];
-        assert_eq!(types, expected.map(|(name, kind)| (name, kind.to_string())));
+        let handle = Arc::new(File::open("/dev/null").unwrap().into());
+        let process = ScopeProcess { pid: 7, handle: Some(handle) };
+        for (knows_handles, members) in [(true, ("PIDFDs", "ah")), (false, ("PIDs", "au"))] {
+            let given = super::members(&process, knows_handles);
+            let settings = [cpus.clone(), weight.clone()];
+            let properties = properties("a.slice", "job 1", given, &settings);
+            let types: Vec<(&str, String)> = properties
+                .iter()
+                .map(|(name, value)| (*name, value.value_signature().to_string()))
+                .collect();
+            let expected = [
+                ("Description", "s"),
+                ("Slice", "s"),
+                members,
+                ("CollectMode", "s"),
+                ("Delegate", "b"),
+                ("AllowedCPUs", "ay"),
+                ("CPUWeight", "t"),
+            ];
+            assert_eq!(types, expected.map(|(name, kind)| (name, kind.to_string())));
+        }
     }
 }

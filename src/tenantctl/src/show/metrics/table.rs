@@ -13,7 +13,7 @@ use super::metric::{
     flag, group, host, info, metric, tenant,
 };
 use tenantd_control::report::status::Status;
-use tenantd_core::resource::PerResource;
+use tenantd_core::resource::{MEMORY, PerResource};
 use tenantd_policy::model::Mode;
 
 /// State of the daemon: the only metric that is never left out.
@@ -156,6 +156,12 @@ fn of_tenants() -> Vec<Metric> {
             |t| t.cpu_usage_seconds,
         )),
         tenant("tenant_weight", "", "CPU weight in the policy.", |t| Some(t.weight)),
+        tenant(
+            "tenant_memory_guarantee_void",
+            "",
+            "Whether the memory guarantee is not kept, because protection does not reach the processes (1).",
+            |t| t.guarantee[MEMORY].and_then(|_| flag(t.memory_guarantee_void)),
+        ),
         tenant(
             "tenant_cgroup_weight",
             "",
