@@ -50,6 +50,8 @@ fn every_kind() -> Vec<Entry> {
         })),
         Entry::Theirs { path: "/c/a".into(), inode: 7, file: "cpu.max".into() },
         Entry::UnitTheirs { unit: "a.service".into(), property: Property::CpuWeight, ours: None },
+        Entry::Marking,
+        Entry::Scored { pid: 12, start_ticks: 99, score: 200 },
         Entry::Kept,
     ]
 }
@@ -71,7 +73,7 @@ fn the_format_matches_its_declaration() {
     let dir = util::scratch();
     left(dir.path(), &every_kind());
     let text = fs::read_to_string(dir.path().join("journal")).unwrap();
-    let kinds = r#""making","made","not_made","held","moved","starting","unit_held","theirs","unit_theirs","kept""#;
+    let kinds = r#""making","made","not_made","held","moved","starting","unit_held","theirs","unit_theirs","marking","scored","kept""#;
     let format = r#"{"tenantd_journal":1,"boot_id":"b","kinds":[KINDS]}
 {"making":{"path":"/c/a"}}
 {"made":{"path":"/c/a","inode":7}}
@@ -83,6 +85,8 @@ fn the_format_matches_its_declaration() {
 {"unit_held":{"unit":"a.service","life":"","held":{"property":"CPUWeight","value":{"number":100}},"drop_in":null}}
 {"theirs":{"path":"/c/a","inode":7,"file":"cpu.max"}}
 {"unit_theirs":{"unit":"a.service","property":"CPUWeight"}}
+"marking"
+{"scored":{"pid":12,"start_ticks":99,"score":200}}
 "kept"
 "#;
     assert_eq!(text, format.replace("KINDS", kinds));

@@ -154,7 +154,7 @@ fn a_job_of_a_user_is_a_scope_beside_the_sessions() {
     assert_eq!(started(&mut world, other).cgroup, "/own/job-2");
 }
 
-/// What the agent wrote itself: nothing of a scope.
+/// What the agent wrote itself: of a scope, that it ends as a whole.
 #[test]
 fn the_files_of_a_scope_are_systemds() {
     let mut world = world();
@@ -165,7 +165,12 @@ fn the_files_of_a_scope_are_systemds() {
     started(&mut world, client);
     world.ticks(3);
     tend(&mut world, 3.0);
-    assert_eq!(world.host.take_changes(), []);
+    // Systemd before 253 has no property for this file, and newer ones write it only when the scope starts.
+    let changes = world.host.take_changes();
+    let is_other = |path: &str| !path.ends_with("/memory.oom.group");
+    let others: Vec<_> =
+        changes.iter().filter(|call| is_other(&call.path.to_string_lossy())).collect();
+    assert!(others.is_empty() && changes.len() == 1, "{changes:?}");
 }
 
 #[test]
