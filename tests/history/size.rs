@@ -170,6 +170,7 @@ impl Day {
                 u64::from(second) * 64_000_000 - (*busy_usec).min(u64::from(second) * 60_000_000),
             ),
             memory_total_bytes: 512 * GIB,
+            huge_pages_bytes: 0,
             memory_available_bytes: Some(200 * GIB + around(dice, 1e5) * PAGE),
             memory_free_bytes: Some(40 * GIB + around(dice, 1e5) * PAGE),
             memory_full_usec: Some(u64::from(second) * 3),
