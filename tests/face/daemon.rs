@@ -54,6 +54,7 @@ pub(crate) fn status() -> Status {
             hierarchy: "unified, owner direct".into(),
             cpus: 8,
             memory_bytes: 16 << 30,
+            huge_pages_bytes: 0,
             capacity: PerResource([7.5, 15e9]),
             outside_cores: Some(0.31),
             huge_pages_bytes: 0,
