@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 
 packaging/build.sh all "$@" >/dev/null
 before=$(cat target/packages/SHA256SUMS)
+find systemd policies packaging -type f -exec touch {} +
 (
     umask 077
     export TZ=Asia/Tokyo LC_ALL=C.UTF-8
