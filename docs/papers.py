@@ -2,7 +2,7 @@
 """Makes the pictures of docs/papers.md and docs/seeds.md and prints the figures of their tables.
 
 Usage: docs/papers.py [TENANTCTL], by default target/release/tenantctl. The standard library only.
-With --outputs as the first argument it makes only the outputs of the commands in docs/seeds.md again.
+With --outputs as the first argument it makes only the outputs of the commands in docs/*.md again.
 """
 
 import json
@@ -118,7 +118,8 @@ def without_backlog(tenantctl):
 def main():
     arguments = [argument for argument in sys.argv[1:] if argument != "--outputs"]
     tenantctl = arguments[0] if arguments else HERE.parent / "target" / "release" / "tenantctl"
-    remake_outputs(tenantctl, HERE / "seeds.md")
+    for page in sorted(HERE.glob("*.md")):
+        remake_outputs(tenantctl, page)
     if "--outputs" in sys.argv:
         return
     PICTURES.mkdir(exist_ok=True)

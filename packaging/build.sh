@@ -65,6 +65,9 @@ make_deb() {
 
 make_rpm() {
     local options=()
+    # The tool lowers times after the date to the date; earlier ones it packs as they are.
+    find "$made" systemd policies packaging LICENSE-* -type f ! -newermt "@$SOURCE_DATE_EPOCH" \
+        -exec touch --date="@$SOURCE_DATE_EPOCH" {} +
     if [[ $profile == dev ]]; then options=(--payload-compress none); fi
     cargo generate-rpm -p src/agent --source-date "$SOURCE_DATE_EPOCH" "${options[@]}"
     find target/generate-rpm -name 'tenantd-*.rpm' -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2

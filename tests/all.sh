@@ -5,7 +5,7 @@
 #   kernel   tier 2: this machine's cgroups, whatever their hierarchy; needs root
 #   core     tier 3: one Debian 13 in QEMU, and the scenarios marked `core`; needs root
 #   lint     rustfmt, clippy, documentation, dependencies, shell scripts
-#   package  the Debian package and the RPM, built with the profile `dev`, and what lintian says
+#   package  the Debian package and the RPM, built with the profile `dev`, what lintian says, and the same bytes twice
 #   rest     tier 3: the scenarios that `core` leaves, on Debian 12 and 13, and the harness itself; needs root
 #   vm       tier 3: `core` and `rest` in the same guests
 #
@@ -88,7 +88,7 @@ lint() {
     check rustdoc env RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" \
         cargo doc --locked --quiet --no-deps --document-private-items
     if need shellcheck shellcheck:shellcheck; then
-        check shellcheck shellcheck .ci/run packaging/build.sh packaging/slurm/*.sh packaging/login/*.sh fuzz/run.sh tests/*.sh tests/vm/*.sh
+        check shellcheck shellcheck .ci/run packaging/build.sh packaging/same_twice.sh packaging/slurm/*.sh packaging/login/*.sh fuzz/run.sh tests/*.sh tests/vm/*.sh
     fi
     cargo_tool cargo-deny || return 0
     check "cargo-deny bans licenses sources" cargo deny --locked check bans licenses sources
@@ -180,6 +180,7 @@ package() {
         check "package, deb" packaging/build.sh deb --profile dev
         check "package, lintian" lintian --allow-root --no-cfg --fail-on error target/debian/*.deb
         check "package, rpm" packaging/build.sh rpm --profile dev
+        check "package, the same bytes twice" packaging/same_twice.sh --profile dev
         for package in target/debian/*.deb target/generate-rpm/*.rpm; do
             if [[ -f $package ]]; then packages+=("--${package##*.}" "$package"); fi
         done

@@ -1,4 +1,4 @@
-//! `docs/seeds.md`: each command of the page prints the output below it, and each scenario of the five sources is on the page.
+//! Pages with outputs: each command prints the output below it, and each scenario of the five sources is in `docs/seeds.md`.
 //!
 //! `docs/papers.py --outputs` makes the outputs again after a change of what commands print.
 
@@ -25,6 +25,15 @@ fn root() -> &'static Path {
 
 fn page() -> String {
     std::fs::read_to_string(root().join("docs/seeds.md")).unwrap()
+}
+
+/// All pages of `docs/`, one after the other.
+fn pages() -> String {
+    let entries = std::fs::read_dir(root().join("docs")).unwrap();
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    paths.sort();
+    paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
 }
 
 /// Commands of the fenced blocks: lines that begin with `$ `, each with the lines up to the next.
@@ -74,9 +83,9 @@ fn difference(shown: &Shown) -> Option<String> {
 
 /// Two at a time, because some simulate minutes of a busy machine.
 #[test]
-fn commands_of_the_page_print_what_it_shows() {
-    let all = shown(&page());
-    assert!(all.len() >= NR_SCENARIOS, "{} commands", all.len());
+fn commands_of_the_pages_print_what_they_show() {
+    let all = shown(&pages());
+    assert!(all.len() >= NR_SCENARIOS + 20, "{} commands", all.len());
     let differences: Vec<String> = std::thread::scope(|scope| {
         let halves = [0, 1].map(|half| {
             let own: Vec<&Shown> = all.iter().skip(half).step_by(2).collect();

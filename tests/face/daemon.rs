@@ -47,7 +47,7 @@ pub(crate) fn status() -> Status {
         policy_mode: Some(Mode::Enforce),
         interval_seconds: 1.0,
         time: Some("2030-01-02T03:04:05.678Z".into()),
-        version: "0.1.0".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
         victim: None,
         host: HostStatus {
             name: "stage".into(),

@@ -80,6 +80,34 @@ fn the_pages_are_well_formed() {
 }
 
 #[test]
+fn pages_have_a_description_exit_codes_and_an_example() {
+    let dir = util::scratch();
+    generated(&["man", dir.path().to_str().unwrap()]);
+    let mut nr_pages = 0;
+    for entry in fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let page = fs::read_to_string(&path).unwrap();
+        let shown = path.display();
+        let section = |name: &str| -> Vec<&str> {
+            let lines = page
+                .lines()
+                .skip_while(|line| line.trim_start_matches(".SH ").trim_matches('"') != name);
+            lines.skip(1).take_while(|line| !line.starts_with(".SH ")).collect()
+        };
+        assert!(!section("DESCRIPTION").is_empty(), "{shown} has no description");
+        let codes = section("EXIT STATUS");
+        assert!(
+            codes.iter().any(|line| line.contains("0")),
+            "{shown} has no exit codes: {codes:?}"
+        );
+        let example = [section("EXAMPLE"), section("EXAMPLES")].concat();
+        assert!(example.len() >= 3, "{shown} has no example: {example:?}");
+        nr_pages += 1;
+    }
+    assert!(nr_pages >= 30, "{nr_pages}");
+}
+
+#[test]
 fn shells_take_the_completions() {
     for (shell, syntax_only) in [("bash", "-n"), ("zsh", "-n"), ("fish", "--no-execute")] {
         let script = generated(&["completions", shell]);

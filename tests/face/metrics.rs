@@ -47,7 +47,8 @@ fn the_values_are_those_of_the_status() {
     assert_eq!(one("tenantd_agent_longest_tick_seconds"), 0.0093);
     assert_eq!(one("tenantd_agent_tick_late_seconds"), 0.0002);
     assert_eq!(one("tenantd_agent_skipped_ticks"), 6.0);
-    assert_eq!(families["tenantd_build"].samples["{version=\"0.1.0\"}"], 1.0);
+    let version = format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(families["tenantd_build"].samples[&version], 1.0);
     assert_eq!(one("tenantd_last_tick_timestamp_seconds"), 1_893_553_445.678);
     assert_eq!(of("tenantd_tenant_cpu_usage_seconds", "web"), Some(310.0));
     assert_eq!(of("tenantd_tenant_cpu_pressure_seconds", "web"), Some(12.5));

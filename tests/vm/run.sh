@@ -69,7 +69,7 @@ build() {
 }
 if [[ -z $bin ]]; then build; fi
 # Only where a scenario of the packages may run; they want libraries no newer than the oldest guest's.
-if [[ $tier != core && $tier != compare && -z ${RUSTFLAGS:-} && (-z $only || $only == *package*) ]]; then
+if [[ $tier != core && $tier != compare && -z ${RUSTFLAGS:-} && (-z $only || $only =~ package|documents) ]]; then
     if [[ -z $deb ]] && command -v cargo-deb >/dev/null; then
         deb=$(packaging/build.sh deb --profile dev)
     fi
@@ -99,6 +99,11 @@ done
 cp -r "$here/guest" "$work/payload/guest"
 cp -r systemd "$work/payload/systemd"
 cp packaging/policy.yaml "$work/payload/"
+# The documents that scenarios follow, and the files that these name.
+mkdir -p "$work/payload/documents/docs"
+cp README.md "$work/payload/documents/"
+cp docs/*.md "$work/payload/documents/docs/"
+cp -r packaging scenarios "$work/payload/documents/"
 cp examples/resize.py "$work/payload/guest/"
 cp -r packaging/slurm "$work/payload/slurm"
 # A client of the socket that others wrote; the scenarios that want it are skipped where it cannot be had.

@@ -2,6 +2,8 @@
 
 import grp
 import json
+import re
+import stat
 import time
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from units import show, start, systemd_run
 
 PACKAGES = Path("/payload/package")
 POLICY = Path("/etc/tenantd/policy.yaml")
+SOCKET = Path("/run/tenantd/socket")
 ENFORCE = """
 version: 1
 mode: enforce
@@ -164,6 +167,81 @@ def expect_no_trace(before):
         raise AssertionError("the group is left")
     assert active("tenantd.service") == "inactive"
     assert active("tenantd-serve.service") == "inactive"
+
+
+def older(host):
+    """The package as 0.1.0 was: a socket for its group alone, and scripts that leave an open socket as it is."""
+    tree = host.folder() / "tree"
+    run("dpkg-deb", "--raw-extract", str(package("deb", "cargo-deb")), str(tree))
+
+    def edit(name, pattern, text):
+        path = tree / name
+        before = path.read_text()
+        after = re.sub(pattern, text, before, flags=re.MULTILINE | re.DOTALL)
+        assert after != before, f"{name} has no {pattern}"
+        path.write_text(after)
+
+    edit("DEBIAN/control", r"^Version: .*?$", "Version: 0.1.0-1")
+    edit("DEBIAN/postinst", r"^ *if \[ -S /run/tenantd/socket \].*?^ *fi\n", "")
+    edit("usr/lib/systemd/system/tenantd.socket", r"^SocketMode=0666$", "SocketMode=0660")
+    deb = tree.parent / "tenantd_0.1.0.deb"
+    run("dpkg-deb", "--root-owner-group", "-Znone", "--build", str(tree), str(deb))
+    return deb
+
+
+def socket_mode():
+    return stat.S_IMODE(SOCKET.stat().st_mode)
+
+
+@both
+def test_an_upgrade_keeps_tenants_and_opens_the_socket(host):
+    """From 0.1.0, while it enforces: the policy, the weights and the processes of tenants stay, and the socket is for every user."""
+    traces_before = traces()
+    run("dpkg", "-i", str(older(host)))
+    host.cleanup.callback(finish, ["dpkg", "--purge", "tenantd"])
+    policy = f"# Ours.\n{ENFORCE}"
+    POLICY.write_text(policy)
+    run("systemctl", "reload", "tenantd")
+    small, large = own_tenants()
+    wait_until(lambda: small.exists() and large.exists(), "the tenants' cgroups")
+    (process,) = host.burn(small, 1)
+    weights = lambda: [int(group.read("cpu.weight")) for group in (small, large)]
+    is_weighed = lambda: small.exists() and large.exists() and 2.5 * weights()[0] < weights()[1] < 3.5 * weights()[0]
+    wait_until(is_weighed, "the weights")
+    assert socket_mode() == 0o660 and finish(asking_as_a_user()).returncode == 77
+
+    new = str(package("deb", "cargo-deb"))
+    run("dpkg", "--force-confold", "-i", new)
+    assert socket_mode() == 0o666 and SOCKET.group() == "tenantd", oct(socket_mode())
+    assert active("tenantd.service") == active("tenantd.socket") == "active", run("journalctl", "--no-pager", "-u", "tenantd")
+    wait_until(lambda: finish(asking_as_a_user()).returncode == 0, "an answer to a user")
+    assert status(host)["version"] == run("/usr/bin/tenantctl", "--version").split()[1] != "0.1.0"
+    assert status(host)["mode"] == "enforce" and POLICY.read_text() == policy
+    wait_until(is_weighed, "the weights again")
+    assert process.poll() is None
+    wait_until(lambda: process.pid in small.pids(), "the process in its tenant")
+    expect_own_mode_kept(host, new)
+    host.stop([process])
+    run("dpkg", "--remove", "tenantd")
+    assert active("tenantd.service") == "inactive" and POLICY.read_text() == policy
+    run("dpkg", "--purge", "tenantd")
+    expect_no_trace(traces_before)
+
+
+def asking_as_a_user():
+    return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", "/usr/bin/tenantctl", "me"]
+
+
+def expect_own_mode_kept(host, deb):
+    """An administrator who keeps other users away keeps them away at an upgrade."""
+    own = Path("/etc/systemd/system/tenantd.socket.d/own.conf")
+    own.parent.mkdir(parents=True)
+    host.cleanup.callback(finish, ["rm", "-rf", str(own.parent)])
+    own.write_text("[Socket]\nSocketMode=0660\n")
+    run("dpkg", "--force-confold", "-i", deb)
+    assert socket_mode() == 0o660, oct(socket_mode())
+    run("rm", "-r", str(own.parent))
+    run("systemctl", "daemon-reload")
 
 
 def test_removal_ends_no_process_of_a_tenant(host):

@@ -4,6 +4,7 @@
 //! `tenantd.policy(5)` from the table of keys, its diagnostics from the table of rules. Files, signals and
 //! exit codes are written by hand in packaging/man.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,6 +13,7 @@ use anyhow::Context;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
+use super::policy_page::escaped;
 use crate::args::{self, GenerateArgs, Generated, Program};
 use tenantd::exit::Exit;
 use tenantd_policy::schema;
@@ -19,6 +21,8 @@ use tenantd_policy::schema;
 /// Hand-written parts of tenantd(8) and tenantctl(1).
 const TENANTD_SECTIONS: &str = include_str!("../../../../packaging/man/tenantd.8.roff");
 const TENANTCTL_SECTIONS: &str = include_str!("../../../../packaging/man/tenantctl.1.roff");
+/// Exit codes and examples of the commands, a block each.
+const COMMANDS: &str = include_str!("../../../../packaging/man/commands.txt");
 /// tenantd.policy(5), with placeholders for the keys and the rules.
 const POLICY_PAGE: &str = include_str!("../../../../packaging/man/tenantd.policy.5.roff");
 
@@ -76,9 +80,39 @@ fn pages() -> anyhow::Result<Vec<(String, String)>> {
     for command in tenantctl.get_subcommands().filter(|command| !command.is_hide_set()) {
         let name = format!("tenantctl-{}", command.get_name());
         let page = manual(&name, "1", command.clone().display_name(name.clone()))?;
-        pages.push((format!("{name}.1"), page + SEE_ALSO));
+        pages.push((format!("{name}.1"), page + &sections(command.get_name()) + SEE_ALSO));
     }
     Ok(pages)
+}
+
+/// Exit codes that mean the same for all commands.
+const EXIT_CODES: [(u8, &str); 3] = [
+    (0, "Success."),
+    (1, "Failure; the message gives the cause."),
+    (2, "The command line is invalid."),
+];
+
+/// The sections EXIT STATUS and EXAMPLE of a command, from its block in [`COMMANDS`].
+fn sections(command: &str) -> String {
+    let mut blocks = COMMANDS.split("\n\n").map(str::lines);
+    let block = blocks.find_map(|mut lines| (lines.next() == Some(command)).then_some(lines));
+    let lines: Vec<&str> = block.into_iter().flatten().collect();
+    let is_code = |line: &&&str| line.starts_with(|first: char| first.is_ascii_digit());
+    let mut codes: BTreeMap<u8, &str> = EXIT_CODES.into();
+    let own = lines.iter().filter(is_code).filter_map(|line| line.split_once(' '));
+    codes.extend(own.filter_map(|(code, meaning)| Some((code.parse().ok()?, meaning))));
+    let mut text = ".SH \"EXIT STATUS\"\n".to_string();
+    for (code, meaning) in codes {
+        text += &format!(".TP\n\\fB{code}\\fR\n{}\n", escaped(meaning));
+    }
+    text += ".SH EXAMPLE\n";
+    for line in lines.iter().filter(|line| !is_code(line)) {
+        text += &match line.strip_prefix("$ ") {
+            Some(example) => format!(".TP\n\\fB{}\\fR\n", escaped(example)),
+            None => format!("{}\n", escaped(line)),
+        };
+    }
+    text
 }
 
 const SEE_ALSO: &str =

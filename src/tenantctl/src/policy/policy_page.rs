@@ -61,7 +61,7 @@ fn paragraph(text: &mut String, prefix: &str, row: &Row) {
 }
 
 /// Escapes text for roff: no line of it is a request, no backslash an escape, no hyphen a soft one.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
 }
