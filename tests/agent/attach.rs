@@ -234,26 +234,6 @@ fn processes_are_moved_and_go_back() {
     }
 }
 
-/// Thousands of children of an attached process are not listed one by one; they stay with the tenant all the same.
-#[test]
-fn what_attached_processes_start_is_listed_up_to_a_bound() {
-    let mut world = host(SimHost::default());
-    let first = busy(&world, "/jobs/2");
-    world.start().unwrap();
-    world.ticks(2);
-    attach(&mut world, "b", &processes(&[first])).unwrap();
-    let nr_listed = |world: &World| {
-        let status = world.agent.as_ref().unwrap().status();
-        status.attached.iter().map(|it| it.nr_processes).sum::<u64>()
-    };
-    let children: Vec<u32> = (0..4200).map(|_| world.spawn("/tenants/b", Load::idle())).collect();
-    world.stop();
-    world.start().unwrap();
-    world.ticks(5);
-    assert_eq!(nr_listed(&world), 1);
-    assert_eq!(place(&world, children[4100]), "/tenants/b");
-}
-
 /// A restart, a kill and a change of mode: all is where it was handed to, with what was started since.
 #[test]
 fn what_was_handed_over_is_taken_up_again() {
@@ -511,7 +491,8 @@ fn work_whose_owner_is_not_known_is_refused() {
     };
     assert!(refused(&mut world, cgroup("/jobs/2")).contains("is not yours"));
     let name = refused(&mut world, processes(&[other]));
-    assert_eq!(name, format!("process {other} (\\xd0) is not yours (UID 1000) but of UID 1001"));
+    assert!(name.starts_with(&format!("process {other} (")), "{name}");
+    assert!(name.ends_with("is not yours (UID 1000) but of UID 1001"), "{name}");
     for file in ["status", "stat", "cgroup"] {
         let suffix = format!("{own}/{file}");
         world.host.inject(Fault::matching(Operation::Read, &suffix, Errno::EIO));
@@ -674,8 +655,12 @@ fn what_a_user_attaches_is_bounded() {
     let own = world.host.with(|kernel| kernel.spawn("/many/0", own)).unwrap();
     let agent = world.agent.as_mut().unwrap();
     agent.attach_work("a", &processes(&[own]), false, caller).unwrap();
-    let inner: Vec<String> = (0..1100).map(|number| format!("/tenants/a/{number}")).collect();
-    inner.iter().for_each(|path| world.host.with(|kernel| kernel.make_cgroup(path)).unwrap());
+    world.host.with(|kernel| {
+        let dir = kernel.open_dir(Path::new("/sys/fs/cgroup/tenants/a")).unwrap();
+        for number in 0..1100 {
+            kernel.make_dir(dir, &number.to_string()).unwrap();
+        }
+    });
     let why = refusal(world.agent.as_mut().unwrap().detach_work(&processes(&[own]), caller));
     assert!(why.contains("more than 1000 cgroups below"), "{why}");
     detach(&mut world, &processes(&[own])).unwrap();

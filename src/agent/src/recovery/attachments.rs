@@ -26,6 +26,8 @@ const PROCESSES_MAX: usize = 256;
 
 /// Most cgroups inside a tenant's that are searched for children of attached processes.
 const GATHERED_MAX: usize = 4096;
+/// Most processes inside a tenant's cgroup among which children of attached ones are searched.
+const GATHERED_PROCESSES_MAX: usize = 32_768;
 /// Most cgroups and processes attached by one user, and by all users to one tenant.
 const OF_USER_MAX: usize = 64;
 const PROCESSES_OF_USER_MAX: usize = 1024;
@@ -213,8 +215,8 @@ impl Attachments {
     }
 
     /// Adds the processes that attached ones have started: all in the same cgroups that were not started by
-    /// claimed ones. To be called before `entries` are undone. Of a cgroup with more processes than a tenant may have
-    /// attached, none are added: they come back as displaced ones ([`super::residents`]).
+    /// claimed ones. To be called before `entries` are undone. Those of a
+    /// cgroup with too many processes are not added, and stay where they came from.
     pub(crate) fn gather(&mut self, kernel: &mut impl KernFs, proc: DirId, entries: &[Entry]) {
         let processes = &self.record.processes;
         let attached: BTreeMap<(u32, u64), &AttachedProcess> =
@@ -235,7 +237,7 @@ impl Attachments {
         let mut found = Vec::new();
         for (home, of) in homes {
             let below = nested_up_to(kernel, home, GATHERED_MAX).ok().flatten().unwrap_or_default();
-            let mut left = PROCESSES_OF_TENANT_MAX;
+            let mut left = GATHERED_PROCESSES_MAX;
             for dir in std::iter::once(home).chain(&below) {
                 let pids = listed_up_to(kernel, dir, "cgroup.procs", left).ok().flatten();
                 let pids = pids.unwrap_or_default();

@@ -74,7 +74,7 @@ fn usable<K: KernFs>(host: &mut HostAccess<K>, threads: &[u32]) -> Option<Bindin
             Err(_) => continue,
         };
         let Some(list) = running_on(status) else { continue };
-        let cpus: CpuSet = std::str::from_utf8(list).ok()?.parse().ok()?;
+        let cpus: CpuSet = list.parse().ok()?;
         all.extend(&cpus);
     }
     let nr_cpus = all.len() as u32;

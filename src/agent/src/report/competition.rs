@@ -92,14 +92,13 @@ impl Competition {
         // Cgroup v1 needs no protection of ancestors.
         let unprotected = if scene.host.layout.is_unified() {
             let dirs = parents_to_protect(scene);
-            effect::void_protection(scene.host, &dirs, &governed_above(scene, Facet::Memory))
+            effect::void_protection(scene.host, &dirs, &governed_above(scene))
         } else {
             Vec::new()
         };
         *self = Competition { unprotected, shallow: shallow(scene), ..Competition::default() };
         let homes = Parents::of(scene, Facet::Cpu, |_| true);
-        let governed = governed_above(scene, Facet::Cpu);
-        self.findings = effect::idle_above(scene.host, &homes.all(), &governed);
+        self.findings = effect::idle_above(scene.host, &homes.all());
         if scene.host.governs_above == GovernedAbove::Nothing {
             self.look_apart(scene.tree, &homes);
         }
@@ -168,9 +167,9 @@ fn shallow<K: KernFs>(scene: &mut Scene<'_, K>) -> HashMap<NodeId, Finding> {
     shallow.map(|node| (node.id(), what.clone())).collect()
 }
 
-fn governed_above<K>(scene: &Scene<'_, K>, facet: Facet) -> BTreeSet<PathBuf> {
+fn governed_above<K>(scene: &Scene<'_, K>) -> BTreeSet<PathBuf> {
     let layout = &scene.host.layout;
-    let tree = layout.tree(facet).map(|tree| &layout.trees[tree]);
+    let tree = layout.tree(Facet::Memory).map(|tree| &layout.trees[tree]);
     let dir = |(_, above): (Node<'_>, &Ancestor)| Some(tree?.dir_of(&above.cgroup));
     scene.tree.ancestors().filter_map(dir).collect()
 }

@@ -151,18 +151,17 @@ fn up_to_mount(dirs: &BTreeSet<PathBuf>, tree: &Tree) -> BTreeSet<PathBuf> {
 }
 
 /// Findings on the topmost cgroups at or above `dirs` that run only while a CPU would idle (`CPUWeight=idle` of a unit): the weights
-/// of tenants in them divide leftovers. The agent gives the `governed` ones a weight.
+/// of tenants in them divide leftovers.
 pub(super) fn idle_above<K: KernFs>(
     host: &mut HostAccess<K>,
     dirs: &BTreeSet<PathBuf>,
-    governed: &BTreeSet<PathBuf>,
 ) -> Vec<Finding> {
     let Some(tree) = host.layout.tree(Facet::Cpu).map(|index| &host.layout.trees[index]) else {
         return Vec::new();
     };
     let above = up_to_mount(dirs, tree);
     let mut idle: Vec<PathBuf> = Vec::new();
-    for up in above.difference(governed) {
+    for up in &above {
         if idle.iter().any(|top| up.starts_with(top)) {
             continue;
         }

@@ -44,11 +44,11 @@ pub fn owner(status: &[u8]) -> Option<Owner> {
 }
 
 /// List of the CPUs on which a thread may run, in a text of its `status`; `None` if it does not run or want to.
-pub fn running_on(status: &[u8]) -> Option<&[u8]> {
+pub fn running_on(status: &[u8]) -> Option<String> {
     let mut lines = status.split(|byte| *byte == b'\n');
     let state = lines.by_ref().find_map(|line| line.strip_prefix(b"State:\t"))?;
     let list = lines.find_map(|line| line.strip_prefix(b"Cpus_allowed_list:\t"));
-    list.filter(|_| state.starts_with(b"R"))
+    list.filter(|_| state.starts_with(b"R")).map(text_of)
 }
 
 fn numbers(values: &[u8]) -> impl Iterator<Item = u32> {
@@ -136,7 +136,7 @@ mod tests {
                 "Name:\tCpus_allowed_list:\t7\nState:\t{state}\nUid:\t1\nCpus_allowed:\t3\nCpus_allowed_list:\t0-1\n"
             )
         };
-        assert_eq!(running_on(text("R (running)").as_bytes()), Some(&b"0-1"[..]));
+        assert_eq!(running_on(text("R (running)").as_bytes()), Some("0-1".to_string()));
         assert_eq!(running_on(text("S (sleeping)").as_bytes()), None);
         assert_eq!(running_on(b"Name:\tx\nState:\tR (running)\n"), None);
     }
