@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use tenantctl::args::Tenantctl;
+use tenantctl::common::complete;
 use tenantctl::common::exit::{self, Exit};
 
 fn main() -> ExitCode {
+    complete::answer();
     let arguments = Tenantctl::parse();
     match tenantctl::run(&arguments) {
         Ok(exit) => exit.into(),
