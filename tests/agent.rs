@@ -39,6 +39,7 @@ mod scale;
 mod scenarios;
 mod service;
 mod soak;
+pub(crate) mod stage;
 mod still;
 mod story;
 mod threads;

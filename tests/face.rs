@@ -1,5 +1,6 @@
 //! What an administrator sees and installs: metrics, the status page, `top`, generated files, packages.
 
+mod blocks;
 mod browser;
 mod colours;
 mod daemon;

@@ -1,10 +1,12 @@
 //! `tenantctl generate`: man pages, completions, the schema.
 
 use std::fs;
+use std::path::Path;
 use std::process::Stdio;
 
 use tenantd_policy::rules::RULES;
 
+use super::daemon::Daemon;
 use crate::util;
 
 fn generated(arguments: &[&str]) -> String {
@@ -107,15 +109,111 @@ fn pages_have_a_description_exit_codes_and_an_example() {
     assert!(nr_pages >= 30, "{nr_pages}");
 }
 
+/// Shells take the scripts, and nothing else is in them that could be wrong.
 #[test]
 fn shells_take_the_completions() {
     for (shell, syntax_only) in [("bash", "-n"), ("zsh", "-n"), ("fish", "--no-execute")] {
         let script = generated(&["completions", shell]);
-        assert!(script.contains("explain") && script.contains("tenantctl"), "{shell}");
+        assert!(script.contains("tenantctl"), "{shell}");
         let Some(mut command) = util::optional(shell, shell) else { continue };
         let dir = util::scratch();
         let path = util::file(dir.path(), "completions", &script);
         util::run(command.arg(syntax_only).arg(path).stderr(Stdio::piped())).exits(0);
+    }
+}
+
+/// A folder whose `tenantctl` is the built one.
+fn programs() -> String {
+    let folder = Path::new(crate::programs::path("tenantctl")).parent().unwrap();
+    format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default())
+}
+
+/// The values that bash offers for the last word of `line`, by the script that the package installs.
+fn offered(line: &str) -> Option<Vec<String>> {
+    let mut bash = util::optional("bash", "bash")?;
+    let script = generated(&["completions", "bash"]);
+    let ask = "eval \"$1\"; set -- \"$2\"; read -ra COMP_WORDS <<<\"$1\"; [[ $1 == *' ' ]] && COMP_WORDS+=(''); \
+               COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMP_TYPE=9; \
+               function_of=$(complete -p tenantctl | sed 's/.* -F \\([^ ]*\\).*/\\1/'); \
+               $function_of tenantctl \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD-1]}\" 2>/dev/null; \
+               printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let ran =
+        util::run(bash.args(["-c", ask, "bash", &script, line]).env("PATH", programs())).exits(0);
+    Some(ran.out.lines().map(str::to_string).collect())
+}
+
+#[test]
+fn completions_know_commands_options_and_files() {
+    let Some(commands) = offered("tenantctl ") else { return };
+    for command in ["status", "explain", "run", "logs"] {
+        assert!(commands.iter().any(|it| it == command), "{command}: {commands:?}");
+    }
+    assert!(!commands.iter().any(|it| it == "load"), "a hidden command: {commands:?}");
+    assert_eq!(offered("tenantctl loa").unwrap().concat(), "", "a hidden command");
+    assert_eq!(offered("tenantctl help loa").unwrap().concat(), "", "a hidden command");
+    assert_eq!(offered("tenantctl expl").unwrap(), ["explain"]);
+    assert!(offered("tenantctl run --mem").unwrap().contains(&"--memory".to_string()));
+    assert_eq!(offered("tenantctl mode enf").unwrap(), ["enforce"]);
+    let dir = util::scratch();
+    let policy = util::file(dir.path(), "policy.yaml", "");
+    let begun = policy.display().to_string();
+    for command in ["check", "diff", "plan --policy", "solve"] {
+        let line = format!("tenantctl {command} {}", begun.trim_end_matches(".yaml"));
+        assert_eq!(offered(&line).unwrap(), [begun.as_str()], "{command}");
+    }
+}
+
+#[test]
+fn completions_know_tenants_and_jobs() {
+    let daemon = Daemon::with(super::daemon::status());
+    let socket = daemon.socket.display().to_string();
+    let ask =
+        |line: &str| offered(&line.replace("tenantctl", &format!("tenantctl --socket {socket}")));
+    let Some(tenants) = ask("tenantctl explain ") else { return };
+    for name in ["web", "analytics", "ci/nightly", "ci"] {
+        assert!(tenants.iter().any(|it| it == name), "{name}: {tenants:?}");
+    }
+    assert_eq!(ask("tenantctl status ci/n").unwrap(), ["ci/nightly"]);
+    // A job has a tenant and not a group.
+    let of_run = ask("tenantctl run --tenant ").unwrap();
+    assert!(
+        of_run.iter().any(|it| it == "web") && !of_run.iter().any(|it| it == "ci"),
+        "{of_run:?}"
+    );
+    let dir = util::scratch();
+    let socket = dir.path().join("socket");
+    super::blocks::play_a_daemon_with_jobs(&socket);
+    for command in ["wait", "jobs", "cancel", "logs"] {
+        let line = format!("tenantctl --socket {} {command} 1", socket.display());
+        let numbers = offered(&line).unwrap();
+        assert!(
+            numbers.iter().all(|it| it == "12") && !numbers.is_empty(),
+            "{command}: {numbers:?}"
+        );
+    }
+    // Without a daemon there are no names, and no message.
+    let line = format!("tenantctl --socket {} explain w", dir.path().join("none").display());
+    assert_eq!(offered(&line).unwrap().concat(), "");
+}
+
+#[test]
+fn fish_and_zsh_complete_as_bash_does() {
+    let dir = util::scratch();
+    if let Some(mut fish) = util::optional("fish", "fish") {
+        let script = util::file(dir.path(), "tenantctl.fish", generated(&["completions", "fish"]));
+        let ask = format!("source {}; complete -C 'tenantctl expl'", script.display());
+        fish.args(["--no-config", "-c", &ask]).env("PATH", programs()).env("HOME", dir.path());
+        let ran = util::run(&mut fish).exits(0);
+        assert!(ran.out.starts_with("explain\t"), "{ran:?}");
+    }
+    if let Some(mut zsh) = util::optional("zsh", "zsh") {
+        // As installed: a function that is loaded at its first call, which must complete already.
+        util::file(dir.path(), "_tenantctl", generated(&["completions", "zsh"]));
+        let ask = "fpath=($1 $fpath); autoload -U compinit; compinit -u -d $1/dump; \
+                   _describe() { eval \"print -l -- \\${${@[-1]}}\" }; words=(tenantctl expl); CURRENT=2; _tenantctl";
+        zsh.args(["-f", "-c", ask, "zsh"]).arg(dir.path()).env("PATH", programs());
+        let ran = util::run(&mut zsh).exits(0);
+        assert!(ran.out.contains("explain:"), "{ran:?}");
     }
 }
 

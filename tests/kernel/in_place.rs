@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use tenantd_host::cgroup::Facet;
 
 use super::ground::{Daemon, Ground};
@@ -164,4 +165,43 @@ fn processes_are_moved_where_the_policy_says_so_and_go_back() {
     assert!(!is_there(Facet::Cpu) && !is_there(Facet::Memory));
     let set = |pids: Vec<u32>| pids.into_iter().collect::<BTreeSet<u32>>();
     assert_eq!(set(ground.pids("jobs")), set(before));
+}
+
+/// Cgroups without processes, those of the policy and those that a tenant has yet to get: the plan has their limits, names
+/// their use and writes nothing.
+#[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
+fn idle_cgroups_have_a_plan() {
+    let Some(ground) = Ground::take() else { return };
+    ["x", "x/a", "x/b"].iter().for_each(|below| ground.make(below));
+    let before = ground.snapshot();
+    let policy = format!(
+        "tenants:\n  a: {{ limit: {{ cpu: 500m }}, match: {{ cgroup: {} }} }}\n  b: {{ match: {{ cgroup: {} }} }}\n  \
+         own: {{ limit: {{ cpu: 500m }} }}\n",
+        path(&ground, "x/a"),
+        path(&ground, "x/b"),
+    );
+    let policy = ground.policy(&policy);
+    let plan = |arguments: &[&str]| {
+        let mut plan = util::tenantctl();
+        plan.arg("plan").args(arguments).args(["--root", &ground.name, "--policy"]).arg(&policy);
+        util::run(&mut plan).exits(0).out
+    };
+    let told: Value = serde_json::from_str(&plan(&["--json"])).unwrap();
+    let tenants = told["tenants"].as_array().unwrap();
+    let named = |name: &str| tenants.iter().find(|tenant| tenant["name"] == name).unwrap();
+    for name in ["a", "b"] {
+        assert_eq!(named(name)["usage_cores"], 0.0, "{told}");
+        assert_eq!(named(name)["allocation_cores"], 0.0, "{told}");
+    }
+    assert!(named("own")["fair_share_cores"].as_f64().unwrap() > 0.0, "{told}");
+    let quota = if ground.layout.is_unified() { "cpu.max" } else { "cpu.cfs_quota_us" };
+    let actions = told["actions"].as_array().unwrap();
+    let is_limit =
+        |it: &&Value| it["tenant"] == "a" && it["path"].as_str().unwrap().ends_with(quota);
+    let limit = actions.iter().find(is_limit).unwrap_or_else(|| panic!("{told}"));
+    assert!(limit["to"].as_str().unwrap().starts_with("50000"), "{limit}");
+    let text = plan(&[]);
+    assert!(text.contains("uses 0.00 CPUs, wants 0.00"), "{text}");
+    assert_same(&before, &ground.snapshot(), "planned");
 }

@@ -202,3 +202,37 @@ fn a_build_outlives_the_daemon_and_follows_the_next() {
     wait_until("the job server to be removed", || job_servers(&ground).is_empty());
     second.stop();
 }
+
+#[test]
+#[ignore = "makes cgroups"]
+fn a_job_that_never_starts_has_the_exit_code_of_the_reason() {
+    let Some(ground) = Ground::take() else { return };
+    let daemon = daemon(&ground);
+    for larger in [["--memory", "4096TiB"], ["--dop", "100000"]] {
+        let arguments = [&["--tenant", "ci"][..], &larger, &["--", "true"]].concat();
+        util::run(&mut run(&ground, &arguments)).exits(65);
+    }
+    // One that waits, because another job has all slots, loses its tenant.
+    let all = slots().to_string();
+    let exact = |tenant| {
+        run(&ground, &["--tenant", tenant, "--dop", &all, "--", "sh", "-c", "echo runs; cat"])
+    };
+    let mut first = exact("nightly").stdin(Stdio::piped()).spawn().unwrap();
+    std::io::Read::read_exact(first.stdout.as_mut().unwrap(), &mut [0; 5]).unwrap();
+    let second = exact("ci").stdin(Stdio::null()).spawn().unwrap();
+    let ask = |arguments: &[&str]| {
+        let mut command = util::tenantctl();
+        command.arg("--socket").arg(ground.state_dir().join("socket")).args(arguments);
+        util::run(&mut command).exits(0).out
+    };
+    wait_until("the second job in the queue", || {
+        ask(&["jobs", "--json"]).contains("\"waiting\":{")
+    });
+    let left = POLICY.replace("ci: { weight: 100 }, ", "");
+    let policy = ground.scratch.path().join("policy.yaml");
+    fs::write(policy, format!("version: 1\nmode: enforce\n{left}")).unwrap();
+    ask(&["reload"]);
+    util::finish(second).exits(67).says("`ci` has left the policy");
+    util::finish(first).exits(0);
+    daemon.stop();
+}

@@ -4,10 +4,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use tenantctl::args::Tenantctl;
+use tenantctl::common::complete;
 use tenantctl::common::exit::{self, Exit};
 use tenantctl::common::output;
 
 fn main() -> ExitCode {
+    complete::answer();
     let arguments = match Tenantctl::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => match output::with_short_words(&error.render().to_string()) {

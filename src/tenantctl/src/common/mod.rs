@@ -1,6 +1,7 @@
 //! Parts of several commands.
 
 pub mod client;
+pub mod complete;
 pub mod exit;
 pub mod file;
 pub mod machine;

@@ -1,6 +1,6 @@
 //! `tenantctl generate`: generates files for packages from the programs themselves.
 //!
-//! Man pages and completions come from the parsed command line, the schema and the keys of
+//! Man pages come from the parsed command line, the schema and the keys of
 //! `tenantd.policy(5)` from the table of keys, its diagnostics from the table of rules. Files, signals and
 //! exit codes are written by hand in packaging/man.
 
@@ -10,11 +10,11 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use clap_complete::Shell;
 use clap_mangen::Man;
 
 use super::policy_page::escaped;
 use crate::args::{self, GenerateArgs, Generated, Program};
+use crate::common::complete;
 use tenantd::exit::Exit;
 use tenantd_policy::schema;
 
@@ -31,7 +31,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
     match &args.what {
         Generated::Man { dir } => man(dir)?,
-        Generated::Completions { shell } => completions(*shell)?,
+        Generated::Completions { shell } => complete::script(*shell, &mut io::stdout().lock())?,
         Generated::Schema => {
             let mut out = io::stdout().lock();
             serde_json::to_writer_pretty(&mut out, &schema::schema())?;
@@ -39,13 +39,6 @@ pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<Exit> {
         }
     }
     Ok(Exit::Ok)
-}
-
-fn completions(shell: Shell) -> io::Result<()> {
-    let mut command = args::command_of(Program::Tenantctl);
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, "tenantctl", &mut script);
-    io::stdout().lock().write_all(&script)
 }
 
 fn man(dir: &Path) -> anyhow::Result<()> {
