@@ -29,4 +29,5 @@ mod preempt;
 mod rest;
 mod restore;
 mod run;
+mod sets;
 mod soak;
