@@ -29,5 +29,6 @@ mod preempt;
 mod rest;
 mod restore;
 mod run;
+mod sets;
 mod soak;
 mod victims;

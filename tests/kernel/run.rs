@@ -20,7 +20,7 @@ tenants: { ci: { weight: 100 }, nightly: { weight: 100 } }
 ";
 
 /// A daemon in mode enforce with this policy.
-fn daemon(ground: &Ground) -> Daemon {
+pub(super) fn daemon(ground: &Ground) -> Daemon {
     let policy = format!("version: 1\nmode: enforce\n{POLICY}");
     let policy = util::file(ground.scratch.path(), "policy.yaml", policy);
     let mut command = ground.tenantd();

@@ -1,7 +1,7 @@
 //! Choice of the jobs that start now.
 
 use super::fit::{Free, Lack};
-use super::state::{Admission, Run, State};
+use super::state::{Admission, Kind, Run, State};
 use super::types::{Dispatch, JobId, Measured, Start};
 use tenantd_queue::TenantId;
 
@@ -21,7 +21,7 @@ impl Admission {
     pub fn dispatch(&mut self, measured: Measured, now: f64) -> Dispatch {
         self.measured = measured;
         let mut started = Vec::new();
-        if self.nr_waiting() > 0 {
+        if self.queue.waiting() > 0 {
             self.start_all(now, &mut started);
         }
         self.divide(&started)
@@ -36,22 +36,22 @@ impl Admission {
         let mut held: Vec<TenantId> = Vec::new();
         while free.busy < self.workers() && free.slots > 0 {
             let worker = self.next_worker();
-            let Some(id) = self.choose(worker, &free, &mut passed, &mut held, now) else { break };
-            if !self.start(id, worker, now) {
-                break;
-            }
-            let job = &self.jobs[&id];
+            let chosen = self.choose(worker, &free, &mut passed, &mut held, now);
+            let Some((id, payer)) = chosen else { break };
+            let Some(running) = self.start(id, payer, worker, now) else { break };
+            let job = &self.jobs[&running];
             free.take(&job.need, job.held_slots(), job.reserved_bytes());
             passed.retain(|it| it.id != id);
             self.count_overtaken(id, &passed, &free);
-            started.push(id);
+            started.push(running);
         }
         self.note_lacked_units(&free);
         held.into_iter().for_each(|tenant| self.queue.hold(tenant, false, now));
         self.collect_fees(now);
     }
 
-    /// The next job: a senior that fits, or the discipline's choice among those that fit.
+    /// The next job with the tenant whose turn it is: a senior that fits, or the discipline's choice among those that fit.
+    /// An entry of a donor stands for the job that it waits for ([`tenantd_queue::donation`]).
     fn choose(
         &mut self,
         worker: u32,
@@ -59,28 +59,29 @@ impl Admission {
         passed: &mut Vec<Passed>,
         held: &mut Vec<TenantId>,
         now: f64,
-    ) -> Option<JobId> {
+    ) -> Option<(JobId, TenantId)> {
         let senior = self.seniors.iter().find(|id| self.may_start(**id, free)).copied();
-        if senior.is_some() {
-            return senior;
+        if let Some(senior) = senior {
+            return Some((senior, self.jobs[&senior].need.tenant));
         }
         while let Some(tenant) = self.queue.next(worker, now) {
             let mut waiting = self.queue.requests_of(tenant).map(|request| JobId(request.id));
             let first = waiting.next()?;
             if self.may_start(first, free) {
-                return Some(first);
+                return Some((first, tenant));
             }
             let job = &self.jobs[&first];
             let lacks: Vec<Lack> = self.lacks(&job.need, free).collect();
             // A limit on the whole tenant holds for each of its jobs.
-            let is_full = lacks.contains(&Lack::TenantRunning);
+            let is_own = job.need.tenant == tenant;
+            let is_full = is_own && lacks.contains(&Lack::TenantRunning);
             let nr_others = if is_full { 0 } else { LOOKED_AT_MAX };
             let other = waiting.take(nr_others).find(|id| self.may_start(*id, free));
             if !lacks.is_empty() && passed.iter().all(|it| it.id != first) {
                 passed.push(Passed { id: first, lacks });
             }
-            if other.is_some() {
-                return other;
+            if let Some(other) = other {
+                return Some((other, tenant));
             }
             self.queue.hold(tenant, true, now);
             held.push(tenant);
@@ -88,21 +89,37 @@ impl Admission {
         None
     }
 
-    fn start(&mut self, id: JobId, worker: u32, now: f64) -> bool {
+    /// Starts a job, or the next task of a set. Returns the one that runs.
+    fn start(&mut self, id: JobId, payer: TenantId, worker: u32, now: f64) -> Option<JobId> {
         let tenant = self.jobs[&id].need.tenant;
-        if !self.queue.promote(tenant, id.0, now) {
-            return false;
+        if !self.queue.promote(payer, id.0, now) {
+            return None;
         }
-        let Some(picked) = self.queue.take(tenant, now) else { return false };
+        let picked = self.queue.take(payer, now)?;
+        if let Some(donors) = self.donors.get_mut(&id) {
+            donors.remove(&payer);
+        }
         self.free_workers.remove(&worker);
-        self.waits_no_more(id);
         self.active.insert(id);
         self.seniors.retain(|senior| *senior != id);
-        if let Some(job) = self.jobs.get_mut(&id) {
-            job.state = State::Running(Run { ticket: picked.ticket, worker, since: now, dop: 0 });
+        let running = match self.jobs[&id].kind {
+            Kind::Set(_) => self.begin_task(id, payer, now),
+            Kind::Single | Kind::Task(_) => {
+                if payer != tenant {
+                    self.queue.withdraw(tenant, id.0, now);
+                }
+                self.waits_no_more(id);
+                id
+            }
+        };
+        let payer = Some(payer).filter(|payer| *payer != tenant);
+        if let Some(job) = self.jobs.get_mut(&running) {
+            let (ticket, since) = (picked.ticket, now);
+            job.state = State::Running(Run { ticket, worker, since, dop: 0, payer });
             (job.is_idle, job.busy) = (false, Some((job.cpu_seconds, now)));
         }
-        true
+        self.renew_donors(id, now);
+        Some(running)
     }
 
     /// Counts jobs whose turn had come as overtaken by `id`, if it takes of a resource that they lacked, or
@@ -134,11 +151,12 @@ impl Admission {
             let State::Running(run) = &mut job.state else { continue };
             let before = std::mem::replace(&mut run.dop, *dop);
             if before != *dop && !started.contains(id) {
-                dispatch.widths.push((*id, *dop));
+                dispatch.widths.push((self.job_of(*id), *dop));
             }
         }
         let dop = |id: &JobId| self.jobs.get(id).and_then(|job| job.run()).map_or(1, |run| run.dop);
-        dispatch.starts = started.iter().map(|id| Start { job: *id, dop: dop(id) }).collect();
+        let start = |id: &JobId| Start { job: self.job_of(*id), dop: dop(id) };
+        dispatch.starts = started.iter().map(start).collect();
         dispatch
     }
 }

@@ -1,5 +1,7 @@
 //! Reasons, positions and estimated times of waiting jobs.
 
+use std::collections::BTreeSet;
+
 use super::fit::{Free, Lack, Need};
 use super::reason::Reason;
 use super::state::Admission;
@@ -20,7 +22,7 @@ pub struct Outlook {
 
 impl Admission {
     /// Outlooks of all waiting jobs, in the order in which they would start if no new ones came and none
-    /// lacked anything. O(waiting · (log waiting + seniors)).
+    /// lacked anything; those that wait for others come last. O(waiting · (log waiting + seniors)).
     pub fn outlooks(&self, now: f64) -> Vec<Outlook> {
         if self.nr_waiting() == 0 {
             return Vec::new();
@@ -30,7 +32,10 @@ impl Admission {
             job,
             position: index as u64 + 1,
             reason: self.reason(job, &free),
-            estimate_seconds: self.estimate_seconds(index),
+            // Nothing is known about the end of other jobs.
+            estimate_seconds: self
+                .estimate_seconds(index)
+                .filter(|_| !self.graph.is_blocked(job.0)),
         };
         self.order(now).into_iter().enumerate().map(outlook).collect()
     }
@@ -49,6 +54,11 @@ impl Admission {
     }
 
     fn reason(&self, id: JobId, free: &Free) -> Reason {
+        let mut after = self.graph.requirements(id.0);
+        if let Some((first, must_succeed)) = after.next() {
+            let count = after.count() as u32 + 1;
+            return Reason::After { job: JobId(first), count, must_succeed };
+        }
         let job = &self.jobs[&id];
         let lack = self.lack(&job.need, free);
         let is_full = free.busy >= self.workers();
@@ -108,13 +118,17 @@ impl Admission {
 
     fn order(&self, now: f64) -> Vec<JobId> {
         let (mut queue, mut order) = (self.queue.clone(), self.seniors.clone());
+        // A job may have entries of donors.
+        let mut known: BTreeSet<JobId> = order.iter().copied().collect();
         while let Some(tenant) = queue.next(0, now) {
             let Some(picked) = queue.take(tenant, now) else { break };
             let id = JobId(picked.request.id);
-            if !self.seniors.contains(&id) {
+            if known.insert(id) {
                 order.push(id);
             }
         }
+        // Older ones first: none waits for a younger one.
+        order.extend(self.graph.blocked().map(JobId));
         order
     }
 

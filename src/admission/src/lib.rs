@@ -44,7 +44,11 @@
 //!    beyond the rest; none is ended ([`Preemption`]). One job may always run.
 //! 8. *Lend.* A job that has used no CPU for a minute is *idle*: its slots and its worker count as free. Once it
 //!    is busy again they count as taken, so that it gets them back with the next job that ends.
-//! 9. *Credit.* A tenant with credit starts earlier after a pause, and pays for it at the start ([`Admission::lend`]).
+//! 9. *Sets.* A set of tasks has one entry in the queue, and each start of a task pays for its own turn
+//!    ([`tenantd_queue::sets`]). A running task holds what a job holds.
+//! 10. *Dependencies.* A job waits for the end, or the success, of older ones. A job that others wait for starts at the
+//!    earliest turn among those of its tenant and of theirs ([`tenantd_queue::donation`]).
+//! 11. *Credit.* A tenant with credit starts earlier after a pause, and pays for it at the start ([`Admission::lend`]).
 //!
 //! A job whose first process has ended while others remain *lingers*: its worker, slots and units are
 //! released, and the remaining processes count as outside usage and stay in their tenant.
@@ -70,6 +74,7 @@
 
 #![deny(missing_docs)]
 
+mod after;
 mod credit;
 mod dispatch;
 mod explain;
@@ -83,6 +88,7 @@ mod reason;
 mod senior;
 mod share;
 mod state;
+mod tasks;
 mod types;
 mod width;
 
@@ -94,6 +100,8 @@ pub use preempt::{
 pub use reason::{Reason, Refusal};
 pub use share::weights;
 pub use state::Admission;
+pub use tenantd_queue::sets::{Set, Sums, Tasks};
 pub use types::{
-    Capacity, Dispatch, JobId, JobView, Measured, Owed, Phase, Request, Rules, Start, Terms,
+    Capacity, Dispatch, JobId, JobView, Measured, Owed, Phase, Request, Requirement, Rules, Start,
+    Terms,
 };

@@ -8,17 +8,19 @@ use tenantd_queue::TenantId;
 impl Admission {
     /// All jobs, in the order of submission.
     pub fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
-        self.jobs.iter().map(|(id, job)| view(*id, job))
+        self.jobs.keys().filter_map(|id| self.job(*id))
     }
 
-    /// Jobs that do not wait, in the same order.
+    /// Jobs that do not wait, in the same order; also sets of which a task has started.
     pub fn active(&self) -> impl Iterator<Item = JobView<'_>> {
         self.active.iter().filter_map(|id| self.job(*id))
     }
 
     /// Job with this number.
     pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
-        self.jobs.get(&id).map(|job| view(id, job))
+        let job = self.jobs.get(&id).filter(|job| !job.is_task())?;
+        let view = view(id, job);
+        Some(if let Some(runs) = job.set() { self.with_tasks(view, runs) } else { view })
     }
 
     /// Policy for all tenants.
@@ -33,7 +35,16 @@ impl Admission {
 
     /// Number of waiting jobs.
     pub fn nr_waiting(&self) -> usize {
-        self.queue.waiting()
+        self.waiting_of_users.values().map(|count| *count as usize).sum()
+    }
+
+    /// Number of waiting jobs of one tenant; entries of donors do not count.
+    pub(super) fn waiting_of(&self, tenant: TenantId) -> usize {
+        if self.graph.nr_blocked() == 0 {
+            return self.queue.waiting_of(tenant);
+        }
+        let is_its = |job: &&Job| job.is_waiting() && job.need.tenant == tenant;
+        self.jobs.values().filter(is_its).count()
     }
 
     /// Number of jobs that may run at once.
@@ -126,10 +137,13 @@ fn view(job: JobId, known: &Job) -> JobView<'_> {
             State::Waiting { overtaken } => Phase::Waiting { overtaken },
             State::Running(run) => Phase::Running { since: run.since, dop: run.dop },
             State::Lingering { since } => Phase::Lingering { since },
+            // Replaced by the view of a set.
+            State::Parked => Phase::Waiting { overtaken: 0 },
         },
         cpu_seconds: known.cpu_seconds,
         used_bytes: known.used_bytes,
         is_idle: known.is_idle,
         used_cores: known.used_cores(),
+        set: None,
     }
 }

@@ -65,6 +65,15 @@ pub enum Reason {
         /// Allowed number.
         max: u32,
     },
+    /// It waits for the end of others.
+    After {
+        /// The first of them.
+        job: JobId,
+        /// Number of all of them.
+        count: u32,
+        /// True if the first one has to succeed.
+        must_succeed: bool,
+    },
     /// A job that was overtaken as often as allowed goes first.
     Overtaken {
         /// The other job.
@@ -86,6 +95,7 @@ impl Reason {
             Reason::Units { .. } => "counted",
             Reason::TenantRunning { .. } => "tenant_running",
             Reason::UserRunning { .. } => "user_running",
+            Reason::After { .. } => "after",
             Reason::Overtaken { .. } => "overtaken",
         }
     }
@@ -141,6 +151,15 @@ impl fmt::Display for Reason {
             Reason::UserRunning { max } => {
                 write!(f, "its user runs {max} jobs in this tenant, as many as one user may")
             }
+            Reason::After { job, count, must_succeed } => {
+                let what = if *must_succeed { "success" } else { "end" };
+                write!(f, "it waits for the {what} of job {job}")?;
+                match count.saturating_sub(1) {
+                    0 => Ok(()),
+                    1 => write!(f, " and of 1 other job"),
+                    others => write!(f, " and of {others} other jobs"),
+                }
+            }
             Reason::Overtaken { job, times } => {
                 write!(f, "job {job} goes first: others have overtaken it {times} times")
             }
@@ -172,4 +191,6 @@ pub enum Refusal {
     },
     /// The job could not start even if no other ran.
     NeverFits(Reason),
+    /// It is to wait for a job that is not older.
+    NotOlder(JobId),
 }

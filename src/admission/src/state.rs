@@ -11,6 +11,8 @@ use super::reason::{Reason, Refusal};
 use super::types::{Capacity, JobId, Measured, Request, Rules, Terms};
 use tenantd_dop::target::Width;
 use tenantd_queue::discipline::{Name, Parameters, Ties, multilevel};
+use tenantd_queue::donation::Graph;
+use tenantd_queue::sets::{Set, Tasks};
 use tenantd_queue::virtual_time::Method;
 use tenantd_queue::{self as queue, Estimator, Machine, Queue, Setup, TenantId, Ticket};
 
@@ -55,13 +57,22 @@ pub struct Admission {
     pub(super) jobs: BTreeMap<JobId, Job>,
     /// Jobs that do not wait.
     pub(super) active: BTreeSet<JobId>,
-    waiting_of_users: BTreeMap<u32, u32>,
+    pub(super) waiting_of_users: BTreeMap<u32, u32>,
     pub(super) free_workers: BTreeSet<u32>,
     /// Jobs that were overtaken as often as allowed, in the order in which they became seniors.
     pub(super) seniors: Vec<JobId>,
     #[serde(default, rename = "class_names")]
     pub(super) classes: ClassNumbers,
+    /// Jobs that wait for others.
+    #[serde(default)]
+    pub(super) graph: Graph,
+    /// Tenants with an entry for a job that theirs wait for.
+    #[serde(default)]
+    pub(super) donors: BTreeMap<JobId, BTreeSet<TenantId>>,
     pub(super) next_job: u64,
+    /// Tasks of sets that have started, for their numbers.
+    #[serde(default)]
+    pub(super) nr_tasks: u64,
     /// Mean duration of jobs, in seconds; `None` before any has ended.
     pub(super) pace_seconds: Option<f64>,
     #[serde(skip)]
@@ -93,13 +104,44 @@ pub(super) struct Job {
     /// Counted resources, by index, that it has lacked at the end of a dispatch since it is a senior.
     #[serde(default)]
     pub(super) lacked_units: BTreeSet<usize>,
+    #[serde(default)]
+    pub(super) kind: Kind,
+}
+
+/// A job by its place among sets.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) enum Kind {
+    #[default]
+    Single,
+    Set(SetRuns),
+    /// A running task of a set.
+    Task(JobId),
+}
+
+/// A set with its running tasks, each of which is a job with a number of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct SetRuns {
+    pub(super) set: Set,
+    pub(super) running: BTreeSet<JobId>,
+    /// Time of the first start.
+    pub(super) since: Option<f64>,
+    /// CPU time that no task was charged with.
+    pub(super) unpaid_seconds: f64,
+    /// True after a restart until the starter of the tasks has reported its sums.
+    pub(super) is_unsure: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum State {
-    Waiting { overtaken: u32 },
+    Waiting {
+        overtaken: u32,
+    },
     Running(Run),
-    Lingering { since: f64 },
+    /// A set without an entry in the queue.
+    Parked,
+    Lingering {
+        since: f64,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -108,11 +150,15 @@ pub(super) struct Run {
     pub(super) worker: u32,
     pub(super) since: f64,
     pub(super) dop: u32,
+    /// Tenant whose turn it was, if not its own.
+    #[serde(default)]
+    pub(super) payer: Option<TenantId>,
 }
 
 impl Job {
     fn new(request: Request, need: Need, submitted: f64) -> Job {
         let state = State::Waiting { overtaken: 0 };
+        let kind = request.tasks.map_or(Kind::Single, |tasks| Kind::Set(SetRuns::new(tasks)));
         Job {
             request,
             need,
@@ -125,7 +171,22 @@ impl Job {
             busy: None,
             is_idle: false,
             lacked_units: BTreeSet::new(),
+            kind,
         }
+    }
+
+    /// The set, if it is one.
+    pub(super) fn set(&self) -> Option<&SetRuns> {
+        if let Kind::Set(runs) = &self.kind { Some(runs) } else { None }
+    }
+
+    pub(super) fn is_task(&self) -> bool {
+        matches!(self.kind, Kind::Task(_))
+    }
+
+    /// True for a set of which a task has started.
+    pub(super) fn has_begun(&self) -> bool {
+        self.set().is_some_and(|runs| runs.since.is_some())
     }
 
     pub(super) fn run(&self) -> Option<&Run> {
@@ -170,6 +231,13 @@ impl Job {
     }
 }
 
+impl SetRuns {
+    fn new(tasks: Tasks) -> SetRuns {
+        let (set, running) = (Set::new(tasks), BTreeSet::new());
+        SetRuns { set, running, since: None, unpaid_seconds: 0.0, is_unsure: false }
+    }
+}
+
 impl Admission {
     /// Creates an empty queue without tenants.
     pub fn new(rules: Rules, capacity: Capacity) -> Admission {
@@ -188,7 +256,10 @@ impl Admission {
             free_workers: BTreeSet::new(),
             seniors: Vec::new(),
             classes: ClassNumbers::default(),
+            graph: Graph::default(),
+            donors: BTreeMap::new(),
             next_job: 1,
+            nr_tasks: 0,
             pace_seconds: None,
             nr_changes: 0,
             fees: Vec::new(),
@@ -200,7 +271,7 @@ impl Admission {
     // --- the policy and the machine ---
 
     /// Applies a policy. Returns the waiting jobs of removed tenants, which have left the queue. Running
-    /// jobs go on.
+    /// jobs go on, and so do the running tasks of a set.
     pub fn policy(&mut self, rules: Rules, tenants: Vec<Terms>, now: f64) -> Vec<JobId> {
         let has_changed = std::mem::replace(&mut self.rules, rules) != rules;
         self.nr_changes += 1;
@@ -213,11 +284,17 @@ impl Admission {
             self.admit(TenantId(number), &terms, now);
             self.tenants[number as usize] = Some(terms);
         }
-        let is_gone = |job: &Job| job.is_waiting() && self.terms(job.need.tenant).is_none();
+        let is_open = |job: &Job| match job.set() {
+            Some(runs) if job.state == State::Parked => !runs.set.is_closed(),
+            _ => job.is_waiting(),
+        };
+        let is_gone = |job: &Job| is_open(job) && self.terms(job.need.tenant).is_none();
         let gone: Vec<JobId> =
             self.jobs.iter().filter(|(_, job)| is_gone(job)).map(|(id, _)| *id).collect();
         for job in &gone {
-            self.cancel(*job, now);
+            if !self.close(*job, now) {
+                self.cancel(*job, now);
+            }
         }
         self.forget_gone(now);
         if has_changed {
@@ -266,15 +343,17 @@ impl Admission {
         for id in &jobs {
             let Some(Job { state: State::Running(run), .. }) = self.jobs.get(id) else { continue };
             let (run, paid_seconds) = (*run, self.jobs[id].paid_seconds);
-            self.enqueue(*id, now);
-            let Some(picked) = self.queue.take(self.jobs[id].need.tenant, now) else { continue };
+            let payer = run.payer.unwrap_or(self.jobs[id].need.tenant);
+            self.enqueue_for(*id, payer, now);
+            let Some(picked) = self.queue.take(payer, now) else { continue };
             self.queue.charge(picked.ticket, paid_seconds, now);
             if let Some(job) = self.jobs.get_mut(id) {
                 job.state = State::Running(Run { ticket: picked.ticket, ..run });
             }
         }
+        self.donors.clear();
         for id in jobs {
-            if self.jobs[&id].is_waiting() {
+            if self.jobs[&id].is_waiting() && !self.graph.is_blocked(id.0) {
                 self.enqueue(id, now);
             }
         }
@@ -301,6 +380,17 @@ impl Admission {
     /// # Errors
     /// See [`Refusal`].
     pub fn submit(&mut self, request: Request, now: f64) -> Result<JobId, Refusal> {
+        let id = JobId(self.next_job);
+        self.submit_as(id, request, now)?;
+        self.next_job += 1;
+        Ok(id)
+    }
+
+    /// Submits a job under a number that it had before, and that no job has.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn submit_as(&mut self, id: JobId, request: Request, now: f64) -> Result<(), Refusal> {
         let tenant = self.numbers.get(&request.tenant).map(TenantId);
         let tenant = tenant.filter(|tenant| self.terms(*tenant).is_some());
         let Some(tenant) = tenant else { return Err(Refusal::NoSuchTenant) };
@@ -310,7 +400,7 @@ impl Admission {
             return Err(Refusal::NeverFits(reason));
         }
         let of_user = self.waiting_of_users.get(&request.user).copied().unwrap_or(0);
-        if self.queue.waiting_of(tenant) >= self.rules.max_waiting as usize {
+        if self.waiting_of(tenant) >= self.rules.max_waiting as usize {
             return Err(Refusal::TenantQueueFull { max: self.rules.max_waiting });
         }
         if of_user >= self.rules.max_waiting_per_user {
@@ -319,40 +409,79 @@ impl Admission {
         if let Some(refusal) = self.too_many_linger(tenant, request.user) {
             return Err(refusal);
         }
-        let id = JobId(self.next_job);
-        self.next_job += 1;
+        if let Some(late) = request.after.iter().find(|it| it.job >= id) {
+            return Err(Refusal::NotOlder(late.job));
+        }
         self.nr_changes += 1;
-        *self.waiting_of_users.entry(request.user).or_default() += 1;
+        self.waits(request.user);
         self.classes.note(tenant.0, request.class.as_deref());
+        let after: Vec<(u64, bool)> =
+            request.after.iter().map(|it| (it.job.0, it.must_succeed)).collect();
         let job = Job::new(request, need, now);
         self.jobs.insert(id, job);
-        self.enqueue(id, now);
-        Ok(id)
+        self.graph.add(id.0, after);
+        if self.graph.is_blocked(id.0) {
+            self.donate_for(id, now);
+        } else {
+            self.enqueue(id, now);
+        }
+        Ok(())
     }
 
-    fn enqueue(&mut self, id: JobId, now: f64) {
+    /// Adds the entry of a job to the queue of its tenant, and those of its donors.
+    pub(super) fn enqueue(&mut self, id: JobId, now: f64) {
+        self.enqueue_for(id, self.jobs[&id].need.tenant, now);
+        self.renew_donors(id, now);
+    }
+
+    /// Adds an entry for a job to the queue of a tenant.
+    pub(super) fn enqueue_for(&mut self, id: JobId, tenant: TenantId, now: f64) {
         let need = &self.jobs[&id].need;
+        // Costs are estimated for each class of each tenant; a donor does not know those of others.
+        let class = if tenant == need.tenant { need.class } else { 0 };
         let memory = need.memory_bytes as f64;
         let units = need.units.iter().map(|count| f64::from(*count));
         let holds = [need.floor as f64, memory].into_iter().chain(units).collect();
-        let request = queue::Request { id: id.0, cost: COST_SECONDS, class: need.class, holds };
-        let waits = self.queue.enqueue(need.tenant, request, now);
+        let request = queue::Request { id: id.0, cost: COST_SECONDS, class, holds };
+        let waits = self.queue.enqueue(tenant, request, now);
         debug_assert!(waits, "a job of a tenant that was not admitted");
     }
 
-    /// Removes a waiting job from the queue. Returns true if it waited.
+    /// Removes a waiting job from the queue. Returns true if it waited; false for a set of which a task has started.
     pub fn cancel(&mut self, id: JobId, now: f64) -> bool {
-        let Some(job) = self.jobs.get(&id).filter(|job| job.is_waiting()) else { return false };
-        self.queue.withdraw(job.need.tenant, id.0, now);
-        self.waits_no_more(id);
+        if self.jobs.get(&id).is_none_or(Job::has_begun) || !self.leave_queue(id, now) {
+            return false;
+        }
         self.jobs.remove(&id);
-        self.seniors.retain(|senior| *senior != id);
         true
     }
 
+    /// Takes the entry of a job out of the queue. Returns true if it had one.
+    pub(super) fn leave_queue(&mut self, id: JobId, now: f64) -> bool {
+        let Some(job) = self.jobs.get(&id).filter(|job| job.is_waiting()) else { return false };
+        self.queue.withdraw(job.need.tenant, id.0, now);
+        self.waits_no_more(id);
+        self.seniors.retain(|senior| *senior != id);
+        let roots = self.graph.roots(id.0);
+        self.graph.remove(id.0);
+        for tenant in self.donors.remove(&id).unwrap_or_default() {
+            self.queue.withdraw(tenant, id.0, now);
+        }
+        roots.into_iter().for_each(|root| self.renew_donors(JobId(root), now));
+        true
+    }
+
+    pub(super) fn waits(&mut self, user: u32) {
+        *self.waiting_of_users.entry(user).or_default() += 1;
+    }
+
+    /// Counts a job as not waiting. A set is parked until another task may start.
     pub(super) fn waits_no_more(&mut self, id: JobId) {
         self.nr_changes += 1;
         let user = self.jobs[&id].request.user;
+        if let Some(job) = self.jobs.get_mut(&id).filter(|job| job.set().is_some()) {
+            job.state = State::Parked;
+        }
         if let Some(count) = self.waiting_of_users.get_mut(&user) {
             *count = count.saturating_sub(1);
             if *count == 0 {
@@ -362,7 +491,12 @@ impl Admission {
     }
 
     /// Charges a running job for its CPU time since it started, and records its memory usage.
+    ///
+    /// The use of a set is divided equally among its running tasks.
     pub fn charge(&mut self, id: JobId, cpu_seconds: f64, used_bytes: Option<u64>, now: f64) {
+        if self.jobs.get(&id).is_some_and(|job| job.set().is_some()) {
+            return self.charge_set(id, cpu_seconds, used_bytes, now);
+        }
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.used_bytes = used_bytes.or(job.used_bytes);
         // A counter that could not be read, or began anew, takes nothing back.
@@ -384,25 +518,33 @@ impl Admission {
 
     /// Removes an ended job, after its last charge. Returns true if it existed.
     pub fn ended(&mut self, id: JobId, now: f64) -> bool {
-        self.release(id, now);
-        self.seniors.retain(|senior| *senior != id);
-        if self.jobs.get(&id).is_some_and(Job::is_waiting) {
-            self.waits_no_more(id);
-        }
+        self.release_all(id, now);
+        self.leave_queue(id, now);
         self.active.remove(&id);
         self.jobs.remove(&id).is_some()
     }
 
-    /// Marks a running job as lingering: its first process has ended, and others remain.
+    /// Marks a running job as lingering: its first process has ended, and others remain. Those of a set were its tasks.
     pub fn left_daemons(&mut self, id: JobId, now: f64) {
-        let since = self.release(id, now);
+        let since = self.release_all(id, now);
+        self.leave_queue(id, now);
         if let (Some(job), Some(since)) = (self.jobs.get_mut(&id), since) {
             job.state = State::Lingering { since };
         }
     }
 
+    /// Releases the resources of a running job, or those of all tasks of a set. Returns the time of its start.
+    fn release_all(&mut self, id: JobId, now: f64) -> Option<f64> {
+        let Some(runs) = self.jobs.get(&id)?.set() else { return self.release(id, now) };
+        let since = runs.since;
+        for task in runs.running.clone() {
+            self.end_task(id, task, now);
+        }
+        since
+    }
+
     /// Releases the resources of a running job. Returns the time of its start.
-    fn release(&mut self, id: JobId, now: f64) -> Option<f64> {
+    pub(super) fn release(&mut self, id: JobId, now: f64) -> Option<f64> {
         let run = *self.jobs.get(&id)?.run()?;
         self.nr_changes += 1;
         self.queue.complete(run.ticket, 0.0, now);
@@ -426,6 +568,7 @@ impl Admission {
         now: f64,
     ) {
         self.cancel(id, now);
+        self.leave_queue(id, now);
         self.next_job = self.next_job.max(id.0 + 1);
         if !self.jobs.contains_key(&id) {
             self.take_in(id, request, times, now);
@@ -447,27 +590,48 @@ impl Admission {
         let class = self.classes.get(number, request.class.as_deref());
         self.classes.note(number, request.class.as_deref());
         let need = self.need(TenantId(number), class, &request);
-        let job = Job::new(request, need, submitted);
+        let mut job = Job::new(request, need, submitted);
+        if let Kind::Set(runs) = &mut job.kind {
+            (runs.since, runs.is_unsure, job.state) = (Some(since), true, State::Parked);
+            self.active.insert(id);
+            self.jobs.insert(id, job);
+            return;
+        }
         self.jobs.insert(id, job);
+        self.run_at_once(id, since, now);
+    }
+
+    /// Lets a job that has just been inserted run out of turn.
+    pub(super) fn run_at_once(&mut self, id: JobId, since: f64, now: f64) {
+        let tenant = self.jobs[&id].need.tenant;
         self.enqueue(id, now);
-        self.queue.promote(TenantId(number), id.0, now);
-        let Some(picked) = self.queue.take(TenantId(number), now) else { return };
+        self.queue.promote(tenant, id.0, now);
+        let Some(picked) = self.queue.take(tenant, now) else { return };
         // There may be fewer workers than jobs: it runs nevertheless.
         let worker = self.next_worker();
         self.free_workers.remove(&worker);
         self.active.insert(id);
         self.nr_changes += 1;
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.state = State::Running(Run { ticket: picked.ticket, worker, since, dop: 0 });
+            let (ticket, payer) = (picked.ticket, None);
+            job.state = State::Running(Run { ticket, worker, since, dop: 0, payer });
         }
     }
 
-    /// Continues after an earlier agent: waiting jobs have left the queue.
+    /// Continues after an earlier agent: waiting jobs have left the queue, and sets start no task before their
+    /// starters have reported.
     pub fn resume(&mut self, now: f64) {
         let waiting = self.jobs.iter().filter(|(_, job)| job.is_waiting());
         let waiting: Vec<JobId> = waiting.map(|(id, _)| *id).collect();
         for id in waiting {
-            self.cancel(id, now);
+            if !self.cancel(id, now) {
+                self.leave_queue(id, now);
+            }
+        }
+        for job in self.jobs.values_mut() {
+            if let Kind::Set(runs) = &mut job.kind {
+                runs.is_unsure = true;
+            }
         }
     }
 

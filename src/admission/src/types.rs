@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use tenantd_dop::target::Width;
 use tenantd_queue::discipline::Name;
+use tenantd_queue::sets::{Set, Tasks};
 
 /// Number of a job, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -108,6 +109,21 @@ pub struct Request {
     pub width: Width,
     /// Units of counted resources, by name.
     pub units: Vec<(String, u32)>,
+    /// Tasks of a set, each with the other values of this request; `None` for a single command.
+    #[serde(default)]
+    pub tasks: Option<Tasks>,
+    /// Jobs that have to end first.
+    #[serde(default)]
+    pub after: Vec<Requirement>,
+}
+
+/// A job that has to end before another one starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requirement {
+    /// The job; older than the one that waits.
+    pub job: JobId,
+    /// True if it has to succeed, false for any end.
+    pub must_succeed: bool,
 }
 
 impl Request {
@@ -120,16 +136,18 @@ impl Request {
             memory_bytes: 0,
             width: Width::Auto,
             units: Vec::new(),
+            tasks: None,
+            after: Vec::new(),
         }
     }
 }
 
-/// A job that starts now.
+/// A job that starts now, or a task of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// The job.
+    /// The job; a set once for each task.
     pub job: JobId,
-    /// Its width.
+    /// Its width, or that of the task.
     pub dop: u32,
 }
 
@@ -138,7 +156,7 @@ pub struct Start {
 pub struct Dispatch {
     /// Starting jobs, in this order.
     pub starts: Vec<Start>,
-    /// Running jobs with changed widths, narrower ones first.
+    /// Running jobs with changed widths, narrower ones first; a set with the new width of a task.
     pub widths: Vec<(JobId, u32)>,
 }
 
@@ -150,11 +168,11 @@ pub enum Phase {
         /// Number of times others have overtaken it.
         overtaken: u32,
     },
-    /// The job has a worker.
+    /// The job has a worker, or is a set of which a task has started.
     Running {
         /// Time of its start.
         since: f64,
-        /// Width in CPUs.
+        /// Width in CPUs, of all running tasks together.
         dop: u32,
     },
     /// Its first process has ended, and others that it started have not.
@@ -183,6 +201,8 @@ pub struct JobView<'a> {
     pub is_idle: bool,
     /// CPU use before the last charge; 0 before the second one.
     pub used_cores: f64,
+    /// Progress of a set.
+    pub set: Option<Set>,
 }
 
 /// A claim whose slots the jobs of others leave free.

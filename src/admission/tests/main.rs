@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test asserts; it need not handle")]
 
+mod after;
 mod course;
 mod examples;
 mod groups;
@@ -10,4 +11,5 @@ mod newcomer;
 mod preempt;
 mod properties;
 mod seniors;
+mod sets;
 mod turns;

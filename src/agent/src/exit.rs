@@ -20,6 +20,8 @@ pub enum Exit {
     Usage = 2,
     /// A job could never start on this host.
     NeverStarts = 65,
+    /// A job that had to succeed before this one did not.
+    RequirementFailed = 66,
     /// The tenant of a waiting job has left the policy.
     NoTenant = 67,
     /// The daemon does not answer.
@@ -30,6 +32,8 @@ pub enum Exit {
     NotPermitted = 77,
     /// A policy or problem file is invalid.
     BadConfiguration = 78,
+    /// As xargs has it: tasks of a set failed.
+    TasksFailed = 123,
     /// The exit status of a job is not known, or it never started; also a job that was cancelled while it waited.
     NotKnown = 125,
     /// As shells have it: the command cannot be executed.

@@ -169,12 +169,17 @@ fn names_jobs(command: &[OsString]) -> bool {
 
 /// The argument with every `{dop}` replaced by the width. Bytes that are not text pass through.
 pub fn substitute(argument: &OsStr, dop: u32) -> OsString {
-    let (width, placeholder) = (dop.max(1).to_string(), PLACEHOLDER.as_bytes());
+    replaced(argument, PLACEHOLDER, &dop.max(1).to_string())
+}
+
+/// The argument with every placeholder replaced by the value. Bytes that are not text pass through.
+pub fn replaced(argument: &OsStr, placeholder: &str, value: &str) -> OsString {
+    let placeholder = placeholder.as_bytes();
     let mut rest = argument.as_bytes();
     let mut result = Vec::with_capacity(rest.len());
     while let Some(at) = rest.windows(placeholder.len()).position(|window| window == placeholder) {
         result.extend_from_slice(&rest[..at]);
-        result.extend_from_slice(width.as_bytes());
+        result.extend_from_slice(value.as_bytes());
         rest = &rest[at + placeholder.len()..];
     }
     result.extend_from_slice(rest);

@@ -39,7 +39,8 @@
 //! Reservations and limits of tenants hold in every discipline (`bounds`), as do a capacity that running
 //! requests share (`room`) and workers for small requests ([`Reserve`]). [`entrance`] comes before the
 //! queue: rates, bounds on waiting requests and on the splits of a task. [`operations`] are sets of
-//! requests that wait for each other. [`simulation`] runs all of it with workers.
+//! requests that wait for each other ([`donation`]: the turns that these use), [`sets`] those with one entry in the
+//! queue. [`simulation`] runs all of it with workers.
 //!
 //! # Determinism
 //! The same calls give the same answers. Ties go to the smaller finish tag, then to the earlier tenant
@@ -55,6 +56,7 @@
 mod bounds;
 pub mod concurrency;
 pub mod discipline;
+pub mod donation;
 pub mod entrance;
 mod estimate;
 pub mod gps;
@@ -62,6 +64,7 @@ pub mod operations;
 mod order;
 mod requests;
 mod room;
+pub mod sets;
 pub mod simulation;
 pub mod tag;
 mod types;

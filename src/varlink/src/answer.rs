@@ -256,13 +256,16 @@ fn change(request: Change, caller: Caller) -> Result<Reply, CallError> {
         Change::Wait(WaitParameters { id }) => return Ok(Reply::Job(JobCall::Wait(id, caller))),
         Change::Report(report) => {
             let is_signal = |signal| (1..=SIGNAL_MAX).contains(&signal);
-            return match (report.exit_code, report.exit_signal) {
-                (Some(_), None) => Ok(Reply::Job(JobCall::Report(report, caller))),
-                (None, Some(signal)) if is_signal(signal) => {
-                    Ok(Reply::Job(JobCall::Report(report, caller)))
-                }
-                _ => Err(CallError::InvalidParameter { parameter: "exit_code".into() }),
+            let is_whole = match (report.exit_code, report.exit_signal) {
+                (Some(_), None) => true,
+                (None, Some(signal)) => is_signal(signal),
+                (None, None) => report.tasks.is_some(),
+                (Some(_), Some(_)) => false,
             };
+            if !is_whole {
+                return Err(CallError::InvalidParameter { parameter: "exit_code".into() });
+            }
+            return Ok(Reply::Job(JobCall::Report(report, caller)));
         }
         // It has several replies, so it is not a command.
         Change::Submit(_) => return Err(CallError::ExpectedMore {}),

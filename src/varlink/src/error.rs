@@ -129,6 +129,15 @@ pub enum CallError {
         /// User or reason of the cancellation.
         reason: String,
     },
+    /// A job that had to succeed first did not.
+    #[error("{reason}")]
+    #[serde(rename = "io.tenantd.Jobs.RequirementFailed")]
+    RequirementFailed {
+        /// The other job.
+        id: u64,
+        /// Its end.
+        reason: String,
+    },
 }
 
 const NAMED_MAX: usize = 8;

@@ -5,6 +5,11 @@ use serde::{Deserialize, Serialize};
 /// Least memory of a job, in bytes: no process fits into less.
 pub const MEMORY_MIN_BYTES: u64 = 1 << 20;
 
+/// Most tasks of a set.
+pub const TASKS_MAX: u32 = 1_000_000;
+/// Most jobs that one job waits for.
+pub const AFTER_MAX: usize = 64;
+
 /// Parameters of `Submit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,6 +41,24 @@ pub struct SubmitParameters {
     /// True if a process of the user waits for the command and will report its exit status.
     #[serde(default)]
     pub supervised: Option<bool>,
+    /// Number of tasks: the calling process starts the tasks of a set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<u32>,
+    /// Most tasks of a set that run at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks_at_once: Option<u32>,
+    /// Number that the job had before tenantd restarted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// True if the job is a set that the calling process had begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<bool>,
+    /// Jobs that have to end first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Vec<u64>>,
+    /// Jobs that have to succeed first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ok: Option<Vec<u64>>,
 }
 
 /// One of the replies of `Submit`: either `waiting` or `started`.
@@ -52,6 +75,9 @@ pub struct SubmitReply {
     /// True if the command is part of the job with this number, from within which it was submitted.
     #[serde(default)]
     pub inside: bool,
+    /// Turns of a set since its beginning: so many of its tasks may have started.
+    #[serde(default)]
+    pub granted: Option<u32>,
 }
 
 /// Parameters of `Cancel`.
@@ -132,8 +158,8 @@ pub struct WaitReply {
     pub job: FinishedJob,
 }
 
-/// Parameters of `Report`: a code or a signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Parameters of `Report`: a code or a signal, the sums of a set, or both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportParameters {
     /// Number of the job.
@@ -144,6 +170,45 @@ pub struct ReportParameters {
     /// Signal that ended its command.
     #[serde(default)]
     pub exit_signal: Option<u8>,
+    /// Sums of a set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<TaskSums>,
+}
+
+/// Sums over the tasks of a set since its beginning, as the process has them that starts the tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskSums {
+    /// Started tasks.
+    pub started: u32,
+    /// Tasks that ended with exit code 0.
+    pub succeeded: u32,
+    /// Tasks that ended otherwise, or could not be executed.
+    pub failed: u32,
+    /// True if no further task is to start.
+    pub closed: bool,
+}
+
+/// Tasks of a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tasks {
+    /// All tasks.
+    pub count: u32,
+    /// Most tasks that run at once.
+    pub at_once: Option<u32>,
+    /// Running tasks.
+    pub running: u32,
+    /// Tasks that ended with exit code 0.
+    pub succeeded: u32,
+    /// Tasks that ended otherwise.
+    pub failed: u32,
+}
+
+impl Tasks {
+    /// Tasks that have not started.
+    pub fn waiting(&self) -> u32 {
+        self.count.saturating_sub(self.running + self.succeeded + self.failed)
+    }
 }
 
 /// Reply of `Report`.
@@ -195,6 +260,9 @@ pub struct FinishedJob {
     pub reason: EndReason,
     /// End as a sentence, with figures and remedy.
     pub text: String,
+    /// Tasks of a set. Running ones were left behind.
+    #[serde(default)]
+    pub tasks: Option<Tasks>,
 }
 
 impl FinishedJob {
@@ -236,6 +304,8 @@ pub enum EndReason {
     TenantGone,
     /// It waited while tenantd restarted; its client submits it again under another number.
     Requeued,
+    /// A job that had to succeed first did not.
+    RequirementFailed,
 }
 
 /// Program name of a command, without its directory and its arguments; `None` if the first word is not a name.
@@ -285,10 +355,25 @@ pub struct Job {
     /// True if its first process runs outside its cgroup, which is empty. Its width stays reserved.
     #[serde(default)]
     pub outside: bool,
-    /// Absent once it has started.
+    /// Absent once it has started; of a set also while its next task waits.
     pub waiting: Option<Waiting>,
     /// Absent while it waits.
     pub started: Option<Started>,
+    /// Tasks of a set.
+    #[serde(default)]
+    pub tasks: Option<Tasks>,
+    /// Jobs whose end it waits for.
+    #[serde(default)]
+    pub after: Vec<Requirement>,
+}
+
+/// A job that has to end before another one starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requirement {
+    /// Number of the job.
+    pub id: u64,
+    /// True if it has to succeed, false for any end.
+    pub must_succeed: bool,
 }
 
 /// State of a job.
@@ -361,6 +446,8 @@ pub enum WaitKind {
     Overtaken,
     /// The job is being started.
     Starting,
+    /// Other jobs have to end first.
+    After,
 }
 
 /// State of a started job.

@@ -1,6 +1,8 @@
 //! What comes before the queue and beside it, through the command: rates, bounds, sets of requests, reserved workers,
 //! capacities, kills and charges.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{number, refused, scenario, simulated};
@@ -227,4 +229,37 @@ fn every_way_of_charging_charges_the_cost() {
     // An estimate of nothing cannot double.
     let text = format!("discipline: 2dfq-e\n{PLAIN}charge: timer\nestimator: {{ initial: 0 }}\n");
     assert_eq!(number(&simulated(&text)["nr_charged"]), 0.0);
+}
+
+/// A set has one entry: each of its requests runs once, and no more at a time than may.
+#[test]
+fn a_set_is_played_as_one_entry() {
+    for (at_once, nr_workers) in [("", 4), (", at_once: 2", 3)] {
+        let answer = simulated(&format!(
+            "discipline: wfq\nworkers: 4\nhorizon: 100\ntenants: {{ A: {{}} }}\narrivals: [[0.5, A, 1]]\n\
+             jobs: [{{ tenant: A, cost: 1, count: 20{at_once} }}]\n"
+        ));
+        let dispatches = answer["dispatches"].as_array().unwrap();
+        let workers: BTreeSet<u64> =
+            dispatches.iter().map(|it| it["worker"].as_u64().unwrap()).collect();
+        // Beside two of the set, the single request.
+        assert_eq!((dispatches.len(), workers.len()), (21, nr_workers), "{at_once}");
+    }
+}
+
+/// A small request of a poor tenant starts at the turn of the rich one that waits for it, if turns are donated.
+#[test]
+fn donated_turns_are_played() {
+    let finished = |donation: bool| {
+        let answer = simulated(&format!(
+            "discipline: wfq\nworkers: 1\nhorizon: 1000\ndonation: {donation}\n\
+             tenants: {{ rich: {{ weight: 100 }}, poor: {{ weight: 0.01 }}, other: {{}} }}\n\
+             arrivals: [{}]\n\
+             jobs: [{{ name: held, tenant: poor, cost: 1 }}, {{ tenant: rich, cost: 1, after: [held] }}]\n",
+            vec!["[0, other, 1]"; 100].join(", ")
+        ));
+        answer["jobs"][1]["finished"].as_f64().unwrap()
+    };
+    assert!(finished(true) <= 4.0, "{}", finished(true));
+    assert!(finished(false) > 50.0, "{}", finished(false));
 }

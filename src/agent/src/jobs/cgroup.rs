@@ -208,6 +208,11 @@ impl JobCgroup {
         })
     }
 
+    /// CPU time so far, in microseconds; `None` if it could not be read.
+    pub(crate) fn usage_usec<K: KernFs>(&self, kernel: &mut K, layout: &Layout) -> Option<u64> {
+        self.with(kernel, layout, |kernel, cgroup| Ok(cgroup.usage_usec(kernel))).ok().flatten()
+    }
+
     /// Threads in the cgroup and below it; `None` if unknown.
     pub(crate) fn nr_threads<K: KernFs>(&self, kernel: &mut K, layout: &Layout) -> Option<u32> {
         let Some(dir) = self.dir(layout, Facet::Pids) else {

@@ -138,9 +138,14 @@ impl JobRoom {
         self.unkept.insert(job);
         self.scopes.starting.remove(&job);
         self.has_changed = true;
-        let Some(home) = self.records.remove(&job).and_then(|record| record.home) else {
-            return;
-        };
+        let Some(record) = self.records.remove(&job) else { return };
+        if let Some(ticket) = record.ticket {
+            // The call of a set counts as in flight until it is answered.
+            let reason = "its client has ended".to_string();
+            let answer = JobAnswer::Submitted(Err(CallError::Cancelled { reason }));
+            self.outbox.push((ticket, answer));
+        }
+        let Some(home) = record.home else { return };
         valves::remove(home.valve);
         self.forget_frozen(host, job, &home.cgroup);
         let (kernel, layout) = (&mut host.kernel, &host.layout);

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use nix::sys::signal::Signal;
 
 use tenantd_core::units::Bytes;
-use tenantd_varlink::jobs::{EndReason, FinishedJob};
+use tenantd_varlink::jobs::{EndReason, FinishedJob, Tasks};
 
 /// Most records of one user.
 const PER_USER_MAX: usize = 100;
@@ -138,6 +138,15 @@ pub(crate) fn describe(job: &mut FinishedJob) {
         (_, Some(_)) => (EndReason::Signalled, status),
         _ => (EndReason::Ended, status),
     };
+    job.text.extend(job.tasks.map(|tasks| format!("; {}", figures(&tasks))));
+}
+
+/// Sums over the tasks of a set as text.
+pub(crate) fn figures(tasks: &Tasks) -> String {
+    let Tasks { count, succeeded, failed, running, .. } = tasks;
+    let rest = tasks.waiting();
+    let left = if *running > 0 { format!(", {running} left behind") } else { String::new() };
+    format!("{count} tasks: {succeeded} succeeded, {failed} failed{left}, {rest} not started")
 }
 
 fn killed(job: &FinishedJob, kills: u64) -> String {

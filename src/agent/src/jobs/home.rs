@@ -97,24 +97,46 @@ impl JobRoom {
             Some(unit) => unit.clone(),
             None => path_of(&host.layout, &cgroup.below),
         };
-        let home =
-            Home { cgroup, path, cpus: None, weight: None, valve, ineffective, is_left: false };
+        let home = Home {
+            cgroup,
+            path,
+            cpus: None,
+            weight: None,
+            valve,
+            ineffective,
+            is_left: false,
+            nr_limited: 0,
+        };
         match self.records.get_mut(&job) {
             Some(record) => record.home = Some(home),
             None => return home.cgroup.close(&mut host.kernel),
         }
         self.unkept.insert(job);
         end_as_one(self, host, job);
-        let view = self.admission.job(job);
-        let memory_bytes = view.map_or(0, |view| view.request.memory_bytes);
-        if memory_bytes == 0 {
+        self.limit_memory(host, job);
+    }
+
+    /// Limits a job to its declared memory, a set to that of the most tasks that have run at once: a limit that follows
+    /// the number down would take memory from the running ones.
+    pub(super) fn limit_memory<K: KernFs>(&mut self, host: &mut HostAccess<K>, job: JobId) {
+        let Some(view) = self.admission.job(job) else { return };
+        let memory_bytes = view.request.memory_bytes;
+        let nr_tasks = view.set.map_or(1, |set| set.running().max(1));
+        let record = self.records.get_mut(&job);
+        let Some(home) = record.and_then(|record| record.home.as_mut()) else { return };
+        if memory_bytes == 0 || nr_tasks <= home.nr_limited {
             return;
         }
-        let limit = Value::Amount(MEMORY, Limit::Finite(memory_bytes));
+        home.nr_limited = nr_tasks;
+        let limit = Limit::Finite(memory_bytes.saturating_mul(nr_tasks.into()));
+        let limit = Value::Amount(MEMORY, limit);
         let Err(error) = self.set(host, job, Knob::MemoryMax, &limit) else { return };
         let record = self.records.get_mut(&job);
         if let Some(home) = record.and_then(|record| record.home.as_mut()) {
-            home.ineffective.push(format!("no memory limit is in force: {error}"));
+            let what = format!("no memory limit is in force: {error}");
+            if !home.ineffective.contains(&what) {
+                home.ineffective.push(what);
+            }
         }
     }
 
@@ -201,6 +223,9 @@ impl JobRoom {
         let Some(home) = &record.home else { return };
         let (pid, path) = (record.process.pid, &home.path);
         debug!(tenant, action = "job", "job {job} started: process {pid} in {path}, {dop} wide");
+        if view.set.is_some() {
+            return self.tell_granted(job);
+        }
         let answer = started_reply(job, &tenant, listing::started(home, dop));
         self.answer(job, answer);
     }
@@ -315,10 +340,12 @@ pub(super) fn started_reply(
 }
 
 /// Makes the kernel end the whole job where it ends one of its processes for lack of memory: a job that exceeds its
-/// declared memory, and each one where work ends by share.
+/// declared memory, and each one where work ends by share. Not a set: its other tasks go on.
 pub(super) fn end_as_one<K: KernFs>(room: &JobRoom, host: &mut HostAccess<K>, job: JobId) {
-    let declared = room.admission.job(job).is_some_and(|view| view.request.memory_bytes > 0);
-    if !declared && room.policy.memory.victims == Victims::Kernel {
+    let Some(view) = room.admission.job(job) else { return };
+    if view.set.is_some()
+        || view.request.memory_bytes == 0 && room.policy.memory.victims == Victims::Kernel
+    {
         return;
     }
     if let Some(home) = room.records.get(&job).and_then(|record| record.home.as_ref()) {

@@ -1,10 +1,14 @@
 //! The jobs as readers see them.
 
+use std::collections::HashMap;
+
 use super::records::{Home, Record};
 use super::reply::waiting;
 use super::room::JobRoom;
-use tenantd_admission::{JobId, JobView, Phase};
-use tenantd_varlink::jobs::{Job, JobState, ListReply, Pool, Started, Units, Valve};
+use tenantd_admission::{JobId, JobView, Phase, Set};
+use tenantd_varlink::jobs::{
+    Job, JobState, ListReply, Pool, Requirement, Started, TaskSums, Tasks, Units, Valve,
+};
 
 pub(crate) fn started(home: &Home, dop: u32) -> Started {
     Started {
@@ -23,14 +27,20 @@ pub(crate) fn started(home: &Home, dop: u32) -> Started {
 pub(crate) fn list(jobs: &JobRoom, now: f64) -> ListReply {
     let admission = &jobs.admission;
     let mut listed = Vec::new();
-    for view in admission.jobs().filter(|view| !matches!(view.phase, Phase::Waiting { .. })) {
+    for view in admission.active() {
         listed.extend(jobs.records.get(&view.job).map(|record| job(jobs, &view, record, now)));
     }
+    let places: HashMap<u64, usize> =
+        listed.iter().enumerate().map(|(place, job)| (job.id, place)).collect();
     let outlooks = admission.outlooks(now);
     for outlook in &outlooks {
+        let waiting = Some(waiting(outlook, outlooks.len()));
+        if let Some(place) = places.get(&outlook.job.0) {
+            listed[*place].waiting = waiting;
+            continue;
+        }
         let (view, record) = (admission.job(outlook.job), jobs.records.get(&outlook.job));
         if let (Some(view), Some(record)) = (view, record) {
-            let waiting = Some(waiting(outlook, outlooks.len()));
             listed.push(Job { waiting, ..job(jobs, &view, record, now) });
         }
     }
@@ -73,7 +83,20 @@ fn job(jobs: &JobRoom, view: &JobView<'_>, record: &Record, now: f64) -> Job {
         idle: view.is_idle,
         outside: record.home.as_ref().is_some_and(|home| home.is_left),
         started: record.home.as_ref().map(|home| started(home, dop)),
+        tasks: view.set.map(|set| tasks(&set, record.seen.tasks)),
+        after: jobs.admission.requirements(view.job).map(requirement).collect(),
     }
+}
+
+fn requirement(of: tenantd_admission::Requirement) -> Requirement {
+    Requirement { id: of.job.0, must_succeed: of.must_succeed }
+}
+
+/// Tasks of a set; the sums of its client tell the ended ones apart.
+pub(super) fn tasks(set: &Set, sums: TaskSums) -> Tasks {
+    let tenantd_admission::Tasks { count, at_once } = set.tasks();
+    let TaskSums { succeeded, failed, .. } = sums;
+    Tasks { count, at_once, running: set.running(), succeeded, failed }
 }
 
 fn units(units: &[(String, u32)]) -> Vec<Units> {

@@ -38,12 +38,15 @@
 //! | `finished` | records of finished jobs |
 //! | `outcome` | making these records; waits for an end; exit status |
 //! | `waits` | clients that wait for the end of a job |
+//! | `after` | jobs that wait for the end of others |
 //! | `start` | start and adoption |
+//! | `sets` | sets of tasks: turns, reports, and the restart of either side |
 //! | `tend` | the steps of a tick and between ticks |
 //! | `submit`, `nested` | submission, also from within a job |
 //! | `reply`, `listing`, `summary` | the jobs as clients and readers see them |
 //! | `watch` | wakes the agent while jobs run |
 
+mod after;
 mod arrival;
 mod cgroup;
 mod credit;
@@ -59,6 +62,7 @@ mod records;
 pub(super) mod reply;
 pub(super) mod room;
 mod scope;
+mod sets;
 mod start;
 pub(super) mod store;
 mod submit;

@@ -45,6 +45,13 @@ pub(super) fn submit_inside<K: KernFs>(
         );
         return Some(Err(CallError::Failed { reason }));
     }
+    if parameters.after.is_some() || parameters.after_ok.is_some() {
+        let reason = format!(
+            "this process is part of job {job}, and what it runs starts at once: leave out --after, or submit it outside of \
+             the job"
+        );
+        return Some(Err(CallError::Failed { reason }));
+    }
     let has = |name: &str| {
         let of_name = held.iter().filter(|(of, _)| of == name);
         of_name.map(|(_, count)| *count).fold(0, u32::saturating_add)
@@ -117,5 +124,5 @@ fn not_its_own(
 
 fn reply(job: JobId, tenant: &str, started: Started) -> SubmitReply {
     let (tenant, started) = (tenant.to_string(), Some(started));
-    SubmitReply { id: job.0, tenant, waiting: None, started, inside: true }
+    SubmitReply { id: job.0, tenant, started, inside: true, ..SubmitReply::default() }
 }

@@ -9,7 +9,8 @@
 use std::sync::Arc;
 
 use super::cgroup::JobCgroup;
-use super::finished::describe;
+use super::finished::{describe, figures};
+use super::listing::tasks;
 use super::reply::JobAnswer;
 use super::room::JobRoom;
 use super::store::KeptJob;
@@ -20,7 +21,7 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_varlink::bridge::{Caller, Ticket};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::jobs::{
-    EndReason, FinishedJob, ReportParameters, ReportReply, Units, WaitReply,
+    EndReason, FinishedJob, ReportParameters, ReportReply, TaskSums, Tasks, Units, WaitReply,
 };
 
 /// Longest time for which a wait is held for the report of a supervisor.
@@ -83,11 +84,20 @@ pub(super) fn record_missed<K: KernFs>(
         peak_memory_bytes: cgroup.peak_bytes(kernel, layout),
         nr_oom_kills: cgroup.oom_kills(kernel, layout),
         supervised: kept.supervised,
+        tasks: request.tasks.map(|tasks| {
+            let tenantd_admission::Tasks { count, at_once } = tasks;
+            let TaskSums { started, succeeded, failed, .. } = kept.tasks;
+            let running = started.saturating_sub(succeeded + failed);
+            Tasks { count, at_once, running, succeeded, failed }
+        }),
         ..times.record(job, request)
     };
     describe(&mut finished);
     if finished.reason == EndReason::Ended {
         finished.text = "ended while tenantd did not run; its exit status is not known".to_string();
+        finished.text.extend(
+            finished.tasks.map(|tasks| format!("; at the last report: {}", figures(&tasks))),
+        );
     }
     finish(room, job, finished, now);
 }
@@ -134,8 +144,10 @@ fn draft(room: &JobRoom, job: JobId, now: f64) -> Option<FinishedJob> {
     Some(FinishedJob {
         command: record.and_then(|record| record.command.clone()),
         cpu_seconds: since.map(|_| view.cpu_seconds),
-        dop,
+        // No task of an ended set runs.
+        dop: dop.filter(|dop| *dop > 0),
         supervised: record.is_some_and(|record| record.seen.is_supervised),
+        tasks: view.set.zip(record).map(|(set, record)| tasks(&set, record.seen.tasks)),
         ..times.record(job, view.request)
     })
 }
@@ -153,8 +165,11 @@ fn finish(room: &mut JobRoom, job: JobId, finished: FinishedJob, now: f64) {
 
 fn answer_waits(room: &mut JobRoom, job: JobId) {
     room.waits.unreported.remove(&job);
-    let Some(finished) = room.finished.get(job.0) else { return };
+    let Some(finished) = room.finished.get(job.0) else {
+        return room.note_end(job, false, "its record is gone");
+    };
     let reply = WaitReply { job: finished.clone() };
+    room.note_end(job, reply.job.exit_code == Some(0), &reply.job.text);
     for ticket in room.waits.take(job) {
         room.outbox.push((ticket, JobAnswer::Ended(Ok(reply.clone()))));
     }
@@ -162,6 +177,7 @@ fn answer_waits(room: &mut JobRoom, job: JobId) {
 
 /// Refuses waits for a job that has left the queue without a record.
 pub(super) fn refuse_waits(room: &mut JobRoom, job: JobId) {
+    room.note_end(job, false, "left the queue");
     for ticket in room.waits.take(job) {
         let error = CallError::NoSuchJob { id: job.0 };
         room.outbox.push((ticket, JobAnswer::Ended(Err(error))));
@@ -191,7 +207,7 @@ pub(crate) fn wait(room: &mut JobRoom, ticket: Ticket, id: u64, caller: Caller) 
     };
     if let Some(error) = refused {
         room.outbox.push((ticket, JobAnswer::Ended(Err(error))));
-    } else if !room.waits.unreported.contains_key(&job) {
+    } else if room.finished.get(id).is_some() && !room.waits.unreported.contains_key(&job) {
         // Without a record the job runs or waits.
         answer_waits(room, job);
     }
@@ -219,7 +235,7 @@ fn try_report(
     report: ReportParameters,
     caller: Caller,
 ) -> Result<ReportReply, CallError> {
-    let ReportParameters { id, exit_code, exit_signal } = report;
+    let ReportParameters { id, exit_code, exit_signal, tasks } = report;
     let job = JobId(id);
     let is_of_other = |uid: u32| caller.user.is_some_and(|user| user != uid);
     let unsupervised = || {
@@ -244,18 +260,34 @@ fn try_report(
         }
         return Ok(ReportReply {});
     }
-    let user = room.admission.job(job).map(|view| view.request.user);
-    let Some(user) = user else { return Err(CallError::NoSuchJob { id }) };
+    let Some(view) = room.admission.job(job) else { return Err(CallError::NoSuchJob { id }) };
+    let (user, count) = (view.request.user, view.request.tasks.map_or(0, |tasks| tasks.count));
     if is_of_other(user) {
         return Err(CallError::PermissionDenied {});
     }
     match room.records.get_mut(&job) {
         Some(record) if record.seen.is_supervised => {
-            record.seen.reported.get_or_insert((exit_code, exit_signal));
+            if exit_code.is_some() || exit_signal.is_some() {
+                record.seen.reported.get_or_insert((exit_code, exit_signal));
+            }
+            if let Some(sums) = tasks {
+                if !is_possible(sums, record.seen.tasks, count) {
+                    return Err(CallError::InvalidParameter { parameter: "tasks".into() });
+                }
+                record.seen.tasks = sums;
+                room.reported.insert(job);
+            }
             Ok(ReportReply {})
         }
         _ => unsupervised(),
     }
+}
+
+/// True if a set of so many tasks can have these sums after the earlier ones.
+fn is_possible(sums: TaskSums, before: TaskSums, count: u32) -> bool {
+    let TaskSums { started, succeeded, failed, .. } = sums;
+    let has_grown = succeeded >= before.succeeded && failed >= before.failed;
+    has_grown && started <= count && succeeded.checked_add(failed).is_some_and(|it| it <= started)
 }
 
 /// Finished jobs if they have changed since the last call.

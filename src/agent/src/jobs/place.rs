@@ -17,6 +17,8 @@ use tenantd_policy::types::RunningShares;
 
 /// Least relative change of a weight that is written.
 const DEAD_BAND: f64 = 0.05;
+/// Largest weight that the kernel takes.
+const WEIGHT_MAX: f64 = 10_000.0;
 
 impl JobRoom {
     pub(super) fn place<K: KernFs>(&mut self, tenants: &mut Tenants<K>) {
@@ -26,6 +28,10 @@ impl JobRoom {
         for (job, home) in self.homes() {
             let Some(view) = self.admission.job(job) else { continue };
             let Phase::Running { dop, .. } = view.phase else { continue };
+            // A set without a running task keeps its CPUs.
+            if dop == 0 {
+                continue;
+            }
             let node = tenants.id_of(&view.request.tenant);
             let of_tenant =
                 node.and_then(|node| tenants.control.state(node)?.width.cpus()).cloned();
@@ -114,9 +120,13 @@ fn assigned(jobs: &[Wide], topology: &Topology) -> Vec<(JobId, CpuSet)> {
 
 fn changed_weights(jobs: &JobRoom, shares: RunningShares) -> Vec<(JobId, f64)> {
     let mut of_tenants: BTreeMap<&str, Vec<(JobId, f64)>> = BTreeMap::new();
+    let mut nr_tasks = BTreeMap::new();
     for view in jobs.admission.active() {
+        // A set weighs as much as its running tasks.
+        let count = view.set.map_or(1, |set| set.running().max(1));
+        nr_tasks.insert(view.job, f64::from(count));
         let of_tenant = of_tenants.entry(view.request.tenant.as_str()).or_default();
-        of_tenant.push((view.job, view.cpu_seconds));
+        of_tenant.push((view.job, view.cpu_seconds / f64::from(count)));
     }
     let mut changed = Vec::new();
     for of_tenant in of_tenants.into_values() {
@@ -126,6 +136,7 @@ fn changed_weights(jobs: &JobRoom, shares: RunningShares) -> Vec<(JobId, f64)> {
             RunningShares::Equal => vec![weights(&[f64::MAX])[0]; seconds.len()],
         };
         let weighed = of_tenant.iter().map(|(job, _)| *job).zip(weights);
+        let weighed = weighed.map(|(job, weight)| (job, (weight * nr_tasks[&job]).min(WEIGHT_MAX)));
         changed.extend(weighed.filter(|(job, weight)| {
             let home = jobs.records.get(job).and_then(|record| record.home.as_ref());
             let is_new = |old: f64| (weight - old).abs() > old * DEAD_BAND;

@@ -14,7 +14,7 @@ use tenantd_host::kernfs::{DirId, KernFs};
 use tenantd_host::process;
 use tenantd_host::valve::Valve;
 use tenantd_varlink::bridge::Ticket;
-use tenantd_varlink::jobs::Waiting;
+use tenantd_varlink::jobs::{TaskSums, Waiting};
 
 #[derive(Debug)]
 pub(crate) struct Record {
@@ -39,6 +39,8 @@ pub(crate) struct Seen {
     pub(crate) is_supervised: bool,
     /// Exit code or signal, as its supervisor reports it.
     pub(crate) reported: Option<(Option<u8>, Option<u8>)>,
+    /// Sums of a set, as the process reports them that starts its tasks.
+    pub(crate) tasks: TaskSums,
 }
 
 impl Seen {
@@ -81,6 +83,8 @@ pub(crate) struct Home {
     pub(crate) ineffective: Vec<String>,
     /// True if the first process runs but the cgroup is empty or gone.
     pub(crate) is_left: bool,
+    /// Tasks for which the declared memory is allowed; 1 for a single job, 0 before it is.
+    pub(crate) nr_limited: u32,
 }
 
 /// All jobs by number, with indexes by client and by process.
@@ -124,6 +128,16 @@ impl Records {
 
     pub(crate) fn of_ticket(&self, ticket: Ticket) -> Option<JobId> {
         self.of_tickets.get(&ticket).copied()
+    }
+
+    /// Sets the client of a job. Returns the former one.
+    pub(crate) fn replace_ticket(&mut self, job: JobId, ticket: Ticket) -> Option<Ticket> {
+        let before = self.take_ticket(job);
+        if let Some(record) = self.all.get_mut(&job) {
+            record.ticket = Some(ticket);
+            self.of_tickets.insert(ticket, job);
+        }
+        before
     }
 
     pub(crate) fn take_ticket(&mut self, job: JobId) -> Option<Ticket> {

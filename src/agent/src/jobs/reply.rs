@@ -56,6 +56,10 @@ pub(crate) fn reason(reason: &Reason) -> WaitReason {
         }
         Reason::TenantRunning { max } => of(WaitKind::TenantRunning, 1, 0, u64::from(*max)),
         Reason::UserRunning { max } => of(WaitKind::UserRunning, 1, 0, u64::from(*max)),
+        Reason::After { job, count, .. } => {
+            let total = Some((*count).into());
+            WaitReason { kind: WaitKind::After, job: Some(job.0), total, ..WaitReason::default() }
+        }
         Reason::Overtaken { job, .. } => {
             WaitReason { kind: WaitKind::Overtaken, job: Some(job.0), ..WaitReason::default() }
         }
@@ -78,6 +82,11 @@ pub(crate) fn refusal(refusal: &Refusal, tenant: &str) -> CallError {
             reason: format!(
                 "{max} jobs of {} have ended and left processes behind, as many as may: end these processes",
                 if *is_of_tenant { tenant } else { "yours" }
+            ),
+        },
+        Refusal::NotOlder(job) => CallError::NeverFits {
+            reason: format!(
+                "it could never start: job {job} is not older, and a job waits for older ones only"
             ),
         },
         Refusal::NeverFits(reason) => {

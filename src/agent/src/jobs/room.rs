@@ -1,9 +1,10 @@
 //! All jobs of the agent, with the state that they share.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::after::{End, Expected};
 use super::cgroup::JobCgroup;
 use super::finished::FinishedJobs;
 use super::records::{Home, Records};
@@ -51,6 +52,13 @@ pub(crate) struct JobRoom {
     /// Changes of the finished jobs in the last publication.
     pub(crate) finished_published: Option<u64>,
     pub(crate) waits: Waits,
+    /// Ends of jobs that others wait for.
+    pub(crate) ends: VecDeque<End>,
+    pub(crate) expected: Expected,
+    /// Sets with reports since the last batch of calls.
+    pub(crate) reported: BTreeSet<JobId>,
+    /// Sets with reports since they were written to the state directory.
+    pub(crate) progressed: BTreeSet<JobId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +103,10 @@ impl JobRoom {
             finished,
             finished_published: None,
             waits: Waits::default(),
+            ends: VecDeque::new(),
+            expected: Expected::default(),
+            reported: BTreeSet::new(),
+            progressed: BTreeSet::new(),
         }
     }
 
@@ -129,7 +141,8 @@ impl JobRoom {
         let waiting = waiting(outlook, nr_waiting);
         let Some(view) = self.admission.job(outlook.job) else { return };
         let Some(record) = self.records.get_mut(&outlook.job) else { return };
-        let Some(ticket) = record.ticket else { return };
+        // A set that has begun learns its turns only.
+        let Some(ticket) = record.ticket.filter(|_| record.home.is_none()) else { return };
         if record.told.as_ref() == Some(&waiting) {
             return;
         }
@@ -179,6 +192,7 @@ impl JobRoom {
             ineffective: home.ineffective.clone(),
             lingers,
             supervised: record.seen.is_supervised,
+            tasks: record.seen.tasks,
         })
     }
 

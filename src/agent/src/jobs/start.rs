@@ -1,9 +1,11 @@
 //! Start of jobs, and adoption of the jobs of an earlier agent.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tracing::info;
 
+use super::after::Expected;
 use super::cgroup::JobCgroup;
 use super::credit;
 use super::end::is_empty;
@@ -18,21 +20,26 @@ use crate::tenants::state::Tenants;
 use tenantd_admission::{JobId, JobView, Phase};
 use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::KernFs;
-use tenantd_varlink::jobs::EndReason;
 
 impl JobRoom {
     pub(super) fn start<K: KernFs>(&mut self, tenants: &mut Tenants<K>, now: f64) {
         loop {
+            self.settle_ends(now);
             let dispatch = self.dispatch(now);
             if dispatch.starts.is_empty() && dispatch.widths.is_empty() {
                 break;
             }
             credit::pay_fees(&mut self.admission, tenants);
             let mut started = Vec::new();
-            for start in &dispatch.starts {
-                match self.house(tenants, start.job) {
-                    Ok(()) => started.push(start.job),
-                    Err(why) => self.give_up(&mut tenants.host, start.job, &why, now),
+            let mut continued = BTreeSet::new();
+            for job in dispatch.starts.iter().map(|start| start.job) {
+                if self.records.get(&job).is_some_and(|record| record.home.is_some()) {
+                    continued.insert(job);
+                    continue;
+                }
+                match self.house(tenants, job) {
+                    Ok(()) => started.push(job),
+                    Err(why) => self.give_up(&mut tenants.host, job, &why, now),
                 }
             }
             self.place(tenants);
@@ -41,6 +48,13 @@ impl JobRoom {
             if !started.is_empty() {
                 // Before the processes move: after a kill in between, the next agent finds empty cgroups.
                 self.keep_changed();
+            }
+            for job in &continued {
+                self.limit_memory(&mut tenants.host, *job);
+                // A set of which the first task has just started is told below.
+                if !started.contains(job) {
+                    self.tell_granted(*job);
+                }
             }
             for job in started {
                 if self.ask_for_scope(tenants, job, now) {
@@ -66,7 +80,9 @@ impl JobRoom {
             Ok(None) => self.make_own(tenants, job)?,
             Err(why) => self.make_instead(tenants, job, &why)?,
         };
-        let valve = valves::make(&self.store, job, uid).unwrap_or_else(|error| {
+        let is_set = self.admission.job(job).is_some_and(|view| view.set.is_some());
+        let valve = if is_set { Ok(None) } else { valves::make(&self.store, job, uid) };
+        let valve = valve.unwrap_or_else(|error| {
             ineffective.push(format!("there is no job server for it: {}", with_causes(&error)));
             None
         });
@@ -76,7 +92,12 @@ impl JobRoom {
 
     pub(super) fn adopt_all<K: KernFs>(&mut self, tenants: &mut Tenants<K>, now: f64) {
         let Some((kept, queue, number)) = self.store.take_up() else { return };
+        let is_waiting = |view: &JobView<'_>| matches!(view.phase, Phase::Waiting { .. });
+        self.expected = Expected::new(BTreeMap::new(), (1, number), now);
         if let Some(mut queue) = queue {
+            let waiting = queue.jobs().filter(is_waiting);
+            let waiting = waiting.map(|view| (view.job, view.request.user)).collect();
+            self.expected = Expected::new(waiting, (queue.next_number(), number), now);
             queue.resume(now);
             self.admission = queue;
             self.nodes = Arc::from([]);
@@ -89,15 +110,9 @@ impl JobRoom {
         for job in kept {
             self.adopt(&mut tenants.host, job, now);
         }
-        let is_waiting = |view: &JobView<'_>| matches!(view.phase, Phase::Waiting { .. });
         let unknown = self.admission.jobs().filter(|view| !self.records.contains_key(&view.job));
-        let unknown: Vec<(JobId, bool)> =
-            unknown.map(|view| (view.job, is_waiting(&view))).collect();
-        for (job, waits) in unknown {
-            if waits {
-                let text = "left the queue: tenantd restarted, and its client submits it again";
-                outcome::record_unstarted(self, job, EndReason::Requeued, text, now);
-            }
+        let unknown: Vec<JobId> = unknown.map(|view| view.job).collect();
+        for job in unknown {
             self.admission.ended(job, now);
         }
         if nr_kept > 0 {
@@ -152,14 +167,15 @@ impl JobRoom {
         let cpus = kept.cpus.and_then(|cpus| cpus.parse().ok());
         let (path, ineffective) = (kept.path, kept.ineffective);
         let is_left = runs && !is_populated;
-        let home = Home { cgroup, path, cpus, weight: None, valve, ineffective, is_left };
+        let home =
+            Home { cgroup, path, cpus, weight: None, valve, ineffective, is_left, nr_limited: 0 };
         let record = Record {
             ticket: None,
             process: first,
             command: kept.command,
             told: None,
             home: Some(home),
-            seen: Seen { is_supervised: kept.supervised, ..Seen::default() },
+            seen: Seen { is_supervised: kept.supervised, tasks: kept.tasks, ..Seen::default() },
         };
         self.records.insert(job, record);
     }

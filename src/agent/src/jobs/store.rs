@@ -2,7 +2,7 @@
 //!
 //! | file | contents | written |
 //! |---|---|---|
-//! | `jobs/N.json` | job N, running or lingering | at its start, new placement and end |
+//! | `jobs/N.json` | job N, running or lingering | at its start, new placement and end; with the sums of a set once a tick |
 //! | `queue.json` | the queue with the past use of each tenant | after changes, less often if it is large |
 //! | `finished.json` | finished jobs | after changes, at most every few seconds, and at a stop |
 //! | `numbers.json` | a number that no job has | once for a thousand jobs |
@@ -21,7 +21,7 @@ use tracing::warn;
 use super::finished::FinishedJobs;
 use crate::recovery::boot_file::BootFile;
 use tenantd_admission::{Admission, JobId, Request};
-use tenantd_varlink::jobs::FinishedJob;
+use tenantd_varlink::jobs::{FinishedJob, TaskSums};
 
 const JOBS: &str = "jobs";
 /// Job numbers set aside by one write.
@@ -67,6 +67,7 @@ pub(crate) struct KeptJob {
     pub(crate) ineffective: Vec<String>,
     pub(crate) lingers: bool,
     pub(crate) supervised: bool,
+    pub(crate) tasks: TaskSums,
 }
 
 impl KeptJob {

@@ -8,7 +8,7 @@ use super::room::{JobRoom, Submitted};
 use super::watch::is_alive;
 use crate::backend::access::HostAccess;
 use crate::tenants::state::Tenants;
-use tenantd_admission::{JobId, Outlook, Reason, Request, is_in_group};
+use tenantd_admission::{JobId, Outlook, Reason, Request, Tasks, is_in_group};
 use tenantd_core::units::Bytes;
 use tenantd_dop::target::Width;
 use tenantd_host::kernfs::{KernError, KernFs};
@@ -16,7 +16,7 @@ use tenantd_host::process;
 use tenantd_policy::model::Mode;
 use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
 use tenantd_varlink::error::CallError;
-use tenantd_varlink::jobs::{MEMORY_MIN_BYTES, SubmitParameters};
+use tenantd_varlink::jobs::{MEMORY_MIN_BYTES, SubmitParameters, TASKS_MAX};
 
 /// Longest class or resource name, and longest shown part of a command, in characters.
 const NAME_MAX: usize = 64;
@@ -47,6 +47,7 @@ impl JobRoom {
 
     /// Starts the jobs that may start after a batch of calls, and answers the waiting jobs of that batch.
     pub(crate) fn settle_calls<K: KernFs>(&mut self, tenants: &mut Tenants<K>, now: f64) {
+        self.take_reports(tenants, now);
         self.start(tenants, now);
         let submitted = std::mem::take(&mut self.submitted);
         let (impatient, patient): (Vec<Submitted>, Vec<Submitted>) =
@@ -84,24 +85,34 @@ impl JobRoom {
             return Err(CallError::OnlyObserves {});
         }
         self.renew_terms(tenants, now);
+        if let (Some(id), Some(true)) = (submission.parameters.id, submission.parameters.begun) {
+            self.continue_set(&mut tenants.host, ticket, JobId(id), submission)?;
+            return Ok(None);
+        }
         if let Some(inside) = submit_inside(self, &mut tenants.host, submission) {
             let reply = inside?;
             self.outbox.push((ticket, JobAnswer::Submitted(Ok(reply))));
             return Ok(None);
         }
         let tenant = tenant_of(tenants, submission)?;
-        let request = request(&submission.parameters, &tenant, submission.uid)?;
+        let after = self.requirements(submission)?;
+        let request =
+            Request { after, ..request(&submission.parameters, &tenant, submission.uid)? };
         let process = self.process_of(&mut tenants.host, submission)?;
         if self.records.is_empty() {
             self.measure(tenants, now);
         }
         credit::lend(&mut self.admission, tenants, &tenant);
-        let job = self.admission.submit(request, now);
+        let job = match self.returning(submission) {
+            Some(job) => self.admission.submit_as(job, request, now).map(|()| job),
+            None => self.admission.submit(request, now),
+        };
         let job = job.map_err(|why| refusal(&why, &tenant))?;
         self.store.keep_numbers(self.admission.next_number());
         let command = submission.parameters.command.as_deref();
         let command = command.map(|text| text.chars().take(COMMAND_MAX).collect());
-        let is_supervised = submission.parameters.supervised == Some(true);
+        let SubmitParameters { supervised, tasks, .. } = submission.parameters;
+        let is_supervised = supervised == Some(true) || tasks.is_some();
         let seen = Seen { is_supervised, ..Seen::default() };
         let record =
             Record { ticket: Some(ticket), process, command, told: None, home: None, seen };
@@ -193,6 +204,13 @@ fn request(parameters: &SubmitParameters, tenant: &str, user: u32) -> Result<Req
     if parameters.class.as_ref().is_some_and(|class| !is_name(class)) {
         return Err(wrong("class"));
     }
+    if parameters.tasks.is_some_and(|count| !(1..=TASKS_MAX).contains(&count)) {
+        return Err(wrong("tasks"));
+    }
+    if parameters.tasks_at_once.is_some_and(|most| most == 0 || parameters.tasks.is_none()) {
+        return Err(wrong("tasks_at_once"));
+    }
+    let at_once = parameters.tasks_at_once;
     let units = parameters.units.as_deref().unwrap_or_default();
     if units.len() > UNITS_MAX || !units.iter().all(|it| is_name(&it.name)) {
         return Err(wrong("units"));
@@ -212,6 +230,8 @@ fn request(parameters: &SubmitParameters, tenant: &str, user: u32) -> Result<Req
         memory_bytes,
         width,
         units: units.iter().map(|it| (it.name.clone(), it.count)).collect(),
+        tasks: parameters.tasks.map(|count| Tasks { count, at_once }),
+        after: Vec::new(),
     })
 }
 

@@ -49,7 +49,11 @@ fn sums(jobs: &JobRoom, now: f64) -> (JobsStatus, BTreeMap<&str, TenantJobs>) {
     let mut kinds: BTreeMap<&'static str, u64> = BTreeMap::new();
     for (job, reason) in admission.reasons() {
         *kinds.entry(reason.kind()).or_default() += 1;
-        let Some(JobView { request, submitted, .. }) = admission.job(job) else { continue };
+        let Some(JobView { request, submitted, phase, .. }) = admission.job(job) else { continue };
+        // The next task of a set that has begun has waited for a part of that time.
+        if !matches!(phase, Phase::Waiting { .. }) {
+            continue;
+        }
         let of_tenant = of_tenants.entry(&request.tenant).or_default();
         // The first one has waited longest.
         if of_tenant.reason.is_none() {

@@ -48,6 +48,8 @@ impl JobRoom {
             self.audit_valves(&mut tenants.host);
             outcome::answer_unreported(self, now);
             self.store.keep_finished(&self.finished, false);
+            self.keep_progress();
+            self.give_up_expected(now);
             self.tell_waiting(now);
             let has_homes = self.homes().next().is_some();
             self.has_changed |= has_homes;
@@ -71,6 +73,10 @@ impl JobRoom {
             // No client reads this answer, but the call counts as in flight until it is answered.
             let reason = "its client has left".to_string();
             self.answer(job, JobAnswer::Submitted(Err(CallError::Cancelled { reason })));
+            if self.records.get(&job).is_some_and(|record| record.home.is_some()) {
+                // A set has begun: the end of its process counts.
+                return;
+            }
             let text = "left the queue: its client has ended";
             outcome::record_unstarted(self, job, EndReason::Withdrawn, text, now);
             self.withdraw(job, now);
@@ -116,6 +122,8 @@ impl JobRoom {
             self.withdraw(job, now);
             return Ok(CancelReply { is_running: false, pids: Vec::new() });
         }
+        // No further task of a set starts.
+        self.admission.close(job, now);
         let Some(record) = self.records.get_mut(&job) else {
             return Err(CallError::NoSuchJob { id: job.0 });
         };

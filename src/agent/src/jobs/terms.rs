@@ -9,7 +9,7 @@ use super::outcome;
 use super::reply::JobAnswer;
 use super::room::JobRoom;
 use crate::tenants::state::Tenants;
-use tenantd_admission::{Capacity, JobId, Measured, Phase, Rules, Terms};
+use tenantd_admission::{Capacity, JobId, JobView, Measured, Phase, Rules, Terms};
 use tenantd_control::tree::TreeNode;
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_host::kernfs::KernFs;
@@ -28,12 +28,16 @@ impl JobRoom {
         let policy = tenants.base.in_force();
         let terms = of(&nodes, policy);
         let is_left = |tenant: &str| terms.iter().any(|it| it.path == tenant);
-        let waiting =
-            self.admission.jobs().filter(|view| matches!(view.phase, Phase::Waiting { .. }));
-        let leaving = waiting.filter(|view| !is_left(&view.request.tenant));
-        let mut tenant_of: HashMap<JobId, String> =
-            leaving.map(|view| (view.job, view.request.tenant.clone())).collect();
-        let mut leaving: Vec<JobId> = tenant_of.keys().copied().collect();
+        let leaving = self.admission.jobs().filter(|view| !is_left(&view.request.tenant));
+        let (waiting, begun): (Vec<JobView<'_>>, Vec<JobView<'_>>) =
+            leaving.partition(|view| matches!(view.phase, Phase::Waiting { .. }));
+        let sets = begun.iter().filter(|view| view.set.is_some());
+        let mut tenant_of: HashMap<JobId, String> = waiting
+            .iter()
+            .chain(sets)
+            .map(|view| (view.job, view.request.tenant.clone()))
+            .collect();
+        let mut leaving: Vec<JobId> = waiting.iter().map(|view| view.job).collect();
         leaving.sort_unstable();
         for job in leaving {
             let text = "left the queue: its tenant has left the policy";
@@ -48,7 +52,10 @@ impl JobRoom {
             let tenants = Vec::new();
             let error = CallError::NoSuchTenant { tenant, tenants };
             self.answer(job, JobAnswer::Submitted(Err(error)));
-            self.records.remove(&job);
+            // A set that has begun ends with its process.
+            if self.admission.job(job).is_none() {
+                self.records.remove(&job);
+            }
             self.has_changed = true;
         }
     }

@@ -222,6 +222,14 @@ impl Cgroup {
         Ok(sample)
     }
 
+    /// CPU time since the cgroup was made, in microseconds; `None` if it could not be read.
+    pub fn usage_usec(&self, kernel: &mut impl KernFs) -> Option<u64> {
+        let mut sample = TenantSample::default();
+        let mut reader = Reader { cgroup: self, kernel, gaps: &mut Vec::new() };
+        reader.cpu(&mut sample, Last::default()).ok()?;
+        sample.usage_usec
+    }
+
     /// OOM kills since the cgroup was made, also of an empty one; failed readings go to `gaps`. Fails if the
     /// cgroup is gone.
     pub fn oom_kills(

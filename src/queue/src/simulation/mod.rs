@@ -17,7 +17,7 @@ mod state;
 mod types;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::entrance::Arrived;
 use super::requests::{Pick, Queue};
@@ -71,6 +71,7 @@ pub fn simulate(
         free_workers: Vec::new(),
         numbers: vec![0; nr_tenants],
         is_endless: vec![false; nr_tenants],
+        donors: BTreeMap::new(),
         nr_dispatched: 0,
         wake: f64::INFINITY,
     };
@@ -96,6 +97,8 @@ struct Simulation<'a> {
     free_workers: Vec<u32>,
     numbers: Vec<u64>,
     is_endless: Vec<bool>,
+    /// Tenants that donate turns to each operation.
+    donors: BTreeMap<usize, BTreeSet<TenantId>>,
     nr_dispatched: u64,
     /// Time at which a limit lets something run again.
     wake: f64,
@@ -260,7 +263,7 @@ impl Simulation<'_> {
 
     fn forget(&mut self, job: usize, now: f64) {
         if let Some(operation) = self.jobs[job].operation {
-            self.before.operations.ended(operation, now);
+            self.before.operations.ended(operation, self.jobs[job].has_started, now);
         }
         // Its deadline has no effect any more.
         self.jobs[job].has_started = true;
@@ -364,7 +367,21 @@ impl Simulation<'_> {
             && let Some((operation, count)) = self.before.operations.send(now)
         {
             let (tenant, work) = self.before.works[operation].clone();
+            if self.before.donates {
+                let waiting = self.before.operations.waiting_for(operation, now);
+                let donors = waiting.map(|it| self.before.works[it].0).filter(|it| *it != tenant);
+                self.donors.insert(operation, donors.collect());
+            }
             (0..count).for_each(|_| self.arrive(tenant, work.clone(), Some(operation), now));
+        }
+        self.continue_sets(now);
+    }
+
+    /// Sends the next requests of sets.
+    fn continue_sets(&mut self, now: f64) {
+        while let Some(operation) = self.before.operations.next_of_set() {
+            let (tenant, work) = self.before.works[operation].clone();
+            self.arrive(tenant, work, Some(operation), now);
         }
     }
 
@@ -387,8 +404,27 @@ impl Simulation<'_> {
         let slice = self.run.quantum.map_or(f64::INFINITY, |quantum| quantum * self.state.rate);
         let (id, cost) = (index as u64, job.rest.min(slice));
         let request = Request { id, cost, class: job.class, holds: job.holds.clone() };
-        let waits = self.queue.enqueue(job.tenant, request, now);
+        for donor in self.donors_of(index) {
+            self.queue.enqueue(donor, Request { class: 0, ..request.clone() }, now);
+        }
+        let waits = self.queue.enqueue(self.jobs[index].tenant, request, now);
         debug_assert!(waits, "work of an unknown tenant, or of an impossible cost");
+    }
+
+    /// Tenants with an entry for a request of another one.
+    fn donors_of(&self, index: usize) -> Vec<TenantId> {
+        let operation = self.jobs[index].operation;
+        let donors = operation.and_then(|operation| self.donors.get(&operation));
+        donors.into_iter().flatten().copied().collect()
+    }
+
+    /// Withdraws all entries of a request.
+    fn leave_queue(&mut self, index: usize, now: f64) {
+        let mut tenants = self.donors_of(index);
+        tenants.push(self.jobs[index].tenant);
+        for tenant in tenants {
+            self.queue.withdraw(tenant, index as u64, now);
+        }
     }
 
     fn dispatch(&mut self, source: &mut dyn Source, now: f64) {
@@ -405,8 +441,12 @@ impl Simulation<'_> {
             };
             self.idle.remove(worker);
             self.nr_dispatched += 1;
-            let tenant = picked.tenant;
             let index = picked.request.id as usize;
+            // It may be the turn of a donor.
+            let tenant = self.jobs[index].tenant;
+            if !self.donors.is_empty() {
+                self.leave_queue(index, now);
+            }
             let job = &mut self.jobs[index];
             let killed_after = job.killed_after.map_or(f64::INFINITY, |(left, _)| left);
             let cost = picked.request.cost.min(killed_after);
@@ -423,6 +463,7 @@ impl Simulation<'_> {
             self.state.start(worker, busy);
             self.ends.push(Reverse((Tag::exact(now + cost / self.state.rate), worker)));
             self.set_timer(worker);
+            self.continue_sets(now);
             self.keep_endless(source, tenant, now);
         }
     }
@@ -437,7 +478,7 @@ impl Simulation<'_> {
                 continue;
             }
             if !self.before.entrance.withdraw(tenant, job) {
-                self.queue.withdraw(tenant, job as u64, now);
+                self.leave_queue(job, now);
                 self.state.present[tenant.index()] -= 1;
                 self.before.entrance.ended(tenant);
             }

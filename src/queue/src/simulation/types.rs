@@ -131,6 +131,9 @@ pub struct Before {
     pub operations: Operations,
     /// The tenant and the requests of each set.
     pub works: Vec<(TenantId, Work)>,
+    /// True if tenants donate turns to the operations that theirs wait for ([`crate::donation`]); those whose time has come
+    /// when the operation is sent.
+    pub donates: bool,
 }
 
 impl Before {

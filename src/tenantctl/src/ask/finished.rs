@@ -110,6 +110,7 @@ fn end(job: &FinishedJob) -> String {
         (EndReason::Withdrawn | EndReason::Requeued, ..) => "withdrawn".to_string(),
         (EndReason::StartFailed, ..) => "no start".to_string(),
         (EndReason::TenantGone, ..) => "no tenant".to_string(),
+        (EndReason::RequirementFailed, ..) => "not met".to_string(),
         _ => "ended".to_string(),
     }
 }
@@ -179,6 +180,7 @@ fn of_finished(job: &FinishedJob, lingers: bool) -> Vec<(&'static str, String)> 
     let peak = job.peak_memory_bytes.map(|bytes| format!("peak {}", memory(bytes as f64)));
     lines.extend(of_memory(peak, job.memory_bytes));
     lines.extend(job.dop.map(|dop| ("width", dop.to_string())));
+    lines.extend(job.tasks.map(|tasks| ("tasks", jobs::figures(&tasks))));
     lines.extend(of_request(&job.units, job.class.as_deref(), job.command.as_deref()));
     if lingers {
         lines.push(("note", "processes that it left behind still run".to_string()));
@@ -195,6 +197,7 @@ fn of_active(job: &Job) -> Vec<(&'static str, String)> {
         ("state", jobs::state(job)),
     ];
     lines.extend(job.waiting.as_ref().map(|waiting| ("reason", jobs::reason(waiting))));
+    lines.extend(job.tasks.map(|tasks| ("tasks", jobs::figures(&tasks))));
     lines.push(("waited", time(job.waited_seconds)));
     lines.extend(job.ran_seconds.map(|seconds| ("ran", time(seconds))));
     lines.extend(job.cpu_seconds.map(|seconds| ("cpu", format!("{seconds:.1} s"))));

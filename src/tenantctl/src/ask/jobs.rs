@@ -3,6 +3,7 @@
 //! The daemon ends no process. `cancel` sends the signal itself, with the permissions of its user, so that
 //! users can end only processes that they may signal.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use tenantd_lab::{json, table};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::method;
 use tenantd_varlink::jobs::{
-    CancelParameters, CancelReply, Job, JobState, ListReply, Pool, Waiting,
+    CancelParameters, CancelReply, Job, JobState, ListReply, Pool, Tasks, Waiting,
 };
 
 const NAME_WIDTH: usize = 16;
@@ -42,6 +43,9 @@ pub(super) fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
     table::print(out, &table, list.jobs.len(), JOBS_MAX)?;
     writeln!(out, "{}", free(&list.pool))?;
     for job in list.jobs.iter().take(JOBS_MAX) {
+        if let Some(tasks) = &job.tasks {
+            writeln!(out, "{}", wrapped(&format!("job {}: ", job.id), &figures(tasks)))?;
+        }
         if let Some(waiting) = &job.waiting {
             let lead = format!("job {} waits: ", job.id);
             writeln!(out, "{}", wrapped(&lead, &visible(&reason(waiting))))?;
@@ -58,7 +62,58 @@ pub(super) fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
             writeln!(out, "{}", wrapped(&lead, what))?;
         }
     }
+    print_tree(out, &list.jobs)
+}
+
+/// Prints the jobs that wait for others below these. A job with several requirements is below the last one.
+fn print_tree(out: &mut impl Write, jobs: &[Job]) -> io::Result<()> {
+    let mut below: BTreeMap<u64, Vec<&Job>> = BTreeMap::new();
+    for job in jobs {
+        if let Some(last) = job.after.iter().map(|it| it.id).max() {
+            below.entry(last).or_default().push(job);
+        }
+    }
+    below.values_mut().for_each(|jobs| jobs.sort_by_key(|job| job.id));
+    let waits = |id: &u64| jobs.iter().any(|job| job.id == *id && !job.after.is_empty());
+    let roots: Vec<u64> = below.keys().copied().filter(|id| !waits(id)).collect();
+    let mut open: Vec<(u64, String, String)> =
+        roots.iter().rev().map(|id| (*id, String::new(), String::new())).collect();
+    for _ in 0..JOBS_MAX {
+        let Some((id, lead, indent)) = open.pop() else { break };
+        let job = jobs.iter().find(|job| job.id == id);
+        let command = job.and_then(|job| job.command.as_deref()).unwrap_or("-");
+        let line = format!("{lead}{id} {}{}", visible(command), job.map(needs).unwrap_or_default());
+        writeln!(out, "{}", shortened(&line, WIDTH))?;
+        let children = below.remove(&id).unwrap_or_default();
+        for (place, child) in children.iter().enumerate().rev() {
+            let is_last = place + 1 == children.len();
+            let (branch, trunk) = if is_last { ("└ ", "  ") } else { ("├ ", "│ ") };
+            open.push((child.id, format!("{indent}{branch}"), format!("{indent}{trunk}")));
+        }
+    }
     Ok(())
+}
+
+/// Requirements of a job in brackets.
+fn needs(job: &Job) -> String {
+    let of = |must_succeed: bool, name: &str| {
+        let ids = job.after.iter().filter(|it| it.must_succeed == must_succeed);
+        let ids: Vec<String> = ids.map(|it| it.id.to_string()).collect();
+        (!ids.is_empty()).then(|| format!("{name} {}", ids.join(", ")))
+    };
+    let both: Vec<String> =
+        [of(false, "after"), of(true, "after-ok")].into_iter().flatten().collect();
+    if both.is_empty() { String::new() } else { format!(" ({})", both.join("; ")) }
+}
+
+/// Sums over the tasks of a set.
+pub(super) fn figures(tasks: &Tasks) -> String {
+    let Tasks { count, running, succeeded, failed, .. } = tasks;
+    let rest = tasks.waiting();
+    let most = tasks.at_once.map(|most| format!(", at most {most} at a time")).unwrap_or_default();
+    format!(
+        "{count} tasks: {succeeded} succeeded, {running} running, {failed} failed, {rest} waiting{most}"
+    )
 }
 
 /// State of a job in a word or two.

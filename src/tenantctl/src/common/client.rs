@@ -10,7 +10,7 @@
 
 use std::io::{self, Read, Write};
 use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -221,7 +221,7 @@ impl Client {
     ) -> Result<S::Reply, ClientError> {
         let time = self.endpoint.time(S::METHOD.access());
         let deadline = Instant::now() + time;
-        self.send::<S>(parameters, false, time)?;
+        self.send::<S>(parameters, "", time)?;
         self.receive(S::METHOD, Some((deadline, time)))
     }
 
@@ -230,8 +230,17 @@ impl Client {
         parameters: &S::Parameters,
     ) -> Result<Replies<S>, ClientError> {
         let time = self.endpoint.time(S::METHOD.access());
-        self.send::<S>(parameters, true, time)?;
+        self.send::<S>(parameters, "more", time)?;
         Ok(Replies { client: self, method: PhantomData })
+    }
+
+    /// Sends a call without waiting for a reply.
+    pub(crate) fn notify<S: Signature>(
+        &mut self,
+        parameters: &S::Parameters,
+    ) -> Result<(), ClientError> {
+        let time = self.endpoint.time(S::METHOD.access());
+        self.send::<S>(parameters, "oneway", time)
     }
 
     pub(crate) fn watch(self) -> Result<Frames, ClientError> {
@@ -242,12 +251,12 @@ impl Client {
     fn send<S: Signature>(
         &mut self,
         parameters: &S::Parameters,
-        more: bool,
+        flag: &str,
         time: Duration,
     ) -> Result<(), ClientError> {
         let mut call = json!({ "method": S::METHOD.full_name(), "parameters": parameters });
-        if more {
-            call["more"] = Value::Bool(true);
+        if !flag.is_empty() {
+            call[flag] = Value::Bool(true);
         }
         let message = format!("{call}\0");
         let sent = self
@@ -340,6 +349,13 @@ impl<S: Signature> Replies<S> {
     pub(crate) fn next(&mut self, time: Option<Duration>) -> Result<S::Reply, ClientError> {
         let deadline = time.map(|time| (Instant::now() + time, time));
         self.client.receive(S::METHOD, deadline)
+    }
+}
+
+impl<S> AsFd for Replies<S> {
+    /// Readable when a part of a reply has arrived.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.client.stream.as_fd()
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) fn of_client(error: &ClientError) -> Exit {
         ) => Exit::TryAgain,
         ClientError::Refused(CallError::NeverFits { .. }) => Exit::NeverStarts,
         ClientError::Refused(CallError::Cancelled { .. }) => Exit::NotKnown,
+        ClientError::Refused(CallError::RequirementFailed { .. }) => Exit::RequirementFailed,
         ClientError::TenantGone(_) => Exit::NoTenant,
         ClientError::Refused(CallError::BadPolicy { .. }) => Exit::BadConfiguration,
         ClientError::Refused(CallError::OnlyObserves {}) => Exit::Unavailable,

@@ -141,8 +141,9 @@ pub(super) fn supervise(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exi
         id,
         exit_code: status.code().and_then(code),
         exit_signal: status.signal().and_then(code),
+        tasks: None,
     };
-    let end = End::of(report(daemon, &status), &status);
+    let end = End::of(confirmed(daemon, &status), &status);
     if let Some(command) = &args.on_end {
         run_on_end(command, id, &end, &log)?.wait()?;
     }
@@ -154,9 +155,8 @@ fn tell(text: &str) {
     let _ = writeln!(io::stdout().lock(), "{text}");
 }
 
-/// Reports the exit status. Returns the record of the job, if the daemon answers.
-fn report(daemon: &Endpoint, status: &ReportParameters) -> Option<FinishedJob> {
-    let daemon = Endpoint { timeout: None, ..daemon.clone() };
+/// Reports the exit status to a daemon that may be restarting, for so long.
+pub(super) fn report(daemon: &Endpoint, status: &ReportParameters, patience: Duration) {
     let begin = Instant::now();
     loop {
         match daemon.call::<method::Report>(status) {
@@ -165,11 +165,17 @@ fn report(daemon: &Endpoint, status: &ReportParameters) -> Option<FinishedJob> {
                 ClientError::NotRunning(_)
                 | ClientError::Ended(_)
                 | ClientError::Refused(CallError::NoSuchJob { .. }),
-            ) if begin.elapsed() < RESTART_TIME => thread::sleep(RESTART_PAUSE),
+            ) if begin.elapsed() < patience => thread::sleep(RESTART_PAUSE),
             // A job that never started has no status.
-            _ => break,
+            _ => return,
         }
     }
+}
+
+/// Reports the exit status. Returns the record of the job, if the daemon answers.
+fn confirmed(daemon: &Endpoint, status: &ReportParameters) -> Option<FinishedJob> {
+    let daemon = Endpoint { timeout: None, ..daemon.clone() };
+    report(&daemon, status, RESTART_TIME);
     let wait = WaitParameters { id: status.id };
     let mut replies = daemon.connect().ok()?.stream::<method::Wait>(&wait).ok()?;
     replies.next(Some(CONFIRM_TIME)).ok().map(|reply| reply.job)

@@ -7,11 +7,13 @@
 //! command in place ([`launch`]), so that nothing remains in between. While it waits it handles no signal:
 //! its end closes the connection, and that takes it out of the queue.
 //!
+//! With `--array` this process is not replaced: it starts a child for each turn ([`array`]).
 //! With `--background` a supervisor is the parent of this process and the caller returns ([`background`]).
 //!
 //! **Properties** (`tests/cli/run.rs`, `tests/kernel/run.rs`): a command keeps its process ID; signals, the
 //! terminal and job control reach it directly; without a turn it starts only with `--or-run`.
 
+mod array;
 mod background;
 mod launch;
 pub(crate) mod log;
@@ -49,6 +51,9 @@ pub(crate) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
     if args.background && role == Role::Caller {
         return background::begin();
     }
+    if let Some(range) = &args.array {
+        return array::run(daemon, args, *range, role);
+    }
     let mut command = match turn(daemon, args, role) {
         Ok(started) => {
             let note = launch::real_time_note(&args.command, &started);
@@ -79,10 +84,11 @@ fn turn(daemon: &Endpoint, args: &RunArgs, role: Role) -> Result<Started, Client
     let deadline = daemon.timeout.map(|time| (Instant::now() + time, time));
     // The option limits the time in the queue; a call has its own limit.
     let daemon = Endpoint { timeout: None, ..daemon.clone() };
-    let parameters = parameters(args);
+    let mut parameters = parameters(args);
     let mut progress = Progress::default();
     let began = Instant::now();
     let mut last_seen: Option<Instant> = None;
+    let mut id = None;
     loop {
         let mut is_queued = false;
         let mut number = None;
@@ -97,9 +103,11 @@ fn turn(daemon: &Endpoint, args: &RunArgs, role: Role) -> Result<Started, Client
                 is_queued = true;
                 progress.show(&reply.tenant, waiting);
             }
+            id = Some(reply.id);
             Ok(())
         });
-        // A daemon that restarts forgets its queue; a job that has waited is submitted again.
+        // A daemon that restarts forgets its queue; a job that has waited is submitted again, under its number.
+        parameters.id = id;
         if is_queued {
             last_seen = Some(Instant::now());
         }
@@ -166,6 +174,9 @@ fn parameters(args: &RunArgs) -> SubmitParameters {
         no_wait: args.no_wait.then_some(true),
         command: Some(shown(&args.command)),
         supervised: args.background.then_some(true),
+        after: (!args.after.is_empty()).then(|| args.after.clone()),
+        after_ok: (!args.after_ok.is_empty()).then(|| args.after_ok.clone()),
+        ..SubmitParameters::default()
     }
 }
 

@@ -28,8 +28,9 @@ impl Reading {
             }
             let count = keys.count.map_or(1, |count| count.0);
             let at = keys.at.map_or(0.0, |at| at.0);
-            let plan =
-                Plan { count, at, after: earlier(&keys.after, items(item, "after"), &jobs)? };
+            let after = earlier(&keys.after, items(item, "after"), &jobs)?;
+            let at_once = keys.at_once.map(|most| u32::try_from(most.0).unwrap_or(u32::MAX));
+            let plan = Plan { count, at, after, at_once };
             let name = keys.name.unwrap_or_else(|| (index + 1).to_string());
             jobs.push(Job { name, tenant, cost: keys.cost.0, plan });
         }

@@ -45,6 +45,7 @@ pub(super) struct File {
     pub(super) defaults: Option<IgnoredAny>,
     #[serde(default)]
     pub(super) jobs: Vec<JobKeys>,
+    pub(super) donation: Option<bool>,
     pub(super) ageing: Option<NotNegative>,
     #[serde(default)]
     pub(super) estimator: EstimatorKeys,
@@ -175,4 +176,6 @@ pub(super) struct JobKeys {
     pub(super) at: Option<NotNegative>,
     #[serde(default)]
     pub(super) after: Vec<String>,
+    /// Most tasks of a set that run at once; without it its requests are sent together.
+    pub(super) at_once: Option<Count>,
 }

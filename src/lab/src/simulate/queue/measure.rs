@@ -232,6 +232,7 @@ fn run_queue(
         entrance: Entrance::new(gates, scenario.splits),
         operations: Operations::new(scenario.jobs.iter().map(|job| job.plan.clone()).collect()),
         works: scenario.jobs.iter().map(work).collect(),
+        donates: scenario.donates,
     };
     match simulate(&mut queue, run, &mut before, &mut source, &mut meter) {
         Ended::TooMany { time } => return Err(TooMany::Dispatches(time)),

@@ -109,6 +109,7 @@ fn scenario(file: File, tree: &Node) -> Result<Scenario, Refusal> {
         warmup: file.warmup.map_or(0.0, |warmup| warmup.0),
         charge,
         quantum: file.quantum.map(|quantum| quantum.0),
+        donates: file.donation.unwrap_or(false),
         sample: file.sample.map(|sample| sample.0),
         lists_dispatches: file.list_dispatches.unwrap_or(true),
         seed: file.seed.map_or(1, |seed| seed.0),

@@ -19,6 +19,7 @@ pub(super) struct Scenario {
     pub(super) warmup: f64,
     pub(super) charge: Charge,
     pub(super) quantum: Option<f64>,
+    pub(super) donates: bool,
     /// Seconds between samples of the lag; `None` for a default.
     pub(super) sample: Option<f64>,
     pub(super) lists_dispatches: bool,
