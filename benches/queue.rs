@@ -310,8 +310,12 @@ fn beside_dependants() -> f64 {
     let first = submit(&mut admission, 0, Vec::new());
     admission.dispatch(Measured::default(), 0.0);
     let after = || vec![Requirement { job: first, must_succeed: false }];
-    (0..1_000).for_each(|number| drop(submit(&mut admission, number, after())));
-    (0..ROUNDS + 2).for_each(|number| drop(submit(&mut admission, number, Vec::new())));
+    for number in 0..1_000 {
+        let _ = submit(&mut admission, number, after());
+    }
+    for number in 0..ROUNDS + 2 {
+        let _ = submit(&mut admission, number, Vec::new());
+    }
     let begin = Instant::now();
     for round in 0..ROUNDS {
         let now = f64::from(round);

@@ -225,7 +225,7 @@ impl Cgroup {
     /// CPU time since the cgroup was made, in microseconds; `None` if it could not be read.
     pub fn usage_usec(&self, kernel: &mut impl KernFs) -> Option<u64> {
         let mut sample = TenantSample::default();
-        let mut reader = Reader { cgroup: self, kernel, gaps: &mut Vec::new() };
+        let mut reader = Reader { cgroup: self, kernel, gaps: &mut Vec::new(), has_pressure: true };
         reader.cpu(&mut sample, Last::default()).ok()?;
         sample.usage_usec
     }
