@@ -409,8 +409,8 @@ fn a_cancelled_job_gets_a_signal_from_the_caller() {
     let pids = [ended.id(), spared.id()];
     // The second process left the job between the two answers.
     let server = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
         for pids in [&pids[..], &pids[..1]] {
+            let (mut stream, _) = listener.accept().unwrap();
             BufReader::new(&stream).read_until(0, &mut Vec::new()).unwrap();
             let reply = json!({ "parameters": { "is_running": true, "pids": pids } });
             stream.write_all(format!("{reply}\0").as_bytes()).unwrap();

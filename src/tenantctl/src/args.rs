@@ -5,14 +5,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use crate::common::indices::{self, Indices};
 use clap::{Arg, CommandFactory, Parser, Subcommand, ValueEnum, value_parser};
 use clap_complete::Shell;
 pub use tenantd::args::{Colour, STATE_DIR, Tenantd};
-pub use tenantd_lab::args::{DopArgs, SimulateCommand, SolveArgs};
+use tenantd_lab::args::{DopArgs, SimulateCommand, SolveArgs};
 
 use tenantd_core::units::{Bytes, QuantityError};
 use tenantd_policy::model::Mode;
-use tenantd_varlink::jobs::{MEMORY_MIN_BYTES, TASKS_MAX, Units};
+use tenantd_varlink::jobs::{MEMORY_MIN_BYTES, Units};
 
 /// The socket of an installed tenantd.
 pub const SOCKET: &str = "/run/tenantd/socket";
@@ -464,8 +465,8 @@ pub struct RunArgs {
     /// Run the command once for each index from FIRST to LAST, at most N at a time: each start waits for its own turn. In
     /// the arguments `{index}` becomes the index, which is also in TENANTD_ARRAY_INDEX. Exits with 0 if all succeeded, else
     /// with 123.
-    #[arg(long, value_name = "FIRST-LAST[%N]", value_parser = array, conflicts_with = "or_run")]
-    pub array: Option<Array>,
+    #[arg(long, value_name = "FIRST-LAST[%N]", value_parser = indices::parse, conflicts_with = "or_run")]
+    pub array: Option<Indices>,
     /// Older jobs that have to end before it, whatever their result.
     #[arg(long, value_name = "ID[,ID…]", value_delimiter = ',', conflicts_with = "or_run")]
     pub after: Vec<u64>,
@@ -482,41 +483,6 @@ pub struct RunArgs {
     /// The command. In its arguments `{dop}` becomes the number of CPUs that it may use.
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
-}
-
-/// Indices of a set of tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Array {
-    /// The first index.
-    pub first: u64,
-    /// Number of indices.
-    pub count: u32,
-    /// Most tasks at a time.
-    pub at_once: Option<u32>,
-}
-
-fn array(text: &str) -> Result<Array, String> {
-    let wrong = || "write FIRST-LAST, or FIRST-LAST%N for at most N at a time".to_string();
-    let number = |text: &str| {
-        let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse::<u64>().ok().filter(|_| is_plain).ok_or_else(wrong)
-    };
-    let (range, at_once) = match text.split_once('%') {
-        Some((range, most)) => (range, Some(u32::try_from(number(most)?).map_err(|_| wrong())?)),
-        None => (text, None),
-    };
-    let (first, last) = range.split_once('-').unwrap_or((range, range));
-    let (first, last) = (number(first)?, number(last)?);
-    if last < first {
-        return Err(format!("{first} is after {last}: write the smaller index first"));
-    }
-    if at_once == Some(0) {
-        return Err("no task could run: %N is at least 1".to_string());
-    }
-    let count = (last - first).checked_add(1).and_then(|count| u32::try_from(count).ok());
-    let count = count.filter(|count| *count <= TASKS_MAX);
-    let count = count.ok_or_else(|| format!("more than {TASKS_MAX} tasks: split the set"))?;
-    Ok(Array { first, count, at_once })
 }
 
 fn memory_of_job(text: &str) -> Result<Bytes, String> {

@@ -8,166 +8,126 @@
 //! Until [`RETURN_SECONDS`] after the start such a number is *expected*: it may be required, and a client of the user
 //! that had it, or of any if the stored queue is older than the number, may take it. After that it counts as ended.
 
-use std::collections::BTreeMap;
-
 use super::outcome;
 use super::reply::JobAnswer;
 use super::room::JobRoom;
+use super::waits::{End, Expected};
 use tenantd_admission::{JobId, Requirement};
 use tenantd_varlink::bridge::{Allowed, Submission};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::jobs::{AFTER_MAX, EndReason};
 
-/// Time in seconds in which clients of waiting jobs return after a restart.
-const RETURN_SECONDS: f64 = 15.0;
-
-/// End of a job, for those that wait for it.
-#[derive(Debug)]
-pub(crate) struct End {
-    pub(crate) job: JobId,
-    pub(crate) has_succeeded: bool,
-    pub(crate) text: String,
+/// The number for a job that had one before a restart; `None` for a new one.
+pub(super) fn returning(room: &mut JobRoom, submission: &Submission) -> Option<JobId> {
+    let job = JobId(submission.parameters.id?);
+    let is_free = room.admission.job(job).is_none() && room.finished.get(job.0).is_none();
+    if !is_free || !room.expected.has(job, Some(submission.uid)) {
+        return None;
+    }
+    Some(job)
 }
 
-/// Numbers of jobs that waited when the last agent ended.
-#[derive(Debug, Default)]
-pub(crate) struct Expected {
-    /// Known ones, with their users.
-    users: BTreeMap<JobId, u32>,
-    /// Numbers that the last agent may have used after it stored the queue.
-    unknown: (u64, u64),
-    until: Option<f64>,
+/// Requirements of a submission that have not ended.
+pub(super) fn requirements(
+    room: &JobRoom,
+    submission: &Submission,
+) -> Result<Vec<Requirement>, CallError> {
+    let parameters = &submission.parameters;
+    let of = |ids: &Option<Vec<u64>>, must_succeed: bool| {
+        let ids = ids.clone().unwrap_or_default().into_iter();
+        ids.map(move |id| Requirement { job: JobId(id), must_succeed }).collect()
+    };
+    let mut all: Vec<Requirement> = of(&parameters.after, false);
+    all.extend::<Vec<Requirement>>(of(&parameters.after_ok, true));
+    if all.len() > AFTER_MAX {
+        return Err(CallError::InvalidParameter { parameter: "after".into() });
+    }
+    let user = match submission.allowed {
+        Allowed::All => None,
+        Allowed::These(_) => Some(submission.uid),
+    };
+    let mut open = Vec::new();
+    for requirement in all {
+        if is_open(room, requirement, user)? {
+            open.push(requirement);
+        }
+    }
+    Ok(open)
 }
 
-impl Expected {
-    pub(crate) fn new(users: BTreeMap<JobId, u32>, unknown: (u64, u64), now: f64) -> Expected {
-        Expected { users, unknown, until: Some(now + RETURN_SECONDS) }
-    }
-
-    fn has(&self, job: JobId, user: Option<u32>) -> bool {
-        if self.until.is_none() {
-            return false;
-        }
-        match self.users.get(&job) {
-            Some(uid) => user.is_none_or(|user| user == *uid),
-            None => (self.unknown.0..self.unknown.1).contains(&job.0),
-        }
-    }
-}
-
-impl JobRoom {
-    /// The number for a job that had one before a restart; `None` for a new one.
-    pub(super) fn returning(&mut self, submission: &Submission) -> Option<JobId> {
-        let job = JobId(submission.parameters.id?);
-        let is_free = self.admission.job(job).is_none() && self.finished.get(job.0).is_none();
-        if !is_free || !self.expected.has(job, Some(submission.uid)) {
-            return None;
-        }
-        Some(job)
-    }
-
-    /// Requirements of a submission that have not ended.
-    pub(super) fn requirements(
-        &self,
-        submission: &Submission,
-    ) -> Result<Vec<Requirement>, CallError> {
-        let parameters = &submission.parameters;
-        let of = |ids: &Option<Vec<u64>>, must_succeed: bool| {
-            let ids = ids.clone().unwrap_or_default().into_iter();
-            ids.map(move |id| Requirement { job: JobId(id), must_succeed }).collect()
-        };
-        let mut all: Vec<Requirement> = of(&parameters.after, false);
-        all.extend::<Vec<Requirement>>(of(&parameters.after_ok, true));
-        if all.len() > AFTER_MAX {
-            return Err(CallError::InvalidParameter { parameter: "after".into() });
-        }
-        let user = match submission.allowed {
-            Allowed::All => None,
-            Allowed::These(_) => Some(submission.uid),
-        };
-        let mut open = Vec::new();
-        for requirement in all {
-            if self.is_open(requirement, user)? {
-                open.push(requirement);
-            }
-        }
-        Ok(open)
-    }
-
-    /// True if a requirement of this user has not ended, false if it is met.
-    fn is_open(&self, requirement: Requirement, user: Option<u32>) -> Result<bool, CallError> {
-        let Requirement { job, must_succeed } = requirement;
-        let is_of_other = |uid: u32| user.is_some_and(|user| user != uid);
-        let never = |reason: String| Err(CallError::NeverFits { reason });
-        let unsupervised = || {
-            never(format!(
-                "it could never start: the exit status of job {job} is not known, because it runs in the foreground; use \
-                 --after, or start job {job} with --background"
-            ))
-        };
-        if let Some(finished) = self.finished.get(job.0) {
-            if is_of_other(finished.uid) {
-                return Err(CallError::PermissionDenied {});
-            }
-            if self.waits.unreported.contains_key(&job) {
-                return Ok(true);
-            }
-            if !must_succeed || finished.exit_code == Some(0) {
-                return Ok(false);
-            }
-            return Err(failed(job, &finished.text));
-        }
-        if let Some(view) = self.admission.job(job) {
-            if is_of_other(view.request.user) {
-                return Err(CallError::PermissionDenied {});
-            }
-            let record = self.records.get(&job);
-            if must_succeed && !record.is_some_and(|record| record.seen.is_supervised) {
-                return unsupervised();
-            }
-            return Ok(true);
-        }
-        if self.expected.has(job, user) {
-            return Ok(true);
-        }
+/// True if a requirement of this user has not ended, false if it is met.
+fn is_open(room: &JobRoom, requirement: Requirement, user: Option<u32>) -> Result<bool, CallError> {
+    let Requirement { job, must_succeed } = requirement;
+    let is_of_other = |uid: u32| user.is_some_and(|user| user != uid);
+    let never = |reason: String| Err(CallError::NeverFits { reason });
+    let unsupervised = || {
         never(format!(
-            "it could never start: tenantd has no job {job}; it never existed, or its record is gone (100 records of \
-             a user are kept): leave it out if it has ended"
+            "it could never start: the exit status of job {job} is not known, because it runs in the foreground; use \
+             --after, or start job {job} with --background"
         ))
-    }
-
-    /// Notes the end of a job for those that wait for it.
-    pub(super) fn note_end(&mut self, job: JobId, has_succeeded: bool, text: &str) {
-        if self.admission.is_required(job) {
-            self.ends.push_back(End { job, has_succeeded, text: text.to_string() });
+    };
+    if let Some(finished) = room.finished.get(job.0) {
+        if is_of_other(finished.uid) {
+            return Err(CallError::PermissionDenied {});
         }
-    }
-
-    /// Lets jobs enter the queue whose requirements have ended, and ends those whose requirements have failed.
-    pub(super) fn settle_ends(&mut self, now: f64) {
-        while let Some(End { job, has_succeeded, text }) = self.ends.pop_front() {
-            for waiting in self.admission.requirement_ended(job, has_succeeded, now) {
-                let error = failed(job, &text);
-                let reason = EndReason::RequirementFailed;
-                outcome::record_unstarted(self, waiting, reason, &error.to_string(), now);
-                self.answer(waiting, JobAnswer::Submitted(Err(error)));
-                self.withdraw(waiting, now);
-            }
-            self.has_changed = true;
+        if room.waits.unreported.contains_key(&job) {
+            return Ok(true);
         }
-    }
-
-    /// Ends the requirements whose clients have not come back after a restart.
-    pub(super) fn give_up_expected(&mut self, now: f64) {
-        if self.expected.until.is_none_or(|until| now < until) {
-            return;
+        if !must_succeed || finished.exit_code == Some(0) {
+            return Ok(false);
         }
-        self.expected = Expected::default();
-        let required: Vec<JobId> = self.admission.required().collect();
-        for job in required {
-            if self.admission.job(job).is_none() && !self.waits.unreported.contains_key(&job) {
-                self.note_end(job, false, "left the queue while tenantd restarted");
-            }
+        return Err(failed(job, &finished.text));
+    }
+    if let Some(view) = room.admission.job(job) {
+        if is_of_other(view.request.user) {
+            return Err(CallError::PermissionDenied {});
+        }
+        let record = room.records.get(&job);
+        if must_succeed && !record.is_some_and(|record| record.seen.is_supervised) {
+            return unsupervised();
+        }
+        return Ok(true);
+    }
+    if room.expected.has(job, user) {
+        return Ok(true);
+    }
+    never(format!(
+        "it could never start: tenantd has no job {job}; it never existed, or its record is gone (100 records of \
+         a user are kept): leave it out if it has ended"
+    ))
+}
+
+/// Notes the end of a job for those that wait for it.
+pub(super) fn note_end(room: &mut JobRoom, job: JobId, has_succeeded: bool, text: &str) {
+    if room.admission.is_required(job) {
+        room.ends.push_back(End { job, has_succeeded, text: text.to_string() });
+    }
+}
+
+/// Lets jobs enter the queue whose requirements have ended, and ends those whose requirements have failed.
+pub(super) fn settle_ends(room: &mut JobRoom, now: f64) {
+    while let Some(End { job, has_succeeded, text }) = room.ends.pop_front() {
+        for waiting in room.admission.requirement_ended(job, has_succeeded, now) {
+            let error = failed(job, &text);
+            let reason = EndReason::RequirementFailed;
+            outcome::record_unstarted(room, waiting, reason, &error.to_string(), now);
+            room.answer(waiting, JobAnswer::Submitted(Err(error)));
+            room.withdraw(waiting, now);
+        }
+        room.has_changed = true;
+    }
+}
+
+/// Ends the requirements whose clients have not come back after a restart.
+pub(super) fn give_up_expected(room: &mut JobRoom, now: f64) {
+    if room.expected.until.is_none_or(|until| now < until) {
+        return;
+    }
+    room.expected = Expected::default();
+    let required: Vec<JobId> = room.admission.required().collect();
+    for job in required {
+        if room.admission.job(job).is_none() && !room.waits.unreported.contains_key(&job) {
+            note_end(room, job, false, "left the queue while tenantd restarted");
         }
     }
 }

@@ -10,6 +10,7 @@ use super::records::{Home, JobProcess};
 use super::reply::JobAnswer;
 use super::room::JobRoom;
 use super::scope::{Starting, unit_of};
+use super::sets;
 use super::watch::is_alive;
 use crate::backend::access::HostAccess;
 use crate::backend::location::{Location, Sources};
@@ -224,7 +225,7 @@ impl JobRoom {
         let (pid, path) = (record.process.pid, &home.path);
         debug!(tenant, action = "job", "job {job} started: process {pid} in {path}, {dop} wide");
         if view.set.is_some() {
-            return self.tell_granted(job);
+            return sets::tell_granted(self, job);
         }
         let answer = started_reply(job, &tenant, listing::started(home, dop));
         self.answer(job, answer);

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use super::after;
 use super::cgroup::JobCgroup;
 use super::finished::{describe, figures};
 use super::listing::tasks;
@@ -166,10 +167,10 @@ fn finish(room: &mut JobRoom, job: JobId, finished: FinishedJob, now: f64) {
 fn answer_waits(room: &mut JobRoom, job: JobId) {
     room.waits.unreported.remove(&job);
     let Some(finished) = room.finished.get(job.0) else {
-        return room.note_end(job, false, "its record is gone");
+        return after::note_end(room, job, false, "its record is gone");
     };
     let reply = WaitReply { job: finished.clone() };
-    room.note_end(job, reply.job.exit_code == Some(0), &reply.job.text);
+    after::note_end(room, job, reply.job.exit_code == Some(0), &reply.job.text);
     for ticket in room.waits.take(job) {
         room.outbox.push((ticket, JobAnswer::Ended(Ok(reply.clone()))));
     }
@@ -177,7 +178,7 @@ fn answer_waits(room: &mut JobRoom, job: JobId) {
 
 /// Refuses waits for a job that has left the queue without a record.
 pub(super) fn refuse_waits(room: &mut JobRoom, job: JobId) {
-    room.note_end(job, false, "left the queue");
+    after::note_end(room, job, false, "left the queue");
     for ticket in room.waits.take(job) {
         let error = CallError::NoSuchJob { id: job.0 };
         room.outbox.push((ticket, JobAnswer::Ended(Err(error))));

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::after::{End, Expected};
 use super::cgroup::JobCgroup;
 use super::finished::FinishedJobs;
 use super::records::{Home, Records};
@@ -12,7 +11,7 @@ use super::reply::JobAnswer;
 use super::reply::waiting;
 use super::scope::Scopes;
 use super::store::{KeptJob, Store};
-use super::waits::Waits;
+use super::waits::{End, Expected, Waits};
 use super::watch::{ARRIVAL, REFRESH, Watch};
 use tenantd_admission::{
     Admission, Capacity, Dispatch, JobId, Measured, Outlook, Phase, Preemption, Rules,

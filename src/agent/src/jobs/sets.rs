@@ -26,101 +26,99 @@ use tenantd_varlink::bridge::{Submission, Ticket};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::jobs::{SubmitReply, TaskSums};
 
-impl JobRoom {
-    /// Continues a set for its client, which has lost the connection.
-    pub(super) fn continue_set<K: KernFs>(
-        &mut self,
-        host: &mut HostAccess<K>,
-        ticket: Ticket,
-        job: JobId,
-        submission: &Submission,
-    ) -> Result<(), CallError> {
-        let proc = host.proc();
-        let unknown = CallError::NoSuchJob { id: job.0 };
-        let view = self.admission.job(job);
-        let is_running = view
-            .as_ref()
-            .is_some_and(|view| view.set.is_some() && matches!(view.phase, Phase::Running { .. }));
-        let Some(record) = self.records.get_mut(&job).filter(|_| is_running) else {
-            return Err(unknown);
-        };
-        let JobProcess { pid, handle, .. } = &mut record.process;
-        if *pid != submission.pid || view.is_none_or(|view| view.request.user != submission.uid) {
-            return Err(CallError::PermissionDenied {});
-        }
-        if let (None, Some(new), Some(watch)) = (&handle, &submission.process, &self.watch) {
-            // If this fails, the next refresh detects the end of the set.
-            let _ = watch.add(new);
-            *handle = Some(new.clone());
-        }
-        if !record.process.runs(&mut host.kernel, proc) {
-            return Err(unknown);
-        }
-        if let Some(before) = self.records.replace_ticket(job, ticket) {
-            let reason = "its client has connected again".to_string();
-            let answer = JobAnswer::Submitted(Err(CallError::Cancelled { reason }));
-            self.outbox.push((before, answer));
-        }
-        self.tell_granted(job);
-        Ok(())
+/// Continues a set for its client, which has lost the connection.
+pub(super) fn continue_set<K: KernFs>(
+    room: &mut JobRoom,
+    host: &mut HostAccess<K>,
+    ticket: Ticket,
+    job: JobId,
+    submission: &Submission,
+) -> Result<(), CallError> {
+    let proc = host.proc();
+    let unknown = CallError::NoSuchJob { id: job.0 };
+    let view = room.admission.job(job);
+    let is_running = view
+        .as_ref()
+        .is_some_and(|view| view.set.is_some() && matches!(view.phase, Phase::Running { .. }));
+    let Some(record) = room.records.get_mut(&job).filter(|_| is_running) else {
+        return Err(unknown);
+    };
+    let JobProcess { pid, handle, .. } = &mut record.process;
+    if *pid != submission.pid || view.is_none_or(|view| view.request.user != submission.uid) {
+        return Err(CallError::PermissionDenied {});
     }
-
-    /// Sends the turns of a set to its client, once its process is in its cgroup.
-    pub(super) fn tell_granted(&mut self, job: JobId) {
-        let Some(view) = self.admission.job(job) else { return };
-        let (Some(set), Phase::Running { dop, .. }) = (view.set, view.phase) else { return };
-        if self.scopes.starting.contains_key(&job) {
-            return;
-        }
-        let Some(record) = self.records.get(&job) else { return };
-        let (Some(ticket), Some(home)) = (record.ticket, &record.home) else { return };
-        let started = listing::started(home, (dop / set.running().max(1)).max(1));
-        let reply = SubmitReply {
-            id: job.0,
-            tenant: view.request.tenant.clone(),
-            started: Some(started),
-            granted: Some(set.granted()),
-            ..SubmitReply::default()
-        };
-        self.outbox.push((ticket, JobAnswer::Waits(reply)));
+    if let (None, Some(new), Some(watch)) = (&handle, &submission.process, &room.watch) {
+        // If this fails, the next refresh detects the end of the set.
+        let _ = watch.add(new);
+        *handle = Some(new.clone());
     }
+    if !record.process.runs(&mut host.kernel, proc) {
+        return Err(unknown);
+    }
+    if let Some(before) = room.records.replace_ticket(job, ticket) {
+        let reason = "its client has connected again".to_string();
+        let answer = JobAnswer::Submitted(Err(CallError::Cancelled { reason }));
+        room.outbox.push((before, answer));
+    }
+    tell_granted(room, job);
+    Ok(())
+}
 
-    /// Takes the sums that clients of sets have reported since the last batch of calls.
-    pub(super) fn take_reports<K: KernFs>(&mut self, tenants: &mut Tenants<K>, now: f64) {
-        for job in std::mem::take(&mut self.reported) {
-            self.progressed.insert(job);
-            self.charge_tasks(&mut tenants.host, job, now);
-            let Some(record) = self.records.get(&job) else { continue };
-            let TaskSums { started, succeeded, failed, closed } = record.seen.tasks;
-            let sums = Sums { started, ended: succeeded + failed, is_closed: closed };
-            if !self.admission.report_tasks(job, sums, now) {
-                debug!("the sums of set {job} are not taken: {sums:?}");
-            }
-            let tenant = self.admission.job(job).map(|view| view.request.tenant.clone());
-            if let (Err(_), Some(tenant)) = (self.node_of(tenants, job), tenant) {
-                self.admission.close(job, now);
-                let error = CallError::NoSuchTenant { tenant, tenants: Vec::new() };
-                self.answer(job, JobAnswer::Submitted(Err(error)));
-            }
+/// Sends the turns of a set to its client, once its process is in its cgroup.
+pub(super) fn tell_granted(room: &mut JobRoom, job: JobId) {
+    let Some(view) = room.admission.job(job) else { return };
+    let (Some(set), Phase::Running { dop, .. }) = (view.set, view.phase) else { return };
+    if room.scopes.starting.contains_key(&job) {
+        return;
+    }
+    let Some(record) = room.records.get(&job) else { return };
+    let (Some(ticket), Some(home)) = (record.ticket, &record.home) else { return };
+    let started = listing::started(home, (dop / set.running().max(1)).max(1));
+    let reply = SubmitReply {
+        id: job.0,
+        tenant: view.request.tenant.clone(),
+        started: Some(started),
+        granted: Some(set.granted()),
+        ..SubmitReply::default()
+    };
+    room.outbox.push((ticket, JobAnswer::Waits(reply)));
+}
+
+/// Takes the sums that clients of sets have reported since the last batch of calls.
+pub(super) fn take_reports<K: KernFs>(room: &mut JobRoom, tenants: &mut Tenants<K>, now: f64) {
+    for job in std::mem::take(&mut room.reported) {
+        room.progressed.insert(job);
+        charge_tasks(room, &mut tenants.host, job, now);
+        let Some(record) = room.records.get(&job) else { continue };
+        let TaskSums { started, succeeded, failed, closed } = record.seen.tasks;
+        let sums = Sums { started, ended: succeeded + failed, is_closed: closed };
+        if !room.admission.report_tasks(job, sums, now) {
+            debug!("the sums of set {job} are not taken: {sums:?}");
+        }
+        let tenant = room.admission.job(job).map(|view| view.request.tenant.clone());
+        if let (Err(_), Some(tenant)) = (room.node_of(tenants, job), tenant) {
+            room.admission.close(job, now);
+            let error = CallError::NoSuchTenant { tenant, tenants: Vec::new() };
+            room.answer(job, JobAnswer::Submitted(Err(error)));
         }
     }
+}
 
-    /// Charges the tasks of a set for their use before some of them end.
-    fn charge_tasks<K: KernFs>(&mut self, host: &mut HostAccess<K>, job: JobId, now: f64) {
-        let home = self.records.get(&job).and_then(|record| record.home.as_ref());
-        let Some(home) = home else { return };
-        let used = home.cgroup.usage_usec(&mut host.kernel, &host.layout);
-        if let Some(usec) = used {
-            self.admission.charge(job, usec as f64 / 1e6, None, now);
-        }
+/// Charges the tasks of a set for their use before some of them end.
+fn charge_tasks<K: KernFs>(room: &mut JobRoom, host: &mut HostAccess<K>, job: JobId, now: f64) {
+    let home = room.records.get(&job).and_then(|record| record.home.as_ref());
+    let Some(home) = home else { return };
+    let used = home.cgroup.usage_usec(&mut host.kernel, &host.layout);
+    if let Some(usec) = used {
+        room.admission.charge(job, usec as f64 / 1e6, None, now);
     }
+}
 
-    /// Writes the sums of sets that have changed since the last tick.
-    pub(super) fn keep_progress(&mut self) {
-        let progressed = std::mem::take(&mut self.progressed);
-        if !progressed.is_empty() {
-            self.unkept.extend(progressed);
-            self.keep_changed();
-        }
+/// Writes the sums of sets that have changed since the last tick.
+pub(super) fn keep_progress(room: &mut JobRoom) {
+    let progressed = std::mem::take(&mut room.progressed);
+    if !progressed.is_empty() {
+        room.unkept.extend(progressed);
+        room.keep_changed();
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tracing::info;
 
-use super::after::Expected;
+use super::after;
 use super::cgroup::JobCgroup;
 use super::credit;
 use super::end::is_empty;
@@ -13,8 +13,10 @@ use super::home::slice_of;
 use super::outcome;
 use super::records::{Home, JobProcess, Record, Seen};
 use super::room::JobRoom;
+use super::sets;
 use super::store::KeptJob;
 use super::valves;
+use super::waits::Expected;
 use crate::backend::access::HostAccess;
 use crate::tenants::state::Tenants;
 use tenantd_admission::{JobId, JobView, Phase};
@@ -24,7 +26,7 @@ use tenantd_host::kernfs::KernFs;
 impl JobRoom {
     pub(super) fn start<K: KernFs>(&mut self, tenants: &mut Tenants<K>, now: f64) {
         loop {
-            self.settle_ends(now);
+            after::settle_ends(self, now);
             let dispatch = self.dispatch(now);
             if dispatch.starts.is_empty() && dispatch.widths.is_empty() {
                 break;
@@ -53,7 +55,7 @@ impl JobRoom {
                 self.limit_memory(&mut tenants.host, *job);
                 // A set of which the first task has just started is told below.
                 if !started.contains(job) {
-                    self.tell_granted(*job);
+                    sets::tell_granted(self, *job);
                 }
             }
             for job in started {

@@ -1,10 +1,12 @@
 //! Submission of jobs: tenant, process and request.
 
+use super::after;
 use super::credit;
 use super::nested::submit_inside;
 use super::records::{JobProcess, Record, Seen};
 use super::reply::{self, JobAnswer, refusal};
 use super::room::{JobRoom, Submitted};
+use super::sets;
 use super::watch::is_alive;
 use crate::backend::access::HostAccess;
 use crate::tenants::state::Tenants;
@@ -47,7 +49,7 @@ impl JobRoom {
 
     /// Starts the jobs that may start after a batch of calls, and answers the waiting jobs of that batch.
     pub(crate) fn settle_calls<K: KernFs>(&mut self, tenants: &mut Tenants<K>, now: f64) {
-        self.take_reports(tenants, now);
+        sets::take_reports(self, tenants, now);
         self.start(tenants, now);
         let submitted = std::mem::take(&mut self.submitted);
         let (impatient, patient): (Vec<Submitted>, Vec<Submitted>) =
@@ -86,7 +88,7 @@ impl JobRoom {
         }
         self.renew_terms(tenants, now);
         if let (Some(id), Some(true)) = (submission.parameters.id, submission.parameters.begun) {
-            self.continue_set(&mut tenants.host, ticket, JobId(id), submission)?;
+            sets::continue_set(self, &mut tenants.host, ticket, JobId(id), submission)?;
             return Ok(None);
         }
         if let Some(inside) = submit_inside(self, &mut tenants.host, submission) {
@@ -95,7 +97,7 @@ impl JobRoom {
             return Ok(None);
         }
         let tenant = tenant_of(tenants, submission)?;
-        let after = self.requirements(submission)?;
+        let after = after::requirements(self, submission)?;
         let request =
             Request { after, ..request(&submission.parameters, &tenant, submission.uid)? };
         let process = self.process_of(&mut tenants.host, submission)?;
@@ -103,7 +105,7 @@ impl JobRoom {
             self.measure(tenants, now);
         }
         credit::lend(&mut self.admission, tenants, &tenant);
-        let job = match self.returning(submission) {
+        let job = match after::returning(self, submission) {
             Some(job) => self.admission.submit_as(job, request, now).map(|()| job),
             None => self.admission.submit(request, now),
         };

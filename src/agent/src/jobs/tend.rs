@@ -2,11 +2,13 @@
 
 use std::io;
 
+use super::after;
 use super::credit;
 use super::listing::list;
 use super::outcome;
 use super::reply::JobAnswer;
 use super::room::JobRoom;
+use super::sets;
 use super::watch::{REFRESH, Watch};
 use crate::backend::access::HostAccess;
 use crate::tenants::state::Tenants;
@@ -48,8 +50,8 @@ impl JobRoom {
             self.audit_valves(&mut tenants.host);
             outcome::answer_unreported(self, now);
             self.store.keep_finished(&self.finished, false);
-            self.keep_progress();
-            self.give_up_expected(now);
+            sets::keep_progress(self);
+            after::give_up_expected(self, now);
             self.tell_waiting(now);
             let has_homes = self.homes().next().is_some();
             self.has_changed |= has_homes;

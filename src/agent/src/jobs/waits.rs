@@ -48,6 +48,43 @@ impl Waits {
     }
 }
 
+/// Time in seconds in which clients of waiting jobs return after a restart.
+const RETURN_SECONDS: f64 = 15.0;
+
+/// End of a job, for those that wait for it.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) job: JobId,
+    pub(crate) has_succeeded: bool,
+    pub(crate) text: String,
+}
+
+/// Numbers of jobs that waited when the last agent ended.
+#[derive(Debug, Default)]
+pub(crate) struct Expected {
+    /// Known ones, with their users.
+    users: BTreeMap<JobId, u32>,
+    /// Numbers that the last agent may have used after it stored the queue.
+    unknown: (u64, u64),
+    pub(super) until: Option<f64>,
+}
+
+impl Expected {
+    pub(crate) fn new(users: BTreeMap<JobId, u32>, unknown: (u64, u64), now: f64) -> Expected {
+        Expected { users, unknown, until: Some(now + RETURN_SECONDS) }
+    }
+
+    pub(super) fn has(&self, job: JobId, user: Option<u32>) -> bool {
+        if self.until.is_none() {
+            return false;
+        }
+        match self.users.get(&job) {
+            Some(uid) => user.is_none_or(|user| user == *uid),
+            None => (self.unknown.0..self.unknown.1).contains(&job.0),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

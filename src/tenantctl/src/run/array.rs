@@ -28,9 +28,10 @@ use signal_hook::consts::SIGCHLD;
 use super::background::{self, ROLE, Role};
 use super::launch;
 use super::progress::Progress;
-use crate::args::{Array, RunArgs};
+use crate::args::RunArgs;
 use crate::common::client::{Client, ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME, Replies};
 use crate::common::exit::{self, Exit};
+use crate::common::indices::Indices;
 use tenantd_dop::environment::replaced;
 use tenantd_lab::text::visible;
 use tenantd_varlink::error::CallError;
@@ -50,7 +51,7 @@ const NAMED_MAX: usize = 10;
 pub(super) fn run(
     daemon: &Endpoint,
     args: &RunArgs,
-    range: Array,
+    range: Indices,
     role: Role,
 ) -> anyhow::Result<Exit> {
     let (mut ended, writer) = UnixStream::pair()?;
@@ -101,7 +102,7 @@ fn wait(
 struct Set<'a> {
     daemon: Endpoint,
     args: &'a RunArgs,
-    range: Array,
+    range: Indices,
     role: Role,
     /// End of the time in the queue, with that time.
     deadline: Option<(Instant, Duration)>,
@@ -126,7 +127,7 @@ struct Set<'a> {
 }
 
 impl<'a> Set<'a> {
-    fn new(daemon: &Endpoint, args: &'a RunArgs, range: Array, role: Role) -> Set<'a> {
+    fn new(daemon: &Endpoint, args: &'a RunArgs, range: Indices, role: Role) -> Set<'a> {
         let began = Instant::now();
         Set {
             deadline: daemon.timeout.map(|time| (began + time, time)),
@@ -360,7 +361,7 @@ impl<'a> Set<'a> {
             let patience = if is_away { Duration::ZERO } else { RESTART_TIME };
             background::report(&self.daemon, &report, patience);
         }
-        let Array { count, .. } = self.range;
+        let Indices { count, .. } = self.range;
         let TaskSums { started, failed, .. } = self.sums;
         if failed == 0 && started == count || !self.has_begun() {
             return;

@@ -1,0 +1,42 @@
+//! Indices of a set of tasks, as `run --array` takes them.
+
+use tenantd_varlink::jobs::TASKS_MAX;
+
+/// Indices of a set of tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Indices {
+    /// The first index.
+    pub first: u64,
+    /// Number of indices.
+    pub count: u32,
+    /// Most tasks at a time.
+    pub at_once: Option<u32>,
+}
+
+/// Parses `FIRST-LAST[%N]`.
+///
+/// # Errors
+/// The remedy, in words.
+pub fn parse(text: &str) -> Result<Indices, String> {
+    let wrong = || "write FIRST-LAST, or FIRST-LAST%N for at most N at a time".to_string();
+    let number = |text: &str| {
+        let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u64>().ok().filter(|_| is_plain).ok_or_else(wrong)
+    };
+    let (range, at_once) = match text.split_once('%') {
+        Some((range, most)) => (range, Some(u32::try_from(number(most)?).map_err(|_| wrong())?)),
+        None => (text, None),
+    };
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    let (first, last) = (number(first)?, number(last)?);
+    if last < first {
+        return Err(format!("{first} is after {last}: write the smaller index first"));
+    }
+    if at_once == Some(0) {
+        return Err("no task could run: %N is at least 1".to_string());
+    }
+    let count = (last - first).checked_add(1).and_then(|count| u32::try_from(count).ok());
+    let count = count.filter(|count| *count <= TASKS_MAX);
+    let count = count.ok_or_else(|| format!("more than {TASKS_MAX} tasks: split the set"))?;
+    Ok(Indices { first, count, at_once })
+}
