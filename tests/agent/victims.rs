@@ -111,10 +111,13 @@ fn marks_follow_the_processes_of_a_tenant() {
     assert_eq!((score(&world, late), score(&world, greedy[0])), (997, 0));
 }
 
+/// A way in which the marks end, and its name.
+type End = (&'static str, fn(&mut World));
+
 /// Whatever ends the marks, each process has its old value again.
 #[test]
 fn old_scores_come_back() {
-    let ends: [(&str, fn(&mut World)); 5] = [
+    let ends: [End; 5] = [
         ("a stop", |world| drop(world.stop())),
         ("a kill and a restore", |world| {
             world.kill();

@@ -47,7 +47,7 @@
 //! 9. *Sets.* A set of tasks has one entry in the queue, and each start of a task pays for its own turn
 //!    ([`tenantd_queue::sets`]). A running task holds what a job holds.
 //! 10. *Dependencies.* A job waits for the end, or the success, of older ones. A job that others wait for starts at the
-//!    earliest turn among those of its tenant and of theirs ([`tenantd_queue::donation`]).
+//!     earliest turn among those of its tenant and of theirs ([`tenantd_queue::donation`]).
 //! 11. *Credit.* A tenant with credit starts earlier after a pause, and pays for it at the start ([`Admission::lend`]).
 //!
 //! A job whose first process has ended while others remain *lingers*: its worker, slots and units are

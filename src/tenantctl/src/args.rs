@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use crate::common::indices::{self, Indices};
+pub use crate::common::job_options::{self, Indices};
 use clap::{Arg, CommandFactory, Parser, Subcommand, ValueEnum, value_parser};
 use clap_complete::Shell;
 pub use tenantd::args::{Colour, STATE_DIR, Tenantd};
 use tenantd_lab::args::{DopArgs, SimulateCommand, SolveArgs};
 
-use tenantd_core::units::{Bytes, QuantityError};
+use tenantd_core::units::Bytes;
 use tenantd_policy::model::Mode;
-use tenantd_varlink::jobs::{MEMORY_MIN_BYTES, Units};
+use tenantd_varlink::jobs::Units;
 
 /// The socket of an installed tenantd.
 pub const SOCKET: &str = "/run/tenantd/socket";
@@ -439,13 +439,13 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME")]
     pub class: Option<String>,
     /// The memory that it needs, such as `4GiB`: it is reserved for the job, which cannot use more.
-    #[arg(long, value_name = "AMOUNT", value_parser = memory_of_job)]
+    #[arg(long, value_name = "AMOUNT", value_parser = job_options::memory)]
     pub memory: Option<Bytes>,
     /// The GPUs that it needs: short for `--resource gpu=N`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub gpu: Option<u32>,
     /// Units that it needs of a counted resource of the policy; can be repeated.
-    #[arg(long = "resource", value_name = "NAME=N", value_parser = units)]
+    #[arg(long = "resource", value_name = "NAME=N", value_parser = job_options::units)]
     pub resources: Vec<Units>,
     /// Exactly as many CPUs wide; it waits until they are free.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -465,7 +465,7 @@ pub struct RunArgs {
     /// Run the command once for each index from FIRST to LAST, at most N at a time: each start waits for its own turn. In
     /// the arguments `{index}` becomes the index, which is also in TENANTD_ARRAY_INDEX. Exits with 0 if all succeeded, else
     /// with 123.
-    #[arg(long, value_name = "FIRST-LAST[%N]", value_parser = indices::parse, conflicts_with = "or_run")]
+    #[arg(long, value_name = "FIRST-LAST[%N]", value_parser = job_options::indices, conflicts_with = "or_run")]
     pub array: Option<Indices>,
     /// Older jobs that have to end before it, whatever their result.
     #[arg(long, value_name = "ID[,ID…]", value_delimiter = ',', conflicts_with = "or_run")]
@@ -483,26 +483,6 @@ pub struct RunArgs {
     /// The command. In its arguments `{dop}` becomes the number of CPUs that it may use.
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
-}
-
-fn memory_of_job(text: &str) -> Result<Bytes, String> {
-    let memory: Bytes = text.parse().map_err(|error: QuantityError| error.to_string())?;
-    if (1..MEMORY_MIN_BYTES).contains(&memory.0) {
-        let least = Bytes(MEMORY_MIN_BYTES);
-        let gib = Some(memory.0).filter(|it| *it <= 1024);
-        let meant =
-            gib.map(|it| format!("; a number alone is bytes: `{it}GiB`?")).unwrap_or_default();
-        return Err(format!("no process fits into less than {least}{meant}"));
-    }
-    Ok(memory)
-}
-
-fn units(text: &str) -> Result<Units, String> {
-    let parsed = text.split_once('=').and_then(|(name, count)| {
-        let count = count.parse().ok().filter(|count| *count > 0)?;
-        (!name.is_empty()).then(|| Units { name: name.to_string(), count })
-    });
-    parsed.ok_or_else(|| "must be a name and a whole number above 0, as in `gpu=2`".to_string())
 }
 
 /// Arguments of `jobs`.

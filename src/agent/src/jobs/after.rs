@@ -97,13 +97,6 @@ fn is_open(room: &JobRoom, requirement: Requirement, user: Option<u32>) -> Resul
     ))
 }
 
-/// Notes the end of a job for those that wait for it.
-pub(super) fn note_end(room: &mut JobRoom, job: JobId, has_succeeded: bool, text: &str) {
-    if room.admission.is_required(job) {
-        room.ends.push_back(End { job, has_succeeded, text: text.to_string() });
-    }
-}
-
 /// Lets jobs enter the queue whose requirements have ended, and ends those whose requirements have failed.
 pub(super) fn settle_ends(room: &mut JobRoom, now: f64) {
     while let Some(End { job, has_succeeded, text }) = room.ends.pop_front() {
@@ -127,7 +120,7 @@ pub(super) fn give_up_expected(room: &mut JobRoom, now: f64) {
     let required: Vec<JobId> = room.admission.required().collect();
     for job in required {
         if room.admission.job(job).is_none() && !room.waits.unreported.contains_key(&job) {
-            note_end(room, job, false, "left the queue while tenantd restarted");
+            outcome::note_end(room, job, false, "left the queue while tenantd restarted");
         }
     }
 }

@@ -8,13 +8,13 @@
 
 use std::sync::Arc;
 
-use super::after;
 use super::cgroup::JobCgroup;
 use super::finished::{describe, figures};
 use super::listing::tasks;
 use super::reply::JobAnswer;
 use super::room::JobRoom;
 use super::store::KeptJob;
+use super::waits::End;
 use crate::backend::access::HostAccess;
 use crate::recovery::credit_store::unix_seconds;
 use tenantd_admission::{JobId, Phase, Request};
@@ -167,10 +167,10 @@ fn finish(room: &mut JobRoom, job: JobId, finished: FinishedJob, now: f64) {
 fn answer_waits(room: &mut JobRoom, job: JobId) {
     room.waits.unreported.remove(&job);
     let Some(finished) = room.finished.get(job.0) else {
-        return after::note_end(room, job, false, "its record is gone");
+        return note_end(room, job, false, "its record is gone");
     };
     let reply = WaitReply { job: finished.clone() };
-    after::note_end(room, job, reply.job.exit_code == Some(0), &reply.job.text);
+    note_end(room, job, reply.job.exit_code == Some(0), &reply.job.text);
     for ticket in room.waits.take(job) {
         room.outbox.push((ticket, JobAnswer::Ended(Ok(reply.clone()))));
     }
@@ -178,7 +178,7 @@ fn answer_waits(room: &mut JobRoom, job: JobId) {
 
 /// Refuses waits for a job that has left the queue without a record.
 pub(super) fn refuse_waits(room: &mut JobRoom, job: JobId) {
-    after::note_end(room, job, false, "left the queue");
+    note_end(room, job, false, "left the queue");
     for ticket in room.waits.take(job) {
         let error = CallError::NoSuchJob { id: job.0 };
         room.outbox.push((ticket, JobAnswer::Ended(Err(error))));
@@ -327,5 +327,12 @@ impl Times {
             units: units.map(|(name, count)| Units { name: name.clone(), count: *count }).collect(),
             ..FinishedJob::default()
         }
+    }
+}
+
+/// Notes the end of a job for those that wait for it.
+pub(super) fn note_end(room: &mut JobRoom, job: JobId, has_succeeded: bool, text: &str) {
+    if room.admission.is_required(job) {
+        room.ends.push_back(End { job, has_succeeded, text: text.to_string() });
     }
 }

@@ -61,13 +61,16 @@ pub(crate) fn script(shell: Shell, out: &mut impl Write) -> io::Result<()> {
 
 const ZSH_FUNCTION: &str = "_clap_dynamic_completer_tenantctl";
 
+/// Arguments, by command and name, and what completes them.
+type Source = (&'static [(&'static str, &'static str)], fn() -> Vec<CompletionCandidate>);
+
 /// The command line without hidden commands, with the values of its arguments.
 fn command() -> clap::Command {
     let whole = command_of(Program::Tenantctl);
     let visible = whole.get_subcommands().filter(|command| !command.is_hide_set());
     let mut command =
         clap::Command::new("tenantctl").args(whole.get_arguments()).subcommands(visible.cloned());
-    let sources: [(&[(&str, &str)], fn() -> Vec<CompletionCandidate>); 4] = [
+    let sources: [Source; 4] = [
         (&TENANTS, || tenants(false)),
         (&NODES, || tenants(true)),
         (&ACTIVE, || jobs(false)),

@@ -4,7 +4,7 @@ pub mod client;
 pub mod complete;
 pub mod exit;
 pub mod file;
-pub mod indices;
+pub mod job_options;
 pub mod machine;
 pub mod output;
 pub(crate) mod readers;

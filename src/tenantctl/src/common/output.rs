@@ -74,9 +74,12 @@ const WORD_MAX: usize = 80;
 
 /// `text` with the middle of very long words left out; `None` if it has none.
 pub fn with_short_words(text: &str) -> Option<String> {
-    let short = |word: &str| match word.chars().count() > WORD_MAX {
-        true => text::shortened(word, WORD_MAX / 2),
-        false => word.to_string(),
+    let short = |word: &str| {
+        if word.chars().count() > WORD_MAX {
+            text::shortened(word, WORD_MAX / 2)
+        } else {
+            word.to_string()
+        }
     };
     let line = |line: &str| line.split(' ').map(short).collect::<Vec<_>>().join(" ") + "\n";
     let short: String = text.lines().map(line).collect();

@@ -28,10 +28,11 @@ use signal_hook::consts::SIGCHLD;
 use super::background::{self, ROLE, Role};
 use super::launch;
 use super::progress::Progress;
+use super::request::parameters;
 use crate::args::RunArgs;
 use crate::common::client::{Client, ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME, Replies};
 use crate::common::exit::{self, Exit};
-use crate::common::indices::Indices;
+use crate::common::job_options::Indices;
 use tenantd_dop::environment::replaced;
 use tenantd_lab::text::visible;
 use tenantd_varlink::error::CallError;
@@ -196,7 +197,7 @@ impl<'a> Set<'a> {
             supervised: Some(true),
             id: self.id,
             begun: self.has_begun().then_some(true),
-            ..super::parameters(self.args)
+            ..parameters(self.args)
         };
         let replies = self.daemon.connect().and_then(|it| it.stream::<method::Submit>(&parameters));
         match replies {

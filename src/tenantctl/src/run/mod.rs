@@ -18,8 +18,8 @@ mod background;
 mod launch;
 pub(crate) mod log;
 mod progress;
+mod request;
 
-use std::ffi::OsString;
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,14 +29,11 @@ use crate::common::client::{ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME};
 use crate::common::exit::{self, Exit};
 use background::{ROLE, Role};
 use progress::Progress;
-use tenantd_lab::text::{shortened, visible};
+use request::parameters;
+use tenantd_lab::text::visible;
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::{Signature, method};
-use tenantd_varlink::jobs::{Started, SubmitParameters, SubmitReply, Units};
-
-/// Most characters of a command shown to others.
-const SHOWN_WIDTH: usize = 200;
-const GPU: &str = "gpu";
+use tenantd_varlink::jobs::{Started, SubmitParameters, SubmitReply};
 
 /// Runs the command. Returns only if the command does not run.
 pub(crate) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
@@ -159,29 +156,4 @@ fn not_inside(id: u64) -> ClientError {
         "this process is part of job {id}, and so is what it runs, until that job ends: leave out --background, and use `&`"
     );
     ClientError::Refused(CallError::Failed { reason })
-}
-
-fn parameters(args: &RunArgs) -> SubmitParameters {
-    let gpus = args.gpu.map(|count| Units { name: GPU.to_string(), count });
-    let units: Vec<Units> = gpus.into_iter().chain(args.resources.iter().cloned()).collect();
-    SubmitParameters {
-        tenant: args.tenant.clone(),
-        class: args.class.clone(),
-        memory_bytes: args.memory.map(|memory| memory.0),
-        dop: args.dop,
-        max_dop: args.max_dop,
-        units: (!units.is_empty()).then_some(units),
-        no_wait: args.no_wait.then_some(true),
-        command: Some(shown(&args.command)),
-        supervised: args.background.then_some(true),
-        after: (!args.after.is_empty()).then(|| args.after.clone()),
-        after_ok: (!args.after_ok.is_empty()).then(|| args.after_ok.clone()),
-        ..SubmitParameters::default()
-    }
-}
-
-/// Command for others: without control characters, and not longer than a line or two.
-fn shown(command: &[OsString]) -> String {
-    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-    shortened(&visible(&words.join(" ")), SHOWN_WIDTH)
 }

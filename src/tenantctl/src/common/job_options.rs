@@ -1,6 +1,7 @@
-//! Indices of a set of tasks, as `run --array` takes them.
+//! Values of options of `run`: indices of a set of tasks, memory, and counted resources.
 
-use tenantd_varlink::jobs::TASKS_MAX;
+use tenantd_core::units::{Bytes, QuantityError};
+use tenantd_varlink::jobs::{MEMORY_MIN_BYTES, TASKS_MAX, Units};
 
 /// Indices of a set of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct Indices {
 ///
 /// # Errors
 /// The remedy, in words.
-pub fn parse(text: &str) -> Result<Indices, String> {
+pub fn indices(text: &str) -> Result<Indices, String> {
     let wrong = || "write FIRST-LAST, or FIRST-LAST%N for at most N at a time".to_string();
     let number = |text: &str| {
         let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -39,4 +40,32 @@ pub fn parse(text: &str) -> Result<Indices, String> {
     let count = count.filter(|count| *count <= TASKS_MAX);
     let count = count.ok_or_else(|| format!("more than {TASKS_MAX} tasks: split the set"))?;
     Ok(Indices { first, count, at_once })
+}
+
+/// Parses an amount of memory of a job.
+///
+/// # Errors
+/// The remedy, in words.
+pub fn memory(text: &str) -> Result<Bytes, String> {
+    let memory: Bytes = text.parse().map_err(|error: QuantityError| error.to_string())?;
+    if (1..MEMORY_MIN_BYTES).contains(&memory.0) {
+        let least = Bytes(MEMORY_MIN_BYTES);
+        let gib = Some(memory.0).filter(|it| *it <= 1024);
+        let meant =
+            gib.map(|it| format!("; a number alone is bytes: `{it}GiB`?")).unwrap_or_default();
+        return Err(format!("no process fits into less than {least}{meant}"));
+    }
+    Ok(memory)
+}
+
+/// Parses `NAME=COUNT`, a counted resource.
+///
+/// # Errors
+/// The form, in words.
+pub fn units(text: &str) -> Result<Units, String> {
+    let parsed = text.split_once('=').and_then(|(name, count)| {
+        let count = count.parse().ok().filter(|count| *count > 0)?;
+        (!name.is_empty()).then(|| Units { name: name.to_string(), count })
+    });
+    parsed.ok_or_else(|| "must be a name and a whole number above 0, as in `gpu=2`".to_string())
 }
