@@ -5,7 +5,7 @@
 //! one can be required to succeed. A job without an end that this agent knows counts as not successful.
 //!
 //! **Restart.** Waiting jobs leave the queue with the agent, and their clients submit them again under their old numbers.
-//! Until [`RETURN_SECONDS`] after the start such a number is *expected*: it may be required, and a client of the user
+//! Until 15 seconds after the start such a number is *expected*: it may be required, and a client of the user
 //! that had it, or of any if the stored queue is older than the number, may take it. After that it counts as ended.
 
 use super::outcome;

@@ -7,7 +7,7 @@
 //! command in place ([`launch`]), so that nothing remains in between. While it waits it handles no signal:
 //! its end closes the connection, and that takes it out of the queue.
 //!
-//! With `--array` this process is not replaced: it starts a child for each turn ([`array`]).
+//! With `--array` this process is not replaced: it starts a child for each turn ([`mod@array`]).
 //! With `--background` a supervisor is the parent of this process and the caller returns ([`background`]).
 //!
 //! **Properties** (`tests/cli/run.rs`, `tests/kernel/run.rs`): a command keeps its process ID; signals, the
