@@ -113,7 +113,7 @@ fn a_user_hands_over_no_memory_of_others() {
         command.args(["attach", "a", "--cgroup", &path, "--socket"]).arg(asked.socket());
         util::run(&mut command)
     };
-    attach().exits(77).says("work of your own");
+    attach().exits(77).says("is not yours (UID 1500) but of");
     other.kill().unwrap();
     other.wait().unwrap();
     attach().exits(0);

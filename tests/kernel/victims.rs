@@ -47,15 +47,13 @@ fn the_greedy_tenant_is_killed_and_not_the_largest_process() {
     wait_until("marks", || greedy.iter().all(|pid| score(*pid) == Some(997)));
     let shown = asked.ask(&["status"]).exits(0).out;
     assert!(shown.contains("if memory runs out: work of b ends first"), "{shown}");
-    asked.ground.load("b", "memory=104857600");
+    let last = asked.ground.load("b", "memory=104857600");
     wait_until("a kill", || kills(&asked.ground, "b") > 0);
     assert_eq!((kills(&asked.ground, "a"), score(modest).is_some()), (0, true));
     asked.daemon.stop();
     let marks: BTreeMap<u32, i16> =
         greedy.iter().chain([&modest]).filter_map(|pid| Some((*pid, score(*pid)?))).collect();
     assert!(marks.values().all(|score| *score == 0), "{marks:?}");
-    for below in ["a", "b"] {
-        asked.ground.remove(below);
-    }
+    greedy.into_iter().chain([modest, last]).for_each(|pid| asked.ground.end(pid));
     assert_same(&before, &asked.ground.snapshot(), "after the stop");
 }
