@@ -330,7 +330,7 @@ def all_properties():
     kinds = ["*.service", "*.slice", "*.scope"]
     names = [line.split()[0] for line in run("systemctl", "list-units", "--all", "--plain", "--no-legend", *kinds).splitlines()]
     found = {}
-    for block in run("systemctl", "show", "--all", *names).strip().split("\n\n"):
+    for block in run("systemctl", "show", "--all", "--", *names).strip().split("\n\n"):
         told = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         settings = {name: value for name, value in told.items() if name.startswith(SETTINGS) and not name.endswith(MEASURED)}
         found.update({f"{told['Id']} {name}": value for name, value in settings.items()})

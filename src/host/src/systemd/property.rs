@@ -117,10 +117,15 @@ impl Setting {
         let Some(said) = values.as_deref().and_then(<[&str]>::last) else { return false };
         match (&self.value, self.property.knob().unit()) {
             (PropertyValue::Number(NONE), _) => said.is_empty() || *said == "infinity",
-            // Systemd rounds a quota down to whole percent in the file, but not in memory.
+            // Systemd rounds a quota down in the file, but not in memory: to whole percent, and to hundredths in newer
+            // versions (seen on 257).
             (PropertyValue::Number(quota), Unit::Amount(CPU)) => {
-                said.strip_suffix('%').and_then(|percent| percent.parse().ok())
-                    == Some(quota / 10_000)
+                let percent =
+                    said.strip_suffix('%').and_then(|percent| percent.parse::<f64>().ok());
+                let hundredths = (quota / 100) as f64 / 100.0;
+                percent.is_some_and(|percent| {
+                    percent == hundredths.floor() || (percent - hundredths).abs() < 0.005
+                })
             }
             // On the bus it is the weight 0.
             (PropertyValue::Number(0), Unit::Weight) => *said == IDLE,
@@ -225,6 +230,11 @@ mod tests {
                 number(Property::CpuQuotaPerSecUsec, 12_345),
                 "CPUQuota=1%",
                 number(Property::CpuQuotaPerSecUsec, 22_345),
+            ),
+            (
+                number(Property::CpuQuotaPerSecUsec, 305_000),
+                "CPUQuota=30.50%",
+                number(Property::CpuQuotaPerSecUsec, 306_000),
             ),
             (
                 number(Property::CpuQuotaPerSecUsec, u64::MAX),
