@@ -10,7 +10,7 @@ from pathlib import Path
 from cgroups import MOUNT, Cgroup, expect_soon_same, telling, wait_until, whole_host
 from containers import Podman
 from host import Skip, finish, run
-from marks import both
+from marks import both, long
 from test_reach import Scattered
 from test_systemd import Host, drop_ins, log_in, wanted
 from test_units_kept import user
@@ -357,6 +357,7 @@ class Everything:
 
 
 @both
+@long
 def test_everything_is_as_before_the_installation(host):
     """Users, services and containers run all the time, some of them with settings of their own."""
     slice = user(host, "ana", 1000)
