@@ -154,7 +154,7 @@ fn a_job_of_a_user_is_a_scope_beside_the_sessions() {
     assert_eq!(started(&mut world, other).cgroup, "/own/job-2");
 }
 
-/// What the agent wrote itself: of a scope, that it ends as a whole.
+/// The agent itself writes of a scope only that it ends as a whole.
 #[test]
 fn the_files_of_a_scope_are_systemds() {
     let mut world = world();

@@ -186,9 +186,10 @@ impl Victims {
             tenants.host.journal.record(Entry::Marking).map_err(|it| with_causes(&it));
         if outcome.is_ok() {
             let mut budget = CHECKED_MAX;
+            let old = old_scores(tenants.host.journal.entries());
             let mut is_done = vec![false; self.marked.len()];
             for (marked, is_done) in self.marked.iter_mut().zip(&mut is_done) {
-                let checked = marked.check(tenants, jobs, &mut budget);
+                let checked = marked.check(tenants, jobs, &old, &mut budget);
                 *is_done = matches!(checked, Ok(true));
                 outcome = outcome.and(checked.map(|_| ()));
             }
@@ -248,11 +249,11 @@ impl Marked {
         &mut self,
         tenants: &mut Tenants<K>,
         jobs: &JobRoom,
+        old: &OldScores,
         budget: &mut usize,
     ) -> Result<bool, String> {
-        let old = old_scores(tenants.host.journal.entries());
         if self.left.is_empty() {
-            self.list(tenants, jobs, &old);
+            self.list(tenants, jobs, old);
         }
         let most = if self.is_settled { CHECKED_SETTLED } else { CHECKED_MAX };
         let nr_checked = most.min(*budget).min(self.left.len());
@@ -262,7 +263,7 @@ impl Marked {
                 Some(score) => mark(&mut tenants.host, pid, score, old.len()),
                 None => {
                     let proc = tenants.host.proc();
-                    unmark(&mut tenants.host.kernel, proc, pid, &old).map_err(|it| it.to_string())
+                    unmark(&mut tenants.host.kernel, proc, pid, old).map_err(|it| it.to_string())
                 }
             };
             self.nr_changed += usize::from(changed?);

@@ -18,7 +18,7 @@ use tenantd_varlink::error::CallError;
 use tenantd_varlink::jobs::{AFTER_MAX, EndReason};
 
 /// The number for a job that had one before a restart; `None` for a new one.
-pub(super) fn returning(room: &mut JobRoom, submission: &Submission) -> Option<JobId> {
+pub(super) fn returning(room: &JobRoom, submission: &Submission) -> Option<JobId> {
     let job = JobId(submission.parameters.id?);
     let is_free = room.admission.job(job).is_none() && room.finished.get(job.0).is_none();
     if !is_free || !room.expected.has(job, Some(submission.uid)) {
@@ -33,12 +33,12 @@ pub(super) fn requirements(
     submission: &Submission,
 ) -> Result<Vec<Requirement>, CallError> {
     let parameters = &submission.parameters;
-    let of = |ids: &Option<Vec<u64>>, must_succeed: bool| {
-        let ids = ids.clone().unwrap_or_default().into_iter();
-        ids.map(move |id| Requirement { job: JobId(id), must_succeed }).collect()
-    };
-    let mut all: Vec<Requirement> = of(&parameters.after, false);
-    all.extend::<Vec<Requirement>>(of(&parameters.after_ok, true));
+    fn of(ids: &Option<Vec<u64>>, must_succeed: bool) -> impl Iterator<Item = Requirement> {
+        let ids = ids.iter().flatten();
+        ids.map(move |id| Requirement { job: JobId(*id), must_succeed })
+    }
+    let all = of(&parameters.after, false).chain(of(&parameters.after_ok, true));
+    let all: Vec<Requirement> = all.collect();
     if all.len() > AFTER_MAX {
         return Err(CallError::InvalidParameter { parameter: "after".into() });
     }

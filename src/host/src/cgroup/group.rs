@@ -201,7 +201,7 @@ impl Cgroup {
         gaps: &mut Vec<ReadError>,
     ) -> Result<TenantSample, KernError> {
         let mut sample = TenantSample { generation: self.generation, ..Default::default() };
-        let mut reader = Reader { cgroup: self, kernel, gaps, has_pressure: true };
+        let mut reader = Reader::new(self, kernel, gaps);
         let population = reader.population(&mut sample, last)?;
         if population == Population::Told(false) {
             sample.populated = Some(false);
@@ -224,8 +224,8 @@ impl Cgroup {
 
     /// CPU time since the cgroup was made, in microseconds; `None` if it could not be read.
     pub fn usage_usec(&self, kernel: &mut impl KernFs) -> Option<u64> {
-        let mut sample = TenantSample::default();
-        let mut reader = Reader { cgroup: self, kernel, gaps: &mut Vec::new(), has_pressure: true };
+        let (mut sample, mut gaps) = (TenantSample::default(), Vec::new());
+        let mut reader = Reader::new(self, kernel, &mut gaps);
         reader.cpu(&mut sample, Last::default()).ok()?;
         sample.usage_usec
     }
@@ -237,7 +237,7 @@ impl Cgroup {
         kernel: &mut impl KernFs,
         gaps: &mut Vec<ReadError>,
     ) -> Result<Option<u64>, KernError> {
-        let mut reader = Reader { cgroup: self, kernel, gaps, has_pressure: true };
+        let mut reader = Reader::new(self, kernel, gaps);
         reader.take(Source::MemoryEvents, |text| {
             parse::keyed(text, ["oom_kill"]).map(|[kills]| kills)
         })
@@ -253,7 +253,7 @@ impl Cgroup {
     ) -> Result<Option<u64>, KernError> {
         let name = "io.pressure";
         let Some(dir) = self.dir(layout, Facet::Pressure) else { return Ok(None) };
-        let mut reader = Reader { cgroup: self, kernel, gaps, has_pressure: true };
+        let mut reader = Reader::new(self, kernel, gaps);
         if self.legacy_cpu.is_some() && reader.told_population()? == Some(false) {
             return Ok(None);
         }
@@ -341,7 +341,11 @@ struct Reader<'a, K> {
     has_pressure: bool,
 }
 
-impl<K: KernFs> Reader<'_, K> {
+impl<'a, K: KernFs> Reader<'a, K> {
+    fn new(cgroup: &'a Cgroup, kernel: &'a mut K, gaps: &'a mut Vec<ReadError>) -> Reader<'a, K> {
+        Reader { cgroup, kernel, gaps, has_pressure: true }
+    }
+
     /// Reads one file with `parse`; a failure is a gap, and a missing cgroup an error.
     fn take<T>(
         &mut self,
