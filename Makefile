@@ -7,7 +7,7 @@ STEPS := 100000
 SCENARIOS := 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest check vm compare compare-here bench fuzz soak scenarios deb rpm dist pictures
+.PHONY: help demo test test-all test-rest check vm compare compare-here selfish bench fuzz soak scenarios deb rpm dist pictures
 
 help:
 	@echo 'make demo      the main job on this machine; as root on its kernel, otherwise simulated'
@@ -17,6 +17,7 @@ help:
 	@echo 'make vm        every scenario in the Debian guests'
 	@echo 'make compare   tenantd beside static settings, an arbiter and systemd-oomd, in the guests; tables'
 	@echo 'make compare-here   the same on this kernel, where its hierarchies are legacy ones'
+	@echo 'make selfish   what random strategies gain on this kernel (legacy hierarchies, root), SEED=1, twelve minutes'
 	@echo 'make bench     the benchmarks'
 	@echo 'make fuzz      libFuzzer on the socket and the policy parser; RUNS=10000000 for more'
 	@echo 'make soak      random administration, STEPS=100000 on simulated kernels and a fiftieth of it on this one (root)'
@@ -57,6 +58,10 @@ compare-here:
 	@tests/need.sh cc:gcc python3:python3
 	@tests/compare_here.py --out target/compare.jsonl
 	@tests/vm/tables.py target/compare.jsonl
+
+selfish:
+	@tests/need.sh cc:gcc python3:python3
+	@tests/selfish_here.py --seed $(or $(SEED),1)
 
 bench:
 	@tests/need.sh cc:gcc valgrind:valgrind

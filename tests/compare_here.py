@@ -189,18 +189,23 @@ def build(*command):
     subprocess.run(command, check=True, cwd=HERE.parent)
 
 
+def use_programs(given):
+    """Takes tenantd and tenantctl from a folder, or builds them; the load is built beside them."""
+    folder = Path(given or HERE.parent / "target/dist").resolve()
+    if not given:
+        build("cargo", "build", "--locked", "--quiet", "--profile", "dist", "--bins")
+    build("rustc", "--edition", "2024", "-O", "-o", str(folder / "load"), "examples/load.rs")
+    programs.TENANTD, programs.TENANTCTL = folder / "tenantd", folder / "tenantctl"
+    loads.LOAD = folder / "load"
+
+
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--only", default=".", help="a regular expression")
     arguments.add_argument("--out", default="target/compare.jsonl")
     arguments.add_argument("--programs", help="a folder with tenantd and tenantctl; built of the profile dist unless given")
     options = arguments.parse_args()
-    folder = Path(options.programs or HERE.parent / "target/dist").resolve()
-    if not options.programs:
-        build("cargo", "build", "--locked", "--quiet", "--profile", "dist", "--bins")
-    build("rustc", "--edition", "2024", "-O", "-o", str(folder / "load"), "examples/load.rs")
-    programs.TENANTD, programs.TENANTCTL = folder / "tenantd", folder / "tenantctl"
-    loads.LOAD = folder / "load"
+    use_programs(options.programs)
     nr_failed = 0
     with open(options.out, "a") as out:
         for scenario in SCENARIOS:
