@@ -34,7 +34,7 @@ pub(super) fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
         return writeln!(out, "no jobs; {}", free(&list.pool));
     }
     let mut table = table::plain();
-    table.set_header(["job", "tenant", "state", "wide", "cpu", "memory", "for", "command"]);
+    table.set_header(HEADS);
     table::align_right(&mut table, [0, 3, 4, 5, 6]);
     table::set_gap(&mut table, 2);
     for job in list.jobs.iter().take(JOBS_MAX) {
@@ -130,19 +130,31 @@ pub(super) fn state(job: &Job) -> String {
 }
 
 fn row(job: &Job) -> [String; 8] {
+    let mut cells = cells(job);
+    cells[1] = shortened(&cells[1], NAME_WIDTH);
+    cells[7] = shortened(&cells[7], COMMAND_WIDTH);
+    cells
+}
+
+/// Heads of the columns of a list of jobs.
+pub(crate) const HEADS: [&str; 8] =
+    ["job", "tenant", "state", "wide", "cpu", "memory", "for", "command"];
+
+/// Cells of a job, below [`HEADS`].
+pub(crate) fn cells(job: &Job) -> [String; 8] {
     let unknown = || "-".to_string();
     let time = |seconds: f64| Duration::try_from_secs_f64(seconds).map_or_else(|_| unknown(), age);
     let wide = job.started.as_ref().map_or_else(unknown, |started| started.dop.to_string());
     let bytes = job.used_memory_bytes.or(job.memory_bytes);
     [
         job.id.to_string(),
-        shortened(&visible(&job.tenant), NAME_WIDTH),
+        visible(&job.tenant),
         state(job),
         wide,
         job.cpu_seconds.map_or_else(unknown, time),
         bytes.map_or_else(unknown, |bytes| memory(bytes as f64)),
         time(job.ran_seconds.unwrap_or(job.waited_seconds)),
-        shortened(&visible(job.command.as_deref().unwrap_or("-")), COMMAND_WIDTH),
+        visible(job.command.as_deref().unwrap_or("-")),
     ]
 }
 
@@ -167,7 +179,8 @@ pub(crate) fn reason(waiting: &Waiting) -> String {
     format!("{}{estimate}", waiting.reason.text)
 }
 
-fn free(pool: &Pool) -> String {
+/// Free slots, memory and counted resources of jobs.
+pub(crate) fn free(pool: &Pool) -> String {
     let Pool { slots, free_slots, .. } = pool;
     let mut parts = vec![format!("{free_slots} of {slots} slots")];
     if let (Some(free), Some(all)) = (pool.free_memory_bytes, pool.memory_bytes) {

@@ -102,9 +102,16 @@ pub struct Inspector {
     /// Start and CPU time of each process at the last look.
     before: HashMap<u32, (u64, f64)>,
     at: Option<Instant>,
+    /// Reads no arguments of programs.
+    has_names_only: bool,
 }
 
 impl Inspector {
+    /// Creates an inspector that gives the name of each program instead of its command line.
+    pub(crate) fn of_names() -> Inspector {
+        Inspector { has_names_only: true, ..Inspector::default() }
+    }
+
     /// Inspects the members `homes` of the tenant or group `name`.
     pub fn look(
         &mut self,
@@ -137,10 +144,14 @@ impl Inspector {
                     .map(|((_, then), elapsed)| (usage.cpu_seconds - then).max(0.0) / elapsed);
                 cores = cores.into_iter().chain(used).reduce(|a: f64, b| a + b);
                 self.before.insert(*pid, (usage.start_ticks, usage.cpu_seconds));
+                let line = match self.has_names_only {
+                    true => None,
+                    false => process::command_line(kernel, proc, *pid),
+                };
                 found.processes.push(Process {
                     pid: *pid,
                     start_ticks: usage.start_ticks,
-                    command: command(kernel, proc, *pid, &usage.name),
+                    command: line.unwrap_or(usage.name),
                     cpu_cores: used,
                     resident_bytes: usage.resident_bytes,
                 });
@@ -194,8 +205,4 @@ fn memory(kernel: &mut impl KernFs, home: &Home) -> Option<u64> {
     let bytes = kernel.read_once(dir, usage).ok().map(|text| parse::single(text, "bytes"));
     kernel.close_dir(dir);
     bytes?.ok()
-}
-
-fn command(kernel: &mut impl KernFs, proc: DirId, pid: u32, name: &str) -> String {
-    process::command_line(kernel, proc, pid).unwrap_or_else(|| name.to_string())
 }
