@@ -54,7 +54,8 @@ async function refresh() {
     if (why && has_tenants) away(why.textContent);
     else draw(next);
   } catch {
-    if (nr === nr_fetches) away("The server of this page does not answer: see systemctl status tenantd-serve.");
+    if (nr !== nr_fetches) return;
+    away("The server of this page does not answer: see systemctl status tenantd-serve.");
   }
   timer = setTimeout(live, interval);
 }
@@ -74,9 +75,15 @@ function live() {
   else refresh();
 }
 
+// Shows the present address; the form has its choices.
+async function show() {
+  await refresh();
+  if ($("choice")) $("choice").reset();
+}
+
 async function go(address) {
   history.pushState(null, "", address);
-  await refresh();
+  await show();
 }
 
 // The address with the choices of the form, without those that are empty.
@@ -120,6 +127,6 @@ document.addEventListener("input", (event) => {
   refresh();
 });
 document.addEventListener("submit", (event) => event.preventDefault());
-window.addEventListener("popstate", refresh);
+window.addEventListener("popstate", show);
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
 timer = setTimeout(live, interval);
