@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use tenantd_control::report::status::{GroupStatus, Status, TenantStatus, group_of};
 use tenantd_core::resource::PerResource;
-use tenantd_lab::time::stamp;
 
 use super::browser::Browser;
 use super::daemon::{Daemon, job_list, status};
@@ -109,7 +108,8 @@ fn the_page_shows_the_tenants_and_whether_the_daemon_is_alive() {
     );
 
     // A daemon that answers and does not tick is not alive.
-    let time = Some(stamp(since_1970() - Duration::from_secs(600)));
+    let then = SystemTime::now() - Duration::from_secs(600);
+    let time = Some(humantime::format_rfc3339_seconds(then).to_string());
     daemon.say(Status { tick: 43, time, ..status() });
     wait_until("the age of the tick", || shows(&mut browser, "#age", "stale: 10 min old"));
     assert_eq!(browser.value("document.body.className"), "stale");

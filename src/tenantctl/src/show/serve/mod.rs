@@ -49,8 +49,8 @@ const THREADS_MAX: usize = 76;
 const FRESH: Duration = Duration::from_millis(500);
 /// Time from the connection to the end of the request, and from there to the end of the response.
 const IO_TIME: Duration = Duration::from_secs(5);
-/// Stack of a connection: its request is bounded, its response is on the heap.
-const STACK_BYTES: usize = 256 << 10;
+/// Stack of a connection: enough to read an explanation or a list of jobs without optimization. Only used pages cost memory.
+const STACK_BYTES: usize = 2 << 20;
 /// Pause when the system has no descriptor or memory left for a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
