@@ -105,6 +105,7 @@ fn the_page_shows_the_tenants_and_whether_the_daemon_is_alive() {
     assert!(
         shows(&mut browser, "footer", "Tick 42 at 2030-01-02")
             && shows(&mut browser, "footer", "tenantd 0.1.0")
+            && shows(&mut browser, "footer a[href='docs/using.md']", "Documentation")
     );
 
     // A daemon that answers and does not tick is not alive.
@@ -146,7 +147,11 @@ fn the_page_is_legible_at_every_size_in_the_light_and_in_the_dark() {
         let nr_groups = many(count).groups.len();
         let nr_rows = names.as_array().unwrap().len();
         match count {
-            300 => assert!(nr_rows > 150 && nr_rows < 300, "{nr_rows} rows with folded groups"),
+            300 => {
+                assert!(nr_rows > 150 && nr_rows < 300, "{nr_rows} rows with folded groups");
+                let fold = "10 idle tenants in team-1, ";
+                assert!(shows(&mut browser, "#idle-team-1", fold), "idle tenants are one row");
+            }
             _ => assert_eq!(nr_rows, count + nr_groups),
         }
         for scheme in ["light", "dark"] {

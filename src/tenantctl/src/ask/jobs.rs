@@ -43,26 +43,29 @@ pub(super) fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
     table::print(out, &table, list.jobs.len(), JOBS_MAX)?;
     writeln!(out, "{}", free(&list.pool))?;
     for job in list.jobs.iter().take(JOBS_MAX) {
-        if let Some(tasks) = &job.tasks {
-            writeln!(out, "{}", wrapped(&format!("job {}: ", job.id), &figures(tasks)))?;
-        }
-        if let Some(waiting) = &job.waiting {
-            let lead = format!("job {} waits: ", job.id);
-            writeln!(out, "{}", wrapped(&lead, &visible(&reason(waiting))))?;
-        }
-        if job.outside {
-            let lead = format!("job {}: ", job.id);
-            let what = "its first process runs outside its cgroup, as after `su -`: its width stays reserved, and its CPU \
-                        time is not its tenant's";
-            writeln!(out, "{}", wrapped(&lead, what))?;
-        } else if uses_nothing(job) {
-            let lead = format!("job {}: ", job.id);
-            let what = "it uses none of its width: what it started may run elsewhere, as containers do, without its limits; \
-                        docs/run.md has the forms that stay inside (TENANTD_CGROUP)";
-            writeln!(out, "{}", wrapped(&lead, what))?;
+        for (verb, note) in notes(job) {
+            let lead = format!("job {}{verb}: ", job.id);
+            writeln!(out, "{}", wrapped(&lead, &visible(&note)))?;
         }
     }
     print_tree(out, &list.jobs)
+}
+
+/// Remarks on a job, each with the verb before it.
+pub(crate) fn notes(job: &Job) -> Vec<(&'static str, String)> {
+    let mut notes = Vec::new();
+    notes.extend(job.tasks.as_ref().map(|tasks| ("", figures(tasks))));
+    notes.extend(job.waiting.as_ref().map(|waiting| (" waits", reason(waiting))));
+    if job.outside {
+        let what = "its first process runs outside its cgroup, as after `su -`: its width stays reserved, and its CPU \
+                    time is not its tenant's";
+        notes.push(("", what.to_string()));
+    } else if uses_nothing(job) {
+        let what = "it uses none of its width: what it started may run elsewhere, as containers do, without its limits; \
+                    docs/run.md has the forms that stay inside (TENANTD_CGROUP)";
+        notes.push(("", what.to_string()));
+    }
+    notes
 }
 
 /// Prints the jobs that wait for others below these. A job with several requirements is below the last one.

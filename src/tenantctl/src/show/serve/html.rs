@@ -19,6 +19,11 @@ impl Html {
         }
     }
 
+    /// Adds a paragraph of less weight.
+    pub(crate) fn note(&mut self, text: &str) {
+        self.add("<p class=\"quiet\">{}</p>\n", &[&text]);
+    }
+
     fn escape(&mut self, text: &str) {
         for sign in visible(&text.replace('\n', " ")).chars() {
             match sign {

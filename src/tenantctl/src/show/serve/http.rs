@@ -140,27 +140,25 @@ pub(crate) fn write(
     let deadline = Instant::now() + time;
     let (code, phrase) = response.status;
     let allow = if response.status == NOT_ALLOWED { "Allow: GET, HEAD\r\n" } else { "" };
-    let mut answer = format!(
+    let head = format!(
         "HTTP/1.1 {code} {phrase}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{allow}{FIELDS}\r\n",
         response.content_type,
         response.body.len(),
-    )
-    .into_bytes();
-    if has_body {
-        answer.extend_from_slice(&response.body);
-    }
-    let mut rest = answer.as_slice();
-    while !rest.is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_write_timeout(Some(left))?;
-        match stream.write(rest) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => rest = &rest[count..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+    );
+    let body = if has_body { response.body.as_slice() } else { &[] };
+    for mut rest in [head.as_bytes(), body] {
+        while !rest.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            stream.set_write_timeout(Some(left))?;
+            match stream.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
     }
     stream.shutdown(Shutdown::Write)?;

@@ -17,6 +17,7 @@
 //! **Properties** (`tests/face/serve.rs`): only GET and HEAD of the seven resources get 200; a daemon that
 //! does not answer is reported; a thousand silent connections do not stop the server.
 
+mod figures;
 mod hour;
 mod html;
 mod http;

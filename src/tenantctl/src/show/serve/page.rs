@@ -4,21 +4,25 @@
 //! folded. The script fetches the page again at each tick and changes the differences. Elements with an `id` keep it
 //! from tick to tick, so that the focus stays.
 
+use std::fmt::Display;
 use std::time::SystemTime;
 
+use super::figures::{MEASURES, Measure, figures, time_of};
 use super::html::Html;
 use super::panel::{self, Panel};
-use super::query::{ORDERS, Query, encoded};
+use super::query::{Query, encoded};
 use super::source::Newest;
+use crate::args::SortKey;
 use crate::ask::jobs;
 use crate::common::rows::{Row, lacks, place_in_tree, rows};
 use crate::common::stale::stale;
-use crate::show::tenants::{fold_in_words, memory_used};
+use crate::show::tenants::fold_in_words;
 use tenantd_control::report::status::{Line, Status, TenantStatus};
-use tenantd_core::resource::{CPU, MEMORY};
+use tenantd_core::resource::{CPU, MEMORY, Resource};
 use tenantd_dop::cpuset::CpuSet;
 use tenantd_lab::text::{self, age, cores, memory, percent};
 use tenantd_lab::time::Clock;
+use tenantd_policy::model::Mode;
 use tenantd_varlink::jobs::ListReply;
 
 /// Most rows of tenants, of jobs, of findings, and of writes.
@@ -28,12 +32,6 @@ const LINES_MAX: usize = 100;
 /// Most pinned tenants, and CPUs of each.
 const PINNED_MAX: usize = 64;
 const CPUS_MAX: u32 = 1024;
-
-pub(crate) const SHARE_NOW_TIP: &str =
-    "Share now: with the present demands and other load. It is 0 for a tenant that wants nothing.";
-pub(crate) const SHARE_IF_BUSY_TIP: &str = "Share if busy: if all tenants want everything.";
-pub(crate) const WAITS_TIP: &str =
-    "Part of the time in which a task was ready to run and waited for a CPU (PSI some).";
 
 /// Content of the page.
 pub(crate) struct View<'a> {
@@ -61,12 +59,12 @@ pub(crate) fn page(view: &View<'_>) -> String {
     html.add("</header>\n<main>\n", &[]);
     fairness(&mut html, status);
     tenants(&mut html, view);
-    if let Some(list) = &view.jobs {
-        jobs_section(&mut html, status, list);
+    for (id, title, content) in SECTIONS {
+        let heading = [&id as &dyn Display, &id, &title];
+        html.add("<section aria-labelledby=\"{}\">\n<h2 id=\"{}\">{}</h2>\n", &heading);
+        content(&mut html, view);
+        html.add("</section>\n", &[]);
     }
-    cpus(&mut html, status);
-    findings(&mut html, status);
-    writes(&mut html, status);
     html.add("</main>\n", &[]);
     footer(&mut html, Some(status));
     html.into_text()
@@ -135,117 +133,66 @@ fn footer(html: &mut Html, status: Option<&Status>) {
     );
 }
 
-/// Seconds in the unit that suits them.
-pub(crate) fn time_of(seconds: f64) -> String {
-    match std::time::Duration::try_from_secs_f64(seconds) {
-        Ok(time) if time.as_secs() >= 10 => age(time),
-        Ok(_) if seconds >= 0.0995 => format!("{seconds:.1} s"),
-        _ => text::seconds(seconds),
-    }
-}
-
-// --- figures ---
-
-/// Adds a figure of a list of figures, with its explanation for the mouse and the keyboard.
-pub(crate) fn figure(html: &mut Html, (id, name): (&str, &str), value: &str, tip: &str) {
-    html.add(
-        "<div><dt>{}</dt><dd><span class=\"tip\" tabindex=\"0\" aria-describedby=\"{}\">{}</span>\
-         <span role=\"tooltip\" id=\"{}\">{}</span></dd></div>\n",
-        &[&name, &id, &value, &id, &tip],
-    );
-}
-
-/// Figure of the whole host.
-struct Overall {
-    id: &'static str,
-    name: &'static str,
-    tip: &'static str,
-    of: fn(&Status) -> String,
-}
-
-const OVERALL: [Overall; 10] = [
-    Overall {
-        id: "f-error",
-        name: "Largest share error",
-        tip: "Largest part of the divided CPUs that a tenant wants, within its share now, and does not get.",
-        of: |status| percent(status.max_share_error),
-    },
-    Overall {
-        id: "f-jain",
-        name: "Jain's index",
-        tip: "Evenness of the delivered parts of the shares now: 1 if all tenants that want more get the same part.",
-        of: |status| {
-            status.jain_index.map_or("no tenant waits".into(), |jain| format!("{jain:.3}"))
-        },
-    },
-    Overall {
-        id: "f-convergence",
-        name: "Last convergence",
-        tip: "Length of the present or last time in which a share error was above its threshold.",
-        of: |status| status.convergence_seconds.map_or("none".into(), time_of),
-    },
-    Overall {
-        id: "f-starvation",
-        name: "Longest starvation",
-        tip: "Longest time of one tenant with less than half of its share if busy while it wanted more, since tenantd started.",
-        of: |status| {
-            let longest = status.tenants.iter().map(|it| it.starved_seconds).fold(0.0, f64::max);
-            if longest > 0.0 { time_of(longest) } else { "none".into() }
-        },
-    },
-    Overall {
-        id: "f-cpus",
-        name: "CPUs to divide",
-        tip: "CPUs divided among the tenants: those of the machine less the reserve and other load.",
-        of: |status| format!("{} of {}", cores(Some(status.host.capacity[CPU])), status.host.cpus),
-    },
-    Overall {
-        id: "f-memory",
-        name: "Memory to divide",
-        tip: "Memory divided among the tenants: that of the machine less the reserve and other load.",
-        of: |status| {
-            let [part, all] = [status.host.capacity[MEMORY], status.host.memory_bytes as f64];
-            format!("{} of {}", memory(part), memory(all))
-        },
-    },
-    Overall {
-        id: "f-outside",
-        name: "Other processes",
-        tip: "CPUs used by processes outside all tenants.",
-        of: |status| format!("{} CPUs", cores(status.host.outside_cores)),
-    },
-    Overall {
-        id: "f-drift",
-        name: "Values overwritten",
-        tip: "Values of tenantd that other programs overwrote, since it started.",
-        of: |status| status.nr_drift.to_string(),
-    },
-    Overall {
-        id: "f-contested",
-        name: "Values left to others",
-        tip: "Values now left to programs that keep overwriting them.",
-        of: |status| status.nr_contested.to_string(),
-    },
-    Overall {
-        id: "f-ineffective",
-        name: "Values without effect",
-        tip: "Values that cannot take effect now; the findings have the reasons.",
-        of: |status| status.nr_ineffective.to_string(),
-    },
-];
+// --- fairness ---
 
 fn fairness(html: &mut Html, status: &Status) {
     let (verdict, is_good) = verdict(status);
     let class = if is_good { "good" } else { "bad" };
     html.add(
         "<section aria-labelledby=\"fair\">\n<h2 id=\"fair\">Fairness</h2>\n\
-         <p id=\"verdict\" class=\"verdict {}\" aria-live=\"polite\">{}</p>\n<dl class=\"figures\">\n",
+         <p id=\"verdict\" class=\"verdict {}\" aria-live=\"polite\">{}</p>\n",
         &[&class, &verdict],
     );
-    for Overall { id, name, tip, of } in &OVERALL {
-        figure(html, (id, name), &of(status), tip);
-    }
-    html.add("</dl>\n</section>\n", &[]);
+    let host = &status.host;
+    let jain = status.jain_index.map_or("no tenant waits".into(), |jain| format!("{jain:.3}"));
+    let longest = status.tenants.iter().map(|it| it.starved_seconds).fold(0.0, f64::max);
+    let time = |seconds: Option<f64>| seconds.map_or("none".into(), time_of);
+    let starved = time(Some(longest).filter(|it| *it > 0.0));
+    let cpus = format!("{} of {}", cores(Some(host.capacity[CPU])), host.cpus);
+    let bytes = [host.capacity[MEMORY], host.memory_bytes as f64].map(memory).join(" of ");
+    let outside = format!("{} CPUs", cores(host.outside_cores));
+    let all = [
+        (
+            "largest share error",
+            percent(status.max_share_error),
+            "Largest part of the CPUs that a tenant wants, within its share now, and does not get.",
+        ),
+        (
+            "Jain's index",
+            jain,
+            "Evenness of the CPUs that tenants get of their shares now: 1 is even.",
+        ),
+        (
+            "last convergence",
+            time(status.convergence_seconds),
+            "Length of the present or last time with a share error above its threshold.",
+        ),
+        (
+            "longest starvation",
+            starved,
+            "Longest time in which one tenant wanted more and got less than half of its share if busy.",
+        ),
+        ("CPUs to divide", cpus, "CPUs of the machine less the reserve and other load."),
+        ("memory to divide", bytes, "Memory of the machine less the reserve and other load."),
+        ("other processes", outside, "CPUs used by processes outside all tenants."),
+        (
+            "values overwritten",
+            status.nr_drift.to_string(),
+            "Values of tenantd that other programs overwrote, since it started.",
+        ),
+        (
+            "values left to others",
+            status.nr_contested.to_string(),
+            "Values now left to programs that keep overwriting them.",
+        ),
+        (
+            "values without effect",
+            status.nr_ineffective.to_string(),
+            "Values that cannot take effect now; the findings have the reasons.",
+        ),
+    ];
+    figures(html, "f", &all.map(|(name, value, tip)| (name, Some(value), tip)));
+    html.add("</section>\n", &[]);
 }
 
 /// One sentence about all tenants, and whether it is good news.
@@ -270,7 +217,7 @@ fn verdict(status: &Status) -> (String, bool) {
             format!("{}{more}", shortage(worst, amount(worst)).trim_end_matches('.'))
         }
     };
-    if status.mode.word() == "observe" {
+    if status.mode == Mode::Observe {
         text += " Nothing is enforced: tenantd only observes.";
     }
     (text, worst.is_none())
@@ -290,19 +237,6 @@ fn shortage(tenant: &TenantStatus, missing_cores: f64) -> String {
 
 // --- the tenants ---
 
-/// Columns behind the name: class, title and explanation.
-const COLUMNS: [(&str, &str, &str); 9] = [
-    ("bar", "CPUs", "CPUs of the machine that are divided: used, wanted, and the share now."),
-    ("used", "CPUs used", "CPUs used since the last tick."),
-    ("now", "share now", SHARE_NOW_TIP),
-    ("busy", "share if busy", SHARE_IF_BUSY_TIP),
-    ("waits", "CPU waits", WAITS_TIP),
-    ("memory-bar", "memory", "Memory that is divided: used, wanted, and the share now."),
-    ("memory", "memory used", "Memory in use. Memory of moved processes may be charged elsewhere."),
-    ("memory-now", "share now", SHARE_NOW_TIP),
-    ("memory-busy", "share if busy", SHARE_IF_BUSY_TIP),
-];
-
 fn tenants(html: &mut Html, view: &View<'_>) {
     html.add("<section aria-labelledby=\"tenants\">\n", &[]);
     form(html, view.query);
@@ -312,12 +246,17 @@ fn tenants(html: &mut Html, view: &View<'_>) {
          <table class=\"tenants\">\n<thead><tr>\n<th scope=\"col\" class=\"name\">tenant</th>\n",
         &[],
     );
-    for (class, title, tip) in COLUMNS {
+    let heads = MEASURES.iter().flat_map(|(_, bar, all)| {
+        let columns = all.iter().filter(|it| !it.class.is_empty());
+        let head = |name: &'static str| name.split(" (").next().unwrap_or(name);
+        std::iter::once(*bar).chain(columns.map(move |it| [it.class, head(it.name), it.tip]))
+    });
+    for [class, head, tip] in heads {
         let id = format!("h-{class}");
         html.add(
             "<th scope=\"col\" class=\"{}\"><span class=\"tip\" tabindex=\"0\" aria-describedby=\"{}\">{}</span>\
              <span role=\"tooltip\" id=\"{}\">{}</span></th>\n",
-            &[&class, &id, &title, &id, &tip],
+            &[&class, &id, &head, &id, &tip],
         );
     }
     html.add("</tr></thead>\n", &[]);
@@ -337,7 +276,8 @@ fn tenants(html: &mut Html, view: &View<'_>) {
         match row {
             Row::Line(line) => tenant(html, view, *line),
             Row::Fold(fold) => {
-                let shown = Query { has_idle: true, ..view.query.clone() };
+                let opened = opened.map(|line| line.name().to_string());
+                let shown = Query { has_idle: true, opened, ..view.query.clone() };
                 html.add(
                     "<tbody id=\"idle-{}\" class=\"fold\"><tr><td colspan=\"10\"><a href=\"{}\">{}</a></td></tr></tbody>\n",
                     &[&encoded(fold.group), &shown.address(), &fold_in_words(fold)],
@@ -351,7 +291,7 @@ fn tenants(html: &mut Html, view: &View<'_>) {
         html.add("<p class=\"quiet\">{} more rows: filter by name.</p>\n", &[&hidden]);
     }
     if rows.is_empty() && !view.query.filter.is_empty() {
-        html.add("<p class=\"quiet\">No name has the text of the filter.</p>\n", &[]);
+        html.note("No name has the text of the filter.");
     }
     if let Some(name) = view.query.opened.as_ref().filter(|_| view.panel.is_none()) {
         html.add("<p class=\"quiet\">The policy has no tenant or group {}.</p>\n", &[name]);
@@ -365,13 +305,10 @@ fn form(html: &mut Html, query: &Query) {
          <h2 id=\"tenants\" tabindex=\"-1\">Tenants</h2>\n<label>Sort by <select name=\"sort\">\n",
         &[],
     );
-    for (key, word, name) in ORDERS {
-        let is_chosen = key == query.sort;
-        let markup = match is_chosen {
-            true => "<option value=\"{}\" selected>{}</option>\n",
-            false => "<option value=\"{}\">{}</option>\n",
-        };
-        html.add(markup, &[&word, &name]);
+    for (key, word) in SortKey::words() {
+        html.add("<option value=\"{}\"", &[&word]);
+        html.add(if key == query.sort { " selected" } else { "" }, &[]);
+        html.add(">{}</option>\n", &[&word.replace('-', " ")]);
     }
     html.add(
         "</select></label>\n<label>Filter <input name=\"filter\" type=\"search\" placeholder=\"all\" size=\"12\" \
@@ -399,37 +336,35 @@ fn tenant(html: &mut Html, view: &View<'_>, line: Line<'_>) {
         class += if holds { word } else { "" };
     }
     let id = encoded(name);
-    let (used, now, busy) = (line.usage(), line.allocation(), line.share_if_busy());
-    let waits = line.tenant().map_or_else(String::new, |it| percent(it.cpu_pressure_ratio));
-    let [used_cores, now_cores, busy_cores] =
-        [used[CPU], Some(now[CPU]), Some(busy[CPU])].map(cores);
-    let [now_memory, busy_memory] = [now[MEMORY], busy[MEMORY]].map(memory);
-    let held = memory_used(line);
-    let words = format!(
-        "{name}: {used_cores} CPUs used, {} wanted, share now {now_cores}, share if busy {busy_cores}; memory: {held} used, {} \
-         wanted, share now {now_memory}, share if busy {busy_memory}",
-        cores(Some(line.demand()[CPU])),
-        memory(line.demand()[MEMORY]),
-    );
+    let values = MEASURES.iter().flat_map(|(.., all)| *all).map(|it| (it.name, (it.value)(line)));
+    let values = values.filter(|(_, value)| !value.is_empty());
+    let values: Vec<String> = values.map(|(name, value)| format!("{name} {value}")).collect();
     let target = if is_open { None } else { Some(name) };
     html.add(
         "<tbody id=\"t-{}\" class=\"{}\"><tr class=\"row\"><th scope=\"row\"><a id=\"a-{}\" href=\"{}\" aria-expanded=\"{}\" \
-         aria-describedby=\"w-{}\"><bdi>{}</bdi></a><span role=\"tooltip\" id=\"w-{}\">{}</span></th>\n<td class=\"bar\">",
-        &[&id, &class, &id, &view.query.opening(target), &is_open, &id, &last, &id, &words],
+         aria-describedby=\"w-{}\"><bdi>{}</bdi></a><span role=\"tooltip\" id=\"w-{}\">{}: {}</span></th>\n",
+        &[
+            &id,
+            &class,
+            &id,
+            &view.query.opening(target),
+            &is_open,
+            &id,
+            &last,
+            &id,
+            &name,
+            &values.join(", "),
+        ],
     );
-    bar(html, (used[CPU], line.demand()[CPU], now[CPU]), host.capacity[CPU]);
-    html.add(
-        "</td><td class=\"used\" title=\"CPUs used\">{}</td><td class=\"now\" title=\"share now, in CPUs\">{}</td>\
-         <td class=\"busy\" title=\"share if busy, in CPUs\">{}</td><td class=\"waits\" title=\"CPU waits\">{}</td>\n\
-         <td class=\"memory-bar\">",
-        &[&used_cores, &now_cores, &busy_cores, &waits],
-    );
-    bar(html, (used[MEMORY], line.demand()[MEMORY], now[MEMORY]), host.capacity[MEMORY]);
-    html.add(
-        "</td><td class=\"memory\" title=\"memory used\">{}</td><td class=\"memory-now\" title=\"share now, of memory\">{}</td>\
-         <td class=\"memory-busy\" title=\"share if busy, of memory\">{}</td></tr>\n",
-        &[&held, &now_memory, &busy_memory],
-    );
+    for (resource, [class, ..], all) in MEASURES {
+        html.add("<td class=\"{}\">", &[&class]);
+        bar(html, line, resource, host.capacity[resource]);
+        html.add("</td>", &[]);
+        for Measure { class, name, value, .. } in all.iter().filter(|it| !it.class.is_empty()) {
+            html.add("<td class=\"{}\" title=\"{}\">{}</td>", &[class, name, &value(line)]);
+        }
+    }
+    html.add("</tr>\n", &[]);
     let mut why: Vec<String> = lacking.map(|it| shortage(it, 0.0)).into_iter().collect();
     why.extend(line.tenant().and_then(waiting_job));
     for why in why {
@@ -452,60 +387,61 @@ fn waiting_job(tenant: &TenantStatus) -> Option<String> {
 }
 
 /// Adds a bar of the whole capacity. The figures beside it have the same values for readers without eyes.
-fn bar(html: &mut Html, (used, wanted, now): (Option<f64>, f64, f64), capacity: f64) {
+fn bar(html: &mut Html, line: Line<'_>, r: Resource, capacity: f64) {
     let part = |value: f64| {
         let part = if capacity > 0.0 { (value / capacity).clamp(0.0, 1.0) } else { 0.0 };
         format!("{:.1}", part * 1000.0)
     };
+    let [wanted, used, now] =
+        [line.demand()[r], line.usage()[r].unwrap_or(0.0), line.allocation()[r]].map(part);
     html.add(
         "<svg viewBox=\"0 0 1000 14\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect class=\"track\" y=\"2\" \
          width=\"1000\" height=\"10\"/><rect class=\"wants\" y=\"2\" width=\"{}\" height=\"10\"/><rect class=\"used\" y=\"2\" \
          width=\"{}\" height=\"10\"/><line class=\"now\" x1=\"{}\" x2=\"{}\" y1=\"0\" y2=\"14\"/></svg>",
-        &[&part(wanted), &part(used.unwrap_or(0.0)), &part(now), &part(now)],
+        &[&wanted, &used, &now, &now],
     );
 }
 
 // --- the other sections ---
 
-fn jobs_section(html: &mut Html, status: &Status, list: &Newest<ListReply>) {
-    html.add("<section aria-labelledby=\"jobs\">\n<h2 id=\"jobs\">Jobs</h2>\n", &[]);
-    let list = match list {
-        Ok(list) => list,
-        Err(why) => {
-            html.add("<p class=\"quiet\">{}</p>\n</section>\n", &[why]);
-            return;
-        }
+/// Sections below the tenants: id, title and content.
+const SECTIONS: [(&str, &str, fn(&mut Html, &View<'_>)); 4] = [
+    ("jobs", "Jobs", job_list),
+    ("cpus", "CPUs", cpus),
+    ("findings-title", "Findings", findings),
+    ("writes", "Last writes", writes),
+];
+
+fn job_list(html: &mut Html, view: &View<'_>) {
+    let list = match &view.jobs {
+        None => return html.note("There are no jobs."),
+        Some(Err(why)) => return html.note(why),
+        Some(Ok(list)) => list,
     };
-    let nr_lingering = status.jobs.as_ref().map_or(0, |jobs| jobs.nr_lingering);
-    let lingering =
-        if nr_lingering > 0 { format!("; {nr_lingering} left daemons") } else { String::new() };
-    html.add("<p class=\"quiet\">{}{}</p>\n", &[&jobs::free(&list.pool), &lingering]);
+    html.note(&jobs::free(&list.pool));
     if list.jobs.is_empty() {
-        html.add("</section>\n", &[]);
         return;
     }
+    let class = |head: &'static str| if head == "command" { "program" } else { head };
     html.add("<table class=\"jobs\">\n<thead><tr>", &[]);
     for head in jobs::HEADS {
-        let head = if head == "command" { "program" } else { head };
-        html.add("<th scope=\"col\" class=\"{}\">{}</th>", &[&head, &head]);
+        html.add("<th scope=\"col\" class=\"{}\">{}</th>", &[&class(head), &class(head)]);
     }
     html.add("</tr></thead>\n", &[]);
     for job in list.jobs.iter().take(JOBS_MAX) {
         html.add("<tbody id=\"job-{}\"><tr>", &[&job.id]);
-        for (head, cell) in jobs::HEADS.iter().zip(jobs::cells(job)) {
-            let class = if *head == "command" { "program" } else { head };
-            html.add("<td class=\"{}\"><bdi>{}</bdi></td>", &[&class, &cell]);
+        for (head, cell) in jobs::HEADS.into_iter().zip(jobs::cells(job)) {
+            html.add("<td class=\"{}\"><bdi>{}</bdi></td>", &[&class(head), &cell]);
         }
         html.add("</tr>\n", &[]);
-        if let Some(waiting) = &job.waiting {
-            let why = jobs::reason(waiting);
-            html.add("<tr class=\"why\"><td colspan=\"8\">Waits: {}</td></tr>\n", &[&why]);
+        for (verb, note) in jobs::notes(job) {
+            let why = [&job.id as &dyn Display, &verb, &note];
+            html.add("<tr class=\"why\"><td colspan=\"8\">Job {}{}: {}</td></tr>\n", &why);
         }
         html.add("</tbody>\n", &[]);
     }
     html.add("</table>\n", &[]);
     more(html, list.jobs.len(), JOBS_MAX, "tenantctl jobs");
-    html.add("</section>\n", &[]);
 }
 
 /// Adds the number of items beyond `most`, and the command that shows them.
@@ -515,48 +451,35 @@ fn more(html: &mut Html, nr: usize, most: usize, command: &str) {
     }
 }
 
-fn cpus(html: &mut Html, status: &Status) {
-    html.add("<section aria-labelledby=\"cpus\">\n<h2 id=\"cpus\">CPUs</h2>\n", &[]);
-    let pinned = status.tenants.iter().filter_map(|tenant| {
-        let set = CpuSet::parse_within(tenant.cpus.as_deref()?, CPUS_MAX).ok()?;
-        Some((tenant, set))
+fn cpus(html: &mut Html, view: &View<'_>) {
+    let pinned = view.status.tenants.iter().filter_map(|tenant| {
+        let list = tenant.cpus.as_deref()?;
+        Some((&tenant.name, list, CpuSet::parse_within(list, CPUS_MAX).ok()?))
     });
-    let pinned: Vec<(&TenantStatus, CpuSet)> = pinned.collect();
+    let pinned: Vec<_> = pinned.collect();
     if pinned.is_empty() {
-        html.add("<p class=\"quiet\">No tenant is pinned: all tenants run on all CPUs.</p>\n</section>\n", &[]);
-        return;
+        return html.note("No tenant is pinned: all tenants run on all CPUs.");
     }
-    let highest = pinned.iter().filter_map(|(_, set)| set.last()).max().unwrap_or(0);
-    let count = status.host.cpus.max(highest + 1);
+    let highest = pinned.iter().filter_map(|(.., set)| set.last()).max().unwrap_or(0);
+    let count = view.status.host.cpus.max(highest + 1);
     html.add("<dl class=\"strips\">\n", &[]);
-    for (tenant, set) in pinned.iter().take(PINNED_MAX) {
-        let list = tenant.cpus.as_deref().unwrap_or_default();
-        let noun = if set.len() == 1 { "CPU" } else { "CPUs" };
+    for (name, list, set) in pinned.iter().take(PINNED_MAX) {
         html.add(
-            "<dt><bdi>{}</bdi></dt><dd>{} {} <svg viewBox=\"0 0 {} 1\" preserveAspectRatio=\"none\" aria-hidden=\"true\">\
-             <rect class=\"track\" width=\"{}\" height=\"1\"/>",
-            &[&tenant.name, &noun, &list, &count, &count],
+            "<dt><bdi>{}</bdi></dt><dd>{} <svg viewBox=\"0 0 {} 1\" preserveAspectRatio=\"none\" aria-hidden=\"true\">\
+             <rect class=\"track\" width=\"{}\" height=\"1\"/><path class=\"used\" d=\"{}\"/></svg></dd>\n",
+            &[name, list, &count, &count, &outline(set)],
         );
-        for (first, length) in runs(set) {
-            html.add(
-                "<rect class=\"used\" x=\"{}\" width=\"{}\" height=\"1\"/>",
-                &[&first, &length],
-            );
-        }
-        html.add("</svg></dd>\n", &[]);
     }
     html.add("</dl>\n", &[]);
     more(html, pinned.len(), PINNED_MAX, "tenantctl status --json");
-    let free = status.tenants.len() - pinned.len();
+    let free = view.status.tenants.iter().filter(|tenant| tenant.cpus.is_none()).count();
     if free > 0 {
-        let verb = if free == 1 { "tenant is" } else { "tenants are" };
-        html.add("<p class=\"quiet\">{} {} not pinned.</p>\n", &[&free, &verb]);
+        html.note(&format!("Tenants that are not pinned: {free}."));
     }
-    html.add("</section>\n", &[]);
 }
 
-/// First CPU and length of each run of neighbours.
-fn runs(set: &CpuSet) -> Vec<(u32, u32)> {
+/// Path around each run of neighbours.
+fn outline(set: &CpuSet) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for cpu in set.iter() {
         match runs.last_mut().filter(|(first, length)| first + length == cpu) {
@@ -564,41 +487,31 @@ fn runs(set: &CpuSet) -> Vec<(u32, u32)> {
             None => runs.push((cpu, 1)),
         }
     }
-    runs
+    runs.iter().map(|(first, length)| format!("M{first} 0h{length}v1h-{length}z")).collect()
 }
 
-fn findings(html: &mut Html, status: &Status) {
-    html.add(
-        "<section aria-labelledby=\"findings-title\">\n<h2 id=\"findings-title\">Findings</h2>\n",
-        &[],
-    );
-    if status.findings.is_empty() {
-        html.add("<p class=\"quiet\">No findings.</p>\n</section>\n", &[]);
-        return;
+fn findings(html: &mut Html, view: &View<'_>) {
+    let all = &view.status.findings;
+    if all.is_empty() {
+        return html.note("There are no findings.");
     }
     html.add("<ul id=\"findings\" class=\"lines\">\n", &[]);
-    for finding in status.findings.iter().take(LINES_MAX) {
+    for finding in all.iter().take(LINES_MAX) {
         html.add("<li>{}</li>\n", &[finding]);
     }
     html.add("</ul>\n", &[]);
-    more(html, status.findings.len(), LINES_MAX, "tenantctl status");
-    html.add("</section>\n", &[]);
+    more(html, all.len(), LINES_MAX, "tenantctl status");
 }
 
-fn writes(html: &mut Html, status: &Status) {
-    html.add("<section aria-labelledby=\"writes\">\n<h2 id=\"writes\">Last writes</h2>\n", &[]);
-    let wrote = if status.mode.word() == "enforce" { "wrote" } else { "would have written" };
-    let nr = status.actions.len();
-    let what = match nr {
-        0 => "nothing: every file has its value".to_string(),
-        1 => "1 value".to_string(),
-        nr => format!("{nr} values"),
-    };
-    html.add("<p class=\"quiet\">The last tick {} {}.</p>\n", &[&wrote, &what]);
-    if nr > 0 {
-        html.add("<ul class=\"lines\">\n", &[]);
+fn writes(html: &mut Html, view: &View<'_>) {
+    let all = &view.status.actions;
+    let wrote = if view.status.mode == Mode::Enforce { "wrote" } else { "would have written" };
+    if all.is_empty() {
+        return html.note(&format!("The last tick {wrote} nothing: every file has its value."));
     }
-    for action in status.actions.iter().take(LINES_MAX) {
+    html.note(&format!("The last tick {wrote}:"));
+    html.add("<ul class=\"lines\">\n", &[]);
+    for action in all.iter().take(LINES_MAX) {
         let file = action.path.rsplit('/').next().unwrap_or_default();
         let from = action.from.as_deref().unwrap_or("-");
         html.add(
@@ -606,9 +519,6 @@ fn writes(html: &mut Html, status: &Status) {
             &[&action.path, &action.tenant, &file, &from, &action.to, &action.reason],
         );
     }
-    if nr > 0 {
-        html.add("</ul>\n", &[]);
-    }
-    more(html, nr, LINES_MAX, "tenantctl plan");
-    html.add("</section>\n", &[]);
+    html.add("</ul>\n", &[]);
+    more(html, all.len(), LINES_MAX, "tenantctl plan");
 }

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::figures::{Figure, MEASURES, figures, time_of};
 use super::hour::{HOUR, Hour, Known, STEP};
 use super::html::Html;
 use super::opened::Details;
-use super::page::{SHARE_IF_BUSY_TIP, SHARE_NOW_TIP, WAITS_TIP, figure, time_of};
 use crate::ask::explain::{Part, parts};
 use crate::show::history::past::{Course, Sums};
 use crate::show::history::show::{length_of, missing};
-use crate::show::tenants::memory_used;
 use crate::show::top::inspect::Inspection;
-use tenantd_control::report::status::{Line, TenantStatus};
-use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
-use tenantd_lab::text::{cores, credit, memory, percent};
+use tenantd_control::report::status::Line;
+use tenantd_core::resource::{CPU, PerResource, Resource};
+use tenantd_lab::text::{cores, credit, memory, percent, short};
 use tenantd_lab::time::{Clock, length};
 
 const PROCESSES_MAX: usize = 20;
@@ -37,19 +36,15 @@ pub(crate) fn add(html: &mut Html, panel: &Panel<'_>, closing: &str) {
     let (line, name) = (panel.line, panel.line.name());
     html.add(
         "<div id=\"opened\" tabindex=\"-1\" role=\"region\" aria-label=\"{}\">\n<p class=\"close\"><bdi>{}</bdi> \
-         <a id=\"close\" href=\"{}\">Close</a></p>\n<dl class=\"figures\">\n",
+         <a id=\"close\" href=\"{}\">Close</a></p>\n",
         &[&name, &name, &closing],
     );
-    for (index, (name, value, tip)) in figures(line).iter().enumerate() {
-        figure(html, (&format!("o-{index}"), name), value, tip);
-    }
-    html.add("</dl>\n<div id=\"hour\">\n<h3>Last hour</h3>\n", &[]);
+    figures(html, "o", &figures_of(line));
+    html.add("<div id=\"hour\">\n<h3>Last hour</h3>\n", &[]);
     match (line.tenant(), &panel.hour) {
-        (None, _) => {
-            html.add("<p class=\"quiet\">The recording has the tenants of this group.</p>\n", &[])
-        }
-        (Some(_), None) => html.add("<p class=\"quiet\">The recording is being read.</p>\n", &[]),
-        (Some(_), Some(Err(why))) => html.add("<p class=\"quiet\">{}</p>\n", &[why]),
+        (None, _) => html.note("The recording has the tenants of this group."),
+        (Some(_), None) => html.note("The recording is being read."),
+        (Some(_), Some(Err(why))) => html.note(why),
         (Some(_), Some(Ok(hour))) => last_hour(html, hour, name),
     }
     html.add("</div>\n<h3>Processes</h3>\n", &[]);
@@ -62,7 +57,7 @@ pub(crate) fn add(html: &mut Html, panel: &Panel<'_>, closing: &str) {
     };
     match &details.inspection {
         Ok(found) => processes(html, found),
-        Err(why) => html.add("<p class=\"quiet\">{}</p>\n", &[why]),
+        Err(why) => html.note(why),
     }
     html.add("<h3>Explanation</h3>\n<dl id=\"explanation\" class=\"steps\">\n", &[]);
     for part in parts(&details.explanation) {
@@ -81,9 +76,7 @@ pub(crate) fn add(html: &mut Html, panel: &Panel<'_>, closing: &str) {
 
 // --- figures ---
 
-type Figure = (&'static str, String, &'static str);
-
-fn figures(line: Line<'_>) -> Vec<Figure> {
+fn figures_of(line: Line<'_>) -> Vec<Figure> {
     let (weight, guarantee, limit, limit_pids, usage_pids, refused) = match line {
         Line::Tenant(_, it) => {
             (it.weight, it.guarantee, it.limit, it.limit_pids, it.usage_pids, it.nr_refused_forks)
@@ -92,63 +85,44 @@ fn figures(line: Line<'_>) -> Vec<Figure> {
             (it.weight, it.guarantee, it.limit, it.limit_pids, it.usage_pids, it.nr_refused_forks)
         }
     };
-    let (used, wanted, now, busy) =
-        (line.usage(), line.demand(), line.allocation(), line.share_if_busy());
-    let wanted_tip = "Amount that it could use now, measured from its waits and its use.";
-    let mut figures = vec![
-        ("CPUs used", cores(used[CPU]), "CPUs used since the last tick."),
-        ("CPUs wanted", cores(Some(wanted[CPU])), wanted_tip),
-        ("share now, CPUs", cores(Some(now[CPU])), SHARE_NOW_TIP),
-        ("share if busy, CPUs", cores(Some(busy[CPU])), SHARE_IF_BUSY_TIP),
-        (
-            "memory used",
-            memory_used(line),
-            "Memory in use. Memory of moved processes may be charged elsewhere.",
-        ),
-        ("memory wanted", memory(wanted[MEMORY]), wanted_tip),
-        ("share now, memory", memory(now[MEMORY]), SHARE_NOW_TIP),
-        ("share if busy, memory", memory(busy[MEMORY]), SHARE_IF_BUSY_TIP),
-        (
-            "weight",
-            format!("{}", (weight * 1000.0).round() / 1000.0),
-            "CPU weight among its siblings in the policy.",
-        ),
-    ];
-    for (name, bound, tip) in [
-        ("guarantee", guarantee, "Least share that it gets when it wants it."),
-        ("limit", limit, "Most that it may have."),
-    ] {
-        figures.extend(bounds(&bound).map(|bounds| (name, bounds, tip)));
-    }
-    if let Some(limit) = limit_pids {
+    let tenant = line.tenant();
+    let count = |count: Option<u64>| count.filter(|nr| *nr > 0).map(|nr| nr.to_string());
+    let processes = limit_pids.map(|limit| {
         let used = usage_pids.map_or("-".to_string(), |used| used.to_string());
-        figures.push((
-            "processes",
-            format!("{used} of {limit}"),
-            "Processes and threads, and their limit.",
-        ));
-    }
-    if let Some(nr @ 1..) = refused {
-        figures.push((
-            "refused forks",
-            nr.to_string(),
-            "Processes refused at the limit, since tenantd started.",
-        ));
-    }
-    if line.credit().is_some_and(|(seconds, factor)| seconds.abs() >= 1.0 || factor > 1.0) {
-        let tip = "CPU time left to its siblings, in seconds of its own share if busy, and the factor of its weight.";
-        figures.push(("credit", credit(line.credit()), tip));
-    }
-    match line {
-        Line::Tenant(_, tenant) => figures.extend(of_tenant(tenant)),
-        Line::Group(group) => {
-            figures.push((
-                "tenants",
-                group.nr_tenants.to_string(),
-                "Tenants of the group, at any depth.",
-            ));
-        }
-    }
+        format!("{used} of {limit}")
+    });
+    let has_credit = |(seconds, factor): &(f64, f64)| seconds.abs() >= 1.0 || *factor > 1.0;
+    let credit = line.credit().filter(has_credit).map(|it| credit(Some(it)));
+    let stalls = tenant.map(|it| percent(it.memory_pressure_ratio));
+    let kills = count(tenant.and_then(|it| it.nr_oom_kills));
+    let cpus = tenant.and_then(|it| it.cpus.clone());
+    let jobs = tenant.and_then(|it| it.jobs.as_ref()).map(|jobs| jobs.in_words());
+    let nr_tenants = match line {
+        Line::Group(group) => Some(group.nr_tenants.to_string()),
+        Line::Tenant(..) => None,
+    };
+    let all = MEASURES.iter().flat_map(|(.., all)| *all);
+    let mut figures: Vec<Figure> =
+        all.map(|it| (it.name, Some((it.value)(line)), it.tip)).collect();
+    figures.extend([
+        ("weight", Some(short(weight)), "CPU weight among its siblings in the policy."),
+        ("guarantee", bounds(&guarantee), "Least share that it gets when it wants it."),
+        ("limit", bounds(&limit), "Most that it may have."),
+        ("processes", processes, "Processes and threads, and their limit."),
+        ("refused forks", count(refused), "Forks refused at the limit, since tenantd started."),
+        ("credit", credit, "CPU time left to its siblings, and the factor of its weight for it."),
+        ("tenants", nr_tenants, "Tenants of the group, at any depth."),
+        ("memory waits", stalls, "Part of the time in which a task waited for memory (PSI some)."),
+        ("pinned to CPUs", cpus, "CPUs that its processes run on."),
+        ("OOM kills", kills, "Processes killed for lack of memory, since tenantd started."),
+        ("jobs", jobs, "Its running and waiting jobs."),
+    ]);
+    let faults = tenant.into_iter().flat_map(|it| it.faults.each());
+    figures.extend(faults.filter(|(_, fault)| fault.count > 0).map(|(name, it)| {
+        let value = format!("{} ×, {}", it.count, time_of(it.seconds));
+        (name, Some(value), "Number of times, and time in all, since tenantd started.")
+    }));
+    figures.retain(|(_, value, _)| value.as_ref().is_some_and(|value| !value.is_empty()));
     figures
 }
 
@@ -158,45 +132,12 @@ fn bounds(bounds: &PerResource<Option<f64>>) -> Option<String> {
     (!given.is_empty()).then(|| given.join(", "))
 }
 
-/// Figures that groups do not have.
-fn of_tenant(tenant: &TenantStatus) -> Vec<Figure> {
-    let mut figures = vec![
-        ("CPU waits", percent(tenant.cpu_pressure_ratio), WAITS_TIP),
-        (
-            "memory waits",
-            percent(tenant.memory_pressure_ratio),
-            "Part of the time in which a task was stalled on memory (PSI some).",
-        ),
-    ];
-    if let Some(cpus) = &tenant.cpus {
-        figures.push(("pinned to CPUs", cpus.clone(), "CPUs that its processes run on."));
-    }
-    let faults = tenant.faults.each().filter(|(_, fault)| fault.count > 0);
-    let tip = "Number of times, and time in all, since tenantd started.";
-    figures.extend(
-        faults.map(|(name, it)| (name, format!("{} ×, {}", it.count, time_of(it.seconds)), tip)),
-    );
-    if let Some(kills @ 1..) = tenant.nr_oom_kills {
-        figures.push((
-            "OOM kills",
-            kills.to_string(),
-            "Processes killed for lack of memory, since tenantd started.",
-        ));
-    }
-    let words = tenant.jobs.as_ref().map(|jobs| jobs.in_words()).filter(|words| !words.is_empty());
-    figures.extend(words.map(|words| ("jobs", words, "Its running and waiting jobs.")));
-    figures
-}
-
 // --- the last hour ---
 
 fn last_hour(html: &mut Html, hour: &Hour, name: &str) {
     let course = hour.courses.get(name).filter(|course| !course.ticks.is_empty());
     let Some(course) = course else {
-        html.add(
-            "<p class=\"quiet\">This tenant is not in the recording of the last hour.</p>\n",
-            &[],
-        );
+        html.note("This tenant is not in the recording of the last hour.");
         return;
     };
     html.add(
@@ -306,7 +247,7 @@ fn path(run: &[(f64, f64)], command: char) -> String {
 
 fn processes(html: &mut Html, found: &Inspection) {
     if let Some(problem) = &found.problem {
-        html.add("<p class=\"quiet\">{}</p>\n", &[problem]);
+        html.note(problem);
     }
     for member in found.members.iter().take(MEMBERS_MAX) {
         let processes = match member.nr_processes {

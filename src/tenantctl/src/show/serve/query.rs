@@ -5,19 +5,6 @@ use std::fmt::Write;
 use crate::args::SortKey;
 use crate::common::rows::{Choice, Idle};
 
-/// Orders to choose from: key, word in the address, name.
-pub(crate) const ORDERS: [(SortKey, &str, &str); 9] = [
-    (SortKey::Lacking, "lacking", "lacking first"),
-    (SortKey::Policy, "policy", "policy"),
-    (SortKey::Name, "name", "name"),
-    (SortKey::Cpu, "cpu", "CPUs used"),
-    (SortKey::ShareNow, "share-now", "share now"),
-    (SortKey::ShareIfBusy, "share-if-busy", "share if busy"),
-    (SortKey::Memory, "memory", "memory used"),
-    (SortKey::Error, "error", "share error"),
-    (SortKey::Pressure, "pressure", "CPU waits"),
-];
-
 /// Choices of a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
@@ -37,8 +24,8 @@ impl Query {
             let value = decoded(value);
             match key {
                 "sort" => {
-                    let known = ORDERS.iter().find(|(_, word, _)| *word == value);
-                    query.sort = known.map_or(query.sort, |(key, ..)| *key);
+                    let known = SortKey::words().find(|(_, word)| *word == value);
+                    query.sort = known.map_or(query.sort, |(key, _)| key);
                 }
                 "filter" => query.filter = value,
                 "idle" => query.has_idle = value == "shown",
@@ -52,10 +39,8 @@ impl Query {
     /// Address of the page with these choices, relative to it: a proxy may serve it below another path.
     pub(crate) fn address(&self) -> String {
         let mut parts = Vec::new();
-        let order = ORDERS.iter().find(|(key, ..)| *key == self.sort);
-        if let Some((_, word, _)) = order.filter(|(key, ..)| *key != SortKey::Lacking) {
-            parts.push(format!("sort={word}"));
-        }
+        let order = SortKey::words().find(|(key, _)| *key == self.sort && *key != SortKey::Lacking);
+        parts.extend(order.map(|(_, word)| format!("sort={word}")));
         if !self.filter.is_empty() {
             parts.push(format!("filter={}", encoded(&self.filter)));
         }

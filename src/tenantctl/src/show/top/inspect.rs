@@ -181,17 +181,20 @@ impl Inspection {
     }
 }
 
-/// Processes in a cgroup and below it; `None` if it does not exist.
+/// Processes in a cgroup and below it; `None` if it does not exist. Cgroups may be nested more deeply than a stack is large.
 fn pids_below(kernel: &mut impl KernFs, path: &Path, left: &mut usize) -> Option<Vec<u32>> {
-    *left = left.checked_sub(1)?;
-    let dir = kernel.open_dir(path).ok()?;
-    let found = contents(kernel, dir);
-    kernel.close_dir(dir);
-    let (mut pids, names) = found.ok()?;
-    for name in names {
-        pids.extend(pids_below(kernel, &path.join(name), left).unwrap_or_default());
+    let mut found: Option<Vec<u32>> = None;
+    let mut open = vec![path.to_path_buf()];
+    while let Some(path) = open.pop().filter(|_| *left > 0) {
+        *left -= 1;
+        let Ok(dir) = kernel.open_dir(&path) else { continue };
+        let contents = contents(kernel, dir);
+        kernel.close_dir(dir);
+        let Ok((pids, names)) = contents else { continue };
+        found.get_or_insert_default().extend(pids);
+        open.extend(names.into_iter().map(|name| path.join(name)));
     }
-    Some(pids)
+    found
 }
 
 fn contents(kernel: &mut impl KernFs, dir: DirId) -> Result<(Vec<u32>, Vec<OsString>), KernError> {
@@ -205,4 +208,29 @@ fn memory(kernel: &mut impl KernFs, home: &Home) -> Option<u64> {
     let bytes = kernel.read_once(dir, usage).ok().map(|text| parse::single(text, "bytes"));
     kernel.close_dir(dir);
     bytes?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenantd_host::kernfs::RealKernFs;
+
+    #[test]
+    fn deeply_nested_cgroups_need_no_deep_stack() {
+        const DEPTH: u32 = 400;
+        let dir = tempfile::tempdir().unwrap();
+        let mut path = dir.path().to_path_buf();
+        for pid in 1..=DEPTH {
+            std::fs::write(path.join("cgroup.procs"), format!("{pid}\n")).unwrap();
+            path.push("c");
+            std::fs::create_dir(&path).unwrap();
+        }
+        let root = dir.path().to_path_buf();
+        let look = move |mut left| pids_below(&mut RealKernFs::new(), &root, &mut left);
+        let small = std::thread::Builder::new().stack_size(128 << 10);
+        let looks = move || (look(MOST_CGROUPS), look(3));
+        let (all, some) = small.spawn(looks).unwrap().join().unwrap();
+        assert_eq!(all, Some((1..=DEPTH).collect()));
+        assert_eq!(some, Some(vec![1, 2, 3]));
+    }
 }
