@@ -50,8 +50,6 @@ const THREADS_MAX: usize = 76;
 const FRESH: Duration = Duration::from_millis(500);
 /// Time from the connection to the end of the request, and from there to the end of the response.
 const IO_TIME: Duration = Duration::from_secs(5);
-/// Stack of a connection: enough to read an explanation or a list of jobs without optimization. Only used pages cost memory.
-const STACK_BYTES: usize = 2 << 20;
 /// Pause when the system has no descriptor or memory left for a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -81,7 +79,7 @@ fn serve(listener: &TcpListener, site: &Arc<Site>) {
             drop(place);
         };
         // Without a thread the connection is closed here.
-        let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(work);
+        let _ = thread::Builder::new().spawn(work);
     }
 }
 
