@@ -142,13 +142,24 @@ impl Browser {
 
     /// Clicks into the middle of the element that a selector finds.
     pub(super) fn click(&mut self, selector: &str) {
+        self.mouse(selector, &["mousePressed", "mouseReleased"]);
+    }
+
+    /// Moves the mouse there.
+    pub(super) fn hover(&mut self, selector: &str) {
+        self.mouse(selector, &["mouseMoved"]);
+    }
+
+    fn mouse(&mut self, selector: &str, kinds: &[&str]) {
         let at = self.value(&format!(
             "(() => {{ const node = document.querySelector({selector:?}); node.scrollIntoView({{ block: 'center' }}); \
              const box = node.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; }})()"
         ));
-        for kind in ["mousePressed", "mouseReleased"] {
-            let event =
-                json!({ "type": kind, "x": at[0], "y": at[1], "button": "left", "clickCount": 1 });
+        for kind in kinds {
+            let mut event = json!({ "type": kind, "x": at[0], "y": at[1] });
+            if *kind != "mouseMoved" {
+                (event["button"], event["clickCount"]) = (json!("left"), json!(1));
+            }
             self.call("Input.dispatchMouseEvent", event);
         }
     }

@@ -110,7 +110,7 @@ fn footer(html: &mut Html, status: Option<&Status>) {
     if let Some(status) = status {
         let time = status.time.as_deref().and_then(|time| humantime::parse_rfc3339(time).ok());
         let time = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
-        let time = time.map_or(String::new(), |time| Clock::new(false).with_zone(time));
+        let time = time.map_or("-".to_string(), |time| Clock::new(false).with_zone(time));
         let cost = format!(
             "every {}, {}. tenantd {}: {}, {} of CPU time since its start, {} per tick.",
             time_of(status.interval_seconds),
