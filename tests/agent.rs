@@ -17,7 +17,7 @@ mod explain;
 mod faults;
 mod finished;
 mod guarantee;
-mod history;
+pub(crate) mod history;
 mod hosts;
 mod identity;
 mod in_place;

@@ -12,6 +12,7 @@ mod metrics;
 mod monitoring;
 mod openmetrics;
 mod packages;
+mod page;
 mod serve;
 mod specification;
 mod tenants;

@@ -22,7 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 COLUMNS, ROWS = 80, 16
 FRAMES_PER_SECOND = 5
-PAGE_SIZE = "960,690"
+PAGE_SIZE = "960,632"
 
 # The palette of xterm, in the colours that a terminal of this decade has.
 COLOURS = ["#1b1f24", "#e5534b", "#57ab5a", "#c69026", "#539bf5", "#b083f0", "#39c5cf", "#adbac7"]

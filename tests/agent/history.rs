@@ -24,9 +24,13 @@ struct Recorded {
 
 impl Recorded {
     fn new(yaml: &str) -> Recorded {
+        Recorded::since(yaml, THREE)
+    }
+
+    fn since(yaml: &str, begin: u64) -> Recorded {
         let mut world = World::new(yaml);
         let dir = util::scratch();
-        let wall = Arc::new(AtomicU64::new(THREE));
+        let wall = Arc::new(AtomicU64::new(begin));
         world.start().unwrap();
         let mut recorded = Recorded { world, wall, dir };
         recorded.record();
@@ -66,7 +70,12 @@ fn history(dir: &Path, args: &[&str]) -> util::Ran {
 
 /// Ten minutes: `a` is limited and wants more from the second minute to the fourth.
 fn limited() -> (PathBuf, TempDir) {
-    let mut recorded = Recorded::new("tenants: { a: { limit: { cpu: 500m } }, b: {} }");
+    limited_since(THREE)
+}
+
+/// The same from `begin` on, in seconds since 1970.
+pub(crate) fn limited_since(begin: u64) -> (PathBuf, TempDir) {
+    let mut recorded = Recorded::since("tenants: { a: { limit: { cpu: 500m } }, b: {} }", begin);
     recorded.ticks(60);
     recorded.world.spawn("/b", Load { duty: 0.5, ..Load::busy(1) });
     let pid = recorded.world.spawn("/a", Load::busy(2).with_working_set(64 * MIB));

@@ -1,4 +1,4 @@
-//! The status page in a real browser: Chromium without a window, driven over its own protocol.
+//! A real browser for the status page: Chromium without a window, driven over its own protocol.
 //!
 //! The protocol (<https://chromedevtools.github.io/devtools-protocol/>) is JSON with a NUL byte behind each
 //! message, over two pipes: descriptor 3 in, descriptor 4 out.
@@ -10,27 +10,25 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::{Value, json};
-use tenantd_control::report::status::Status;
 
-use super::daemon::{Daemon, status};
 use super::serve::Server;
-use crate::util::{self, wait_until};
+use crate::util;
 
 /// A browser with one page, until it is dropped.
-struct Browser {
+pub(super) struct Browser {
     child: Child,
     to: File,
     from: BufReader<File>,
     nr_calls: u64,
     session: Option<String>,
     /// What the page complained of: exceptions, violations of its policy, failed loads.
-    complaints: Vec<String>,
+    pub(super) complaints: Vec<String>,
     _dir: tempfile::TempDir,
 }
 
 impl Browser {
     /// `None`, said in one line, where there is no Chromium.
-    fn start() -> Option<Browser> {
+    pub(super) fn start() -> Option<Browser> {
         util::optional("chromium", "chromium")?;
         let dir = tempfile::tempdir().unwrap();
         let (input, output) = (dir.path().join("in"), dir.path().join("out"));
@@ -60,13 +58,19 @@ impl Browser {
         let flat = json!({ "targetId": id, "flatten": true });
         let session = browser.call("Target.attachToTarget", flat);
         browser.session = Some(session["sessionId"].as_str().unwrap().to_string());
+        // A page behind others has no focus to show.
+        browser.call("Emulation.setFocusEmulationEnabled", json!({ "enabled": true }));
         for domain in ["Page", "Runtime", "Log", "Network"] {
             browser.call(&format!("{domain}.enable"), json!({}));
         }
         Some(browser)
     }
 
-    fn call(&mut self, method: &str, parameters: Value) -> Value {
+    pub(super) fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.try_call(method, parameters).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    fn try_call(&mut self, method: &str, parameters: Value) -> Result<Value, Value> {
         self.nr_calls += 1;
         let mut call = json!({ "id": self.nr_calls, "method": method, "params": parameters });
         if let Some(session) = &self.session {
@@ -79,38 +83,94 @@ impl Browser {
             assert_eq!(message.pop(), Some(0), "the browser ended");
             let mut message: Value = serde_json::from_slice(&message).unwrap();
             if message["id"] == self.nr_calls {
-                assert!(message["error"].is_null(), "{method}: {message}");
-                return message["result"].take();
+                let error = message["error"].take();
+                return if error.is_null() { Ok(message["result"].take()) } else { Err(error) };
             }
             let name = message["method"].as_str().unwrap_or_default();
-            let is_complaint = name == "Runtime.exceptionThrown"
-                || (name == "Log.entryAdded" && message["params"]["entry"]["level"] == "error");
+            let level = &message["params"]["entry"]["level"];
+            let is_complaint = match name {
+                "Runtime.exceptionThrown" => true,
+                "Runtime.consoleAPICalled" => message["params"]["type"] == "error",
+                "Log.entryAdded" => level == "error" || level == "warning",
+                _ => false,
+            };
             if is_complaint {
                 self.complaints.push(message["params"].to_string());
             }
         }
     }
 
-    /// The value of a JavaScript expression in the page.
-    fn value(&mut self, expression: &str) -> Value {
+    /// The value of a JavaScript expression in the page; null while another page is on its way.
+    pub(super) fn value(&mut self, expression: &str) -> Value {
         let parameters = json!({ "expression": expression, "returnByValue": true });
-        let mut answer = self.call("Runtime.evaluate", parameters);
+        let mut answer = match self.try_call("Runtime.evaluate", parameters) {
+            Ok(answer) => answer,
+            Err(error) => {
+                assert!(error.to_string().contains("context"), "{expression}: {error}");
+                return Value::Null;
+            }
+        };
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
         answer["result"]["value"].take()
     }
 
-    fn open(&mut self, server: &Server, width: u32) {
-        self.resize(width);
-        self.call("Page.navigate", json!({ "url": format!("http://{}/", server.address) }));
+    /// Opens the page with this query, and waits until it is loaded.
+    pub(super) fn open(&mut self, server: &Server, query: &str) {
+        let url = format!("http://{}/{query}", server.address);
+        self.call("Page.navigate", json!({ "url": url }));
+        util::wait_until("the page", || {
+            self.value("document.readyState === 'complete' && location.href") == url
+        });
     }
 
-    fn resize(&mut self, width: u32) {
+    /// Presses and releases a key.
+    pub(super) fn press(&mut self, key: &str) {
+        let (code, text) = match key {
+            "Tab" => (9, ""),
+            "Enter" => (13, "\r"),
+            _ => (27, ""),
+        };
+        for kind in ["keyDown", "keyUp"] {
+            let mut event =
+                json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code });
+            if kind == "keyDown" && !text.is_empty() {
+                event["text"] = json!(text);
+            }
+            self.call("Input.dispatchKeyEvent", event);
+        }
+    }
+
+    /// Clicks into the middle of the element that a selector finds.
+    pub(super) fn click(&mut self, selector: &str) {
+        self.mouse(selector, &["mousePressed", "mouseReleased"]);
+    }
+
+    /// Moves the mouse there.
+    pub(super) fn hover(&mut self, selector: &str) {
+        self.mouse(selector, &["mouseMoved"]);
+    }
+
+    fn mouse(&mut self, selector: &str, kinds: &[&str]) {
+        let at = self.value(&format!(
+            "(() => {{ const node = document.querySelector({selector:?}); node.scrollIntoView({{ block: 'center' }}); \
+             const box = node.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; }})()"
+        ));
+        for kind in kinds {
+            let mut event = json!({ "type": kind, "x": at[0], "y": at[1] });
+            if *kind != "mouseMoved" {
+                (event["button"], event["clickCount"]) = (json!("left"), json!(1));
+            }
+            self.call("Input.dispatchMouseEvent", event);
+        }
+    }
+
+    pub(super) fn resize(&mut self, width: u32) {
         let screen =
             json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", screen);
     }
 
-    fn prefer(&mut self, scheme: &str) {
+    pub(super) fn prefer(&mut self, scheme: &str) {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "features": features }));
     }
@@ -122,128 +182,4 @@ impl Drop for Browser {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-const TENANTS: &str = "[...document.querySelectorAll('#list h3')].map(title => title.textContent)";
-
-/// Elements that hold text less than 4.5 times as bright, or dark, as what is behind them (WCAG 1.4.3).
-const PALE: &str = r"(() => {
-  const channels = (colour) => colour.match(/[\d.]+/g).map(Number);
-  const linear = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
-  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
-  const ground = (node) => {
-    for (; node; node = node.parentElement) {
-      const colour = channels(getComputedStyle(node).backgroundColor);
-      if (colour.length === 3 || colour[3] === 1) return colour;
-    }
-    return [255, 255, 255];
-  };
-  const pale = [];
-  for (const node of document.body.querySelectorAll('*')) {
-    const text = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
-    if (!text || !node.checkVisibility()) continue;
-    const [a, b] = [light(channels(getComputedStyle(node).color)), light(ground(node))].sort((x, y) => y - x);
-    const contrast = (a + 0.05) / (b + 0.05);
-    if (contrast < 4.5) pale.push(`${node.tagName} ${node.textContent.slice(0, 30)}: ${contrast.toFixed(2)}`);
-  }
-  return pale;
-})()";
-
-#[test]
-fn the_page_shows_the_tenants_and_whether_the_daemon_is_alive() {
-    let Some(mut browser) = Browser::start() else { return };
-    let daemon = Daemon::with(status());
-    let server = Server::of(&daemon.socket);
-    browser.open(&server, 1100);
-    wait_until("the tenants", || {
-        browser.value(TENANTS).as_array().is_some_and(|all| all.len() == 5)
-    });
-    assert_eq!(
-        browser.value(TENANTS),
-        json!(["web", "analytics", "ci", "ci/nightly", "ci/pull-requests"])
-    );
-    let verdict = browser.value("document.getElementById('verdict').textContent");
-    let why = "analytics lacks 0.90 CPUs of its share: work of no tenant uses 3.10 CPUs";
-    assert!(verdict.as_str().unwrap().starts_with(why), "{verdict}");
-    let names =
-        browser.value("[...document.querySelectorAll('#list .name')].map(it => it.textContent)");
-    assert!(names[0].as_str().unwrap().ends_with("45 % of CPU"), "{names}");
-    let told = names[1].as_str().unwrap();
-    assert!(
-        told.contains("starved 3 times, 12 s") && told.ends_with("(stress-ng) 3.00"),
-        "{names}"
-    );
-    // What the bars show is also said.
-    let label = browser.value("document.querySelector('#list .bar').getAttribute('aria-label')");
-    assert_eq!(label, "CPUs: uses 3.10, wants 6.00, share now 3.40, if busy 3.40");
-    let used = browser.value("document.querySelector('#list .bar .used').style.width");
-    let used: f64 = used.as_str().unwrap().trim_end_matches('%').parse().unwrap();
-    assert!((used - 3.1 / 7.5 * 100.0).abs() < 0.01, "{used}");
-    let cpus = "[...document.querySelectorAll('#cpus li')].map(cpu => cpu.title)";
-    let cpus = browser.value(cpus);
-    assert_eq!(
-        (cpus[0].as_str(), cpus[4].as_str()),
-        (Some("CPU 0: web"), Some("CPU 4: analytics"))
-    );
-    assert_eq!(cpus[7], "CPU 7: not pinned to one tenant");
-    let findings = browser.value("document.getElementById('findings').textContent");
-    assert!(findings.as_str().unwrap().contains("cpu.stat cannot be read"));
-
-    // A daemon that answers and does not tick is not alive.
-    let age = "document.getElementById('age').textContent";
-    wait_until("the age of the tick", || {
-        browser.value(age).as_str().is_some_and(|text| text.starts_with("stale: "))
-    });
-
-    let stale = "document.body.classList.contains('stale')";
-    assert_eq!(browser.value(stale), true);
-    // The host is that of the daemon, not that of the browser's address.
-    assert_eq!(browser.value("document.getElementById('where').textContent"), "on stage");
-    let figures = "document.querySelector('#list .words').textContent";
-    assert_eq!(browser.value(figures), "CPUs3.10; share now 3.40, if busy 3.40");
-
-    // The next tick makes it live again, and a name is text whatever is in it.
-    let mut next = Status { tick: 43, ..status() };
-    next.tenants.truncate(1);
-    next.groups.clear();
-    next.tenants[0].name = "<img src=x onerror=alert(1)>".into();
-    daemon.say(next);
-    let name = json!(["<img src=x onerror=alert(1)>"]);
-    wait_until("the next tick", || browser.value(TENANTS) == name);
-    assert_eq!(browser.value("document.images.length"), 0);
-    assert!(browser.complaints.is_empty(), "{:#?}", browser.complaints);
-
-    daemon.leave();
-    let away =
-        "document.getElementById('away').hidden ? '' : document.getElementById('away').textContent";
-    wait_until("the alarm that the daemon does not answer", || {
-        browser.value(away).as_str().is_some_and(|text| text.contains("systemctl start tenantd"))
-    });
-}
-
-#[test]
-fn the_page_fits_narrow_screens_and_can_be_read_in_the_dark() {
-    let Some(mut browser) = Browser::start() else { return };
-    let daemon = Daemon::with(status());
-    let server = Server::of(&daemon.socket);
-    browser.open(&server, 400);
-    wait_until("the tenants", || {
-        browser.value(TENANTS).as_array().is_some_and(|all| all.len() == 5)
-    });
-    for scheme in ["light", "dark"] {
-        browser.prefer(scheme);
-        for width in [320, 400, 768, 1920] {
-            browser.resize(width);
-            let wide = browser.value("document.documentElement.scrollWidth");
-            assert!(wide.as_u64().unwrap() <= u64::from(width), "{wide} at {width}");
-        }
-        assert_eq!(browser.value(PALE), json!([]), "{scheme}");
-    }
-    // Every control can be reached with the keyboard, and has a label.
-    let focusable = "[...document.querySelectorAll('a, select, input, [tabindex=\"0\"]')].length";
-    assert!(browser.value(focusable).as_u64().unwrap() >= 5);
-    let unnamed =
-        "[...document.querySelectorAll('select, input')].filter(it => !it.labels.length).length";
-    assert_eq!(browser.value(unnamed), 0);
-    assert!(browser.complaints.is_empty(), "{:#?}", browser.complaints);
 }

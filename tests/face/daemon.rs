@@ -15,6 +15,8 @@ use tenantd_control::report::status::{
 use tenantd_control::words::jobs::{JobsStatus, TenantJobs, WaitCount};
 use tenantd_core::resource::PerResource;
 use tenantd_policy::model::Mode;
+use tenantd_varlink::interface::PolicyReply;
+use tenantd_varlink::jobs::{Job, JobState, ListReply, Pool, Started, WaitReason, Waiting};
 
 /// A status with tenants of every kind: below its share, pinned, satisfied, not measured.
 pub(crate) fn status() -> Status {
@@ -175,11 +177,50 @@ pub(crate) fn status() -> Status {
     serde_json::from_value(serde_json::to_value(status).unwrap()).unwrap()
 }
 
+/// A running and a waiting job, with commands that have arguments.
+pub(crate) fn job_list() -> ListReply {
+    let job = |id, command: &str| Job {
+        id,
+        tenant: "ci/nightly".into(),
+        command: Some(command.into()),
+        waited_seconds: 61.0,
+        ..Job::default()
+    };
+    let reason = WaitReason {
+        text: "it needs 4 slots, and 3 of 8 are free".into(),
+        ..WaitReason::default()
+    };
+    let waiting = Waiting { position: 1, total: 1, reason, ..Waiting::default() };
+    let running = Job {
+        state: JobState::Running,
+        ran_seconds: Some(90.0),
+        cpu_seconds: Some(150.0),
+        used_memory_bytes: Some(3 << 30),
+        started: Some(Started { dop: 2, ..Started::default() }),
+        ..job(7, "/usr/bin/make --token=secret")
+    };
+    let pool = Pool { slots: 8, free_slots: 3, ..Pool::default() };
+    ListReply {
+        jobs: vec![running, Job { waiting: Some(waiting), ..job(8, "pytest") }],
+        pool,
+        own_only: false,
+    }
+}
+
+/// What a daemon answers.
+#[derive(Clone, Debug, Default)]
+struct Answers {
+    status: Status,
+    jobs: ListReply,
+    /// The directory of its recording.
+    history: Option<String>,
+}
+
 /// A daemon on a socket of its own, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) socket: PathBuf,
-    status: Arc<Mutex<Status>>,
+    answers: Arc<Mutex<Answers>>,
     /// What it says the cgroup of every tenant is.
     pub(crate) home: PathBuf,
     _dir: tempfile::TempDir,
@@ -191,8 +232,8 @@ impl Daemon {
         let dir = crate::util::scratch();
         let socket = dir.path().join("socket");
         let listener = UnixListener::bind(&socket).unwrap();
-        let status = Arc::new(Mutex::new(status));
-        let shared = Arc::clone(&status);
+        let answers = Arc::new(Mutex::new(Answers { status, ..Answers::default() }));
+        let shared = Arc::clone(&answers);
         let home = dir.path().to_path_buf();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -202,12 +243,22 @@ impl Daemon {
                 std::thread::spawn(move || converse(stream, &shared, &home).ok());
             }
         });
-        Daemon { socket, status, home: dir.path().to_path_buf(), _dir: dir }
+        Daemon { socket, answers, home: dir.path().to_path_buf(), _dir: dir }
     }
 
     /// From now on it says `status`.
     pub(crate) fn say(&self, status: Status) {
-        *self.status.lock().unwrap() = status;
+        self.answers.lock().unwrap().status = status;
+    }
+
+    /// From now on it has these jobs.
+    pub(crate) fn list(&self, jobs: ListReply) {
+        self.answers.lock().unwrap().jobs = jobs;
+    }
+
+    /// From now on it records to `dir`.
+    pub(crate) fn record(&self, dir: &Path) {
+        self.answers.lock().unwrap().history = Some(dir.display().to_string());
     }
 
     /// Removes the socket.
@@ -223,10 +274,11 @@ pub(crate) fn explanation(tenant: &str, home: &Path) -> Explanation {
         ..ValueStep::default()
     };
     let values = ["cpu.weight", "memory.low"].map(file).into();
-    Explanation { tenant: tenant.to_string(), values, ..Explanation::default() }
+    let findings = vec![format!("{tenant}: <b>a finding</b> & \"quotes\"")];
+    Explanation { tenant: tenant.to_string(), values, findings, ..Explanation::default() }
 }
 
-fn converse(mut stream: UnixStream, status: &Mutex<Status>, home: &Path) -> std::io::Result<()> {
+fn converse(mut stream: UnixStream, answers: &Mutex<Answers>, home: &Path) -> std::io::Result<()> {
     loop {
         let mut call = Vec::new();
         let mut byte = [0];
@@ -238,22 +290,25 @@ fn converse(mut stream: UnixStream, status: &Mutex<Status>, home: &Path) -> std:
             call.push(byte[0]);
         }
         let call: serde_json::Value = serde_json::from_slice(&call).unwrap();
-        let is_watch = call["method"] == "io.tenantd.Manager.Watch";
-        let is_explain = call["method"] == "io.tenantd.Manager.Explain";
+        let method = call["method"].as_str().unwrap().rsplit('.').next().unwrap();
         loop {
-            let status = status.lock().unwrap().clone();
-            let answer = match (is_watch, is_explain) {
-                (true, _) => {
+            let Answers { status, jobs, history } = answers.lock().unwrap().clone();
+            let answer = match method {
+                "Watch" => {
                     json!({ "continues": true, "parameters": { "status": status, "lost": 0 } })
                 }
-                (_, true) => {
+                "Explain" => {
                     let name = call["parameters"]["tenant"].as_str().unwrap();
                     json!({ "parameters": { "explanation": explanation(name, home) } })
+                }
+                "List" => json!({ "parameters": jobs }),
+                "GetPolicy" => {
+                    json!({ "parameters": PolicyReply { history, ..PolicyReply::default() } })
                 }
                 _ => json!({ "parameters": { "status": status } }),
             };
             stream.write_all(format!("{answer}\0").as_bytes())?;
-            if !is_watch {
+            if method != "Watch" {
                 break;
             }
             // The tick of this daemon.

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 use serde_json::Value;
-use tenantd_control::report::status::Status;
+use tenantd_control::report::status::{Status, TenantStatus};
 
-use super::daemon::{Daemon, nobody, status};
+use super::daemon::{Daemon, job_list, nobody, status};
 use super::openmetrics;
 use crate::util::{self, wait_until};
 
@@ -87,9 +87,10 @@ fn each_resource_is_served_as_what_it_is() {
     let server = Server::of(&daemon.socket);
     for (path, content_type, part) in [
         ("/", "text/html; charset=utf-8", "<title>tenantd</title>"),
-        ("/?from=bookmark", "text/html; charset=utf-8", "<title>tenantd</title>"),
+        ("/?from=bookmark&tenant=%3Cx", "text/html; charset=utf-8", "no tenant or group &lt;x."),
         ("/page.css", "text/css; charset=utf-8", "prefers-color-scheme"),
         ("/page.js", "text/javascript; charset=utf-8", "use strict"),
+        ("/docs/using.md", "text/plain; charset=utf-8", "# Using tenantd"),
         ("/healthz", "text/plain; charset=utf-8", "ok"),
         ("/status.json", "application/json", "\"tick\":42"),
         ("/metrics", "text/plain; version=0.0.4; charset=utf-8", "tenantd_up 1.0"),
@@ -116,6 +117,60 @@ fn each_resource_is_served_as_what_it_is() {
     let metrics = Answer::of(&server.exchange(&request("GET", "/metrics", accept)));
     assert!(metrics.field("content-type").unwrap().starts_with("application/openmetrics-text"));
     assert_eq!(openmetrics::read(&metrics.body).unwrap()["tenantd_up"].samples[""], 1.0);
+}
+
+/// The page is whole as it is served, and its readers see no more than every user of the host may.
+#[test]
+fn the_page_is_drawn_by_the_server_and_all_names_are_text() {
+    let hostile = "<script>alert(\"1\")</script>&'";
+    let mut told = status();
+    told.tenants[1].name = hostile.into();
+    told.tenants[1].reasons[0].text = hostile.into();
+    told.findings = vec![hostile.into()];
+    told.actions[0].to = hostile.into();
+    let daemon = Daemon::with(told);
+    let mut jobs = job_list();
+    jobs.jobs[0].tenant = hostile.into();
+    daemon.list(jobs);
+    let server = Server::of(&daemon.socket);
+    let opened = "/?tenant=%3Cscript%3Ealert%28%221%22%29%3C%2Fscript%3E%26%27&filter=%22%3E%3Cb%3E&sort=name";
+    for path in ["/", opened] {
+        let page = server.get(path).body;
+        let escaped = "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;&amp;&#39;";
+        assert!(page.contains(escaped) && !page.contains("<script>"), "{page}");
+        assert!(page.contains("<td class=\"program\"><bdi>make</bdi></td>"), "{page}");
+        assert!(!page.contains("secret"), "arguments of commands are not shown: {page}");
+        assert!(!page.contains(" style=") && !page.contains("onclick"), "its policy forbids these");
+    }
+    let page = server.get(opened).body;
+    assert!(page.contains("value=\"&quot;&gt;&lt;b&gt;\""), "{page}");
+    assert!(page.contains("&lt;b&gt;a finding&lt;/b&gt;"), "{page}");
+}
+
+#[test]
+fn the_page_grows_no_further() {
+    let mut told = status();
+    let tenant = told.tenants[1].clone();
+    let named = |at: usize| TenantStatus { name: format!("t{at}").into(), ..tenant.clone() };
+    told.tenants = (0..2000).map(named).collect();
+    told.groups.clear();
+    told.findings = vec!["x".into(); 2000];
+    told.actions = vec![told.actions[0].clone(); 2000];
+    let daemon = Daemon::with(told);
+    let mut jobs = job_list();
+    jobs.jobs = vec![jobs.jobs[1].clone(); 2000];
+    daemon.list(jobs);
+    let server = Server::of(&daemon.socket);
+    let page = server.get("/?tenant=t1999").body;
+    assert_eq!(page.matches("class=\"row\"").count(), 501, "and the open one");
+    assert_eq!(page.matches("<tbody id=\"job-").count(), 100);
+    assert_eq!(page.matches("<li>x</li>").count(), 100);
+    assert!(page.len() < 2 << 20, "{}", page.len());
+    for more in
+        ["1500 more rows", "1900 more: <code>tenantctl plan", "1900 more: <code>tenantctl jobs"]
+    {
+        assert!(page.contains(more), "{more}");
+    }
 }
 
 #[test]
@@ -160,7 +215,9 @@ fn a_host_name_that_was_rebound_to_this_machine_is_refused() {
 fn a_daemon_that_does_not_answer_is_reported() {
     let dir = util::scratch();
     let server = Server::of(&nobody(dir.path()));
-    assert_eq!(server.get("/").code, 200, "the page itself says so");
+    let page = server.get("/");
+    assert_eq!(page.code, 200, "the page itself says so");
+    assert!(page.body.contains("systemctl start tenantd"), "{}", page.body);
     let told = server.get("/status.json");
     let why: Value = serde_json::from_str(&told.body).unwrap();
     assert_eq!(told.code, 503);

@@ -112,7 +112,7 @@ pub enum Command {
     Top(TopArgs),
     /// Print the last tick as metrics, in the text format of Prometheus or OpenMetrics.
     Metrics(MetricsArgs),
-    /// Serve the metrics and a status page over HTTP.
+    /// Serve the metrics and a status page over HTTP: tenants, reasons, jobs, processes, the last hour.
     Serve(ServeArgs),
     /// Generate man pages, shell completions or the JSON schema of policies, for packages.
     #[command(args = unused())]
@@ -559,6 +559,8 @@ pub enum SortKey {
     /// The order of the policy.
     #[default]
     Policy,
+    /// Tenants that lack a part of their share first, each group with the first of its tenants.
+    Lacking,
     /// The name.
     Name,
     /// CPU usage, largest first.
@@ -575,6 +577,14 @@ pub enum SortKey {
     Error,
     /// CPU pressure, largest first.
     Pressure,
+}
+
+impl SortKey {
+    /// Each key with its word.
+    pub(crate) fn words() -> impl Iterator<Item = (SortKey, String)> {
+        let named = |key: &SortKey| Some((*key, key.to_possible_value()?.get_name().to_string()));
+        SortKey::value_variants().iter().filter_map(named)
+    }
 }
 
 /// Arguments of `metrics`.

@@ -74,29 +74,46 @@ fn explain(daemon: &Endpoint, tenant: &str, is_json: bool) -> anyhow::Result<Exi
     Ok(Exit::Ok)
 }
 
+/// Part of an explanation.
+pub(crate) enum Part {
+    /// Head of the parts that follow.
+    Title(String),
+    /// Name and text; a step of several lines has its name in the first.
+    Line(String, String),
+}
+
 /// Explanation as text: the steps of the chain in order, in lines of at most 80 columns.
 pub(crate) fn shown(explanation: &Explanation) -> String {
+    let mut lines = Vec::new();
+    for part in parts(explanation) {
+        lines.push(match part {
+            Part::Title(text) if text.is_empty() => text,
+            Part::Title(text) => wrapped("", &text),
+            Part::Line(name, text) if name.ends_with(": ") => wrapped(&name, &text),
+            Part::Line(name, text) => wrapped(&format!("{name:<INDENT$}"), &text),
+        });
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Explanation in parts: the chain, after an empty title the values in files, then attached work and findings.
+pub(crate) fn parts(explanation: &Explanation) -> Vec<Part> {
     let since = explanation
         .elapsed_seconds
         .map_or("the first sample".to_string(), |s| format!("{s:.2} s after the last"));
-    let head = format!(
+    let mut parts = vec![Part::Title(format!(
         "{}: tick {}, mode {}, {since}",
         explanation.tenant,
         explanation.tick,
         explanation.mode.word()
-    );
-    let mut lines = vec![wrapped("", &head)];
-    for (name, said) in steps(explanation) {
-        lines.push(wrapped(&format!("{name:<INDENT$}"), &said));
-    }
-    for (name, said) in shortfall(explanation) {
-        lines.push(wrapped(&format!("{name:<INDENT$}"), &said));
-    }
-    lines.push(String::new());
-    lines.extend(explanation.values.iter().map(value_line));
+    ))];
+    let chain = steps(explanation).into_iter().chain(shortfall(explanation));
+    parts.extend(chain.map(|(name, text)| Part::Line(name.to_string(), text)));
+    parts.push(Part::Title(String::new()));
+    parts.extend(explanation.values.iter().map(value_line));
     for member in &explanation.members {
-        lines.push(wrapped("", &shown_member(member)));
-        lines.extend(member.values.iter().map(value_line));
+        parts.push(Part::Title(shown_member(member)));
+        parts.extend(member.values.iter().map(value_line));
     }
     // Members of one tenant are often in the same slice.
     let mut units = BTreeSet::new();
@@ -104,15 +121,14 @@ pub(crate) fn shown(explanation: &Explanation) -> String {
     for above in explanation.above.iter().chain(of_members) {
         if !above.values.is_empty() && units.insert(&above.unit) {
             let share = percent(Some(above.sibling_share));
-            lines.push(wrapped("", &format!("in {} ({share} of its siblings)", above.unit)));
-            lines.extend(above.values.iter().map(value_line));
+            parts.push(Part::Title(format!("in {} ({share} of its siblings)", above.unit)));
+            parts.extend(above.values.iter().map(value_line));
         }
     }
-    if let Some(attached) = &explanation.attached {
-        lines.push(wrapped("attached: ", &attached.to_string()));
-    }
-    lines.extend(explanation.findings.iter().map(|finding| wrapped("note: ", finding)));
-    lines.join("\n") + "\n"
+    let note = |name: &str, text: String| Part::Line(name.to_string(), text);
+    parts.extend(explanation.attached.iter().map(|it| note("attached: ", it.to_string())));
+    parts.extend(explanation.findings.iter().map(|finding| note("note: ", finding.clone())));
+    parts
 }
 
 fn steps(explanation: &Explanation) -> Vec<(&'static str, String)> {
@@ -277,10 +293,8 @@ fn shown_width(width: &WidthStep) -> String {
 }
 
 /// Value of a file, its outcome and its reason, unless an earlier step has that reason.
-fn value_line(value: &ValueStep) -> String {
+fn value_line(value: &ValueStep) -> Part {
     let file = value.path.rsplit('/').next().unwrap_or(&value.path);
-    // The longest names of the legacy hierarchy do not fit before the text.
-    let lead = format!("{:<INDENT$}", format!("{file} "));
     let held = value.held.as_deref().unwrap_or("unknown");
     let change = match value.outcome {
         Outcome::Settled => held.to_string(),
@@ -294,5 +308,6 @@ fn value_line(value: &ValueStep) -> String {
         "cpu.weight" | "cpu.shares" => String::new(),
         _ => format!("; {}", value.reason),
     };
-    wrapped(&lead, &format!("{change}{wanted}: {}{why}", value.detail))
+    // The longest names of the legacy hierarchy do not fit before the text.
+    Part::Line(format!("{file} "), format!("{change}{wanted}: {}{why}", value.detail))
 }

@@ -34,7 +34,7 @@ pub(super) fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
         return writeln!(out, "no jobs; {}", free(&list.pool));
     }
     let mut table = table::plain();
-    table.set_header(["job", "tenant", "state", "wide", "cpu", "memory", "for", "command"]);
+    table.set_header(HEADS);
     table::align_right(&mut table, [0, 3, 4, 5, 6]);
     table::set_gap(&mut table, 2);
     for job in list.jobs.iter().take(JOBS_MAX) {
@@ -43,26 +43,29 @@ pub(super) fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
     table::print(out, &table, list.jobs.len(), JOBS_MAX)?;
     writeln!(out, "{}", free(&list.pool))?;
     for job in list.jobs.iter().take(JOBS_MAX) {
-        if let Some(tasks) = &job.tasks {
-            writeln!(out, "{}", wrapped(&format!("job {}: ", job.id), &figures(tasks)))?;
-        }
-        if let Some(waiting) = &job.waiting {
-            let lead = format!("job {} waits: ", job.id);
-            writeln!(out, "{}", wrapped(&lead, &visible(&reason(waiting))))?;
-        }
-        if job.outside {
-            let lead = format!("job {}: ", job.id);
-            let what = "its first process runs outside its cgroup, as after `su -`: its width stays reserved, and its CPU \
-                        time is not its tenant's";
-            writeln!(out, "{}", wrapped(&lead, what))?;
-        } else if uses_nothing(job) {
-            let lead = format!("job {}: ", job.id);
-            let what = "it uses none of its width: what it started may run elsewhere, as containers do, without its limits; \
-                        docs/run.md has the forms that stay inside (TENANTD_CGROUP)";
-            writeln!(out, "{}", wrapped(&lead, what))?;
+        for (verb, note) in notes(job) {
+            let lead = format!("job {}{verb}: ", job.id);
+            writeln!(out, "{}", wrapped(&lead, &visible(&note)))?;
         }
     }
     print_tree(out, &list.jobs)
+}
+
+/// Remarks on a job, each with the verb before it.
+pub(crate) fn notes(job: &Job) -> Vec<(&'static str, String)> {
+    let mut notes = Vec::new();
+    notes.extend(job.tasks.as_ref().map(|tasks| ("", figures(tasks))));
+    notes.extend(job.waiting.as_ref().map(|waiting| (" waits", reason(waiting))));
+    if job.outside {
+        let what = "its first process runs outside its cgroup, as after `su -`: its width stays reserved, and its CPU \
+                    time is not its tenant's";
+        notes.push(("", what.to_string()));
+    } else if uses_nothing(job) {
+        let what = "it uses none of its width: what it started may run elsewhere, as containers do, without its limits; \
+                    docs/run.md has the forms that stay inside (TENANTD_CGROUP)";
+        notes.push(("", what.to_string()));
+    }
+    notes
 }
 
 /// Prints the jobs that wait for others below these. A job with several requirements is below the last one.
@@ -130,19 +133,31 @@ pub(super) fn state(job: &Job) -> String {
 }
 
 fn row(job: &Job) -> [String; 8] {
+    let mut cells = cells(job);
+    cells[1] = shortened(&cells[1], NAME_WIDTH);
+    cells[7] = shortened(&cells[7], COMMAND_WIDTH);
+    cells
+}
+
+/// Heads of the columns of a list of jobs.
+pub(crate) const HEADS: [&str; 8] =
+    ["job", "tenant", "state", "wide", "cpu", "memory", "for", "command"];
+
+/// Cells of a job, below [`HEADS`].
+pub(crate) fn cells(job: &Job) -> [String; 8] {
     let unknown = || "-".to_string();
     let time = |seconds: f64| Duration::try_from_secs_f64(seconds).map_or_else(|_| unknown(), age);
     let wide = job.started.as_ref().map_or_else(unknown, |started| started.dop.to_string());
     let bytes = job.used_memory_bytes.or(job.memory_bytes);
     [
         job.id.to_string(),
-        shortened(&visible(&job.tenant), NAME_WIDTH),
+        visible(&job.tenant),
         state(job),
         wide,
         job.cpu_seconds.map_or_else(unknown, time),
         bytes.map_or_else(unknown, |bytes| memory(bytes as f64)),
         time(job.ran_seconds.unwrap_or(job.waited_seconds)),
-        shortened(&visible(job.command.as_deref().unwrap_or("-")), COMMAND_WIDTH),
+        visible(job.command.as_deref().unwrap_or("-")),
     ]
 }
 
@@ -167,7 +182,8 @@ pub(crate) fn reason(waiting: &Waiting) -> String {
     format!("{}{estimate}", waiting.reason.text)
 }
 
-fn free(pool: &Pool) -> String {
+/// Free slots, memory and counted resources of jobs.
+pub(crate) fn free(pool: &Pool) -> String {
     let Pool { slots, free_slots, .. } = pool;
     let mut parts = vec![format!("{free_slots} of {slots} slots")];
     if let (Some(free), Some(all)) = (pool.free_memory_bytes, pool.memory_bytes) {

@@ -1,4 +1,4 @@
-//! Rows of a list of tenants: chosen, sorted, idle ones folded. `status`, `watch` and `top` show the same rows.
+//! Rows of a list of tenants: chosen, sorted, idle ones folded. `status`, `watch`, `top` and the page show the same rows.
 //!
 //! **Idle.** A tenant is idle if it uses no CPU, wants none, lacks nothing, and has no jobs. A tenant whose usage
 //! could not be read is not idle.
@@ -7,7 +7,7 @@
 //! order of the policy it is the last one of the group, otherwise the last one of all.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::args::SortKey;
 use tenantd_control::report::reason::SEEN_CORES_MIN;
@@ -89,6 +89,14 @@ fn is_below(line: &str, name: &str) -> bool {
     line.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Depth of a tenant or group in a tree, and its name there, without its groups.
+pub(crate) fn place_in_tree(name: &str) -> (usize, &str) {
+    match group_of(name) {
+        "" => (0, name),
+        group => (1 + group.matches('/').count(), &name[group.len() + 1..]),
+    }
+}
+
 /// Names of the groups above `name`, the nearest first.
 fn groups_above(name: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(name), |name| Some(group_of(name)))
@@ -117,7 +125,7 @@ pub fn rows<'a>(status: &'a Status, choice: &Choice) -> Vec<Row<'a>> {
         Idle::Folded => folds = fold(&mut lines, is_idle),
         Idle::Hidden => hide(&mut lines, is_idle),
     }
-    sort(&mut lines, choice);
+    sort(&mut lines, choice, thresholds);
     let is_by_group = choice.is_tree || choice.sort == SortKey::Policy;
     insert(lines, folds, is_by_group)
 }
@@ -148,12 +156,21 @@ fn hide(lines: &mut Vec<Line<'_>>, is_idle: impl Fn(&Line<'_>) -> bool) {
     lines.retain(|line| line.tenant().is_some() || busy.binary_search(&line.name()).is_ok());
 }
 
-fn sort(lines: &mut Vec<Line<'_>>, choice: &Choice) {
+fn sort(lines: &mut Vec<Line<'_>>, choice: &Choice, thresholds: &Thresholds) {
+    let mut lacking = HashSet::new();
+    if choice.sort == SortKey::Lacking {
+        let all = lines.iter().filter(|line| line.tenant().is_some_and(|it| lacks(it, thresholds)));
+        lacking.extend(all.flat_map(|line| groups_above(line.name()).chain([line.name()])));
+    }
+    let compare = |a: &Line<'_>, b: &Line<'_>| {
+        let is_lacking = |line: &Line<'_>| lacking.contains(line.name());
+        is_lacking(b).cmp(&is_lacking(a)).then_with(|| compare(a, b, choice.sort))
+    };
     if choice.sort == SortKey::Policy {
         return;
     }
     if !choice.is_tree {
-        lines.sort_by(|a, b| compare(a, b, choice.sort));
+        lines.sort_by(compare);
         return;
     }
     let mut below: HashMap<&str, Vec<Line<'_>>> = HashMap::new();
@@ -166,7 +183,7 @@ fn sort(lines: &mut Vec<Line<'_>>, choice: &Choice) {
         below.entry(parent).or_default().push(line);
     }
     for siblings in below.values_mut() {
-        siblings.sort_by(|a, b| compare(a, b, choice.sort));
+        siblings.sort_by(compare);
         // The last one is taken first.
         siblings.reverse();
     }
@@ -184,7 +201,7 @@ fn compare(a: &Line<'_>, b: &Line<'_>, key: SortKey) -> Ordering {
         value(b).total_cmp(&value(a))
     };
     match key {
-        SortKey::Policy => Ordering::Equal,
+        SortKey::Policy | SortKey::Lacking => Ordering::Equal,
         SortKey::Name => a.name().cmp(b.name()),
         SortKey::Cpu => descending(|line| line.usage()[CPU]),
         SortKey::Wanted => descending(|line| Some(line.demand()[CPU])),
@@ -297,6 +314,21 @@ mod tests {
         assert_eq!(shown(&status, &by_cpu)[..6], expected);
         let list = Choice { is_tree: false, ..by_cpu };
         assert_eq!(shown(&status, &list)[..4], ["web", "ci", "ci/x", "ci/x/r"]);
+    }
+
+    #[test]
+    fn tenants_that_lack_something_are_first_with_their_groups() {
+        let mut status = status();
+        status.tenants[2].reasons.push(ReasonStatus::default());
+        status.tenants[7].share_error = Some(0.5);
+        let mut lacking = Choice { sort: SortKey::Lacking, is_tree: true, ..Choice::default() };
+        let tree = ["ci", "ci/x", "ci/x/q", "ci/x/p", "ci/x/r", "ci/f", "ci/two", "ci/d", "ci/e"];
+        assert_eq!(shown(&status, &lacking)[..9], tree);
+        assert_eq!(shown(&status, &lacking)[9..], ["db", "web"]);
+        lacking.is_tree = false;
+        assert_eq!(shown(&status, &lacking)[..5], ["ci", "ci/x", "ci/x/q", "ci/f", "db"]);
+        let places = ["web", "ci/two", "ci/x/p"].map(place_in_tree);
+        assert_eq!(places, [(0, "web"), (1, "two"), (2, "p")]);
     }
 
     #[test]

@@ -9,8 +9,8 @@
 //! with those around it, so a damaged head hides nothing. Files that cannot be read are named ([`Damage`]): lost time
 //! must not look like time without a recording.
 
-mod past;
-mod show;
+pub(super) mod past;
+pub(super) mod show;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -95,15 +95,17 @@ pub(crate) fn run(daemon: &Endpoint, args: &HistoryArgs) -> anyhow::Result<Exit>
 /// Directory of the running tenantd, or the usual one with a word on standard error.
 fn dir_of(daemon: &Endpoint) -> PathBuf {
     let asked = Endpoint { timeout: daemon.timeout.or(Some(QUESTION_TIME)), ..daemon.clone() };
-    let why = match asked.call::<method::GetPolicy>(&Nothing {}) {
-        Ok(reply) => match reply.history {
-            Some(dir) => return path_of(&dir),
-            None => "the running tenantd names no recording (it records with --history)".into(),
-        },
-        Err(error) => error.to_string(),
-    };
-    eprintln!("tenantctl: {why}; reading {HISTORY_DIR}");
-    PathBuf::from(HISTORY_DIR)
+    recorded_dir(&asked).unwrap_or_else(|why| {
+        eprintln!("tenantctl: {why}; reading {HISTORY_DIR}");
+        PathBuf::from(HISTORY_DIR)
+    })
+}
+
+/// Directory of the running tenantd, or the reason why there is none.
+pub(super) fn recorded_dir(daemon: &Endpoint) -> Result<PathBuf, String> {
+    let reply = daemon.call::<method::GetPolicy>(&Nothing {}).map_err(|error| error.to_string())?;
+    let dir = reply.history.map(|dir| path_of(&dir));
+    dir.ok_or("the running tenantd names no recording (it records with --history)".to_string())
 }
 
 fn unreachable(dir: &Path, error: &io::Error) -> Exit {
@@ -170,7 +172,7 @@ fn play(segments: &[(Duration, PathBuf)], past: &mut Past, now: Duration) -> any
             continue;
         }
         match Tape::open(path) {
-            Ok(tape) => past.play(path, tape),
+            Ok(tape) => past.play(path, tape, || true),
             Err(error) => past.damaged.extend(Damage::of(path, &error)),
         }
     }

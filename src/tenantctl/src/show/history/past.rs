@@ -45,6 +45,8 @@ pub(crate) struct Past {
     pub(crate) only: Option<String>,
     /// Tenants beside the one that was asked for.
     pub(crate) others: BTreeSet<String>,
+    /// Length of the steps of a course; `None` for the sums of all time alone.
+    pub(crate) step: Option<Duration>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -66,7 +68,7 @@ pub(crate) struct Sums {
 pub(crate) struct Course {
     pub(crate) all: Sums,
     pub(crate) episodes: Vec<Episode>,
-    /// Sums of each tick, for one tenant only.
+    /// Sums of each [`Past::step`].
     pub(crate) ticks: Vec<(Duration, Sums)>,
     kills: Option<u64>,
     pub(crate) nr_kills: u64,
@@ -202,14 +204,15 @@ impl Past {
             damaged: Vec::new(),
             only: only.map(str::to_string),
             others: BTreeSet::new(),
+            step: only.map(|_| Duration::ZERO),
         }
     }
 
-    /// Plays the segment at `path`.
-    pub(crate) fn play(&mut self, path: &Path, mut tape: Tape) {
+    /// Plays the segment at `path`, while `goes_on` holds.
+    pub(crate) fn play(&mut self, path: &Path, mut tape: Tape, goes_on: impl Fn() -> bool) {
         self.host.clone_from(&tape.host);
         while let Some(played) = tape.play() {
-            if played.wall > self.window.until {
+            if played.wall > self.window.until || !goes_on() {
                 return;
             }
             if played.wall >= self.window.since && !played.decision.is_void {
@@ -230,7 +233,7 @@ impl Past {
         (self.nr_ticks, self.last) = (self.nr_ticks + 1, played.wall);
         let Some(elapsed) = played.decision.elapsed else { return };
         let has_credits = control.settings().credits.is_some();
-        let by_tick = self.only.is_some();
+        let step = self.step;
         let leaves = control.tree().nodes().iter().zip(control.states()).filter(|it| it.0.is_leaf);
         for (node, state) in leaves {
             if self.only.as_ref().is_some_and(|only| *only != node.path) {
@@ -243,7 +246,7 @@ impl Past {
                 self.tenants.insert(node.path.to_string(), Course::default());
             }
             if let Some(course) = self.tenants.get_mut(node.path.as_str()) {
-                course.take(state, (played.wall, elapsed), by_tick, has_credits);
+                course.take(state, (played.wall, elapsed), step, has_credits);
             }
         }
     }
@@ -264,14 +267,17 @@ impl Course {
         &mut self,
         state: &NodeState,
         (wall, elapsed): (Duration, Duration),
-        by_tick: bool,
+        step: Option<Duration>,
         has_credits: bool,
     ) {
         self.all.add(state, elapsed, has_credits);
-        if by_tick {
-            let mut tick = Sums::default();
-            tick.add(state, elapsed, has_credits);
-            self.ticks.push((wall, tick));
+        if let Some(step) = step {
+            if self.ticks.last().is_none_or(|(begin, _)| wall >= *begin + step) {
+                self.ticks.push((wall, Sums::default()));
+            }
+            if let Some((_, sums)) = self.ticks.last_mut() {
+                sums.add(state, elapsed, has_credits);
+            }
         }
         let kills = state.oom_kills.total();
         if let (Some(before), Some(now)) = (self.kills, kills) {

@@ -96,11 +96,13 @@ fn episodes(out: &mut impl Write, past: &Past, clock: &Clock) -> io::Result<()> 
     }
 }
 
-fn length_of(episode: &Episode) -> std::time::Duration {
+/// Length of an episode.
+pub(crate) fn length_of(episode: &Episode) -> std::time::Duration {
     episode.end.saturating_sub(episode.begin)
 }
 
-fn missing(episode: &Episode) -> String {
+/// Amounts that an episode lacked at most.
+pub(crate) fn missing(episode: &Episode) -> String {
     let lacks = |r: &Resource| episode.missing[*r] > r.noise();
     let each: Vec<String> = Resource::ALL
         .into_iter()

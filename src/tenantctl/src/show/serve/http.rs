@@ -23,6 +23,8 @@ pub(crate) enum Method {
 pub(crate) struct Request {
     pub(crate) method: Method,
     pub(crate) path: String,
+    /// Part of the target behind its question mark.
+    pub(crate) query: String,
     pub(crate) host: Option<String>,
     pub(crate) accept: Option<String>,
 }
@@ -111,14 +113,15 @@ fn parse(head: &[u8]) -> Option<Result<Request, Status>> {
         Some("HEAD") => Method::Head,
         _ => Method::Other,
     };
-    let path = target.split('?').next().unwrap_or_default().to_string();
-    Some(Ok(Request { method, path, host, accept: field("accept").0 }))
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let (path, query) = (path.to_string(), query.to_string());
+    Some(Ok(Request { method, path, query, host, accept: field("accept").0 }))
 }
 
 /// Fields of every response. No other site is loaded, may frame the page, or gets a referrer.
 const FIELDS: &str = "\
 Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
-img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
+img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'\r\n\
 X-Content-Type-Options: nosniff\r\n\
 X-Frame-Options: DENY\r\n\
 Referrer-Policy: no-referrer\r\n\
@@ -137,27 +140,25 @@ pub(crate) fn write(
     let deadline = Instant::now() + time;
     let (code, phrase) = response.status;
     let allow = if response.status == NOT_ALLOWED { "Allow: GET, HEAD\r\n" } else { "" };
-    let mut answer = format!(
+    let head = format!(
         "HTTP/1.1 {code} {phrase}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{allow}{FIELDS}\r\n",
         response.content_type,
         response.body.len(),
-    )
-    .into_bytes();
-    if has_body {
-        answer.extend_from_slice(&response.body);
-    }
-    let mut rest = answer.as_slice();
-    while !rest.is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_write_timeout(Some(left))?;
-        match stream.write(rest) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => rest = &rest[count..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+    );
+    let body = if has_body { response.body.as_slice() } else { &[] };
+    for mut rest in [head.as_bytes(), body] {
+        while !rest.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            stream.set_write_timeout(Some(left))?;
+            match stream.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
     }
     stream.shutdown(Shutdown::Write)?;
@@ -193,6 +194,7 @@ mod tests {
         }
         let request = parse(whole).unwrap().unwrap();
         assert_eq!((request.method, request.path.as_str()), (Method::Get, "/metrics"));
+        assert_eq!(request.query, "x=1");
         assert_eq!(request.host.as_deref(), Some("localhost:9595"));
         assert_eq!(parse(b"\0\x01\x02\r\n\r\n").unwrap().unwrap_err(), BAD_REQUEST);
         assert_eq!(parse(b"GET / HTTP/1.1\r\n\r\n").unwrap().unwrap_err(), BAD_REQUEST);

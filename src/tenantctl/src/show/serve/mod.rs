@@ -1,4 +1,4 @@
-//! `tenantctl serve`: `/metrics` for Prometheus and `/`, a status page, over HTTP.
+//! `tenantctl serve`: `/metrics` for Prometheus and `/`, a status page ([`page`]), over HTTP.
 //!
 //! **Problem.** The agent runs as root and opens no port. **Answer.** This program does, as an unprivileged
 //! user that may read the socket of the agent; it serves only data that every reader of the socket gets. It
@@ -7,17 +7,25 @@
 //! **Limits.** [`CONNECTIONS_MAX`] connections, one request each; one more ends the oldest with an incomplete
 //! request. Each has a head of [`http::HEAD_MAX_BYTES`], a deadline for the request and one for the response: a
 //! client that sends slowly or does not read loses its connection at the deadline. However many browsers
-//! connect, the agent gets one call in [`FRESH`].
+//! connect, the agent gets one call for its status in [`FRESH`], one for its jobs, and one for each of a few open
+//! tenants ([`opened`]); its recording is replayed by one thread ([`hour`]).
 //!
 //! **Rebinding.** A page of another site can make a browser resolve a name to this machine, and then read
 //! the response (DNS rebinding). A server on loopback answers only requests whose `Host` is an address or
 //! `localhost`, and explains that to a proxy that forwards another name.
 //!
-//! **Properties** (`tests/face/serve.rs`): only GET and HEAD of the six resources get 200; a daemon that
+//! **Properties** (`tests/face/serve.rs`): only GET and HEAD of the seven resources get 200; a daemon that
 //! does not answer is reported; a thousand silent connections do not stop the server.
 
+mod figures;
+mod hour;
+mod html;
 mod http;
+mod opened;
+mod page;
 mod pages;
+mod panel;
+mod query;
 mod source;
 
 use std::io::{self, Write};
@@ -42,8 +50,6 @@ const THREADS_MAX: usize = 76;
 const FRESH: Duration = Duration::from_millis(500);
 /// Time from the connection to the end of the request, and from there to the end of the response.
 const IO_TIME: Duration = Duration::from_secs(5);
-/// Stack of a connection: its request is bounded, its response is on the heap.
-const STACK_BYTES: usize = 256 << 10;
 /// Pause when the system has no descriptor or memory left for a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -73,7 +79,7 @@ fn serve(listener: &TcpListener, site: &Arc<Site>) {
             drop(place);
         };
         // Without a thread the connection is closed here.
-        let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(work);
+        let _ = thread::Builder::new().spawn(work);
     }
 }
 

@@ -1,14 +1,17 @@
-//! Resources: the page and its parts, the status as JSON, the metrics.
+//! Resources: the page and its parts, the status as JSON, the metrics, the documentation.
 
 use std::net::IpAddr;
 
 use serde_json::json;
 
 use super::http::{self, Method, Request, Response};
+use super::page::{self, View};
+use super::panel::Panel;
+use super::query::Query;
 use super::source::Source;
 use crate::show::metrics;
 
-const PAGE: &str = include_str!("page.html");
+const DOCUMENTATION: &str = include_str!("../../../../../docs/using.md");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
@@ -45,14 +48,33 @@ impl Site {
             return Response::explained(http::MISDIRECTED, ELSEWHERE);
         }
         match request.path.as_str() {
-            "/" => ok(HTML, PAGE),
+            "/" => ok(HTML, self.page(&Query::of(&request.query))),
             "/page.css" => ok(CSS, STYLE),
             "/page.js" => ok(JAVASCRIPT, SCRIPT),
             "/status.json" => self.status(),
+            "/docs/using.md" => ok(TEXT, DOCUMENTATION),
             "/metrics" => self.metrics(request.accept.as_deref()),
             "/healthz" => self.health(),
             _ => Response::refusal(http::NOT_FOUND),
         }
+    }
+
+    /// The page; a daemon that does not answer is reported on it.
+    fn page(&self, query: &Query) -> String {
+        let status = match self.source.newest() {
+            Ok(status) => status,
+            Err(why) => return page::without_status(&why),
+        };
+        let jobs = status.jobs.as_ref().map(|_| self.source.jobs());
+        let lines = status.lines();
+        let opened = query.opened.as_ref();
+        let line = opened.and_then(|name| lines.iter().find(|line| line.name() == name));
+        let panel = line.map(|line| Panel {
+            line: *line,
+            details: self.source.opened.details(line.name(), line.tenant().is_none()),
+            hour: line.tenant().and_then(|_| self.source.hours.last()),
+        });
+        page::page(&View { query, status: &status, jobs, panel })
     }
 
     fn status(&self) -> Response {

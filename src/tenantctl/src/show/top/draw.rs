@@ -20,9 +20,9 @@ use super::frame::{fairness_line, fitting, head_line, jobs_line, last_line, tint
 use super::inside;
 use super::view::{Shown, View};
 use crate::args::SortKey;
-use crate::common::rows::{Idle, is_unfair};
+use crate::common::rows::{Idle, is_unfair, place_in_tree};
 use crate::show::tenants::{memory_used, name_of};
-use tenantd_control::report::status::{Line as Row, group_of};
+use tenantd_control::report::status::Line as Row;
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_dop::cpuset::CpuSet;
 use tenantd_lab::text::{self, SHARE_HEADS, cores, percent, shortened};
@@ -254,12 +254,8 @@ impl Columns {
 /// Name; in a tree without its groups, and indented below them.
 fn name(row: Row<'_>, is_tree: bool) -> String {
     let name = name_of(row);
-    let group = group_of(row.name());
-    match group.len() {
-        0 => name,
-        _ if !is_tree => name,
-        length => "  ".repeat(1 + group.matches('/').count()) + &name[length + 1..],
-    }
+    let (depth, last) = place_in_tree(row.name());
+    if is_tree { "  ".repeat(depth) + &name[row.name().len() - last.len()..] } else { name }
 }
 
 fn used(row: Row<'_>) -> String {
@@ -356,6 +352,7 @@ fn map_lines(view: &View, width: usize) -> Vec<Line<'static>> {
 fn sort_word(sort: SortKey) -> &'static str {
     match sort {
         SortKey::Policy => "policy",
+        SortKey::Lacking => "lack",
         SortKey::Name => "name",
         SortKey::Cpu => "CPU",
         SortKey::Wanted => "CPUs wanted",

@@ -102,9 +102,16 @@ pub struct Inspector {
     /// Start and CPU time of each process at the last look.
     before: HashMap<u32, (u64, f64)>,
     at: Option<Instant>,
+    /// Reads no arguments of programs.
+    has_names_only: bool,
 }
 
 impl Inspector {
+    /// Creates an inspector that gives the name of each program instead of its command line.
+    pub(crate) fn of_names() -> Inspector {
+        Inspector { has_names_only: true, ..Inspector::default() }
+    }
+
     /// Inspects the members `homes` of the tenant or group `name`.
     pub fn look(
         &mut self,
@@ -137,10 +144,14 @@ impl Inspector {
                     .map(|((_, then), elapsed)| (usage.cpu_seconds - then).max(0.0) / elapsed);
                 cores = cores.into_iter().chain(used).reduce(|a: f64, b| a + b);
                 self.before.insert(*pid, (usage.start_ticks, usage.cpu_seconds));
+                let line = match self.has_names_only {
+                    true => None,
+                    false => process::command_line(kernel, proc, *pid),
+                };
                 found.processes.push(Process {
                     pid: *pid,
                     start_ticks: usage.start_ticks,
-                    command: command(kernel, proc, *pid, &usage.name),
+                    command: line.unwrap_or(usage.name),
                     cpu_cores: used,
                     resident_bytes: usage.resident_bytes,
                 });
@@ -170,17 +181,20 @@ impl Inspection {
     }
 }
 
-/// Processes in a cgroup and below it; `None` if it does not exist.
+/// Processes in a cgroup and below it; `None` if it does not exist. Cgroups may be nested more deeply than a stack is large.
 fn pids_below(kernel: &mut impl KernFs, path: &Path, left: &mut usize) -> Option<Vec<u32>> {
-    *left = left.checked_sub(1)?;
-    let dir = kernel.open_dir(path).ok()?;
-    let found = contents(kernel, dir);
-    kernel.close_dir(dir);
-    let (mut pids, names) = found.ok()?;
-    for name in names {
-        pids.extend(pids_below(kernel, &path.join(name), left).unwrap_or_default());
+    let mut found: Option<Vec<u32>> = None;
+    let mut open = vec![path.to_path_buf()];
+    while let Some(path) = open.pop().filter(|_| *left > 0) {
+        *left -= 1;
+        let Ok(dir) = kernel.open_dir(&path) else { continue };
+        let contents = contents(kernel, dir);
+        kernel.close_dir(dir);
+        let Ok((pids, names)) = contents else { continue };
+        found.get_or_insert_default().extend(pids);
+        open.extend(names.into_iter().map(|name| path.join(name)));
     }
-    Some(pids)
+    found
 }
 
 fn contents(kernel: &mut impl KernFs, dir: DirId) -> Result<(Vec<u32>, Vec<OsString>), KernError> {
@@ -196,6 +210,27 @@ fn memory(kernel: &mut impl KernFs, home: &Home) -> Option<u64> {
     bytes?.ok()
 }
 
-fn command(kernel: &mut impl KernFs, proc: DirId, pid: u32, name: &str) -> String {
-    process::command_line(kernel, proc, pid).unwrap_or_else(|| name.to_string())
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenantd_host::kernfs::RealKernFs;
+
+    #[test]
+    fn deeply_nested_cgroups_need_no_deep_stack() {
+        const DEPTH: u32 = 400;
+        let dir = tempfile::tempdir().unwrap();
+        let mut path = dir.path().to_path_buf();
+        for pid in 1..=DEPTH {
+            std::fs::write(path.join("cgroup.procs"), format!("{pid}\n")).unwrap();
+            path.push("c");
+            std::fs::create_dir(&path).unwrap();
+        }
+        let root = dir.path().to_path_buf();
+        let look = move |mut left| pids_below(&mut RealKernFs::new(), &root, &mut left);
+        let small = std::thread::Builder::new().stack_size(128 << 10);
+        let looks = move || (look(MOST_CGROUPS), look(3));
+        let (all, some) = small.spawn(looks).unwrap().join().unwrap();
+        assert_eq!(all, Some((1..=DEPTH).collect()));
+        assert_eq!(some, Some(vec![1, 2, 3]));
+    }
 }
