@@ -112,7 +112,7 @@ fn the_page_shows_the_tenants_and_whether_the_daemon_is_alive() {
     assert!(shows(&mut browser, "#where", "on stage") && shows(&mut browser, "#age", "live"));
     assert!(
         shows(&mut browser, "footer", "Tick 42 at 2030-01-02")
-            && shows(&mut browser, "footer", "tenantd 0.1.0")
+            && shows(&mut browser, "footer", concat!("tenantd ", env!("CARGO_PKG_VERSION")))
             && shows(&mut browser, "footer a[href='docs/using.md']", "Documentation")
     );
 

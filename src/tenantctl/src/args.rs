@@ -579,14 +579,6 @@ pub enum SortKey {
     Pressure,
 }
 
-impl SortKey {
-    /// Each key with its word.
-    pub(crate) fn words() -> impl Iterator<Item = (SortKey, String)> {
-        let named = |key: &SortKey| Some((*key, key.to_possible_value()?.get_name().to_string()));
-        SortKey::value_variants().iter().filter_map(named)
-    }
-}
-
 /// Arguments of `metrics`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MetricsArgs {

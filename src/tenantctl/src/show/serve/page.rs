@@ -10,9 +10,8 @@ use std::time::SystemTime;
 use super::figures::{MEASURES, Measure, figures, time_of};
 use super::html::Html;
 use super::panel::{self, Panel};
-use super::query::{Query, encoded};
+use super::query::{ORDERS, Query, encoded};
 use super::source::Newest;
-use crate::args::SortKey;
 use crate::ask::jobs;
 use crate::common::rows::{Row, lacks, place_in_tree, rows};
 use crate::common::stale::stale;
@@ -305,7 +304,7 @@ fn form(html: &mut Html, query: &Query) {
          <h2 id=\"tenants\" tabindex=\"-1\">Tenants</h2>\n<label>Sort by <select name=\"sort\">\n",
         &[],
     );
-    for (key, word) in SortKey::words() {
+    for (key, word) in ORDERS {
         html.add("<option value=\"{}\"", &[&word]);
         html.add(if key == query.sort { " selected" } else { "" }, &[]);
         html.add(">{}</option>\n", &[&word.replace('-', " ")]);

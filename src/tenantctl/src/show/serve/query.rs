@@ -5,6 +5,20 @@ use std::fmt::Write;
 use crate::args::SortKey;
 use crate::common::rows::{Choice, Idle};
 
+/// Orders of the list, each with its word of `tenantctl status --sort`.
+pub(crate) const ORDERS: [(SortKey, &str); 10] = [
+    (SortKey::Lacking, "lacking"),
+    (SortKey::Policy, "policy"),
+    (SortKey::Name, "name"),
+    (SortKey::Cpu, "cpu"),
+    (SortKey::Wanted, "wanted"),
+    (SortKey::ShareNow, "share-now"),
+    (SortKey::ShareIfBusy, "share-if-busy"),
+    (SortKey::Memory, "memory"),
+    (SortKey::Error, "error"),
+    (SortKey::Pressure, "pressure"),
+];
+
 /// Choices of a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
@@ -24,7 +38,7 @@ impl Query {
             let value = decoded(value);
             match key {
                 "sort" => {
-                    let known = SortKey::words().find(|(_, word)| *word == value);
+                    let known = ORDERS.into_iter().find(|(_, word)| *word == value);
                     query.sort = known.map_or(query.sort, |(key, _)| key);
                 }
                 "filter" => query.filter = value,
@@ -39,7 +53,7 @@ impl Query {
     /// Address of the page with these choices, relative to it: a proxy may serve it below another path.
     pub(crate) fn address(&self) -> String {
         let mut parts = Vec::new();
-        let order = SortKey::words().find(|(key, _)| *key == self.sort && *key != SortKey::Lacking);
+        let order = ORDERS[1..].iter().find(|(key, _)| *key == self.sort);
         parts.extend(order.map(|(_, word)| format!("sort={word}")));
         if !self.filter.is_empty() {
             parts.push(format!("filter={}", encoded(&self.filter)));
