@@ -70,6 +70,8 @@ fn machine() -> HostFacts {
             })
         },
         has_cgroup: |pattern, _| !pattern.starts_with("/gone"),
+        has_device: |path| !path.starts_with("/gone"),
+        has_devices_tree: false,
         units: || {
             let names = ["a.service", "b.service", "c.service", "d.service", "user-4242.slice"];
             names.map(unit_of_4242).to_vec()

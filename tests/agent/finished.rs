@@ -122,10 +122,10 @@ fn a_wait_ends_with_the_job_and_has_the_reported_status() {
     // The end alone is not enough: the supervisor is about to report.
     kill(&mut world, pid, 2.0);
     assert_eq!(waited(&mut world), []);
-    let report = ReportParameters { id: 1, exit_code: Some(3), exit_signal: None, tasks: None };
+    let report = ReportParameters { id: 1, exit_code: Some(3), ..ReportParameters::default() };
     let agent = world.agent.as_mut().unwrap();
-    agent.report_job(Ticket(504), report, user(1001));
-    agent.report_job(Ticket(505), report, user(1000));
+    agent.report_job(Ticket(504), report.clone(), user(1001));
+    agent.report_job(Ticket(505), report.clone(), user(1000));
     // The first report stays.
     agent.report_job(Ticket(506), ReportParameters { exit_code: Some(0), ..report }, user(1000));
     let answers = agent.take_job_answers();
@@ -153,7 +153,7 @@ fn a_wait_without_a_report_ends_after_a_while_and_a_job_without_supervisor_takes
     assert_eq!(told[0].1.as_ref().unwrap().reason, EndReason::Ended, "{told:?}");
     kill(&mut world, second, 5.0);
     let agent = world.agent.as_mut().unwrap();
-    let report = ReportParameters { id: 2, exit_code: Some(0), exit_signal: None, tasks: None };
+    let report = ReportParameters { id: 2, exit_code: Some(0), ..ReportParameters::default() };
     agent.report_job(Ticket(501), report, user(1000));
     let answer = agent.take_job_answers().pop();
     assert!(
@@ -175,7 +175,7 @@ fn records_survive_a_restart() {
     assert_eq!(finished(&mut world), before);
     // A late report completes a record of the earlier agent.
     let agent = world.agent.as_mut().unwrap();
-    let report = ReportParameters { id: 1, exit_code: None, exit_signal: Some(15), tasks: None };
+    let report = ReportParameters { id: 1, exit_signal: Some(15), ..ReportParameters::default() };
     agent.report_job(Ticket(501), report, user(1000));
     assert_eq!(finished(&mut world)[0].reason, EndReason::Signalled);
     // A job that ends while no agent runs is found by the next one.

@@ -7,7 +7,7 @@ use tenantd_host::kernfs::KernFs;
 use tenantd_host::systemd::Order;
 use tenantd_sim::{Load, UnitFault, Workload};
 use tenantd_varlink::bridge::{Allowed, Caller, Submission, Ticket, Work};
-use tenantd_varlink::jobs::{JobState, ListReply, Started, SubmitParameters};
+use tenantd_varlink::jobs::{JobState, ListReply, Started, SubmitParameters, Units};
 
 use super::world::{MIB, World};
 
@@ -384,6 +384,47 @@ fn one_order_says_all_that_a_scope_begins_with() {
     let mut names: Vec<&str> = settings.iter().map(|setting| setting.property.name()).collect();
     names.sort_unstable();
     assert_eq!(names, ["AllowedCPUs", "CPUWeight", "MemoryMax", "TasksMax"]);
+}
+
+/// Devices of other jobs are left out of those that a scope may open; everything else is among them.
+#[test]
+fn a_scope_opens_all_devices_but_those_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    for (index, device) in ["/dev/null", "/dev/zero"].into_iter().enumerate() {
+        std::os::unix::fs::symlink(device, dir.path().join(format!("fake{index}"))).unwrap();
+    }
+    let devices = dir.path().join("fake{}").display().to_string();
+    let resources = format!("{{ fake: {{ count: 3, devices: \"{devices}\" }}, gpu: 1 }}");
+    let mut world = World::new(&format!("host: {{ resources: {resources} }}\n{POLICY}"));
+    world.host.systemd(|systemd, kernel| systemd.add(kernel, "session-1.scope", SESSION));
+    world.start().unwrap();
+    world.ticks(8);
+    world.host.systemd(|systemd, _| systemd.orders.clear());
+    for (at, count) in [1, 0].into_iter().enumerate() {
+        let client = Client::of(&world, 1000);
+        let units = Some(vec![Units { name: "fake".into(), count }]);
+        let tenant = Some("a".to_string());
+        let parameters =
+            SubmitParameters { tenant, units, dop: Some(1), ..SubmitParameters::default() };
+        let (uid, pid, allowed) = (1000, client.0, Allowed::All);
+        let submission = Submission { parameters, uid, pid, process: None, allowed };
+        let agent = world.agent.as_mut().unwrap();
+        agent.submit_job(client.ticket(), &submission, 0.0);
+        agent.settle_job_calls(at as f64);
+    }
+    let orders = world.host.systemd(|systemd, _| systemd.orders.clone());
+    let allowed = orders.iter().filter_map(|order| match order {
+        Order::StartScope { devices, .. } => devices.clone(),
+        _ => None,
+    });
+    let allowed: Vec<Vec<String>> = allowed.collect();
+    let has = |job: usize, pattern: &str| allowed[job].iter().any(|it| it == pattern);
+    assert_eq!(allowed.len(), 2, "{orders:?}");
+    for job in [0, 1] {
+        assert!(has(job, "char-5") && has(job, "char-10") && has(job, "block-7"), "{allowed:?}");
+        assert!(!has(job, "char-1") && has(job, "/dev/char/1:8") && !has(job, "/dev/char/1:5"));
+    }
+    assert!(has(0, "/dev/char/1:3") && !has(1, "/dev/char/1:3"), "{allowed:?}");
 }
 
 // --- jobs whose first process leaves, and jobs within jobs ---

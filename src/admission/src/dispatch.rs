@@ -118,6 +118,7 @@ impl Admission {
             job.state = State::Running(Run { ticket, worker, since, dop: 0, payer });
             (job.is_idle, job.busy) = (false, Some((job.cpu_seconds, now)));
         }
+        self.take_indices(id, running);
         self.renew_donors(id, now);
         Some(running)
     }

@@ -14,7 +14,7 @@
 //!   DOP).
 //! - *Declared* memory: the job's own bound. *Reserved*: the larger of declared and used memory. *Outside*:
 //!   memory used by everything that is not a job.
-//! - *Unit*: of a counted resource, such as a GPU.
+//! - *Unit*: of a counted resource, such as a GPU. Each has an *index* ([`tenantd_queue::indices`]).
 //! - *Turn*: the choice of the [`Queue`](tenantd_queue::Queue).
 //! - *Overtaken*: the job's turn had come, it lacked something, and another job started that takes of its
 //!   lacks then or since.
@@ -50,8 +50,9 @@
 //!     earliest turn among those of its tenant and of theirs ([`tenantd_queue::donation`]).
 //! 11. *Credit.* A tenant with credit starts earlier after a pause, and pays for it at the start ([`Admission::lend`]).
 //!
-//! A job whose first process has ended while others remain *lingers*: its worker, slots and units are
-//! released, and the remaining processes count as outside usage and stay in their tenant.
+//! A job whose first process has ended while others remain *lingers*: its worker and slots are released, and
+//! the remaining processes count as outside usage and stay in their tenant. Its units stay with it: a process
+//! that was left behind may still use the device.
 //!
 //! # State
 //! [`Admission`] is a value. It reads no clock (`now` is an argument, in seconds of a clock that does not
@@ -66,6 +67,7 @@
 //! - A job that could ever start is overtaken a bounded number of times (`overtaking_is_bounded`); a manual
 //!   DOP of all slots starts beside a stream of narrow jobs (`a_wide_job_is_not_starved`); so does a job
 //!   with two needs that are never free together, beside streams of jobs with one of them (`seniors`).
+//! - An index is held by one job at a time, also over a restart (`units`).
 //! - Widths are within floors and ceilings, and fill the slots (the same test).
 //! - A restored value makes the same decisions, to the last bit (`a_restored_queue_decides_the_same`).
 //! - A job of a late tenant starts with the next free worker, whatever CPU time other jobs get
@@ -90,6 +92,7 @@ mod share;
 mod state;
 mod tasks;
 mod types;
+mod units;
 mod width;
 
 pub use explain::Outlook;
@@ -100,6 +103,7 @@ pub use preempt::{
 pub use reason::{Reason, Refusal};
 pub use share::weights;
 pub use state::Admission;
+pub use tenantd_queue::indices::Indices;
 pub use tenantd_queue::sets::{Set, Sums, Tasks};
 pub use types::{
     Capacity, Dispatch, JobId, JobView, Measured, Owed, Phase, Request, Requirement, Rules, Start,

@@ -140,6 +140,7 @@ fn view(job: JobId, known: &Job) -> JobView<'_> {
             // Replaced by the view of a set.
             State::Parked => Phase::Waiting { overtaken: 0 },
         },
+        indices: &known.indices,
         cpu_seconds: known.cpu_seconds,
         used_bytes: known.used_bytes,
         is_idle: known.is_idle,

@@ -1,7 +1,7 @@
 //! Free resources, and the jobs that were overtaken as often as allowed.
 
 use super::fit::{Free, Lack, Need};
-use super::state::Admission;
+use super::state::{Admission, State};
 use super::types::JobId;
 
 impl Admission {
@@ -11,8 +11,12 @@ impl Admission {
     }
 
     pub(super) fn free_without_jobs(&self) -> Free {
-        Free::new((self.slots(), self.widest()), &self.capacity, self.measured.outside_bytes)
-            .withholding(&self.withheld)
+        let mut free =
+            Free::new((self.slots(), self.widest()), &self.capacity, self.measured.outside_bytes)
+                .withholding(&self.withheld);
+        // Those of lingering jobs may stay held for as long as a daemon runs.
+        self.bound_units(&mut free, |job| matches!(job.state, State::Lingering { .. }));
+        free
     }
 
     pub(super) fn free_now(&self) -> Free {
@@ -21,6 +25,7 @@ impl Admission {
             let job = &self.jobs[&id];
             free.take(&job.need, job.held_slots(), job.reserved_bytes());
         }
+        self.bound_units(&mut free, |_| true);
         free
     }
 

@@ -12,6 +12,7 @@ use super::types::{Capacity, JobId, Measured, Request, Rules, Terms};
 use tenantd_dop::target::Width;
 use tenantd_queue::discipline::{Name, Parameters, Ties, multilevel};
 use tenantd_queue::donation::Graph;
+use tenantd_queue::indices::Indices;
 use tenantd_queue::sets::{Set, Tasks};
 use tenantd_queue::virtual_time::Method;
 use tenantd_queue::{self as queue, Estimator, Machine, Queue, Setup, TenantId, Ticket};
@@ -106,6 +107,9 @@ pub(super) struct Job {
     pub(super) lacked_units: BTreeSet<usize>,
     #[serde(default)]
     pub(super) kind: Kind,
+    /// Indices that it holds; those of a task are its set's.
+    #[serde(default)]
+    pub(super) indices: Indices,
 }
 
 /// A job by its place among sets.
@@ -129,6 +133,9 @@ pub(super) struct SetRuns {
     pub(super) unpaid_seconds: f64,
     /// True after a restart until the starter of the tasks has reported its sums.
     pub(super) is_unsure: bool,
+    /// Indices that its tasks use, as their starter has reported.
+    #[serde(skip)]
+    pub(super) in_use: Indices,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -172,6 +179,7 @@ impl Job {
             is_idle: false,
             lacked_units: BTreeSet::new(),
             kind,
+            indices: Indices::default(),
         }
     }
 
@@ -234,7 +242,8 @@ impl Job {
 impl SetRuns {
     fn new(tasks: Tasks) -> SetRuns {
         let (set, running) = (Set::new(tasks), BTreeSet::new());
-        SetRuns { set, running, since: None, unpaid_seconds: 0.0, is_unsure: false }
+        let in_use = Indices::default();
+        SetRuns { set, running, since: None, unpaid_seconds: 0.0, is_unsure: false, in_use }
     }
 }
 

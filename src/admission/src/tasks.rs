@@ -8,6 +8,7 @@
 use super::state::{Admission, Job, Kind, SetRuns, State};
 use super::types::{JobId, JobView, Phase};
 use tenantd_queue::TenantId;
+use tenantd_queue::indices::Indices;
 use tenantd_queue::sets::Sums;
 
 /// First number of a task, above those of all jobs.
@@ -50,6 +51,7 @@ impl Admission {
         let mut job = self.jobs[&id].clone();
         job.request.tasks = None;
         (job.kind, job.cpu_seconds, job.used_bytes) = (Kind::Task(id), 0.0, None);
+        job.indices = Indices::default();
         self.jobs.insert(task, job);
         self.active.insert(task);
         if let Some(Job { kind: Kind::Set(runs), .. }) = self.jobs.get_mut(&id) {
@@ -98,6 +100,7 @@ impl Admission {
             let task = self.add_task(id);
             self.run_at_once(task, now, now);
         }
+        self.keep_indices(id);
         self.enter_again(id, now);
         true
     }

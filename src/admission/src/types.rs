@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use tenantd_dop::target::Width;
 use tenantd_queue::discipline::Name;
+use tenantd_queue::indices::Indices;
 use tenantd_queue::sets::{Set, Tasks};
 
 /// Number of a job, never reused.
@@ -193,6 +194,8 @@ pub struct JobView<'a> {
     pub submitted: f64,
     /// State of the job.
     pub phase: Phase,
+    /// Indices of counted resources that it holds.
+    pub indices: &'a Indices,
     /// CPU time used, in seconds.
     pub cpu_seconds: f64,
     /// Memory used; `None` if it was not measured.

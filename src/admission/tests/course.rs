@@ -175,6 +175,7 @@ impl Course {
             let outside = self.measured.outside_bytes;
             assert!(bytes + outside <= 16 * GIB, "{bytes} bytes beside {outside}");
         }
+        self.check_indices();
         self.check_tenants();
         self.check_widths();
         let running = self.admission.jobs().filter(|it| matches!(it.phase, Phase::Running { .. }));
@@ -184,6 +185,29 @@ impl Course {
             assert_eq!(why.is_some(), matches!(job.phase, Phase::Waiting { .. }));
             assert!(why != Some(Reason::Turn) || !has_worker, "{job:?} could start");
         }
+    }
+
+    /// Each index is held once, and a running job has as many as it asked for.
+    fn check_indices(&self) {
+        let mut held = Vec::new();
+        for job in self.admission.jobs() {
+            let indices: Vec<u32> = job.indices.of("gpu").collect();
+            match job.phase {
+                Phase::Waiting { .. } => assert_eq!(indices, [0; 0], "{job:?}"),
+                Phase::Running { .. } => {
+                    let wanted: u32 = job.request.units.iter().map(|(_, count)| count).sum();
+                    assert_eq!(indices.len(), wanted as usize, "{job:?}");
+                }
+                Phase::Lingering { .. } => {}
+            }
+            held.extend(indices);
+        }
+        let nr_held = held.len();
+        held.sort_unstable();
+        held.dedup();
+        assert_eq!(held.len(), nr_held, "an index is held twice");
+        assert!(held.iter().all(|index| *index < 3), "{held:?}");
+        assert!(self.admission.free().units[0].1 as usize + nr_held <= 3);
     }
 
     fn check_tenants(&self) {

@@ -13,3 +13,4 @@ mod properties;
 mod seniors;
 mod sets;
 mod turns;
+mod units;

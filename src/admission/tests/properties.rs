@@ -100,6 +100,7 @@ proptest! {
                 };
                 let (times, used) = ((job.submitted, since), (job.cpu_seconds, lingers));
                 next.admission.adopt(job.job, job.request.clone(), times, used, course.now);
+                next.admission.hold_indices(job.job, job.indices.clone());
             }
             course.admission.resume(course.now);
             let of = |course: &Course| (course.admission.free().slots, course.admission.free().units);

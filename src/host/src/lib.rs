@@ -8,6 +8,7 @@
 //! | [`machine`] | CPUs and memory of the host |
 //! | [`private`] | files of the state directory, with checks of their owner |
 //! | [`process`] | processes: origin, owner, place and use |
+//! | [`devices`] | devices that are closed to a job |
 //! | [`claiming`] | rules that claim processes, and the search by them |
 //! | [`topology`] | sockets, nodes, caches and cores, from sysfs |
 //! | [`systemd`] | cgroups that systemd owns |
@@ -23,6 +24,7 @@
 pub mod cgroup;
 pub mod claiming;
 pub mod cost;
+pub mod devices;
 pub mod enforce;
 pub mod journal;
 pub mod kernfs;

@@ -16,6 +16,8 @@ Keys of a scenario (`tenantctl simulate queue --example` explains most of them):
   jobs        sets of equal requests: name, tenant, cost, count, at, after
   capacity    what requests share while they run (drf and fifo), and
               `defaults` of tenants without `holds`
+  indices     names of `capacity` whose units are numbered: a request holds the
+              lowest free ones from its start to its end
   reserve     `{ workers: 1, below: 5 }`: the last workers take small requests
   charge      end, refresh or timer: when running requests are charged (-e)
   splits      `{ min: 8, min_per_task: 3, max_per_task: 4 }` (multilevel)

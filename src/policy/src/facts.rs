@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use procfs::Current;
@@ -45,6 +46,10 @@ pub struct HostFacts {
     /// True if a pattern matches a cgroup now, or if that is unknown. The second argument is the remaining
     /// number of steps.
     pub has_cgroup: fn(&str, &mut usize) -> bool,
+    /// True if there is a device at a path, or if that is unknown.
+    pub has_device: fn(&Path) -> bool,
+    /// True if the devices controller of cgroup v1 is mounted, or if that is unknown.
+    pub has_devices_tree: bool,
 }
 
 /// Cgroups of systemd on a machine.
@@ -107,6 +112,8 @@ impl HostFacts {
             found,
             services,
             has_cgroup,
+            has_device,
+            has_devices_tree: has_devices_tree(),
         })
     }
 
@@ -132,6 +139,8 @@ impl HostFacts {
             found: || None,
             services: || None,
             has_cgroup: |_, _| true,
+            has_device: |_| true,
+            has_devices_tree: true,
         }
     }
 
@@ -174,6 +183,17 @@ fn systemd() -> Systemd {
         Ok(mounts) if mounts.iter().any(|mount| mount.is_unified) => Systemd::Unified,
         _ => Systemd::Unknown,
     }
+}
+
+fn has_device(path: &Path) -> bool {
+    let kind = std::fs::metadata(path).map(|metadata| metadata.file_type());
+    kind.is_ok_and(|kind| kind.is_char_device() || kind.is_block_device())
+}
+
+fn has_devices_tree() -> bool {
+    let mounts = std::fs::read("/proc/self/mountinfo").map(|text| cgroup_mounts(&text));
+    let is_tree = |mount: &CgroupMount| !mount.is_unified && mount.has("devices");
+    mounts.map_or(true, |mounts| mounts.iter().any(is_tree))
 }
 
 /// Units of this machine, from `/proc`, without processes that end meanwhile.

@@ -11,7 +11,6 @@ use super::reader::Reader;
 use super::rules;
 use super::tree::{Kind, Node};
 use super::types::*;
-use super::values::{NAME_PATTERN, safe_name};
 use super::words::instead_of_match;
 use tenantd_core::units::Weight;
 use tenantd_queue::discipline::Name;
@@ -371,46 +370,6 @@ impl Form<Option<u32>> for Count {
     fn schema(&self) -> Value {
         let number = json!({ "type": "integer", "minimum": 1, "maximum": self.most });
         if self.auto { json!({ "anyOf": [{ "const": "auto" }, number] }) } else { number }
-    }
-}
-
-pub(super) struct Counts;
-
-impl Counts {
-    const MOST: u32 = 100_000;
-    const EXPECTED: &'static str = "a number of units for each name, as in `{ gpu: 2 }`";
-}
-
-impl Form<Vec<(String, u32)>> for Counts {
-    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Vec<(String, u32)>) {
-        let entries = reader.map(node, Counts::EXPECTED);
-        for (index, entry) in entries.iter().enumerate() {
-            if let Some(first) = entries[..index].iter().find(|first| first.key == entry.key) {
-                reader.duplicate(first, entry);
-                continue;
-            }
-            if let Err(help) = safe_name(&entry.key) {
-                let message = format!("`{}` is not a name of a resource", shortened(&entry.key));
-                reader.find(&rules::BAD_NAME, node, message, help);
-                continue;
-            }
-            let count = reader.whole(&entry.value, Counts::MOST, "a number of units");
-            into.extend(count.map(|count| (entry.key.to_string(), count)));
-        }
-    }
-
-    fn show(&self, value: &Vec<(String, u32)>) -> Option<String> {
-        let each = value.iter().map(|(name, count)| format!("{name}: {count}"));
-        Some(each.collect::<Vec<_>>().join(", ")).filter(|all| !all.is_empty())
-    }
-
-    fn schema(&self) -> Value {
-        let count = json!({ "type": "integer", "minimum": 1, "maximum": Counts::MOST });
-        json!({
-            "type": "object",
-            "propertyNames": { "pattern": NAME_PATTERN },
-            "additionalProperties": count
-        })
     }
 }
 

@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::amount::Amount;
 use super::bounds::{AmountOf, Processes, UpTo};
+use super::counted::{Counted, Counts};
 use super::credits::{Optional, Percent};
 use super::durations::{AGE, Bound, CAP, HALF_LIFE, INTERVAL};
 use super::forms::{
-    Count, Counts, DisciplineWord, DopForm, Keys, KeysOr, Number, OneOrEach, Structure, Template,
+    Count, DisciplineWord, DopForm, Keys, KeysOr, Number, OneOrEach, Structure, Template,
     VersionNumber, WeightNumber, Word,
 };
 use super::key::Flag::{Group, Leaf, Needed, Restart};
@@ -63,8 +64,9 @@ section! {
         /// else to the agent's own cgroup. auto: the agent's own cgroup.
         "root" => root: RootChoice, Root, [Restart];
         /// Counted resources that jobs ask for and the kernel does not divide: how many units there are of each, as in
-        /// `{ gpu: 2 }`.
-        "resources" => resources: Vec<(String, u32)>, Counts;
+        /// `{ gpu: 2 }`, or `{ gpu: { count: 2, env: [CUDA_VISIBLE_DEVICES], devices: ["/dev/nvidia{}"] } }`. A job gets the
+        /// lowest free indices; `env` are variables that get them, and `devices` are closed to other jobs.
+        "resources" => resources: Vec<Counted>, Counts;
     }
 }
 

@@ -30,6 +30,7 @@ pub mod amount;
 pub mod bounds;
 mod check;
 mod claims;
+pub mod counted;
 mod credits;
 mod durations;
 pub mod expand;

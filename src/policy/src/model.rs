@@ -5,6 +5,7 @@
 //! sections with their keys, [`super::types`] single values.
 
 pub use super::amount::Amount;
+pub use super::counted::Counted;
 pub use super::keys::{
     Accounts, AdmissionPolicy, ControlPolicy, CreditsPolicy, HistoryPolicy, HostPolicy, JobsPolicy,
     Matches, MemoryPolicy, Policy, Tenant,

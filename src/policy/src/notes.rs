@@ -39,6 +39,7 @@ pub(super) fn check(
     if let Some(host) = host {
         Resource::ALL.iter().for_each(|r| limits_beyond_machine(nodes, *r, host, report));
         units_without_systemd(draft, nodes, host, report);
+        devices(draft, host, report);
         claimed_through_groups(nodes, known, host, report);
     }
 }
@@ -175,6 +176,30 @@ fn no_submitter(draft: &Draft, nodes: &[Node<'_>], report: &mut Report) {
         "no user may submit jobs (`tenantctl run`) to any tenant, except root and administrators";
     let help = "if users should, add `allow: { users: [ana], groups: [staff] }` to a tenant";
     report.push(rules::NO_SUBMITTER.at(place, message, "").help(help));
+}
+
+fn devices(draft: &Draft, host: &HostFacts, report: &mut Report) {
+    let given = &draft.given;
+    let at = given.value("host.resources").or_else(|| given.key("host.resources"));
+    let with_devices = || draft.policy.host.resources.iter().filter(|it| !it.devices.is_empty());
+    let (Some(at), Some(first)) = (at, with_devices().next()) else { return };
+    let mut missing = Vec::new();
+    for counted in with_devices() {
+        let devices = (0..counted.count).flat_map(|index| counted.devices_of(index));
+        missing.extend(devices.filter(|path| !(host.has_device)(path)).map(|path| {
+            (at, format!("this machine has no device {} of `{}`", path.display(), counted.name))
+        }));
+    }
+    let help =
+        "a job that gets its index finds no device until there is one; check `count` and `devices`";
+    note(&rules::NO_DEVICE, &missing, help, report);
+    if systemd_of(draft, host) != Systemd::Unified && !host.has_devices_tree {
+        let message =
+            format!("devices of `{}` stay open to jobs that have other units", first.name);
+        let help = "this machine has neither systemd with cgroup v2 nor the devices controller of cgroup v1; jobs \
+                    find their indices in the variables of `env`";
+        note(&rules::OPEN_DEVICES, &[(at, message)], help, report);
+    }
 }
 
 fn limits_beyond_machine(

@@ -86,7 +86,7 @@ rules! {
     PARTIAL_WEIGHT = "P029", Note, "a weight that names only some of the resources";
     // Claims of tenants.
     EMPTY_MATCH = "P030", Error, "a match that claims nothing";
-    BAD_MATCH = "P031", Error, "a unit, cgroup, user or group that cannot exist";
+    BAD_MATCH = "P031", Error, "a unit, cgroup, account, variable or device that cannot exist";
     PATH_ESCAPE = "P032", Error, "a path that leaves the cgroup hierarchy";
     OVERLAPPING_MATCH = "P033", Error, "two tenants that claim the same processes";
     TOO_MANY_PATTERNS = "P034", Error, "more cgroup patterns than can be compared";
@@ -128,4 +128,6 @@ rules! {
     LIMIT_BEYOND_MACHINE = "P072", Note, "a limit beyond what the machine has";
     CLAIMED_TWICE = "P073", Note, "a user claimed by name and through a group";
     NO_UNITS = "P074", Note, "a unit on a machine where units cannot be tenants";
+    NO_DEVICE = "P075", Note, "a device of a counted resource that is not there now";
+    OPEN_DEVICES = "P076", Note, "devices that stay open to every job";
 }

@@ -40,7 +40,7 @@
 //! requests share (`room`) and workers for small requests ([`Reserve`]). [`entrance`] comes before the
 //! queue: rates, bounds on waiting requests and on the splits of a task. [`operations`] are sets of
 //! requests that wait for each other ([`donation`]: the turns that these use), [`sets`] those with one entry in the
-//! queue. [`simulation`] runs all of it with workers.
+//! queue. [`indices`] numbers the units of counted resources. [`simulation`] runs all of it with workers.
 //!
 //! # Determinism
 //! The same calls give the same answers. Ties go to the smaller finish tag, then to the earlier tenant
@@ -60,6 +60,7 @@ pub mod donation;
 pub mod entrance;
 mod estimate;
 pub mod gps;
+pub mod indices;
 pub mod operations;
 mod order;
 mod requests;

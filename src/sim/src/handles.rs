@@ -37,6 +37,7 @@ pub(super) enum FilePlace {
 pub(super) enum ProcFile {
     Stat,
     Meminfo,
+    Devices,
     Uptime,
     Pressure(Resource),
     MinFree,

@@ -64,6 +64,8 @@ impl SimSystemd {
                     _ => self.set_properties(kernel, &unit, settings),
                 }
             }
+            Order::SetDevices { unit, .. } if self.units.contains_key(unit) => {}
+            Order::SetDevices { unit, .. } => return Err(UnitError::NoSuchUnit(unit.clone())),
             Order::Rewrite { unit, drop_ins } => {
                 for (property, text) in drop_ins {
                     let known = self.units.get_mut(unit).and_then(|u| u.drop_ins.get_mut(property));

@@ -24,10 +24,15 @@ const SLICE_NSEC: f64 = 3_000_000.0;
 /// Boot time in seconds since 1970; the simulation has no calendar of its own.
 const BOOT_TIME_SEC: u64 = 1_700_000_000;
 
+/// Drivers of every machine.
+const DEVICES: &str =
+    "Character devices:\n  1 mem\n  5 /dev/tty\n 10 misc\n\nBlock devices:\n  7 loop\n";
+
 pub(super) fn proc_file(place: &DirPlace, name: &str) -> Result<ProcFile, Errno> {
     let file = match (place, name) {
         (DirPlace::Proc, "stat") => ProcFile::Stat,
         (DirPlace::Proc, "meminfo") => ProcFile::Meminfo,
+        (DirPlace::Proc, "devices") => ProcFile::Devices,
         (DirPlace::Proc, "uptime") => ProcFile::Uptime,
         (DirPlace::ProcPressure, "cpu") => ProcFile::Pressure(Resource::Cpu),
         (DirPlace::ProcPressure, "memory") => ProcFile::Pressure(Resource::Memory),
@@ -54,6 +59,7 @@ pub(super) fn show_proc(kernel: &SimKernel, file: ProcFile) -> Result<String, Er
     Ok(match file {
         ProcFile::Stat => show_stat(kernel),
         ProcFile::Meminfo => show_meminfo(kernel),
+        ProcFile::Devices => DEVICES.to_string(),
         ProcFile::Uptime => {
             let idle: f64 = kernel.cpu.times.iter().map(|times| times.idle_nsec).sum();
             format!("{:.2} {:.2}\n", kernel.now_nsec as f64 * 1e-9, idle * 1e-9)

@@ -159,7 +159,7 @@ pub struct WaitReply {
 }
 
 /// Parameters of `Report`: a code or a signal, the sums of a set, or both.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportParameters {
     /// Number of the job.
@@ -173,6 +173,9 @@ pub struct ReportParameters {
     /// Sums of a set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<TaskSums>,
+    /// Indices that the running tasks of a set use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_use: Option<Vec<Assigned>>,
 }
 
 /// Sums over the tasks of a set since its beginning, as the process has them that starts the tasks.
@@ -463,6 +466,28 @@ pub struct Started {
     pub valve: Option<Valve>,
     /// Requests that could not be met.
     pub ineffective: Vec<String>,
+    /// Indices of counted resources; of a set those of all its running tasks.
+    #[serde(default)]
+    pub assigned: Vec<Assigned>,
+}
+
+/// Indices of a counted resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assigned {
+    /// Name of the resource.
+    pub name: String,
+    /// Indices of the units, from 0, ascending.
+    pub indices: Vec<u32>,
+    /// Variables of the environment that get them, where they are not set.
+    #[serde(default)]
+    pub env: Vec<String>,
+}
+
+impl Assigned {
+    /// The indices as text, as in `0,2`.
+    pub fn list(&self) -> String {
+        self.indices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+    }
 }
 
 /// The job server of GNU make.

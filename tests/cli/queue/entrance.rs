@@ -34,6 +34,42 @@ fn the_example_runs() {
     assert!(answer["jobs"][1]["started"].as_f64() >= answer["jobs"][0]["finished"].as_f64());
 }
 
+/// Units are numbered from 0: the lowest free ones at a start, each held once, and a file that cannot be numbered is refused.
+#[test]
+fn units_are_numbered() {
+    let text = "discipline: fifo\nworkers: 4\nhorizon: 9\ncapacity: { cpu: 8, gpu: 4 }\nindices: [gpu]\n\
+                tenants: { A: { holds: { cpu: 1, gpu: 2 } }, B: { holds: { cpu: 1, gpu: 1 } }, C: { holds: { cpu: 1 } } }\n\
+                arrivals: [[0, A, 3], [0, B, 1], [0, C, 1], [0, B, 2], [1, B, 4], [2, A, 1]]\n";
+    let answer = simulated(text);
+    let held = |d: &Value| {
+        let (tenant, time) = (d["tenant"].as_str().unwrap(), d["time"].as_f64().unwrap());
+        let indices = d["indices"]["gpu"]
+            .as_array()
+            .map(|all| all.iter().map(|it| it.as_u64().unwrap()).collect());
+        (format!("{tenant}@{time}"), indices.unwrap_or_default())
+    };
+    let all: Vec<(String, Vec<u64>)> =
+        answer["dispatches"].as_array().unwrap().iter().map(held).collect();
+    let expected = [
+        ("A@0", vec![0, 1]),
+        ("B@0", vec![2]),
+        ("C@0", vec![]),
+        ("B@0", vec![3]),
+        ("B@1", vec![2]),
+        ("A@3", vec![0, 1]),
+    ];
+    assert_eq!(all, expected.map(|(name, indices)| (name.to_string(), indices)));
+    for (before, after, code) in [
+        ("indices: [gpu]", "indices: [tpu]", "Q007"),
+        ("gpu: 4 }", "gpu: 4.5 }", "Q008"),
+        ("gpu: 2 }", "gpu: 0.5 }", "Q008"),
+        ("horizon: 9", "horizon: 9\nquantum: 1", "Q008"),
+    ] {
+        let errors = refused(&text.replace(before, after));
+        assert!(errors.len() == 1 && errors[0].starts_with(code), "{after}: {errors:?}");
+    }
+}
+
 /// Jobs of a tenant with pauses start earlier by what it left to the others, and it pays for that.
 #[test]
 fn credits_are_played() {

@@ -29,6 +29,7 @@ impl JobRoom {
         starting.asked = Some(now);
         let Some(record) = self.records.get(&job) else { return false };
         let (slice, settings) = (starting.slice.clone(), std::mem::take(&mut starting.settings));
+        let devices = starting.devices.take();
         // Only the program name: every user of the host can read the description of a unit.
         let program = record.command.as_deref().and_then(program).unwrap_or("a command");
         let view = self.admission.job(job);
@@ -42,6 +43,7 @@ impl JobRoom {
                 handle: record.process.handle.clone(),
             },
             settings,
+            devices,
         };
         if !self.scopes.ask(&tenants.host.kernel, order) {
             self.go_without_scope(tenants, job, "this host is not run by systemd", now);
@@ -62,6 +64,7 @@ impl JobRoom {
                 Order::Set { settings, .. } => {
                     self.note_refused(job, &settings, &error.to_string())
                 }
+                Order::SetDevices { .. } => debug!("the devices of job {job} stay: {error}"),
                 _ => {}
             }
         }

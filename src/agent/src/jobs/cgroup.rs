@@ -20,6 +20,8 @@ pub(crate) struct JobCgroup {
     pub(crate) unit: Option<String>,
     /// The path of a scope from the mount, once it is there.
     at: Option<String>,
+    /// Its cgroup in the devices hierarchy of cgroup v1 ([`super::devices`]).
+    pub(crate) devices: Option<PathBuf>,
     held: Held,
 }
 
@@ -68,16 +70,18 @@ impl JobCgroup {
         below: &str,
     ) -> Result<JobCgroup, KernError> {
         let held = Held::Open(Cgroup::open(kernel, layout, below)?);
-        Ok(JobCgroup { below: below.to_string(), unit: None, at: None, held })
+        Ok(JobCgroup { below: below.to_string(), unit: None, at: None, devices: None, held })
     }
 
     pub(crate) fn scope(unit: String) -> JobCgroup {
-        JobCgroup { below: String::new(), unit: Some(unit), at: None, held: Held::Gone }
+        let held = Held::Gone;
+        JobCgroup { below: String::new(), unit: Some(unit), at: None, devices: None, held }
     }
 
     /// The cgroup of a job that was removed while its first process was elsewhere.
     pub(crate) fn gone(below: &str, unit: Option<String>) -> JobCgroup {
-        JobCgroup { below: below.to_string(), unit, at: None, held: Held::Gone }
+        let held = Held::Gone;
+        JobCgroup { below: below.to_string(), unit, at: None, devices: None, held }
     }
 
     /// Opens the cgroup of a scope at `path`, below the mount.
@@ -89,7 +93,7 @@ impl JobCgroup {
     ) -> Result<JobCgroup, KernError> {
         let held = Held::Open(Cgroup::open_from_mount(kernel, layout, path)?);
         let at = Some(path.to_string());
-        Ok(JobCgroup { below: String::new(), unit: Some(unit), at, held })
+        Ok(JobCgroup { below: String::new(), unit: Some(unit), at, devices: None, held })
     }
 
     /// False for a scope that systemd has not started yet.
@@ -284,7 +288,9 @@ impl JobCgroup {
             self.close(kernel);
             return None;
         }
-        match remove(kernel, layout, &self.below) {
+        let removed = remove(kernel, layout, &self.below);
+        let devices = self.devices.as_deref().map_or(Ok(()), |path| remove_at(kernel, path));
+        match removed.and(devices) {
             Ok(()) => {
                 self.close(kernel);
                 None
@@ -343,17 +349,21 @@ pub(crate) fn remove<K: KernFs>(
 ) -> Result<(), KernError> {
     let mut outcome = Ok(());
     for tree in &layout.trees {
-        let path = tree.root.join(below);
-        let mut removed = remove_dir(kernel, &path);
-        if removed.as_ref().is_err_and(|error| error.errno == Errno::EBUSY) {
-            let inside = nested(kernel, &path)?;
-            for path in inside.iter().rev().map(PathBuf::as_path).chain([path.as_path()]) {
-                removed = remove_dir(kernel, path);
-            }
-        }
-        outcome = outcome.and(removed);
+        outcome = outcome.and(remove_at(kernel, &tree.root.join(below)));
     }
     outcome
+}
+
+/// Removes a cgroup, and empty ones inside it, from one tree.
+fn remove_at<K: KernFs>(kernel: &mut K, path: &Path) -> Result<(), KernError> {
+    let mut removed = remove_dir(kernel, path);
+    if removed.as_ref().is_err_and(|error| error.errno == Errno::EBUSY) {
+        let inside = nested(kernel, path)?;
+        for path in inside.iter().rev().map(PathBuf::as_path).chain([path]) {
+            removed = remove_dir(kernel, path);
+        }
+    }
+    removed
 }
 
 fn remove_dir<K: KernFs>(kernel: &mut K, path: &Path) -> Result<(), KernError> {

@@ -1,10 +1,12 @@
 //! Cgroups of jobs: made in the cgroup of the tenant or ordered as a scope, set, and entered by the process.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use tracing::debug;
 
 use super::cgroup::JobCgroup;
+use super::devices;
 use super::listing;
 use super::records::{Home, JobProcess};
 use super::reply::JobAnswer;
@@ -15,7 +17,7 @@ use super::watch::is_alive;
 use crate::backend::access::HostAccess;
 use crate::backend::location::{Location, Sources};
 use crate::tenants::state::Tenants;
-use tenantd_admission::{JobId, Phase};
+use tenantd_admission::{Indices, JobId, Phase};
 use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::node::NodeId;
 use tenantd_core::resource::MEMORY;
@@ -107,6 +109,8 @@ impl JobRoom {
             ineffective,
             is_left: false,
             nr_limited: 0,
+            held: Indices::default(),
+            closed: BTreeSet::new(),
         };
         match self.records.get_mut(&job) {
             Some(record) => record.home = Some(home),
@@ -115,6 +119,7 @@ impl JobRoom {
         self.unkept.insert(job);
         end_as_one(self, host, job);
         self.limit_memory(host, job);
+        devices::close(self, host, job);
     }
 
     /// Limits a job to its declared memory, a set to that of the most tasks that have run at once: a limit that follows
@@ -172,6 +177,9 @@ impl JobRoom {
             return Err(format!("process {pid} has ended"));
         };
         let entered = self.enter_held(host, job, &found);
+        if entered.is_ok() {
+            devices::enter(self, host, job, &found);
+        }
         host.kernel.close_dir(found.held);
         entered
     }
@@ -227,7 +235,7 @@ impl JobRoom {
         if view.set.is_some() {
             return sets::tell_granted(self, job);
         }
-        let answer = started_reply(job, &tenant, listing::started(home, dop));
+        let answer = started_reply(job, &tenant, listing::started(self, &view, home, dop));
         self.answer(job, answer);
     }
 }

@@ -7,11 +7,19 @@ use super::reply::waiting;
 use super::room::JobRoom;
 use tenantd_admission::{JobId, JobView, Phase, Set};
 use tenantd_varlink::jobs::{
-    Job, JobState, ListReply, Pool, Requirement, Started, TaskSums, Tasks, Units, Valve,
+    Assigned, Job, JobState, ListReply, Pool, Requirement, Started, TaskSums, Tasks, Units, Valve,
 };
 
-pub(crate) fn started(home: &Home, dop: u32) -> Started {
+/// State of a started job.
+pub(crate) fn started(jobs: &JobRoom, view: &JobView<'_>, home: &Home, dop: u32) -> Started {
+    let resources = &jobs.policy.host.resources;
+    let assigned = view.indices.iter().map(|(name, indices)| Assigned {
+        name: name.to_string(),
+        indices: indices.iter().copied().collect(),
+        env: resources.iter().find(|it| it.name == name).map_or(Vec::new(), |it| it.env.clone()),
+    });
     Started {
+        assigned: assigned.collect(),
         dop,
         cpus: home.cpus.as_ref().map(ToString::to_string),
         cgroup: home.path.clone(),
@@ -82,7 +90,7 @@ fn job(jobs: &JobRoom, view: &JobView<'_>, record: &Record, now: f64) -> Job {
         frozen: jobs.preemption.is_frozen(view.job),
         idle: view.is_idle,
         outside: record.home.as_ref().is_some_and(|home| home.is_left),
-        started: record.home.as_ref().map(|home| started(home, dop)),
+        started: record.home.as_ref().map(|home| started(jobs, view, home, dop)),
         tasks: view.set.map(|set| tasks(&set, record.seen.tasks)),
         after: jobs.admission.requirements(view.job).map(requirement).collect(),
     }

@@ -31,6 +31,7 @@
 //! | `cgroup` | the cgroup of a job |
 //! | `home` | where that cgroup is made, and the move into it |
 //! | `scope`, `arrival` | the same if systemd owns it |
+//! | `devices` | devices of counted resources, closed to other jobs |
 //! | `place` | CPUs and weight of each job |
 //! | `valves` | job servers |
 //! | `preempt` | preemption of running jobs |
@@ -50,6 +51,7 @@ mod after;
 mod arrival;
 mod cgroup;
 mod credit;
+mod devices;
 mod end;
 mod finished;
 mod home;

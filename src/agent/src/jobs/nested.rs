@@ -67,7 +67,7 @@ pub(super) fn submit_inside<K: KernFs>(
         );
         return Some(Err(CallError::Failed { reason }));
     }
-    let mut started = listing::started(home, dop);
+    let mut started = listing::started(room, &view, home, dop);
     started.ineffective = not_its_own(job, parameters, dop, view.request.memory_bytes);
     Some(Ok(reply(job, tenant, started)))
 }

@@ -17,7 +17,7 @@ use super::store::KeptJob;
 use super::waits::End;
 use crate::backend::access::HostAccess;
 use crate::recovery::credit_store::unix_seconds;
-use tenantd_admission::{JobId, Phase, Request};
+use tenantd_admission::{Indices, JobId, Phase, Request};
 use tenantd_host::kernfs::KernFs;
 use tenantd_varlink::bridge::{Caller, Ticket};
 use tenantd_varlink::error::CallError;
@@ -236,7 +236,7 @@ fn try_report(
     report: ReportParameters,
     caller: Caller,
 ) -> Result<ReportReply, CallError> {
-    let ReportParameters { id, exit_code, exit_signal, tasks } = report;
+    let ReportParameters { id, exit_code, exit_signal, tasks, in_use } = report;
     let job = JobId(id);
     let is_of_other = |uid: u32| caller.user.is_some_and(|user| user != uid);
     let unsupervised = || {
@@ -276,6 +276,10 @@ fn try_report(
                     return Err(CallError::InvalidParameter { parameter: "tasks".into() });
                 }
                 record.seen.tasks = sums;
+                record.seen.in_use = Indices::default();
+                for it in in_use.iter().flatten() {
+                    record.seen.in_use.extend(&it.name, it.indices.iter().copied());
+                }
                 room.reported.insert(job);
             }
             Ok(ReportReply {})

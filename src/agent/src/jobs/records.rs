@@ -1,15 +1,16 @@
 //! Records of the jobs outside the queue, indexed by client and by process.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::cgroup::JobCgroup;
 use super::watch::is_alive;
-use tenantd_admission::JobId;
+use tenantd_admission::{Indices, JobId};
 use tenantd_control::measure::sample::MemorySample;
 use tenantd_dop::CpuSet;
+use tenantd_host::devices::Device;
 use tenantd_host::kernfs::{DirId, KernFs};
 use tenantd_host::process;
 use tenantd_host::valve::Valve;
@@ -27,7 +28,7 @@ pub(crate) struct Record {
 }
 
 /// Observations for the record of the finished job.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     /// Largest sample of its memory.
     pub(crate) peak_bytes: Option<u64>,
@@ -39,8 +40,9 @@ pub(crate) struct Seen {
     pub(crate) is_supervised: bool,
     /// Exit code or signal, as its supervisor reports it.
     pub(crate) reported: Option<(Option<u8>, Option<u8>)>,
-    /// Sums of a set, as the process reports them that starts its tasks.
+    /// Sums of a set, as the process reports them that starts its tasks, and the indices that they use.
     pub(crate) tasks: TaskSums,
+    pub(crate) in_use: Indices,
 }
 
 impl Seen {
@@ -85,6 +87,9 @@ pub(crate) struct Home {
     pub(crate) is_left: bool,
     /// Tasks for which the declared memory is allowed; 1 for a single job, 0 before it is.
     pub(crate) nr_limited: u32,
+    /// Indices for which its devices are set, and the devices that are closed to it.
+    pub(crate) held: Indices,
+    pub(crate) closed: BTreeSet<Device>,
 }
 
 /// All jobs by number, with indexes by client and by process.

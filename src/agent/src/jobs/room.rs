@@ -192,6 +192,8 @@ impl JobRoom {
             lingers,
             supervised: record.seen.is_supervised,
             tasks: record.seen.tasks,
+            indices: view.indices.clone(),
+            devices: home.cgroup.devices.clone(),
         })
     }
 

@@ -50,6 +50,7 @@ pub(crate) fn job_of(unit: &str) -> Option<JobId> {
 pub(crate) struct Starting {
     pub(crate) slice: String,
     pub(crate) settings: Vec<Setting>,
+    pub(crate) devices: Option<Vec<String>>,
     pub(crate) asked: Option<f64>,
 }
 

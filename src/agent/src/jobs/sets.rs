@@ -73,7 +73,7 @@ pub(super) fn tell_granted(room: &mut JobRoom, job: JobId) {
     }
     let Some(record) = room.records.get(&job) else { return };
     let (Some(ticket), Some(home)) = (record.ticket, &record.home) else { return };
-    let started = listing::started(home, (dop / set.running().max(1)).max(1));
+    let started = listing::started(room, &view, home, (dop / set.running().max(1)).max(1));
     let reply = SubmitReply {
         id: job.0,
         tenant: view.request.tenant.clone(),
@@ -92,6 +92,7 @@ pub(super) fn take_reports<K: KernFs>(room: &mut JobRoom, tenants: &mut Tenants<
         let Some(record) = room.records.get(&job) else { continue };
         let TaskSums { started, succeeded, failed, closed } = record.seen.tasks;
         let sums = Sums { started, ended: succeeded + failed, is_closed: closed };
+        room.admission.use_indices(job, record.seen.in_use.clone());
         if !room.admission.report_tasks(job, sums, now) {
             debug!("the sums of set {job} are not taken: {sums:?}");
         }

@@ -8,6 +8,7 @@ use tracing::info;
 use super::after;
 use super::cgroup::JobCgroup;
 use super::credit;
+use super::devices;
 use super::end::is_empty;
 use super::home::slice_of;
 use super::outcome;
@@ -32,6 +33,7 @@ impl JobRoom {
                 break;
             }
             credit::pay_fees(&mut self.admission, tenants);
+            let has_followed = devices::follow(self, &mut tenants.host);
             let mut started = Vec::new();
             let mut continued = BTreeSet::new();
             for job in dispatch.starts.iter().map(|start| start.job) {
@@ -47,7 +49,7 @@ impl JobRoom {
             self.place(tenants);
             self.weigh(tenants);
             self.set_valves();
-            if !started.is_empty() {
+            if !started.is_empty() || has_followed {
                 // Before the processes move: after a kill in between, the next agent finds empty cgroups.
                 self.keep_changed();
             }
@@ -117,6 +119,7 @@ impl JobRoom {
         for job in unknown {
             self.admission.ended(job, now);
         }
+        self.admission.complete_indices();
         if nr_kept > 0 {
             let nr_found = self.records.len();
             info!(action = "start", "{nr_found} of {nr_kept} jobs of the last tenantd run on");
@@ -136,19 +139,22 @@ impl JobRoom {
         };
         let first = JobProcess { pid: kept.pid, start_ticks: kept.start_ticks, handle: None };
         let runs = !kept.lingers && first.runs(kernel, proc);
-        let cgroup = match cgroup {
+        let mut cgroup = match cgroup {
             Ok(cgroup) if cgroup.inode() == kept.inode => cgroup,
             // The cgroup was removed with its last process, and the first process is elsewhere.
             other => {
                 other.into_iter().for_each(|cgroup| cgroup.close(kernel));
                 if !runs {
-                    let gone = JobCgroup::gone(&kept.below, None);
+                    let mut gone = JobCgroup::gone(&kept.below, None);
+                    gone.devices = kept.devices.clone();
                     outcome::record_missed(self, host, &kept, &gone, now);
+                    self.left.extend(gone.end(&mut host.kernel, &host.layout));
                     return valves::remove(valve);
                 }
                 JobCgroup::gone(&kept.below, kept.unit.clone())
             }
         };
+        cgroup.devices.clone_from(&kept.devices);
         let sample = cgroup.sample(kernel, layout);
         let is_populated = !is_empty(&sample);
         let sample = sample.ok();
@@ -166,11 +172,23 @@ impl JobRoom {
         let times = (kept.submitted, kept.since);
         let Some(request) = kept.request else { return };
         self.admission.adopt(job, request, times, (cpu_seconds, lingers), now);
+        let (closed, _) = devices::closed(&self.policy.host.resources, &kept.indices);
+        self.admission.hold_indices(job, kept.indices.clone());
         let cpus = kept.cpus.and_then(|cpus| cpus.parse().ok());
         let (path, ineffective) = (kept.path, kept.ineffective);
         let is_left = runs && !is_populated;
-        let home =
-            Home { cgroup, path, cpus, weight: None, valve, ineffective, is_left, nr_limited: 0 };
+        let home = Home {
+            cgroup,
+            path,
+            cpus,
+            weight: None,
+            valve,
+            ineffective,
+            is_left,
+            nr_limited: 0,
+            held: kept.indices,
+            closed,
+        };
         let record = Record {
             ticket: None,
             process: first,

@@ -20,7 +20,7 @@ use tracing::warn;
 
 use super::finished::FinishedJobs;
 use crate::recovery::boot_file::BootFile;
-use tenantd_admission::{Admission, JobId, Request};
+use tenantd_admission::{Admission, Indices, JobId, Request};
 use tenantd_varlink::jobs::{FinishedJob, TaskSums};
 
 const JOBS: &str = "jobs";
@@ -68,6 +68,9 @@ pub(crate) struct KeptJob {
     pub(crate) lingers: bool,
     pub(crate) supervised: bool,
     pub(crate) tasks: TaskSums,
+    pub(crate) indices: Indices,
+    /// Its cgroup in the devices hierarchy.
+    pub(crate) devices: Option<PathBuf>,
 }
 
 impl KeptJob {

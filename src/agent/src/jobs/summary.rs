@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::room::JobRoom;
-use tenantd_admission::{JobView, Phase};
+use tenantd_admission::{Admission, JobView, Phase};
 use tenantd_control::report::status::Status;
-use tenantd_control::words::jobs::{JobsStatus, TenantJobs, WaitCount};
+use tenantd_control::words::jobs::{HeldUnits, JobsStatus, TenantJobs, UnitsStatus, WaitCount};
 
 pub(crate) fn tell(jobs: &JobRoom, slots_reason: String, status: &mut Status, now: f64) {
     let (all, mut of_tenants) = sums(jobs, now);
@@ -16,6 +16,22 @@ pub(crate) fn tell(jobs: &JobRoom, slots_reason: String, status: &mut Status, no
     }
 }
 
+/// Counted resources, and the jobs that hold units of them.
+fn units(admission: &Admission) -> Vec<UnitsStatus> {
+    let all = admission.resources().units.iter().zip(admission.free().units);
+    let of_one = |((name, count), (_, free)): (&(String, u32), (String, u32))| {
+        let held = admission.active().map(|view| HeldUnits {
+            job: view.job.0,
+            tenant: view.request.tenant.clone(),
+            uid: view.request.user,
+            indices: view.indices.of(name).collect(),
+        });
+        let held = held.filter(|it| !it.indices.is_empty()).collect();
+        UnitsStatus { name: name.clone(), count: *count, free, held }
+    };
+    all.map(of_one).collect()
+}
+
 fn sums(jobs: &JobRoom, now: f64) -> (JobsStatus, BTreeMap<&str, TenantJobs>) {
     let admission = &jobs.admission;
     let free = admission.free();
@@ -23,6 +39,7 @@ fn sums(jobs: &JobRoom, now: f64) -> (JobsStatus, BTreeMap<&str, TenantJobs>) {
         slots: admission.slots(),
         free_slots: free.slots,
         nr_waiting: admission.nr_waiting() as u64,
+        units: units(admission),
         ..JobsStatus::default()
     };
     let mut of_tenants: BTreeMap<&str, TenantJobs> = BTreeMap::new();

@@ -69,7 +69,8 @@ impl JobRoom {
         let total = sample.memory_total_bytes;
         let reserve = tenants.base.written.host.reserve[MEMORY].on(Some(total)).unwrap_or(0);
         let memory_bytes = Some(total.saturating_sub(reserve));
-        let units = tenants.base.written.host.resources.clone();
+        let resources = tenants.base.written.host.resources.iter();
+        let units = resources.map(|it| (it.name.clone(), it.count)).collect();
         self.admission.capacity(Capacity { slots, memory_bytes, units }, now);
         let views = self.admission.active();
         let of_jobs: u64 = views.filter_map(|view| view.used_bytes).sum();

@@ -1,7 +1,7 @@
 //! Jobs in the status of a tick: counts, widths and reasons to wait.
 //!
-//! Sums only; `io.tenantd.Jobs` lists the jobs. The size depends on the number of tenants and kinds of
-//! reasons, not on the number of jobs.
+//! Sums, and the holders of counted resources; `io.tenantd.Jobs` lists the jobs. The size depends on the number of
+//! tenants, kinds of reasons and units, not on the number of jobs.
 
 use std::borrow::Cow;
 
@@ -25,6 +25,49 @@ pub struct JobsStatus {
     pub slots_reason: String,
     /// Number of waiting jobs per kind of reason.
     pub waiting_for: Vec<WaitCount>,
+    /// Counted resources.
+    pub units: Vec<UnitsStatus>,
+}
+
+/// A counted resource, with the jobs that hold its units.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UnitsStatus {
+    /// Name of the resource.
+    pub name: String,
+    /// Number of units.
+    pub count: u32,
+    /// Units that no job holds.
+    pub free: u32,
+    /// Jobs that hold units, in the order of their numbers.
+    pub held: Vec<HeldUnits>,
+}
+
+/// Units that a job holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HeldUnits {
+    /// Number of the job.
+    pub job: u64,
+    /// Path of its tenant.
+    pub tenant: String,
+    /// Its user.
+    pub uid: u32,
+    /// Indices of the units, ascending.
+    pub indices: Vec<u32>,
+}
+
+impl UnitsStatus {
+    /// Holders in words: `0, 1 in job 12 of ana; 2 of 4 free`, with the name of an owner for each job.
+    pub fn in_words(&self, owner: impl Fn(&HeldUnits) -> String) -> String {
+        let mut parts: Vec<String> = Vec::new();
+        for held in &self.held {
+            let indices: Vec<String> = held.indices.iter().map(u32::to_string).collect();
+            parts.push(format!("{} in job {} of {}", indices.join(", "), held.job, owner(held)));
+        }
+        parts.push(format!("{} of {} free", self.free, self.count));
+        parts.join("; ")
+    }
 }
 
 /// Origin of a number of slots (`tenantd_dop::tenant::slots`): `2 CPUs less 0.10 in reserve, rounded`. `cpus` are
@@ -99,7 +142,14 @@ impl TenantJobs {
 
 #[cfg(test)]
 mod tests {
-    use super::reason_of_slots;
+    use super::*;
+
+    #[test]
+    fn holders_are_named_with_their_indices() {
+        let held = HeldUnits { job: 12, tenant: "ci".into(), uid: 7, indices: vec![0, 2] };
+        let units = UnitsStatus { name: "gpu".into(), count: 4, free: 2, held: vec![held] };
+        assert_eq!(units.in_words(|it| it.tenant.clone()), "0, 2 in job 12 of ci; 2 of 4 free");
+    }
 
     #[test]
     fn the_reason_of_slots_names_each_term() {

@@ -222,6 +222,7 @@ fn is_pipelined(order: &Order) -> bool {
             | Order::StartSlice { .. }
             | Order::StartScope { .. }
             | Order::Set { .. }
+            | Order::SetDevices { .. }
             | Order::Stop { .. }
             | Order::List { .. }
     )
@@ -304,10 +305,11 @@ impl Calls<'_> {
             Order::Look { unit } => self.look(unit).await.map(Reply::Unit),
             Order::List { patterns } => self.list(patterns).await,
             Order::StartSlice { unit, description } => self.start_slice(unit, description).await,
-            Order::StartScope { unit, slice, description, process, settings } => {
+            Order::StartScope { unit, slice, description, process, settings, devices } => {
                 let start = async |knows_handles| {
                     let members = scope::members(process, knows_handles);
-                    let of_all = scope::properties(slice, description, members, settings);
+                    let mut of_all = scope::properties(slice, description, members, settings);
+                    of_all.extend(devices.iter().flat_map(|it| scope::of_devices(it)));
                     self.start_transient(unit, &of_all).await
                 };
                 match start(true).await {
@@ -315,7 +317,12 @@ impl Calls<'_> {
                     started => started,
                 }
             }
-            Order::Set { unit, settings } => self.set(unit, settings).await,
+            Order::Set { unit, settings } => {
+                self.set(unit, settings.iter().map(scope::property).collect()).await
+            }
+            Order::SetDevices { unit, devices } => {
+                self.set(unit, scope::of_devices(devices).into()).await
+            }
             Order::Reload => {
                 self.call::<_, ()>(MANAGER_PATH, MANAGER, "Reload", &()).await.map(done)
             }
@@ -368,8 +375,7 @@ impl Calls<'_> {
         Ok(state)
     }
 
-    async fn set(&self, unit: &str, settings: &[Setting]) -> Result<Reply, Fault> {
-        let properties: Vec<BusProperty<'_>> = settings.iter().map(scope::property).collect();
+    async fn set(&self, unit: &str, properties: Vec<BusProperty<'_>>) -> Result<Reply, Fault> {
         let arguments = (unit, true, properties);
         self.call::<_, ()>(MANAGER_PATH, MANAGER, "SetUnitProperties", &arguments).await.map(done)
     }

@@ -35,6 +35,15 @@ pub enum Order {
         process: ScopeProcess,
         /// Its properties and their values.
         settings: Vec<Setting>,
+        /// Patterns of the devices that it may open; `None` for all.
+        devices: Option<Vec<String>>,
+    },
+    /// Replaces the devices that a scope may open.
+    SetDevices {
+        /// The scope.
+        unit: String,
+        /// Patterns of these devices.
+        devices: Vec<String>,
     },
     /// Sets properties at run time, all in one call.
     Set {
@@ -91,6 +100,7 @@ impl Order {
             | Order::StartSlice { unit, .. }
             | Order::StartScope { unit, .. }
             | Order::Set { unit, .. }
+            | Order::SetDevices { unit, .. }
             | Order::Rewrite { unit, .. }
             | Order::Forget { unit, .. }
             | Order::ForgetOurs { unit, .. }

@@ -207,6 +207,8 @@ fn of_active(job: &Job) -> Vec<(&'static str, String)> {
         lines.push(("width", started.dop.to_string()));
         lines.extend(started.cpus.as_ref().map(|cpus| ("cpus", cpus.clone())));
         lines.push(("cgroup", started.cgroup.clone()));
+        let assigned = started.assigned.iter();
+        lines.extend(assigned.map(|it| ("has", format!("{} {}", it.name, it.list()))));
         lines.extend(started.ineffective.iter().map(|what| ("note", what.clone())));
     }
     lines.extend(of_request(&job.units, job.class.as_deref(), job.command.as_deref()));

@@ -15,13 +15,15 @@ use serde_json::json;
 use super::administer::print_failures;
 use crate::args::CancelArgs;
 use crate::common::client::{ClientError, Endpoint};
+use crate::common::readers::owner;
 use tenantd::exit::Exit;
+use tenantd_control::words::jobs::{HeldUnits, UnitsStatus};
 use tenantd_lab::text::{WIDTH, age, memory, shortened, visible, wrapped};
 use tenantd_lab::{json, table};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::method;
 use tenantd_varlink::jobs::{
-    CancelParameters, CancelReply, Job, JobState, ListReply, Pool, Tasks, Waiting,
+    CancelParameters, CancelReply, Job, JobState, ListReply, Pool, Tasks, Units, Waiting,
 };
 
 const NAME_WIDTH: usize = 16;
@@ -42,6 +44,10 @@ pub(super) fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
     }
     table::print(out, &table, list.jobs.len(), JOBS_MAX)?;
     writeln!(out, "{}", free(&list.pool))?;
+    for units in holders(list) {
+        let lead = format!("{}: ", visible(&units.name));
+        writeln!(out, "{}", wrapped(&lead, &units.in_words(owner)))?;
+    }
     for job in list.jobs.iter().take(JOBS_MAX) {
         for (verb, note) in notes(job) {
             let lead = format!("job {}{verb}: ", job.id);
@@ -180,6 +186,24 @@ pub(crate) fn reason(waiting: &Waiting) -> String {
     let estimate = waiting.estimate_seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
     let estimate = estimate.map(|time| format!("; about {}", age(time))).unwrap_or_default();
     format!("{}{estimate}", waiting.reason.text)
+}
+
+/// Counted resources with the jobs in the list that hold units.
+fn holders(list: &ListReply) -> Vec<UnitsStatus> {
+    let of_one = |units: &Units| {
+        let free = list.pool.free_units.iter().find(|free| free.name == units.name);
+        let held = list.jobs.iter().filter_map(|job| {
+            let assigned = job.started.iter().flat_map(|started| &started.assigned);
+            let indices = assigned.filter(|it| it.name == units.name).flat_map(|it| &it.indices);
+            let indices: Vec<u32> = indices.copied().collect();
+            let (uid, tenant) = (job.uid, job.tenant.clone());
+            (!indices.is_empty()).then_some(HeldUnits { job: job.id, tenant, uid, indices })
+        });
+        let (name, count) = (units.name.clone(), units.count);
+        UnitsStatus { name, count, free: free.map_or(0, |it| it.count), held: held.collect() }
+    };
+    let all = list.pool.units.iter().map(of_one);
+    all.filter(|units| !units.held.is_empty()).collect()
 }
 
 /// Free slots, memory and counted resources of jobs.

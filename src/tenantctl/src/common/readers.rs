@@ -7,13 +7,23 @@ use std::path::Path;
 
 use nix::unistd::{Gid, Group, Uid, User};
 
+use tenantd_control::words::jobs::HeldUnits;
 use tenantd_lab::text::{visible, wrapped};
 
 /// Name of this user; its number without an account.
 pub(crate) fn user_name() -> String {
-    let uid = Uid::effective();
-    let user = User::from_uid(uid).ok().flatten();
+    name_of(Uid::effective().as_raw())
+}
+
+/// Name of a user; the number without an account.
+pub(crate) fn name_of(uid: u32) -> String {
+    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     user.map_or_else(|| uid.to_string(), |user| visible(&user.name))
+}
+
+/// User and tenant of a job that holds units.
+pub(crate) fn owner(held: &HeldUnits) -> String {
+    format!("{} ({})", name_of(held.uid), visible(&held.tenant))
 }
 
 /// Group whose members may read from `socket`; `None` if root's group owns it.

@@ -37,7 +37,9 @@ use tenantd_dop::environment::replaced;
 use tenantd_lab::text::visible;
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::method;
-use tenantd_varlink::jobs::{ReportParameters, Started, SubmitParameters, SubmitReply, TaskSums};
+use tenantd_varlink::jobs::{
+    Assigned, ReportParameters, Started, SubmitParameters, SubmitReply, TaskSums, Units,
+};
 
 const PLACEHOLDER: &str = "{index}";
 const VARIABLE: &str = "TENANTD_ARRAY_INDEX";
@@ -99,6 +101,12 @@ fn wait(
     (!is_late).then_some(is_ready)
 }
 
+/// A running task, and the units that it uses.
+struct Task {
+    index: u64,
+    assigned: Vec<Assigned>,
+}
+
 /// A set and its connection.
 struct Set<'a> {
     daemon: Endpoint,
@@ -120,7 +128,9 @@ struct Set<'a> {
     sums: TaskSums,
     /// The last sums that were sent on the present connection.
     reported: Option<TaskSums>,
-    running: HashMap<Pid, u64>,
+    running: HashMap<Pid, Task>,
+    /// Units that each task needs.
+    units: Vec<Units>,
     /// The first failed tasks.
     failures: Vec<String>,
     /// Reason for not starting the remaining tasks.
@@ -148,6 +158,7 @@ impl<'a> Set<'a> {
             sums: TaskSums::default(),
             reported: None,
             running: HashMap::new(),
+            units: parameters(args).units.unwrap_or_default(),
             failures: Vec::new(),
             error: None,
         }
@@ -236,8 +247,8 @@ impl<'a> Set<'a> {
                 Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, Some(signal.to_string())),
                 _ => return,
             };
-            if let Some(index) = self.running.remove(&pid) {
-                self.count(index, failure);
+            if let Some(task) = self.running.remove(&pid) {
+                self.count(task.index, failure);
             }
         }
     }
@@ -313,12 +324,15 @@ impl<'a> Set<'a> {
             let text = index.to_string();
             let line: Vec<OsString> =
                 self.args.command.iter().map(|word| replaced(word, PLACEHOLDER, &text)).collect();
-            let mut command = launch::command(&line, turn);
+            let assigned = self.next_units(&turn.assigned);
+            let turn = Started { assigned: assigned.clone(), ..turn.clone() };
+            let mut command = launch::command(&line, &turn);
             command.env(VARIABLE, &text).env_remove(ROLE).stdin(Stdio::null());
             self.sums.started += 1;
             match command.spawn() {
                 Ok(child) => {
-                    self.running.insert(Pid::from_raw(child.id() as i32), index);
+                    let task = Task { index, assigned };
+                    self.running.insert(Pid::from_raw(child.id() as i32), task);
                 }
                 Err(error) => {
                     launch::report(&line, &error);
@@ -326,6 +340,33 @@ impl<'a> Set<'a> {
                 }
             }
         }
+    }
+
+    /// Units that the running tasks use.
+    fn in_use(&self) -> Vec<Assigned> {
+        let mut in_use: Vec<Assigned> = Vec::new();
+        for of_task in self.running.values().flat_map(|task| &task.assigned) {
+            match in_use.iter_mut().find(|it| it.name == of_task.name) {
+                Some(all) => all.indices.extend(&of_task.indices),
+                None => in_use.push(of_task.clone()),
+            }
+        }
+        in_use
+    }
+
+    /// The lowest of the set's units that no running task uses: the daemon knows the units of the set only.
+    fn next_units(&self, of_set: &[Assigned]) -> Vec<Assigned> {
+        let in_use = self.in_use();
+        let is_used = |name: &str, index: &u32| {
+            in_use.iter().any(|it| it.name == name && it.indices.contains(index))
+        };
+        let next = |all: &Assigned| {
+            let wanted = self.units.iter().filter(|it| it.name == all.name);
+            let wanted: usize = wanted.map(|it| it.count as usize).sum();
+            let free = all.indices.iter().filter(|index| !is_used(&all.name, index));
+            Assigned { indices: free.take(wanted).copied().collect(), ..all.clone() }
+        };
+        of_set.iter().map(next).collect()
     }
 
     /// Sends the sums if they have changed. A failed message is sent again with the next sums or connection.
@@ -337,7 +378,10 @@ impl<'a> Set<'a> {
         if self.reported.map(sums) == Some(self.sums) {
             return;
         }
-        let report = ReportParameters { id, tasks: Some(self.sums), ..ReportParameters::default() };
+        let in_use = self.in_use();
+        let in_use = Some(in_use).filter(|in_use| !in_use.is_empty());
+        let tasks = Some(self.sums);
+        let report = ReportParameters { id, tasks, in_use, ..ReportParameters::default() };
         // The daemon closes a connection without calls after a while.
         for _ in 0..2 {
             if self.reporter.is_none() {
@@ -356,7 +400,7 @@ impl<'a> Set<'a> {
     fn report_end(&mut self, exit: Exit) {
         if let Some(id) = self.id.filter(|_| self.has_begun()) {
             let (exit_code, tasks) = (Some(exit as u8), Some(self.sums));
-            let report = ReportParameters { id, exit_code, exit_signal: None, tasks };
+            let report = ReportParameters { id, exit_code, tasks, ..ReportParameters::default() };
             let is_away =
                 matches!(self.error, Some(ClientError::NotRunning(_) | ClientError::Ended(_)));
             let patience = if is_away { Duration::ZERO } else { RESTART_TIME };

@@ -141,7 +141,7 @@ pub(super) fn supervise(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exi
         id,
         exit_code: status.code().and_then(code),
         exit_signal: status.signal().and_then(code),
-        tasks: None,
+        ..ReportParameters::default()
     };
     let end = End::of(confirmed(daemon, &status), &status);
     if let Some(command) = &args.on_end {

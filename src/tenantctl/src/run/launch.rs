@@ -46,6 +46,10 @@ pub(crate) fn command(line: &[OsString], started: &Started) -> Command {
     let width = Width { dop: started.dop, is_pinned: started.cpus.is_some(), jobserver, cgroup };
     let mut command = with_width(line, started.dop);
     command.envs(environment::variables(&width, line, is_set));
+    for assigned in &started.assigned {
+        let names = assigned.env.iter().filter(|name| !is_set(name));
+        command.envs(names.map(|name| (name, assigned.list())));
+    }
     command
 }
 

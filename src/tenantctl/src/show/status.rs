@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use super::tenants;
 use crate::common::machine::memory_of;
 use crate::common::output::Output;
+use crate::common::readers::owner;
 use crate::common::rows::{Choice, is_chosen, lacks as is_lacking};
 use crate::common::stale::stale;
 use tenantd_control::report::status::{Status, TenantStatus};
@@ -141,6 +142,10 @@ fn jobs(status: &Status, look: &Look) -> String {
     let mut text = String::new();
     if choice.name.is_none() {
         text += &(wrapped_at(columns, "jobs: ", &all_jobs(all)) + "\n");
+        for units in &all.units {
+            let words = units.in_words(owner);
+            text += &(wrapped_at(columns, &format!("  {}: ", units.name), &words) + "\n");
+        }
     }
     let with_jobs = status.tenants.iter().filter(|it| is_chosen(&it.name, choice));
     let with_jobs = with_jobs.filter_map(|tenant| {

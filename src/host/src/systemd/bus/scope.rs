@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use zbus::zvariant::{Fd, Value};
+use zbus::zvariant::{Array, Fd, Structure, Type, Value};
 
 use crate::systemd::order::ScopeProcess;
 use crate::systemd::property::{PropertyValue, Setting};
@@ -45,6 +45,23 @@ pub(super) fn properties<'a>(
     properties
 }
 
+/// Properties for the devices that a scope may open ([`crate::devices`]). An empty list replaces earlier ones; each other
+/// list is added.
+pub(super) fn of_devices<'a>(patterns: &[String]) -> [(&'static str, Value<'a>); 3] {
+    let empty = || Array::new(<(&str, &str)>::SIGNATURE);
+    let mut allowed = empty();
+    for pattern in patterns {
+        let entry = Value::from(Structure::from((pattern.clone(), "rwm")));
+        // An entry of another type is an error; all have that of the array.
+        let _ = allowed.append(entry);
+    }
+    [
+        ("DevicePolicy", Value::from("closed")),
+        ("DeviceAllow", Value::from(empty())),
+        ("DeviceAllow", Value::from(allowed)),
+    ]
+}
+
 pub(super) fn property<'a>(setting: &Setting) -> (&'static str, Value<'a>) {
     let value = match &setting.value {
         PropertyValue::Number(number) => Value::from(*number),
@@ -60,6 +77,21 @@ mod tests {
 
     use super::*;
     use tenantd_control::words::knob::{Knob, Value as KnobValue};
+
+    #[test]
+    fn devices_have_the_types_of_the_bus() {
+        let patterns = ["char-1".to_string(), "/dev/char/195:1".to_string()];
+        let properties = of_devices(&patterns);
+        let types =
+            properties.each_ref().map(|(name, value)| (*name, value.value_signature().to_string()));
+        let expected = [("DevicePolicy", "s"), ("DeviceAllow", "a(ss)"), ("DeviceAllow", "a(ss)")];
+        assert_eq!(types, expected.map(|(name, kind)| (name, kind.to_string())));
+        let lengths = [1, 2].map(|at| match &properties[at].1 {
+            Value::Array(array) => array.len(),
+            _ => 0,
+        });
+        assert_eq!(lengths, [0, 2]);
+    }
 
     /// Systemd refuses a unit with a property of another type.
     #[test]

@@ -23,6 +23,7 @@ pub(super) static FORMAT: Format = Format {
         ("generators", "as in `generators: [{ name: small, count: 50, cost: { fixed: 1 } }]`"),
         ("jobs", "as in `jobs: [{ name: map, tenant: A, cost: 2, count: 10 }]`"),
         ("capacity", "as in `capacity: { cpu: 9, memory: 18 }`"),
+        ("indices", "names of `capacity`, as in `indices: [gpu]`"),
         ("below", "say what is small: `below: 5`"),
         ("credits", "as in a policy: `credits: { half_life: 10m, cap: 60s }`"),
         ("name", "name it: `name: small`"),

@@ -59,6 +59,9 @@ pub(super) struct File {
     pub(super) warmup: Option<NotNegative>,
     pub(super) sample: Option<Positive>,
     pub(super) list_dispatches: Option<bool>,
+    /// Resources whose units are numbered.
+    #[serde(default)]
+    pub(super) indices: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]

@@ -2,23 +2,26 @@
 
 use super::credits::{Accounts, Credit};
 use super::generate::Generator;
+use super::indices::Held;
 use super::pairs::Pairs;
 use super::scenario::{Job, Kind, Scenario};
 use tenantd_queue::entrance::Entrance;
 use tenantd_queue::gps::Gps;
+use tenantd_queue::indices::Indices;
 use tenantd_queue::operations::{Course, Operations};
 use tenantd_queue::simulation::{
     Before, Ended, Instance, Left, Observer, Run, Source, State, Work, simulate,
 };
 use tenantd_queue::{Discipline, Queue, Rule, Setup, TenantId, multilevel};
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Dispatch {
     pub(super) time: f64,
     pub(super) worker: u32,
     pub(super) tenant: TenantId,
     pub(super) request: u64,
     pub(super) cost: f64,
+    pub(super) indices: Indices,
 }
 
 /// A request that GPS has finished.
@@ -308,6 +311,7 @@ struct Meter<'a> {
     credits: Option<Accounts>,
     longest: f64,
     is_overfull: bool,
+    held: Held,
 }
 
 impl<'a> Meter<'a> {
@@ -328,6 +332,7 @@ impl<'a> Meter<'a> {
             services: Vec::new(),
             pairs: Pairs::new(nr_tenants.min(PAIRED_MAX)),
             longest: 0.0,
+            held: Held::default(),
             is_overfull: false,
         }
     }
@@ -418,10 +423,12 @@ impl Observer for Meter<'_> {
         {
             levels[multilevel::level_of(scheduled_nanos)] += cost / rate;
         }
+        let indices = self.held.start(self.scenario, tenant, request);
         if self.scenario.lists_dispatches {
             self.is_overfull |= self.outcome.dispatches.len() >= Scenario::LISTED_MAX;
             if !self.is_overfull {
-                self.outcome.dispatches.push(Dispatch { time, worker, tenant, request, cost });
+                let dispatch = Dispatch { time, worker, tenant, request, cost, indices };
+                self.outcome.dispatches.push(dispatch);
             }
         }
     }
@@ -443,6 +450,7 @@ impl Observer for Meter<'_> {
             Left::Dropped => figures.dropped += 1,
             Left::TimedOut => figures.timed_out += 1,
             Left::Killed(resource) => {
+                self.held.end(tenant, request);
                 self.outcome.killed.push(Killed { time, tenant, request, resource });
             }
         }
@@ -452,7 +460,8 @@ impl Observer for Meter<'_> {
         self.gps.set_finite(tenant, time);
     }
 
-    fn completed(&mut self, time: f64, tenant: TenantId, _: u64, arrived: f64) {
+    fn completed(&mut self, time: f64, tenant: TenantId, request: u64, arrived: f64) {
+        self.held.end(tenant, request);
         if arrived >= self.scenario.warmup {
             self.outcome.tenants[tenant.0 as usize].latencies.push(time - arrived);
         }

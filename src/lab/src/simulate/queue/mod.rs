@@ -8,6 +8,7 @@ mod codes;
 mod credits;
 mod distribution;
 mod generate;
+mod indices;
 mod jobs;
 mod keys;
 mod measure;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::codes::{CONFLICT, COUNT_MAX, FORMAT, NotNegative, Positive, TOO_LONG};
+use super::indices;
 use super::keys::{CreditsKeys, EstimatorKeys, File, ReserveKeys, SplitsKeys};
 use super::measure::TooMany;
 use super::reading::{Reading, items};
@@ -100,6 +101,8 @@ fn scenario(file: File, tree: &Node) -> Result<Scenario, Refusal> {
         let none = Refusal::new(Cause::MissingKey, start..start + 1, "there are no tenants");
         return Err(none.help("name them under `tenants`, `backlogged` or `generators`"));
     }
+    let of_all = (&reading.resources[..], capacity.as_deref().unwrap_or_default());
+    let numbered = indices::numbered(&file.indices, tree, of_all, &reading.tenants)?;
     Ok(Scenario {
         machine: Machine {
             workers: file.workers.0 as u32,
@@ -117,6 +120,7 @@ fn scenario(file: File, tree: &Node) -> Result<Scenario, Refusal> {
         jobs,
         capacity,
         resources: reading.resources,
+        numbered,
         reserve,
         credits,
         splits,

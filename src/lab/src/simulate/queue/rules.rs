@@ -46,6 +46,12 @@ pub(super) fn check_keys(file: &File, tree: &Node) -> Result<(), Refusal> {
         ("capacity", named.has_capacity(), "only `drf` and `fifo` obey a capacity"),
         ("defaults", file.capacity.is_some(), "there is no `capacity` to hold of"),
         ("charge", named.estimates(), "only disciplines that estimate costs charge later"),
+        ("indices", file.capacity.is_some(), "there is no `capacity` to number"),
+        (
+            "indices",
+            file.quantum.is_none(),
+            "a request in slices holds nothing between two of them",
+        ),
         ("reserve", named.can_reserve(), "`gps`, `drf` and `multilevel` reserve no workers"),
         ("reserve", reserved <= file.workers.0, "more workers are reserved than there are"),
         (

@@ -31,6 +31,8 @@ pub(super) struct Scenario {
     /// Capacity of each resource.
     pub(super) capacity: Option<Vec<f64>>,
     pub(super) resources: Vec<String>,
+    /// Positions of the resources whose units are numbered.
+    pub(super) numbered: Vec<usize>,
     pub(super) reserve: Option<Reserve>,
     pub(super) credits: Option<CreditsPolicy>,
     pub(super) splits: Option<Drivers>,

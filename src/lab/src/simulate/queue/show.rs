@@ -1,5 +1,6 @@
 //! The answer, as a table or as one JSON object.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use serde::ser::{SerializeMap, SerializeSeq};
@@ -11,6 +12,7 @@ use super::scenario::Scenario;
 use crate::json::write_line;
 use crate::table;
 use crate::text::{self, plain, short};
+use tenantd_queue::indices::Indices;
 use tenantd_queue::{TenantId, multilevel};
 
 /// Rows and dispatches shown.
@@ -92,6 +94,8 @@ struct DispatchRow<'a> {
     tenant: &'a str,
     request: u64,
     cost: f64,
+    #[serde(skip_serializing_if = "Indices::is_empty")]
+    indices: &'a Indices,
 }
 
 impl Serialize for Dispatches<'_> {
@@ -104,6 +108,7 @@ impl Serialize for Dispatches<'_> {
                 tenant: name(self.0, dispatch.tenant),
                 request: dispatch.request,
                 cost: plain(dispatch.cost),
+                indices: &dispatch.indices,
             })?;
         }
         rows.end()
@@ -405,7 +410,16 @@ pub(super) fn request_label(tenant: &str, request: u64) -> String {
     format!("{}{point}{request}", text::visible(tenant))
 }
 
-/// The first dispatches, a line for each worker: `W0  A1@0 C1@1`.
+/// Indices that a request holds: `[0,2]`, those of several resources joined by `;`.
+fn units(indices: &Indices) -> String {
+    let of = |(_, indices): (&str, &BTreeSet<u32>)| {
+        indices.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+    };
+    let all: Vec<String> = indices.iter().map(of).collect();
+    if all.is_empty() { String::new() } else { format!("[{}]", all.join(";")) }
+}
+
+/// The first dispatches, a line for each worker: `W0  A1@0 C1@1`, with the units of numbered resources.
 fn schedule(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io::Result<()> {
     if outcome.dispatches.is_empty() || scenario.machine.workers > 16 {
         return Ok(());
@@ -415,7 +429,7 @@ fn schedule(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io:
         let mut line = format!("W{worker} ");
         for dispatch in of_worker {
             let label = request_label(name(scenario, dispatch.tenant), dispatch.request);
-            let entry = format!(" {label}@{}", short(dispatch.time));
+            let entry = format!(" {label}@{}{}", short(dispatch.time), units(&dispatch.indices));
             if line.chars().count() + entry.chars().count() + 2 > text::WIDTH {
                 line.push_str(" …");
                 break;

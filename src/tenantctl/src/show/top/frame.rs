@@ -101,6 +101,8 @@ pub(crate) fn jobs_line(view: &View, width: usize) -> Option<Line<'static>> {
     ];
     let kinds = jobs.waiting_for.iter();
     parts.extend(kinds.map(|it| format!("{} for {}", it.nr_jobs, it.kind.replace('_', " "))));
+    let held = jobs.units.iter().filter(|units| !units.held.is_empty());
+    parts.extend(held.map(|it| format!("{} {}", it.name, it.in_words(|job| job.tenant.clone()))));
     Some(Line::from(fitting(&parts, "; ", width)))
 }
 
