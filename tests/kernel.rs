@@ -13,6 +13,7 @@ mod background;
 mod contest;
 mod cpuset;
 mod disciplines;
+mod disk;
 mod foreign;
 mod ground;
 mod hostile;

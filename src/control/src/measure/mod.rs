@@ -2,6 +2,7 @@
 
 pub mod device_time;
 pub mod disk;
+pub mod disks;
 pub mod fault;
 pub mod sample;
 pub mod thread_budget;
