@@ -10,6 +10,7 @@ mod converge;
 mod crash;
 mod credits;
 mod devices;
+mod disk;
 mod each;
 mod effect;
 mod estimate;

@@ -14,6 +14,7 @@ mod contest;
 mod cpuset;
 mod devices;
 mod disciplines;
+mod disk;
 mod foreign;
 mod ground;
 mod hostile;

@@ -209,7 +209,7 @@ fn processes_are_moved_and_go_back() {
         }
         // Moved again by somebody else: it stays there.
         let elsewhere = |kernel: &mut SimKernel| {
-            for tree in ["", "cpu", "cpuacct", "memory", "unified"] {
+            for tree in ["", "cpu", "cpuacct", "memory", "blkio", "unified"] {
                 let path = Path::new("/sys/fs/cgroup").join(tree).join("jobs/3");
                 if let Ok(dir) = kernel.open_dir(&path) {
                     let _ = kernel.move_process(dir, pids[1]);

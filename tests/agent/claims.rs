@@ -87,7 +87,7 @@ fn on_a_legacy_host_they_move_in_every_tree_but_the_cpusets() {
     world.start().unwrap();
     world.ticks(1);
     let line = |text: &str| text.lines().any(|line| line == pid.to_string());
-    for tree in ["cpu", "cpuacct", "memory", "unified"] {
+    for tree in ["cpu", "cpuacct", "memory", "blkio", "unified"] {
         assert!(line(&world.file(&format!("{tree}/tenants/ana/cgroup.procs"))), "{tree}");
     }
     assert!(line(&world.file("cpuset/cgroup.procs")));
@@ -324,13 +324,13 @@ fn units_of_a_hybrid_host_are_left_alone() {
 }
 
 /// Where a process is in each tree of a legacy host that tenants live in.
-fn places(world: &World, pid: u32) -> [bool; 4] {
+fn places(world: &World, pid: u32) -> [bool; 5] {
     let line = pid.to_string();
     let holds = |path: String| world.file(&path).lines().any(|found| found == line);
     LEGACY_TREES.map(|tree| holds(format!("{tree}/tenants/ci/cgroup.procs")))
 }
 
-const LEGACY_TREES: [&str; 4] = ["cpu", "cpuacct", "memory", "unified"];
+const LEGACY_TREES: [&str; 5] = ["cpu", "cpuacct", "memory", "blkio", "unified"];
 const BUILD: &str = "tenants: { ci: { match: { cgroup: /build, move: true } }, db: {} }";
 
 /// A child that was started while its parent was moved in one tree after the other.
@@ -341,7 +341,7 @@ fn a_child_of_a_claim_that_was_half_done_is_claimed_in_all_trees() {
     let parent = spawn(&world, "/build", 0);
     world.start().unwrap();
     world.ticks(1);
-    assert_eq!(places(&world, parent), [true; 4]);
+    assert_eq!(places(&world, parent), [true; 5]);
     let (child, elsewhere) = (spawn(&world, "/build", 0), spawn(&world, "/build", 0));
     for tree in ["cpu", "cpuacct"] {
         world.write(&format!("{tree}/tenants/ci/cgroup.procs"), &child.to_string());
@@ -349,10 +349,10 @@ fn a_child_of_a_claim_that_was_half_done_is_claimed_in_all_trees() {
         world.write(&format!("{tree}/tenants/db/cgroup.procs"), &elsewhere.to_string());
     }
     world.ticks(6);
-    assert_eq!(places(&world, child), [true; 4]);
+    assert_eq!(places(&world, child), [true; 5]);
     assert_eq!(
         (places(&world, elsewhere), place(&world, elsewhere)),
-        ([false; 4], "/tenants/db".into())
+        ([false; 5], "/tenants/db".into())
     );
     assert_eq!(world.stop().failures, [""; 0]);
     for tree in LEGACY_TREES {

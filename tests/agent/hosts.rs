@@ -131,14 +131,14 @@ fn a_controller_that_is_disabled_behind_the_agent_is_enabled_again() {
     world.ticks(3);
     world.write("cgroup.subtree_control", "-memory");
     let status = world.ticks(12);
-    assert_eq!(world.file("cgroup.subtree_control"), "cpu memory pids");
+    assert_eq!(world.file("cgroup.subtree_control"), "cpu io memory pids");
     assert_eq!((world.file("a/memory.low").as_str(), status.findings), ("0", vec![]));
 }
 
 /// A busy process that is put into `below` in the legacy trees: the unified mount of a hybrid host knows nothing of it.
 fn spawn_in_legacy_trees(world: &World, below: &str) -> u32 {
     let pid = world.spawn("/", Load::busy(1));
-    for tree in ["cpu", "cpuacct", "memory"] {
+    for tree in ["cpu", "cpuacct", "memory", "blkio"] {
         let root = format!("/sys/fs/cgroup/{tree}");
         world.host.with(|kernel| {
             let dir = kernel.open_dir(Path::new(&root)).unwrap();

@@ -167,7 +167,7 @@ fn divide(world: &World, path: &str, name: &str) {
 /// Where an administrator has put a process since, there it stays.
 #[test]
 fn a_process_that_was_moved_since_is_not_moved_back() {
-    let trees: [&[&str]; 2] = [&[""], &["cpu/", "cpuacct/", "memory/", "unified/"]];
+    let trees: [&[&str]; 2] = [&[""], &["cpu/", "cpuacct/", "memory/", "blkio/", "unified/"]];
     for (host, trees) in [SimHost::default(), legacy()].into_iter().zip(trees) {
         for killed in [false, true] {
             let (mut world, pids) = with_claims(host.clone());
@@ -263,7 +263,7 @@ fn empty_cgroups_that_a_tenant_made_are_removed_with_its_own() {
 }
 
 /// The trees of these two hosts, in which tenants live, by their files' prefix.
-const TREES: [&[&str]; 2] = [&[""], &["cpu/", "cpuacct/", "memory/", "unified/"]];
+const TREES: [&[&str]; 2] = [&[""], &["cpu/", "cpuacct/", "memory/", "blkio/", "unified/"]];
 
 /// What was never claimed, and runs in a cgroup that the tenant made, is not torn out of it: the tenant's cgroup
 /// stays, without the agent's values, until a later restore finds it empty. That is no failure.
@@ -363,16 +363,17 @@ fn what_claimed_processes_started_in_cgroups_of_their_own_goes_back_with_them() 
     }
 }
 
-/// The agent enables cpu, memory and pids; what an administrator enabled beside them is not its to disable.
+/// The agent enables cpu, memory, pids and io; what an administrator enabled before it is not its to disable.
 #[test]
 fn controllers_that_someone_else_enabled_stay_enabled() {
     for killed in [false, true] {
         let mut world = World::new("tenants: { a: {} }");
         world.options.root = Some("/tenants".into());
         world.host.with(|kernel| kernel.make_cgroup("/tenants").unwrap());
+        world.write("cgroup.subtree_control", "+io");
+        world.write("tenants/cgroup.subtree_control", "+io");
         world.start().unwrap();
         world.tick();
-        world.write("tenants/cgroup.subtree_control", "+io");
         assert_eq!(world.file("tenants/cgroup.subtree_control"), "cpu io memory pids");
         assert_eq!(world.end(killed).failures, [""; 0]);
         assert_eq!(world.file("tenants/cgroup.subtree_control"), "io");

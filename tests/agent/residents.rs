@@ -20,7 +20,7 @@ fn world(layout: Layout) -> World {
     let caller = kernel.caller().to_string();
     let trees: &[&str] = match layout {
         Layout::Unified => &[""],
-        _ => &["cpu/", "cpuacct/", "memory/"],
+        _ => &["cpu/", "cpuacct/", "memory/", "blkio/"],
     };
     for tree in trees {
         let procs = format!("/sys/fs/cgroup/{tree}{}/cgroup.procs", &SERVICE[1..]);

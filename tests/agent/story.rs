@@ -206,7 +206,7 @@ fn populate(kernel: &mut SimKernel) {
     kernel.spawn("/", uid(1001)).unwrap();
     for (path, uid) in [("build/one", 1), ("build/two", 1000), ("home", 1000), ("home", 1002)] {
         let pid = kernel.spawn("/", Workload::constant("load", busy).owned_by(uid)).unwrap();
-        for tree in ["", "cpu/", "cpuacct/", "memory/", "unified/"] {
+        for tree in ["", "cpu/", "cpuacct/", "memory/", "blkio/", "unified/"] {
             let file = format!("/sys/fs/cgroup/{tree}{path}/cgroup.procs");
             let _ = kernel.write_file(&file, &pid.to_string());
         }

@@ -59,6 +59,7 @@ pub(crate) fn status() -> Status {
             huge_pages_bytes: 0,
             capacity: PerResource([7.5, 15e9]),
             outside_cores: Some(0.31),
+            disks: Vec::new(),
         },
         tenants: vec![
             TenantStatus { cpus: Some("0-3".into()), ..tenant("web", 300.0, 3.1, 6.0, 3.4) },

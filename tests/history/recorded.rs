@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use tenantd_control::measure::disk::{Device, DiskCounts, PerDisk};
 use tenantd_control::measure::sample::{
     HostSample, MemorySample, PidsSample, TenantSample, ThreadSample,
 };
@@ -58,6 +59,13 @@ fn threads() -> impl Strategy<Value = Vec<ThreadSample>> {
     })
 }
 
+/// Some devices with such counts.
+fn disks(number: u64, count: u64) -> PerDisk<DiskCounts> {
+    let counts = DiskCounts { read_bytes: count, reads: number, ..DiskCounts::default() };
+    let minor = |at: u32| Device { major: number as u32, minor: at };
+    PerDisk::of((0..number as u32 % 6).map(|at| (minor(at), counts)))
+}
+
 fn sample() -> impl Strategy<Value = TenantSample> {
     let count = || option::of(prop_oneof![0..1000_u64, any::<u64>()]);
     let memory = (any::<u64>(), any::<u64>(), [count(), count(), count(), count()]);
@@ -91,6 +99,7 @@ fn sample() -> impl Strategy<Value = TenantSample> {
             memory_some_usec: counts[0],
             memory_full_usec: counts[1],
             io_some_usec: counts[1],
+            disks: counts[2].map(|count| disks(generation, count)),
             threads,
         })
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use tenantd_control::measure::disk::{Device, DiskCounts, DiskSample, PerDisk};
 use tenantd_control::measure::sample::{HostSample, MemorySample, TenantSample, ThreadSample};
 use tenantd_control::measure::thread_budget::Look;
 use tenantd_control::state::drift::Observation;
@@ -24,6 +25,7 @@ const TICKS: u32 = 1800;
 const CHUNK_TICKS: u32 = 10;
 const PAGE: u64 = 4096;
 const GIB: u64 = 1 << 30;
+const SDA: Device = Device { major: 8, minor: 0 };
 
 /// One tenant: its counters, and what its files hold.
 struct Worker {
@@ -69,7 +71,8 @@ impl Worker {
             memory: Some(memory),
             memory_some_usec: Some(dice.below(1 << 30)),
             memory_full_usec: Some(dice.below(1 << 20)),
-            io_some_usec: None,
+            io_some_usec: Some(dice.below(1 << 30)),
+            disks: Some(PerDisk::of([(SDA, DiskCounts::default())])),
             threads: None,
         };
         let thread = |index| ThreadSample {
@@ -115,6 +118,18 @@ impl Worker {
                 page(anon);
             }
         }
+        if let Some(counts) = self.sample.disks.as_mut().and_then(|disks| disks.get_mut(SDA))
+            && self.kind < 2
+            && is_reading
+        {
+            let reads = around(dice, pages / 4.0);
+            counts.add(DiskCounts {
+                reads,
+                read_bytes: reads * 16 * PAGE,
+                ..DiskCounts::default()
+            });
+            add(&mut self.sample.io_some_usec, reads * 90);
+        }
         for thread in self.threads.iter_mut().take(4) {
             // As they are read: to 4 µs.
             thread.run_nsec += varies(dice, usec * 250.0) & !0xfff;
@@ -132,11 +147,12 @@ struct Day {
     control: ControlLoop,
     dice: Dice,
     busy_usec: u64,
+    requests: DiskCounts,
 }
 
 impl Day {
     fn input(&mut self, second: u32) -> Input {
-        let Day { workers, control, dice, busy_usec } = self;
+        let Day { workers, control, dice, busy_usec, requests } = self;
         let mut nodes = Vec::new();
         for (number, worker) in workers.iter_mut().enumerate() {
             let before = worker.sample.usage_usec;
@@ -161,6 +177,9 @@ impl Day {
                 ..NodeInput::default()
             });
         }
+        *requests = DiskCounts::default();
+        let disks = workers.iter().filter_map(|worker| worker.sample.disks.as_ref()?.get(SDA));
+        disks.for_each(|counts| requests.add(counts));
         *busy_usec += around(dice, 300_000.0);
         let late = Duration::from_micros(around(dice, 400.0));
         let host = HostSample {
@@ -178,6 +197,14 @@ impl Day {
             anon_bytes: Some(140 * GIB + around(dice, 1e4) * PAGE),
             swap_free_bytes: Some(0),
             kept_free_bytes: Some(64 << 20),
+            disks: PerDisk::of([(
+                SDA,
+                DiskSample {
+                    counts: *requests,
+                    busy_msec: requests.reads,
+                    ..DiskSample::default()
+                },
+            )]),
         };
         Input { now: Duration::from_secs(second.into()) + late, host, nodes, ..Input::default() }
     }
@@ -204,7 +231,7 @@ fn a_day_of_a_hundred_tenants_fits_into_96_mib() {
         ControlLoop::new(Settings::of(&policy, false, true), Tree::new(flatten(&policy).into()));
     let mut dice = Dice::new(42);
     let workers = (0..NR_TENANTS).map(|number| Worker::new(number, &mut dice)).collect();
-    let mut day = Day { workers, control, dice, busy_usec: 0 };
+    let mut day = Day { workers, control, dice, busy_usec: 0, requests: DiskCounts::default() };
     let dir = util::scratch();
     let bounds = Bounds { max_bytes: 96 << 20, max_age: Duration::from_secs(24 * 3600) };
     let mut recorder =

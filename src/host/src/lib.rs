@@ -5,6 +5,7 @@
 //! | [`kernfs`] | the only interface to the kernel: reading and writing kernel files |
 //! | [`cgroup`] | cgroups of both hierarchies |
 //! | [`knobs`] | the table of knobs: files and property of each |
+//! | [`disks`] | disks of the host |
 //! | [`machine`] | CPUs and memory of the host |
 //! | [`private`] | files of the state directory, with checks of their owner |
 //! | [`process`] | processes: origin, owner, place and use |
@@ -25,6 +26,7 @@ pub mod cgroup;
 pub mod claiming;
 pub mod cost;
 pub mod devices;
+pub mod disks;
 pub mod enforce;
 pub mod journal;
 pub mod kernfs;

@@ -1,4 +1,4 @@
-//! The machine itself: CPUs, memory and load, from `/proc`.
+//! The machine itself: CPUs, memory, disks and load, from `/proc`.
 
 use std::path::Path;
 
@@ -6,7 +6,9 @@ use procfs::{ExplicitSystemInfo, FromBufRead, FromBufReadSI, KernelStats, Meminf
 
 use super::cgroup::ReadError;
 use super::cgroup::parse::{self, Malformed};
+use super::disks::Disks;
 use super::kernfs::{DirId, FileId, KernError, KernFs};
+use tenantd_control::measure::disk::PerDisk;
 use tenantd_control::measure::sample::HostSample;
 use tenantd_policy::huge_pages;
 
@@ -24,6 +26,7 @@ pub struct Machine {
     pressure: Option<FileId>,
     /// Absent without ZFS when the agent started.
     arc: Option<FileId>,
+    disks: Disks,
 }
 
 impl Machine {
@@ -36,7 +39,8 @@ impl Machine {
         let min_free = kernel.open_file(proc, "sys/vm/min_free_kbytes").ok();
         let pressure = kernel.open_file(proc, "pressure/memory").ok();
         let arc = kernel.open_file(proc, "spl/kstat/zfs/arcstats").ok();
-        Ok(Machine { proc, stat, meminfo, min_free, pressure, arc })
+        let disks = Disks::open(kernel, proc);
+        Ok(Machine { proc, stat, meminfo, min_free, pressure, arc, disks })
     }
 
     /// The kept directory of `/proc`.
@@ -44,9 +48,14 @@ impl Machine {
         self.proc
     }
 
+    /// Devices of the last sample.
+    pub fn sampled_disks(&self) -> PerDisk<()> {
+        self.disks.sampled()
+    }
+
     /// Reads the counters of the host. Fails if a file is unreadable or malformed: without the machine's size
     /// nothing can be divided.
-    pub fn sample(&self, kernel: &mut impl KernFs) -> Result<HostSample, ReadError> {
+    pub fn sample(&mut self, kernel: &mut impl KernFs) -> Result<HostSample, ReadError> {
         let stat = kernel.read(self.stat)?;
         // The parser needs these facts only for values that are not used here.
         let info = ExplicitSystemInfo {
@@ -68,6 +77,7 @@ impl Machine {
             .map_err(|error| malformed("/proc/meminfo", &error))?;
         let arc = self.arc.and_then(|file| arc_bytes(kernel.read(file).ok()?)).unwrap_or(0);
         let memory = memory(&meminfo, arc);
+        let disks = self.disks.sample(kernel, self.proc);
         Ok(HostSample {
             nr_cpus: stat.cpu_time.len() as u32,
             busy_usec: Some(busy * USEC_PER_JIFFY),
@@ -86,6 +96,7 @@ impl Machine {
             kept_free_bytes: self
                 .min_free
                 .and_then(|file| kept_free_bytes(kernel.read(file).ok()?)),
+            disks,
         })
     }
 

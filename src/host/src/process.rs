@@ -413,6 +413,6 @@ fn is_line_of(tree: &Tree, line: &CgroupLine) -> bool {
     if tree.facets.contains(&Facet::Pressure) {
         line.hierarchy == 0
     } else {
-        tree.facets.iter().any(|facet| line.has(facet.controller()))
+        tree.facets.iter().any(|facet| line.has(facet.of_legacy()))
     }
 }

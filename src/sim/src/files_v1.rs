@@ -8,6 +8,7 @@ use nix::errno::Errno;
 
 use super::account::{Kind, MemoryCounters, Pages};
 use super::controller::Controller;
+use super::disk::show_blkio;
 use super::kernel::SimKernel;
 use super::parse::{self, Bandwidth, CpuSet, PAGE_BYTES};
 use super::population::Population;
@@ -23,7 +24,7 @@ const fn file(name: &'static str, file: File, controller: Controller, mode: Mode
 }
 
 pub(super) const LEGACY: &[Spec] = {
-    use Controller::{Cpu, Cpuacct, Cpuset, Memory, Pids};
+    use Controller::{Cpu, Cpuacct, Cpuset, Io, Memory, Pids};
     use Mode::{Read, ReadWrite};
     &[
         spec("cgroup.procs", AnyFile::Procs, None, Place::Everywhere, ReadWrite),
@@ -45,6 +46,8 @@ pub(super) const LEGACY: &[Spec] = {
         file("memory.failcnt", File::MemoryFailcnt, Memory, Read),
         file("memory.oom_control", File::MemoryOomControl, Memory, Read),
         file("memory.stat", File::MemoryStat, Memory, Read),
+        file("blkio.throttle.io_service_bytes_recursive", File::DiskBytes, Io, Read),
+        file("blkio.throttle.io_serviced_recursive", File::DiskOperations, Io, Read),
         spec("pids.max", AnyFile::PidsMax, Some(Pids), Place::BelowRoot, ReadWrite),
         spec("pids.events", AnyFile::PidsEvents, Some(Pids), Place::BelowRoot, Read),
         spec("pids.current", AnyFile::PidsCurrent, Some(Pids), Place::BelowRoot, Read),
@@ -91,6 +94,8 @@ pub(super) fn show_legacy(kernel: &SimKernel, id: CgroupId, file: File) -> Resul
             cgroup.memory_account.local_events.oom_kill
         ),
         File::MemoryStat => show_legacy_memory_stat(&kernel.live, id),
+        File::DiskBytes => show_blkio(cgroup.disk.read_bytes, cgroup.disk.written_bytes),
+        File::DiskOperations => show_blkio(cgroup.disk.reads, cgroup.disk.writes),
     })
 }
 

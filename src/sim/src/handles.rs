@@ -41,6 +41,7 @@ pub(super) enum ProcFile {
     Uptime,
     Pressure(Resource),
     MinFree,
+    Diskstats,
     Mountinfo(u32),
     Cgroup(u32),
     Status(u32),

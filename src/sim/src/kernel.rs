@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use super::account::Kind;
 use super::controller::{Controller, ControllerSet};
 use super::cpu::Cpu;
+use super::disk::DiskWork;
 use super::handles::Handles;
 use super::host::{Access, Layout, MOUNT, STEP_NSEC, SimHost, legacy_name};
 use super::memory::Memory;
@@ -26,6 +27,7 @@ pub struct SimKernel {
     pub(super) live: Population,
     pub(super) cpu: Cpu,
     pub(super) memory: Memory,
+    pub(super) disk: DiskWork,
     pub(super) sys: BTreeMap<String, String>,
     pub(super) handles: Handles,
 }
@@ -38,6 +40,7 @@ impl SimKernel {
             now_nsec: 0,
             live: Population::new(mounted(&host)),
             memory: Memory::new(&host),
+            disk: DiskWork::default(),
             sys: host.sys_files(&cpu.online),
             cpu,
             handles: Handles::default(),
@@ -120,6 +123,27 @@ impl SimKernel {
             self.memory.apply_load(&mut self.live, pid, load);
         }
         self.live.steady_until_nsec = steady_until_nsec;
+    }
+
+    /// Does `work` on the disk in the name of a process: it is charged to its cgroups, and to those above them.
+    ///
+    /// # Errors
+    /// ESRCH if the process has ended.
+    pub fn use_disk(&mut self, pid: u32, work: DiskWork) -> Result<(), Errno> {
+        let process = self.live.processes.get(&pid).ok_or(Errno::ESRCH)?;
+        let tree = &mut self.live.tree;
+        let hierarchies = tree.hierarchies.iter().zip(&process.cgroups);
+        let with_io = hierarchies.filter(|(it, _)| it.controllers.contains(Controller::Io));
+        let charged: Vec<CgroupId> = with_io.map(|(_, cgroup)| *cgroup).collect();
+        for id in charged {
+            let mut next = Some(id);
+            while let Some(id) = next {
+                tree[id].disk.add(&work);
+                next = tree[id].parent;
+            }
+        }
+        self.disk.add(&work);
+        Ok(())
     }
 
     fn start(&mut self, cgroups: Vec<CgroupId>, workload: &Workload) -> u32 {

@@ -16,7 +16,7 @@
 //! | | `rules` | the kernel's rules for making, removing, moving, enabling |
 //! | `Memory` | `memory`, `swap`, `reclaim`, `charge`, `touch` | memory of the host: size and swap, protection, throttling, use |
 //! | `Cpu` | `cpu`, `rates`, `fluid`, `flow`, `queues` | CPU time: max-min by weight on all CPUs, or on each by itself |
-//! | `SimKernel` | `kernel`, `host` | the clock, and the calls of tests |
+//! | `SimKernel` | `kernel`, `host`, `disk` | the clock, and the calls of tests |
 //! | files | `spec`, `files`, `show`, `digits`, `store`, `files_v1`, `proc_files`, `sys_files` | list, texts, accepted values |
 //! | handles | `paths`, `handles`, `vfs` | paths, open handles, and the results of operations on them |
 //! | `SimSystemd` | `systemd`, `orders` | units on top of all this |
@@ -39,6 +39,7 @@ mod charges;
 mod controller;
 mod cpu;
 mod digits;
+mod disk;
 mod fault;
 mod files;
 mod files_v1;
@@ -74,6 +75,7 @@ mod vfs;
 mod workload;
 
 pub use controller::Controller;
+pub use disk::DiskWork;
 pub use fault::{Call, Fault, Faulty, When};
 pub use host::{Access, Layout, SimHost};
 pub use kernel::SimKernel;

@@ -7,6 +7,7 @@ use nix::errno::Errno;
 
 use super::account::Kind;
 use super::cpu::Cpu;
+use super::disk::show_diskstats;
 use super::handles::{DirPlace, ProcFile};
 use super::host::{Access, Layout, legacy_name};
 use super::kernel::SimKernel;
@@ -34,6 +35,7 @@ pub(super) fn proc_file(place: &DirPlace, name: &str) -> Result<ProcFile, Errno>
         (DirPlace::Proc, "meminfo") => ProcFile::Meminfo,
         (DirPlace::Proc, "devices") => ProcFile::Devices,
         (DirPlace::Proc, "uptime") => ProcFile::Uptime,
+        (DirPlace::Proc, "diskstats") => ProcFile::Diskstats,
         (DirPlace::ProcPressure, "cpu") => ProcFile::Pressure(Resource::Cpu),
         (DirPlace::ProcPressure, "memory") => ProcFile::Pressure(Resource::Memory),
         (DirPlace::ProcPressure, "io") => ProcFile::Pressure(Resource::Io),
@@ -73,6 +75,7 @@ pub(super) fn show_proc(kernel: &SimKernel, file: ProcFile) -> Result<String, Er
         ProcFile::MinFree => {
             format!("{}\n", 2 * kernel.memory.reserve_pages() * PAGE_BYTES / 1024 * 2 / 3)
         }
+        ProcFile::Diskstats => show_diskstats(&kernel.disk),
         ProcFile::Mountinfo(pid) => process(pid).map(|_| show_mountinfo(kernel))?,
         ProcFile::Cgroup(pid) => show_cgroup(kernel, process(pid)?),
         ProcFile::Status(pid) => show_status(kernel, pid, process(pid)?),

@@ -105,4 +105,6 @@ pub(super) enum LegacyFile {
     MemoryFailcnt,
     MemoryOomControl,
     MemoryStat,
+    DiskBytes,
+    DiskOperations,
 }

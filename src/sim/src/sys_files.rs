@@ -1,4 +1,5 @@
-//! `/sys/devices/system`: CPUs and their topology; `/sys/kernel/mm`: the state of page generations.
+//! `/sys/devices/system`: CPUs and their topology; `/sys/kernel/mm`: the state of page generations; `/sys/block`:
+//! the disk.
 //!
 //! CPU `c` of `n` cores runs on core `c mod n`, as firmware of x86 servers numbers them, so that the
 //! siblings of 8 CPUs on 4 cores are 0 and 4. Cores are assigned to the memory nodes in contiguous runs;
@@ -6,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use super::disk::SYS_FILE;
 use super::host::SimHost;
 use super::parse::{CpuSet, format_list};
 
@@ -55,6 +57,7 @@ impl SimHost {
             files.insert(format!("{CPU}/cpu{cpu}/cache/index3/type"), "Unified\n".into());
             files.insert(format!("{CPU}/cpu{cpu}/cache/index3/size"), "32768K\n".into());
         }
+        files.insert(SYS_FILE.into(), "2097152\n".into());
         if self.has_generations {
             files.insert(format!("{GENERATIONS}/enabled"), "0x0007\n".into());
         }

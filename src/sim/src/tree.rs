@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::account::{CpuAccount, MemoryAccount};
 use super::controller::{Controller, ControllerSet};
+use super::disk::DiskWork;
 use super::parse::{Bandwidth, CpuSet, PAGES_MAX};
 use super::pressure::{Pressure, kept};
 use super::spec::Bound;
@@ -127,6 +128,7 @@ pub(super) struct Cgroup {
     pub(super) memory: MemoryKnobs,
     pub(super) cpu_account: CpuAccount,
     pub(super) memory_account: MemoryAccount,
+    pub(super) disk: DiskWork,
     pub(super) pressure: Pressure,
 }
 

@@ -15,8 +15,11 @@ const ERRNOS: [Errno; 3] = [Errno::EBUSY, Errno::ENOSPC, Errno::EINVAL];
 /// A host with two tenants at work and no agent yet. On a legacy one they are in no cpuset.
 fn at_work(host: SimHost) -> (World, [u32; 2]) {
     let world = World::on(host, TWO);
-    let trees: &[&str] =
-        if super::is_legacy(&world) { &["cpu", "cpuacct", "memory", "unified"] } else { &["."] };
+    let trees: &[&str] = if super::is_legacy(&world) {
+        &["cpu", "cpuacct", "memory", "blkio", "unified"]
+    } else {
+        &["."]
+    };
     let pids = ["a", "b"].map(|name| {
         world.host.with(|kernel| {
             for tree in trees {

@@ -86,6 +86,7 @@ impl Place {
         let cgroup = self.cgroup.as_ref()?;
         // Failed readings are tried and reported again in each tick.
         self.last.is_due = sampling.all || self.has_gaps;
+        self.last.disks = host.machine.sampled_disks();
         let mut read = read_counters(cgroup, host, sampling, self.last);
         if let Ok(Sampled { sample, gaps, .. }) = &read {
             self.has_gaps = !gaps.is_empty();
@@ -93,7 +94,7 @@ impl Place {
             let usage_usec = sample.usage_usec.or(before.and_then(|known| known.usage_usec));
             let known = sample.populated.map(|populated| Known { populated, usage_usec });
             self.last.population = known.or(before);
-            self.last.rest = Rest::of(sample);
+            self.last.rest = Rest::of(sample, self.last.disks);
             self.was_populated |= sample.populated == Some(true);
             self.is_emptied = self.was_populated && sample.populated == Some(false);
         }
@@ -172,9 +173,6 @@ fn read_counters<K: KernFs>(
     let nr_threads = found.as_ref().map(nr_at_least);
     let found = found.filter(|_| nr_threads.is_some_and(|nr| sampling.threads.reads(nr)));
     sample.threads = found.map(|found| cgroup::thread_samples(kernel, proc, &found.tids));
-    if sampling.io {
-        sample.io_some_usec = cgroup.io_some_usec(kernel, layout, &mut gaps)?;
-    }
     let nr_oom_kills = sample.memory.and_then(|memory| memory.nr_oom_kills);
     Ok(Sampled { sample, nr_oom_kills, nr_threads, gaps })
 }

@@ -3,9 +3,12 @@
 use std::borrow::Cow;
 
 use super::charged::Charged;
+use tenantd_control::measure::disk::Device;
+use tenantd_control::measure::disks::Disk;
 use tenantd_control::measure::fault::{Fault, Faults};
 use tenantd_control::measure::sample::HostSample;
 use tenantd_control::measure::usage::Tally;
+use tenantd_control::report::disk::{DiskStatus, DiskUseStatus};
 use tenantd_control::report::reason::Reason;
 use tenantd_control::report::status::{
     ActionStatus, CreditPreview, FaultStatus, FaultsStatus, GroupStatus, HostStatus, ReasonStatus,
@@ -17,7 +20,7 @@ use tenantd_control::share::would_get::would_get;
 use tenantd_control::state::NodeState;
 use tenantd_control::state::capacity::Capacity;
 use tenantd_control::state::step::Decision;
-use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::control_loop::{ControlLoop, disks_of};
 use tenantd_control::tree::{Node, Tree, TreeNode};
 use tenantd_control::why::explain_credit::kept_cores;
 use tenantd_control::words::knob::{Action, Knob, Value};
@@ -39,6 +42,7 @@ pub(super) fn host_status(
         huge_pages_bytes: host.huge_pages_bytes,
         capacity: capacity.divided,
         outside_cores: capacity.outside_cores,
+        disks: Vec::new(),
     }
 }
 
@@ -52,13 +56,15 @@ pub(super) fn decided(
     let settings = control.settings();
     let would_get = would_get_all(control, decision.capacity);
     let interval_seconds = settings.interval.as_secs_f64();
+    let tenants = tenant_statuses(control, &would_get, charged);
+    let disks = disk_statuses(control, &tenants);
     Status {
         tick: control.tick(),
         mode: if settings.is_enforcing { Mode::Enforce } else { Mode::Observe },
         interval_seconds,
         thresholds: Thresholds::for_interval(interval_seconds),
-        host,
-        tenants: tenant_statuses(control, &would_get, charged),
+        host: HostStatus { disks, ..host },
+        tenants,
         groups: group_statuses(control, &would_get),
         jain_index: jain_index(control),
         max_share_error: max_share_error(control),
@@ -98,9 +104,41 @@ fn tenant_statuses(
         credit_seconds: credit(control, state).map(|(seconds, _)| seconds),
         credit_factor: credit(control, state).map(|(_, factor)| factor),
         credit_preview: previews.of(control, at),
+        disks: disk_uses(control, state),
         ..tenant_status(node, state)
     }));
     statuses
+}
+
+/// Status of each disk; its work outside the `tenants` is unknown where theirs is not counted.
+fn disk_statuses(control: &ControlLoop, tenants: &[TenantStatus]) -> Vec<DiskStatus> {
+    let is_counted = |device| {
+        let mut usages = control.states().iter().filter_map(|state| state.usage.as_ref());
+        usages.any(|usage| usage.disks.get(device).is_some())
+    };
+    let status = |(device, disk): (Device, Disk)| {
+        let name = disk.name.to_string();
+        let uses = tenants.iter().flat_map(|tenant| &tenant.disks);
+        let of_tenants: f64 = uses.filter(|it| it.disk == name).map(|it| it.work_ratio).sum();
+        let outside_ratio =
+            if disk.flow.operations() > 0.0 { (1.0 - of_tenants).max(0.0) } else { 0.0 };
+        let speeds = disk.cost.speeds();
+        DiskStatus {
+            name,
+            rates: disk.flow.into(),
+            busy_ratio: disk.busy_ratio,
+            time_ratio: disk.time_ratio(),
+            outside_ratio: is_counted(device).then_some(outside_ratio),
+            most_bytes_per_second: speeds.map(|it| it.0).filter(|it| it.is_finite()),
+            most_operations_per_second: speeds.map(|it| it.1).filter(|it| it.is_finite()),
+        }
+    };
+    disks_of(control).iter().map(status).collect()
+}
+
+fn disk_uses(control: &ControlLoop, state: &NodeState) -> Vec<DiskUseStatus> {
+    let uses = state.usage.as_ref().map(|usage| disks_of(control).of(usage));
+    uses.unwrap_or_default().into_iter().map(DiskUseStatus::from).collect()
 }
 
 fn group_statuses(control: &ControlLoop, would_get: &PerResource<Vec<f64>>) -> Vec<GroupStatus> {
@@ -188,6 +226,7 @@ pub(super) fn action_statuses<'a>(
 fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
     let demand = state.demand.unwrap_or(Demand::UNKNOWN);
     let usage = state.usage.as_ref();
+    let disk = state.totals.disk;
     TenantStatus {
         name: node.path.clone(),
         found: node.is_found,
@@ -197,6 +236,7 @@ fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
         usage: PerResource::from_fn(|r| usage?.used(r)),
         cpu_pressure_ratio: usage.and_then(|usage| usage.cpu_some_ratio),
         memory_pressure_ratio: usage.and_then(|usage| usage.memory_some_ratio),
+        disk_pressure_ratio: usage.and_then(|usage| usage.io_some_ratio),
         demand: demand.amount,
         demand_basis: demand.cpu_basis,
         memory_demand_basis: demand.memory_basis,
@@ -222,6 +262,10 @@ fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
         cpu_usage_seconds: seconds(state.totals.cpu_usec),
         cpu_pressure_seconds: seconds(state.totals.cpu_some_usec),
         memory_pressure_seconds: seconds(state.totals.memory_some_usec),
+        disk_pressure_seconds: seconds(state.totals.io_some_usec),
+        disk_read_bytes: disk.map(|counts| counts.read_bytes),
+        disk_written_bytes: disk.map(|counts| counts.written_bytes),
+        nr_disk_operations: disk.map(|counts| counts.reads + counts.writes),
         ..TenantStatus::default()
     }
 }

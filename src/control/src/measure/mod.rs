@@ -1,5 +1,8 @@
 //! From counters of the kernel to rates.
 
+pub mod device_time;
+pub mod disk;
+pub mod disks;
 pub mod fault;
 pub mod sample;
 pub mod thread_budget;

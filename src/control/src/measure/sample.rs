@@ -5,6 +5,8 @@
 //! withhold is an `Option`, and each missing one is listed as a [`SampleGap`].
 
 use serde::{Deserialize, Serialize};
+
+use super::disk::{DiskCounts, DiskSample, PerDisk};
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_core::units::Bytes;
 
@@ -27,8 +29,10 @@ pub struct TenantSample {
     pub memory_some_usec: Option<u64>,
     /// Time in which all non-idle tasks stalled on memory, in µs (PSI `memory` `full` `total`).
     pub memory_full_usec: Option<u64>,
-    /// Time in which a task stalled on IO, in µs (PSI `io` `some` `total`); read only during a shortfall.
+    /// Time in which a task stalled on IO, in µs (PSI `io` `some` `total`).
     pub io_some_usec: Option<u64>,
+    /// Requests to the sampled devices; absent without such a counter.
+    pub disks: Option<PerDisk<DiskCounts>>,
     /// Run and wait times of its threads; read only if the demand is uncertain.
     pub threads: Option<Vec<ThreadSample>>,
 }
@@ -146,6 +150,8 @@ pub struct HostSample {
     pub swap_free_bytes: Option<u64>,
     /// Memory that the kernel keeps free; absent if unknown.
     pub kept_free_bytes: Option<u64>,
+    /// The busiest devices; empty if the kernel does not count them.
+    pub disks: PerDisk<DiskSample>,
 }
 
 impl HostSample {

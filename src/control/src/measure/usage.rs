@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+use super::disk::{self, DiskCounts, DiskFlow, PerDisk};
 use super::sample::{HostSample, MemorySample, TenantSample, ThreadSample};
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_core::units::Bytes;
@@ -56,8 +57,10 @@ pub struct Usage {
     pub memory_full_ratio: Option<f64>,
     /// Refaulted pages per second.
     pub refaults_per_sec: Option<f64>,
-    /// PSI `some` for IO, 0 ..= 1; absent if it was not read.
+    /// PSI `some` for IO, 0 ..= 1; absent without PSI.
     pub io_some_ratio: Option<f64>,
+    /// Requests to each device; without those that were not counted.
+    pub disks: PerDisk<DiskFlow>,
     /// True if reclaim took protected memory; absent if the kernel does not count that.
     pub reclaimed: Option<bool>,
     /// True if an allocation met its memory limit, or that of a cgroup below it.
@@ -211,6 +214,10 @@ pub struct Totals {
     pub cpu_some_usec: Tally,
     /// Time in which a task stalled on memory, in microseconds.
     pub memory_some_usec: Tally,
+    /// Time in which a task stalled on IO, in microseconds.
+    pub io_some_usec: Tally,
+    /// Requests to all devices; `None` before the first rate of one.
+    pub disk: Option<DiskCounts>,
 }
 
 impl Totals {
@@ -219,10 +226,18 @@ impl Totals {
         for (total, ratio) in [
             (&mut self.cpu_some_usec, usage.cpu_some_ratio),
             (&mut self.memory_some_usec, usage.memory_some_ratio),
+            (&mut self.io_some_usec, usage.io_some_ratio),
         ] {
             if let Some(ratio) = ratio {
                 total.grow((ratio * elapsed.as_micros() as f64) as u64);
             }
+        }
+    }
+
+    /// Adds the requests of an interval with this `usage`.
+    pub fn note_disks(&mut self, usage: &Usage, elapsed: Duration) {
+        if !usage.disks.is_empty() {
+            self.disk.get_or_insert_default().add(usage.disks.counts(elapsed));
         }
     }
 
@@ -232,6 +247,7 @@ impl Totals {
             (&mut self.cpu_usec, sample.usage_usec),
             (&mut self.cpu_some_usec, sample.cpu_some_usec),
             (&mut self.memory_some_usec, sample.memory_some_usec),
+            (&mut self.io_some_usec, sample.io_some_usec),
         ] {
             if let Some(count) = count {
                 total.note(sample.generation, count);
@@ -299,6 +315,7 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
         memory_full_ratio: rate(before.memory_full_usec, now.memory_full_usec).map(|r| r.min(1.0)),
         refaults_per_sec: rate(refaults(before), refaults(now)).map(|r| r * 1e6),
         io_some_ratio: rate(before.io_some_usec, now.io_some_usec).map(|r| r.min(1.0)),
+        disks: disk::flows(before.disks.as_ref(), now.disks.as_ref(), elapsed),
         reclaimed: rose(|memory| memory.nr_low_events),
         met_limit: rose(|memory| memory.nr_max_events).unwrap_or(false),
         met_bound: rose(|memory| memory.nr_high_events),

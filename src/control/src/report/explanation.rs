@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use super::disk::DiskStep;
 use super::status::{AttachedStatus, FaultsStatus, ReasonStatus};
 pub use super::trace::Outcome;
 use crate::share::demand::{CpuBasis, MemoryBasis};
@@ -28,6 +29,8 @@ pub struct Explanation {
     pub sample: Vec<Counter>,
     /// Rates between the two samples.
     pub usage: Option<UsageStep>,
+    /// Its work on disks; absent if the kernel does not count it, and for a group.
+    pub disk: Option<DiskStep>,
     /// Demand of the tenant.
     pub demand: Option<DemandStep>,
     /// Allocation of the tenant.

@@ -14,6 +14,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
+use super::disk::{DiskStatus, DiskUseStatus};
 use super::reason::{Outsider, ReasonKind, without_names};
 use crate::share::demand::{CpuBasis, MemoryBasis};
 use crate::share::fairness::FAIR_ERROR_MAX;
@@ -230,6 +231,8 @@ pub struct HostStatus {
     pub capacity: PerResource<f64>,
     /// CPUs used by processes outside every tenant.
     pub outside_cores: Option<f64>,
+    /// The busiest disks; empty if the kernel does not count them.
+    pub disks: Vec<DiskStatus>,
 }
 
 /// One tenant in one tick.
@@ -260,6 +263,10 @@ pub struct TenantStatus {
     pub cpu_pressure_ratio: Option<f64>,
     /// PSI `some` for memory; absent without PSI.
     pub memory_pressure_ratio: Option<f64>,
+    /// PSI `some` for IO; absent without PSI.
+    pub disk_pressure_ratio: Option<f64>,
+    /// Its work on each disk, the largest part first; empty if it used none, or if it is not counted.
+    pub disks: Vec<DiskUseStatus>,
     /// Demand.
     #[serde(flatten, with = "wire::demand")]
     pub demand: PerResource<f64>,
@@ -303,6 +310,14 @@ pub struct TenantStatus {
     pub cpu_pressure_seconds: Option<f64>,
     /// Time in which a task stalled on memory, since the agent started; absent without PSI.
     pub memory_pressure_seconds: Option<f64>,
+    /// Time in which a task stalled on IO, since the agent started; absent without PSI.
+    pub disk_pressure_seconds: Option<f64>,
+    /// Bytes read from disks since the agent started; absent if they are not counted.
+    pub disk_read_bytes: Option<u64>,
+    /// Bytes written to disks that the kernel charges to it; absent likewise.
+    pub disk_written_bytes: Option<u64>,
+    /// Operations on disks; absent likewise.
+    pub nr_disk_operations: Option<u64>,
     /// OOM kills since the agent started.
     pub nr_oom_kills: Option<u64>,
     /// Limit of processes and threads.

@@ -53,6 +53,7 @@ pub(crate) fn sum_up(tree: &Tree, states: &mut [NodeState], elapsed: Option<Dura
         (state.is_governed, state.is_present, state.usage) = (true, is_present, usage);
         if let Some((usage, elapsed)) = usage.zip(elapsed) {
             state.totals.note_waits(&usage, elapsed);
+            state.totals.note_disks(&usage, elapsed);
         }
         note_totals(states, tenant, members);
     }
@@ -115,6 +116,7 @@ fn sum(a: Usage, b: Usage) -> Usage {
         memory_full_ratio: most(|usage| usage.memory_full_ratio),
         refaults_per_sec: add(|usage| usage.refaults_per_sec),
         io_some_ratio: most(|usage| usage.io_some_ratio),
+        disks: a.disks.and(&b.disks),
         reclaimed: either(a.reclaimed, b.reclaimed),
         met_limit: a.met_limit || b.met_limit,
         met_bound: either(a.met_bound, b.met_bound),

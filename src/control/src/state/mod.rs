@@ -225,6 +225,8 @@ impl NodeState {
                 cpu_some_usec: sample.cpu_some_usec.or(last.cpu_some_usec),
                 memory_some_usec: sample.memory_some_usec.or(last.memory_some_usec),
                 memory_full_usec: sample.memory_full_usec.or(last.memory_full_usec),
+                io_some_usec: sample.io_some_usec.or(last.io_some_usec),
+                disks: sample.disks.or(last.disks),
                 ..sample
             },
             _ => sample,

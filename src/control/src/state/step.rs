@@ -120,8 +120,6 @@ pub struct Sampling {
     pub kills_of_empty: bool,
     /// CPU and wait times even of an empty cgroup: its last processes used some while they ended.
     pub times_of_empty: bool,
-    /// IO stall time, because of a shortfall.
-    pub io: bool,
     /// Everything, even if it seems idle; and a search for cgroups inside the tenant's own.
     pub all: bool,
 }

@@ -29,6 +29,7 @@ mod yielding;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+use crate::measure::disks::Disks;
 use crate::measure::sample::HostSample;
 use crate::measure::usage;
 use crate::memory::alarm::Alarm;
@@ -81,6 +82,12 @@ pub struct ControlLoop {
     nr_drift: u64,
     nr_yields: u64,
     alarm: Alarm,
+    disks: Disks,
+}
+
+/// Devices of the machine in the last interval.
+pub fn disks_of(control: &ControlLoop) -> &Disks {
+    &control.disks
 }
 
 impl ControlLoop {
@@ -98,6 +105,7 @@ impl ControlLoop {
             nr_drift: 0,
             nr_yields: 0,
             alarm: Alarm::default(),
+            disks: Disks::default(),
         }
     }
 
@@ -166,7 +174,6 @@ impl ControlLoop {
             threads: self.threads_to_read(node),
             kills_of_empty: !was_empty || is_due,
             times_of_empty: !was_empty,
-            io: node.tenant().is_some_and(|it| self.states[it.at()].shortfall.is_some()),
             all: is_due,
         }
     }
@@ -208,6 +215,9 @@ impl ControlLoop {
         self.tree.fit(host.machine());
         let observed = self.take_in(nodes, (now, elapsed), host.nr_cpus);
         let since = elapsed.zip(before).map(|(elapsed, (_, before))| (elapsed, before));
+        if let Some((elapsed, before)) = since {
+            self.disks.note(&before, &host, elapsed);
+        }
         if let Some(topology) = topology {
             self.topology = Some(topology);
         }
@@ -265,6 +275,9 @@ impl ControlLoop {
                 let since = now.saturating_sub(std::mem::replace(&mut state.sampled_at, now));
                 let pair = before.as_ref().zip(state.sample.as_ref());
                 state.usage = pair.and_then(|(before, now)| usage::usage(before, now, since));
+                if let Some(usage) = &state.usage {
+                    state.totals.note_disks(usage, since);
+                }
             }
             Read { observed: input.observed, arrivals: input.arrivals }
         };

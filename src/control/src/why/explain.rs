@@ -15,6 +15,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::explain_credit::credit_step;
+use super::explain_disk::disk_step;
 use super::explain_shares::Shares;
 use super::explain_usage::{counters, demand_step, usage_step};
 pub use crate::report::explanation::{
@@ -50,6 +51,7 @@ pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation
         elapsed_seconds: trace.elapsed.map(|elapsed| elapsed.as_secs_f64()),
         sample: counters(trace, record),
         usage: trace.usage(record).map(|usage| usage_step(trace, &usage, record)),
+        disk: tenant.and_then(|tenant| disk_step(status, tenant)),
         demand: leaf.map(|()| demand_step(trace, node, record)),
         allocation: AllocationStep {
             huge_pages_bytes: status.host.huge_pages_bytes,

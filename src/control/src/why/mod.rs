@@ -3,6 +3,7 @@
 pub(crate) mod diagnosis;
 pub mod explain;
 pub mod explain_credit;
+mod explain_disk;
 mod explain_shares;
 mod explain_usage;
 mod explain_value;

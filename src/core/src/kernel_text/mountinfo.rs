@@ -55,6 +55,14 @@ pub fn cgroup_mounts(text: &[u8]) -> Vec<CgroupMount> {
     seen.filter_map(|at| lines[at].cgroup_mount()).collect()
 }
 
+/// Kind of the file system of the file at the absolute `path`.
+pub fn kind_at<'a>(text: &'a [u8], path: &Path) -> Option<&'a [u8]> {
+    let lines: Vec<Line<'_>> = text.split(|byte| *byte == b'\n').filter_map(Line::parse).collect();
+    let above = (0..lines.len()).filter(|at| path.starts_with(&lines[*at].mount_point));
+    let seen = above.filter(|at| !is_covered(&lines, *at));
+    seen.max_by_key(|at| lines[*at].mount_point.components().count()).map(|at| lines[at].kind)
+}
+
 /// The options of the mount at `/proc` that paths reach; `None` without one.
 pub(super) fn options_of_proc(text: &[u8]) -> Option<Vec<Vec<u8>>> {
     let lines = text.split(|byte| *byte == b'\n');
@@ -75,8 +83,8 @@ struct Line<'a> {
     options: &'a [u8],
 }
 
-impl Line<'_> {
-    fn parse(line: &[u8]) -> Option<Line<'_>> {
+impl<'a> Line<'a> {
+    fn parse(line: &'a [u8]) -> Option<Line<'a>> {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         // Optional fields end with a dash.
         let dash = 6 + fields.get(6..)?.iter().position(|field| *field == b"-")?;
@@ -170,6 +178,19 @@ mod tests {
         let shown = |path: &Path| path.to_str().unwrap().to_string();
         let mounts = cgroup_mounts(text.as_bytes());
         mounts.iter().map(|it| (shown(&it.mount_point), shown(&it.root))).collect()
+    }
+
+    #[test]
+    fn the_innermost_mount_that_is_not_covered_has_the_file() {
+        let open = b"27 1 8:1 / / rw - ext4 /dev/sda1 rw\n28 27 0:30 / /srv/a\\040b rw - fuse.slow slow rw\n\
+                     29 28 8:2 / /srv/a\\040b/c rw - xfs /dev/sdb rw\n";
+        let text = [&open[..], b"30 27 0:31 / /srv rw - tmpfs x rw\n"].concat();
+        let kind = |text: &[u8], path: &str| kind_at(text, Path::new(path)).map(<[u8]>::to_vec);
+        assert_eq!(kind(open, "/srv/a b/disk"), Some(b"fuse.slow".to_vec()));
+        assert_eq!(kind(open, "/srv/a b/c/disk"), Some(b"xfs".to_vec()));
+        assert_eq!(kind(open, "/srv/a/disk"), Some(b"ext4".to_vec()));
+        assert_eq!(kind(&text, "/srv/a b/disk"), Some(b"tmpfs".to_vec()));
+        assert_eq!(kind(b"", "/x"), None);
     }
 
     #[test]

@@ -9,11 +9,12 @@ use std::path::PathBuf;
 
 use super::last::Last;
 use super::mount::{Dialect, Facet, Layout, Tree};
-use super::parse::{self, Malformed};
+use super::parse::{self, Counted, Malformed};
 use super::readings::{ReadError, memory_keys, observe_in};
 use super::threads::{self, Threads};
 use crate::kernfs::{DirId, ErrorKind, FileId, KernError, KernFs, Operation};
 use crate::knobs::row_of;
+use tenantd_control::measure::disk::{DiskCounts, PerDisk};
 use tenantd_control::measure::sample::{MemorySample, TenantSample};
 use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::kernel_text::proc_files::process_numbers;
@@ -31,10 +32,13 @@ enum Source {
     MemoryEvents,
     MemoryPressure,
     Populated,
+    DiskBytes,
+    DiskOperations,
+    DiskPressure,
 }
 
 impl Source {
-    const ALL: [Source; 8] = [
+    const ALL: [Source; 11] = [
         Source::CpuUsage,
         Source::CpuThrottled,
         Source::CpuPressure,
@@ -43,9 +47,18 @@ impl Source {
         Source::MemoryEvents,
         Source::MemoryPressure,
         Source::Populated,
+        Source::DiskBytes,
+        Source::DiskOperations,
+        Source::DiskPressure,
     ];
 
-    /// Tree and name of this file; v2 has usage and throttling in one file, which is read once.
+    /// True if the cgroup may lack this file: nothing is enforced with it.
+    fn is_optional(self) -> bool {
+        matches!(self, Source::DiskBytes | Source::DiskOperations | Source::DiskPressure)
+    }
+
+    /// Tree and name of this file. In v2, usage and throttling are in one file, which is read once; so are bytes and
+    /// operations of disks.
     fn place(self, dialect: Dialect) -> Option<(Facet, &'static str)> {
         Some(match (dialect, self) {
             (Dialect::Unified, Source::CpuUsage) => (Facet::Cpuacct, "cpu.stat"),
@@ -60,6 +73,15 @@ impl Source {
             (Dialect::Legacy, Source::MemoryEvents) => (Facet::Memory, "memory.oom_control"),
             (_, Source::MemoryPressure) => (Facet::Pressure, "memory.pressure"),
             (_, Source::Populated) => (Facet::Pressure, "cgroup.events"),
+            (Dialect::Unified, Source::DiskBytes) => (Facet::Io, "io.stat"),
+            (Dialect::Unified, Source::DiskOperations) => return None,
+            (Dialect::Legacy, Source::DiskBytes) => {
+                (Facet::Io, "blkio.throttle.io_service_bytes_recursive")
+            }
+            (Dialect::Legacy, Source::DiskOperations) => {
+                (Facet::Io, "blkio.throttle.io_serviced_recursive")
+            }
+            (_, Source::DiskPressure) => (Facet::Pressure, "io.pressure"),
         })
     }
 }
@@ -157,6 +179,7 @@ impl Cgroup {
             let Some(dir) = self.dir(layout, facet) else { continue };
             match kernel.open_file(dir, name) {
                 Ok(file) => self.files[source as usize] = Some(file),
+                Err(_) if source.is_optional() => {}
                 Err(error) => self.missing.push(error),
             }
         }
@@ -214,6 +237,7 @@ impl Cgroup {
         }
         reader.times(&mut sample, last)?;
         sample.memory = reader.memory(&sample, last)?;
+        sample.disks = reader.disks(&sample, last)?;
         sample.populated = match population {
             Population::Told(populated) => Some(populated),
             Population::Untold => None,
@@ -241,32 +265,6 @@ impl Cgroup {
         reader.take(Source::MemoryEvents, |text| {
             parse::keyed(text, ["oom_kill"]).map(|[kills]| kills)
         })
-    }
-
-    /// Time in which some task waited for input or output, in µs; `None` if the kernel does not account it.
-    /// Fails only if the cgroup is gone; other failures go to `gaps`.
-    pub fn io_some_usec(
-        &self,
-        kernel: &mut impl KernFs,
-        layout: &Layout,
-        gaps: &mut Vec<ReadError>,
-    ) -> Result<Option<u64>, KernError> {
-        let name = "io.pressure";
-        let Some(dir) = self.dir(layout, Facet::Pressure) else { return Ok(None) };
-        let mut reader = Reader::new(self, kernel, gaps);
-        if self.legacy_cpu.is_some() && reader.told_population()? == Some(false) {
-            return Ok(None);
-        }
-        match kernel.read_once(dir, name) {
-            Ok(text) => match some_usec(text) {
-                Ok(usec) => return Ok(usec),
-                Err(source) => gaps.push(ReadError::Malformed { path: name.to_string(), source }),
-            },
-            Err(error) if error.kind() == ErrorKind::Unsupported => {}
-            Err(error) if error.is_gone() => return Err(error),
-            Err(error) => gaps.push(error.into()),
-        }
-        Ok(None)
     }
 
     /// Present value of `knob`.
@@ -430,7 +428,36 @@ impl<'a, K: KernFs> Reader<'a, K> {
         let memory = self.take(Source::MemoryPressure, |text| parse::pressure(text).map(Some))?;
         sample.memory_some_usec = memory.map(|pressure| pressure.some_usec);
         sample.memory_full_usec = memory.and_then(|pressure| pressure.full_usec);
+        if !last.disks.is_empty() {
+            sample.io_some_usec = self.take(Source::DiskPressure, some_usec)?;
+        }
         Ok(())
+    }
+
+    /// Reads the counts of the sampled devices; `None` if the cgroup has no such counter.
+    fn disks(
+        &mut self,
+        times: &TenantSample,
+        last: Last,
+    ) -> Result<Option<PerDisk<DiskCounts>>, KernError> {
+        if last.disks.is_empty() {
+            return Ok(None);
+        }
+        let stands = last.rest().and_then(|rest| rest.disks(times, &last.disks));
+        if stands.is_some() {
+            return Ok(stands);
+        }
+        let parse = match self.cgroup.dialect {
+            Dialect::Unified => parse::io_stat,
+            Dialect::Legacy => parse::blkio,
+        };
+        let counts = last.disks.filter_map(|_, ()| Some(DiskCounts::default()));
+        let counts =
+            self.take(Source::DiskBytes, |text| parse(text, counts, Counted::Bytes).map(Some))?;
+        let (Some(counts), Dialect::Legacy) = (counts, self.cgroup.dialect) else {
+            return Ok(counts);
+        };
+        self.take(Source::DiskOperations, |text| parse(text, counts, Counted::Operations).map(Some))
     }
 
     fn cpu(&mut self, sample: &mut TenantSample, last: Last) -> Result<(), KernError> {

@@ -10,12 +10,15 @@
 //! refaults and failed allocations with a running task. One change may be missed: reclaim may deactivate cache
 //! of a tenant at rest without taking any. So all files are read now and then; the caller decides when.
 //!
+//! A cgroup at rest whose tasks have not waited for a disk either keeps the counts of its requests.
+//!
 //! The same applies to the process list of a v1 cgroup, which must be opened for each look. An empty cgroup
 //! without CPU use since is empty, or has a process that has not run since it came.
 //!
 //! **Properties** (`tests/agent/at_rest.rs`): a charge is seen in the next sample, at rest or not; a tenant at
 //! rest costs fewer reads.
 
+use tenantd_control::measure::disk::{DiskCounts, PerDisk};
 use tenantd_control::measure::sample::{MemorySample, TenantSample};
 
 /// Earlier values of a cgroup.
@@ -27,6 +30,8 @@ pub struct Last {
     pub rest: Option<Rest>,
     /// True if all files must be read.
     pub is_due: bool,
+    /// Devices of which the counters are read.
+    pub disks: PerDisk<()>,
 }
 
 impl Last {
@@ -66,22 +71,42 @@ pub struct Rest {
     nr_throttled: Option<u64>,
     memory_some_usec: Option<u64>,
     memory: MemorySample,
+    io_some_usec: Option<u64>,
+    disks: Option<PerDisk<DiskCounts>>,
+    /// Devices of which the counts were read.
+    devices: PerDisk<()>,
 }
 
 impl Rest {
-    /// Makes the record of a sample; `None` if its memory or CPU time was unreadable.
-    pub fn of(sample: &TenantSample) -> Option<Rest> {
+    /// Makes the record of a sample of `devices`; `None` if its memory or CPU time was unreadable.
+    pub fn of(sample: &TenantSample, devices: PerDisk<()>) -> Option<Rest> {
         Some(Rest {
             usage_usec: sample.usage_usec?,
             nr_throttled: sample.nr_throttled,
             memory_some_usec: sample.memory_some_usec,
             memory: sample.memory?,
+            io_some_usec: sample.io_some_usec,
+            disks: sample.disks,
+            devices,
         })
     }
 
     /// Returns the throttle count if no task ran: only a running task exhausts a quota.
     pub(super) fn nr_throttled(&self, usage_usec: Option<u64>) -> Option<u64> {
         self.nr_throttled.filter(|_| usage_usec == Some(self.usage_usec))
+    }
+
+    /// Returns the counts of `devices` if no task ran or waited for a disk until `sample`. Requests that the kernel writes
+    /// on behalf of a tenant at rest count with the next reading.
+    pub(super) fn disks(
+        &self,
+        sample: &TenantSample,
+        devices: &PerDisk<()>,
+    ) -> Option<PerDisk<DiskCounts>> {
+        let stands = sample.usage_usec == Some(self.usage_usec)
+            && sample.io_some_usec == self.io_some_usec
+            && *devices == self.devices;
+        self.disks.filter(|_| stands)
     }
 
     /// Returns the memory if no task ran or waited until `sample`, and the charge is unchanged.

@@ -41,11 +41,18 @@ pub enum Facet {
     Memory,
     /// Counting and limiting processes.
     Pids,
+    /// Counting and dividing requests to disks.
+    Io,
     /// Accounting pressure (PSI) and population.
     Pressure,
 }
 
 impl Facet {
+    /// Name of the controller in a mount of cgroup v1.
+    pub(crate) fn of_legacy(self) -> &'static str {
+        if self == Facet::Io { "blkio" } else { self.controller() }
+    }
+
     /// The kernel's name of the controller behind this facet.
     pub fn controller(self) -> &'static str {
         match self {
@@ -54,6 +61,7 @@ impl Facet {
             Facet::Cpuset => "cpuset",
             Facet::Memory => "memory",
             Facet::Pids => "pids",
+            Facet::Io => "io",
             Facet::Pressure => "pressure",
         }
     }
@@ -232,14 +240,14 @@ fn own_path(mount: &CgroupMount, own: &[CgroupLine]) -> PathBuf {
 }
 
 fn facets(mount: &CgroupMount, dialect: Dialect) -> Vec<Facet> {
-    use Facet::{Cpu, Cpuacct, Cpuset, Memory, Pids, Pressure};
+    use Facet::{Cpu, Cpuacct, Cpuset, Io, Memory, Pids, Pressure};
     match (dialect, mount.is_unified) {
-        (Dialect::Unified, true) => vec![Cpu, Cpuacct, Cpuset, Memory, Pids, Pressure],
+        (Dialect::Unified, true) => vec![Cpu, Cpuacct, Cpuset, Memory, Pids, Io, Pressure],
         (Dialect::Unified, false) => Vec::new(),
         (Dialect::Legacy, true) => vec![Pressure],
-        (Dialect::Legacy, false) => [Cpu, Cpuacct, Cpuset, Memory, Pids]
+        (Dialect::Legacy, false) => [Cpu, Cpuacct, Cpuset, Memory, Pids, Io]
             .into_iter()
-            .filter(|facet| mount.has(facet.controller()))
+            .filter(|facet| mount.has(facet.of_legacy()))
             .collect(),
     }
 }

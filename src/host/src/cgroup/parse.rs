@@ -5,6 +5,7 @@
 
 use std::str::{FromStr, from_utf8};
 
+use tenantd_control::measure::disk::{Device, DiskCounts, PerDisk};
 use tenantd_core::units::Limit;
 
 /// A parse error: the line, and the text expected there.
@@ -80,7 +81,8 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-fn number(digits: &[u8]) -> Option<u64> {
+/// Parses a decimal number.
+pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     from_utf8(digits).ok()?.parse().ok()
 }
 
@@ -111,6 +113,75 @@ pub fn pressure(text: &[u8]) -> Result<Pressure, Malformed> {
     Ok(Pressure { some_usec, full_usec })
 }
 
+/// Meaning of the numbers in a v1 file of requests to disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Bytes.
+    Bytes,
+    /// Operations.
+    Operations,
+}
+
+/// Counts in `io.stat` of the devices in `counts`, each with a line `8:0 rbytes=1 wbytes=2 rios=3 wios=4 …`. A device
+/// without a line was never used. Other devices and keys are skipped.
+pub fn io_stat(
+    text: &[u8],
+    mut counts: PerDisk<DiskCounts>,
+    _: Counted,
+) -> Result<PerDisk<DiskCounts>, Malformed> {
+    for (index, line) in lines(text).enumerate() {
+        let mut words = line.split(|byte| *byte == b' ');
+        let device = words.next().and_then(device);
+        let Some(counts) = device.and_then(|device| counts.get_mut(device)) else { continue };
+        for word in words {
+            let Some(at) = memchr::memchr(b'=', word) else { continue };
+            let count = match &word[..at] {
+                b"rbytes" => &mut counts.read_bytes,
+                b"wbytes" => &mut counts.written_bytes,
+                b"rios" => &mut counts.reads,
+                b"wios" => &mut counts.writes,
+                _ => continue,
+            };
+            let malformed = || Malformed::of(index + 1, line, "a device with `rbytes=`");
+            *count = number(&word[at + 1..]).ok_or_else(malformed)?;
+        }
+    }
+    Ok(counts)
+}
+
+/// Counts in a v1 file of the devices in `counts`, in lines such as `8:0 Read 1`. A device without a line is left out:
+/// newer kernels (6.18 was tried) count no request to a device before the first limit on it, so that nothing is known.
+pub fn blkio(
+    text: &[u8],
+    mut counts: PerDisk<DiskCounts>,
+    of: Counted,
+) -> Result<PerDisk<DiskCounts>, Malformed> {
+    let mut seen = Vec::new();
+    for (index, line) in lines(text).enumerate() {
+        let mut words = line.split(|byte| *byte == b' ');
+        let Some(device) = words.next().and_then(device) else { continue };
+        let Some(counts) = counts.get_mut(device) else { continue };
+        let count = match (words.next(), of) {
+            (Some(b"Read"), Counted::Bytes) => &mut counts.read_bytes,
+            (Some(b"Write"), Counted::Bytes) => &mut counts.written_bytes,
+            (Some(b"Read"), Counted::Operations) => &mut counts.reads,
+            (Some(b"Write"), Counted::Operations) => &mut counts.writes,
+            _ => continue,
+        };
+        let malformed = || Malformed::of(index + 1, line, "a device, an operation and a number");
+        *count = words.next().and_then(number).ok_or_else(malformed)?;
+        seen.push(device);
+    }
+    Ok(counts.filter_map(|device, counts| seen.contains(&device).then_some(counts)))
+}
+
+/// Parses `MAJOR:MINOR`.
+fn device(word: &[u8]) -> Option<Device> {
+    let at = memchr::memchr(b':', word)?;
+    let part = |digits: &[u8]| u32::try_from(number(digits)?).ok();
+    Some(Device { major: part(&word[..at])?, minor: part(&word[at + 1..])? })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +195,40 @@ mod tests {
         assert_eq!(pressure(old), Ok(Pressure { some_usec: 5, full_usec: None }));
         for bad in [&b""[..], b"some avg10=0.00\n", b"none total=1\n", b"some total=x\n", b"\xff"] {
             assert!(pressure(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    fn sda() -> PerDisk<DiskCounts> {
+        PerDisk::of([(Device { major: 8, minor: 0 }, DiskCounts::default())])
+    }
+
+    const SDA: DiskCounts =
+        DiskCounts { read_bytes: 4096, written_bytes: 512, reads: 3, writes: 1 };
+
+    #[test]
+    fn requests_to_the_sampled_devices() {
+        let counts = |text: &[u8]| {
+            io_stat(text, sda(), Counted::Bytes).map(|it| it.iter().next().unwrap().1)
+        };
+        let text = b"8:16 rbytes=x\n253:0 \n8:0 rbytes=4096 wbytes=512 rios=3 wios=1 dbytes=0 dios=0 cost.usage=9\n\xff:0 a\n8:0x\n";
+        assert_eq!(counts(text), Ok(SDA));
+        assert_eq!(counts(b""), Ok(DiskCounts::default()), "never used");
+        assert_eq!(counts(b"8:0 later rbytes=7 new=\xff\n").unwrap().read_bytes, 7);
+        for bad in [&b"8:0 rbytes=\n"[..], b"8:0 rios=-1\n", b"8:0 wbytes=\xff\n"] {
+            assert_eq!(counts(bad).unwrap_err().line, 1);
+        }
+    }
+
+    #[test]
+    fn requests_in_two_files_of_v1() {
+        let bytes = b"8:0 Read 4096\n8:0 Write 512\n8:0 Sync 4608\n8:16 Read 9\n8:0 Total 4608\nTotal 4617\n";
+        let operations = b"8:0 Read 3\n8:0 Write 1\n8:0 Discard 0\nTotal 4\n";
+        let counts = blkio(bytes, sda(), Counted::Bytes).unwrap();
+        let counts = blkio(operations, counts, Counted::Operations).unwrap();
+        assert_eq!(counts.iter().next().unwrap().1, SDA);
+        assert!(blkio(b"8:16 Read 9\nTotal 9\n", sda(), Counted::Bytes).unwrap().is_empty());
+        for bad in [&b"8:0 Read\n"[..], b"8:0 Write x\n"] {
+            assert_eq!(blkio(bad, sda(), Counted::Bytes).unwrap_err().line, 1);
         }
     }
 

@@ -26,7 +26,7 @@ const RT_OUTSIDE: &str = "with CONFIG_RT_GROUP_SCHED the kernel enables it only 
 
 /// The controllers that the agent enables for children, and so the only ones that it disables again; the last one
 /// where tenants are pinned.
-pub const CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "cpuset"];
+pub const CONTROLLERS: [&str; 5] = ["cpu", "memory", "pids", "io", "cpuset"];
 
 /// Kernel and journal, which every change of the host needs.
 #[derive(Debug)]
@@ -204,7 +204,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         Ok(())
     }
 
-    /// Enables the available ones of cpu, memory, pids and (if needed) cpuset for the children of `path`. Fails
+    /// Enables the available ones of cpu, memory, pids, io and (if needed) cpuset for the children of `path`. Fails
     /// with [`EnforceError::RootInUse`] if processes are in the root cgroup.
     pub fn enable(&mut self, path: &Path) -> Result<(), EnforceError> {
         let dir = self.kernel.open_dir(path)?;
@@ -219,7 +219,7 @@ impl<K: KernFs> Enforcer<'_, K> {
         let available = words(self.kernel.read_once(dir, "cgroup.controllers")?);
         let enabled = words(self.kernel.read_once(dir, SUBTREE_CONTROL)?);
         let has = |text: &str, name: &str| text.split(' ').any(|word| word == name);
-        for controller in &CONTROLLERS[..if self.pins { 4 } else { 3 }] {
+        for controller in &CONTROLLERS[..if self.pins { 5 } else { 4 }] {
             if has(&enabled, controller) || !has(&available, controller) {
                 continue;
             }

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use super::me;
 use crate::args::ExplainArgs;
 use crate::common::client::{ClientError, Endpoint};
+use crate::show::disk;
 use tenantd::exit::Exit;
 use tenantd_control::why::explain::{
     AllocationStep, Counter, CreditStep, Explanation, MemberStep, Outcome, UsageStep, ValueStep,
@@ -139,6 +140,9 @@ fn steps(explanation: &Explanation) -> Vec<(&'static str, String)> {
     }
     if let Some(usage) = &explanation.usage {
         steps.push(("usage", shown_usage(usage)));
+    }
+    if let Some(disk) = &explanation.disk {
+        steps.push(("disk", disk::explained(disk)));
     }
     if let Some(demand) = &explanation.demand {
         for (resource, amount) in demand.amount.iter() {

@@ -83,7 +83,7 @@ pub fn survey(
     people: &People,
     user_name: fn(u32) -> Option<String>,
 ) -> Result<Survey, SurveyError> {
-    let machine = Machine::open(kernel)?;
+    let mut machine = Machine::open(kernel)?;
     let proc = machine.proc();
     let mountinfo = kernel.read_once(proc, "self/mountinfo")?.to_vec();
     let own = kernel.read_once(proc, "self/cgroup")?.to_vec();

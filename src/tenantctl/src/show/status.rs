@@ -6,7 +6,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::tenants;
+use super::{disk, tenants};
 use crate::common::machine::memory_of;
 use crate::common::output::Output;
 use crate::common::readers::owner;
@@ -53,6 +53,11 @@ pub fn shown(status: &Status, look: &Look) -> String {
         text += &(wrapped_at(columns, "", LEGEND) + "\n");
     }
     text += "\n";
+    if !choice.lacking {
+        for line in disk::lines(status, choice) {
+            text += &(wrapped_at(columns, "disk ", &line) + "\n");
+        }
+    }
     if is_whole {
         text += &(wrapped_at(columns, "", &fairness(status)) + "\n");
     }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use tenantd_control::report::reason::SEEN_CORES_MIN;
 use tenantd_control::report::reason::{Reason, ReasonKind};
 use tenantd_control::state::NodeState;
-use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::control_loop::{ControlLoop, disks_of};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource, wire};
 use tenantd_host::recording::tape::{Damage, Played, Tape};
 use tenantd_lab::time;
@@ -22,6 +22,8 @@ const BREAK_MAX: Duration = Duration::from_secs(5);
 /// Shortest time between two ticks that is a gap in the recording.
 const GAP_MIN: Duration = Duration::from_secs(60);
 const ROWS: u32 = 20;
+/// Least part of a disk that counts as use.
+const SEEN_DISK_RATIO: f64 = 0.01;
 
 /// Requested time, since 1970.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +64,9 @@ pub(crate) struct Sums {
     with_credits: Duration,
     credit_seconds: f64,
     credit_factor: f64,
+    /// Time in which its requests were counted, and integral of the part of its busiest disk.
+    with_disks: Duration,
+    disk_seconds: f64,
 }
 
 #[derive(Debug, Default)]
@@ -90,12 +95,18 @@ impl Sums {
         let used = self.used();
         used[CPU] >= SEEN_CORES_MIN
             || used[MEMORY] >= 1.0
+            || self.disk_ratio().is_some_and(|ratio| ratio >= SEEN_DISK_RATIO)
             || !(self.lacking + self.starved).is_zero()
     }
 
-    fn add(&mut self, state: &NodeState, elapsed: Duration, has_credits: bool) {
+    fn add(&mut self, state: &NodeState, elapsed: Duration, control: &ControlLoop) {
         let seconds = elapsed.as_secs_f64();
-        if has_credits {
+        if let Some(usage) = state.usage.as_ref().filter(|usage| !usage.disks.is_empty()) {
+            let first = disks_of(control).of(usage).into_iter().next();
+            self.with_disks += elapsed;
+            self.disk_seconds += first.map_or(0.0, |of| of.ratio()) * seconds;
+        }
+        if control.settings().credits.is_some() {
             self.with_credits += elapsed;
             self.credit_seconds += state.credit.entry.bank_seconds * seconds;
             self.credit_factor += state.credit.account.factor * seconds;
@@ -124,6 +135,8 @@ impl Sums {
         self.with_credits += other.with_credits;
         self.credit_seconds += other.credit_seconds;
         self.credit_factor += other.credit_factor;
+        self.with_disks += other.with_disks;
+        self.disk_seconds += other.disk_seconds;
         self.time += *time;
         for r in Resource::ALL {
             self.used[r] += used[r];
@@ -143,6 +156,12 @@ impl Sums {
     pub(crate) fn credit(&self) -> Option<(f64, f64)> {
         let seconds = self.with_credits.as_secs_f64();
         (seconds > 0.0).then(|| (self.credit_seconds / seconds, self.credit_factor / seconds))
+    }
+
+    /// Mean part of the time of its busiest disk; `None` if its requests were not counted.
+    pub(crate) fn disk_ratio(&self) -> Option<f64> {
+        let seconds = self.with_disks.as_secs_f64();
+        (seconds > 0.0).then(|| self.disk_seconds / seconds)
     }
 
     pub(crate) fn used(&self) -> PerResource<f64> {
@@ -232,7 +251,6 @@ impl Past {
         }
         (self.nr_ticks, self.last) = (self.nr_ticks + 1, played.wall);
         let Some(elapsed) = played.decision.elapsed else { return };
-        let has_credits = control.settings().credits.is_some();
         let step = self.step;
         let leaves = control.tree().nodes().iter().zip(control.states()).filter(|it| it.0.is_leaf);
         for (node, state) in leaves {
@@ -246,7 +264,7 @@ impl Past {
                 self.tenants.insert(node.path.to_string(), Course::default());
             }
             if let Some(course) = self.tenants.get_mut(node.path.as_str()) {
-                course.take(state, (played.wall, elapsed), step, has_credits);
+                course.take(state, (played.wall, elapsed), step, control);
             }
         }
     }
@@ -268,15 +286,15 @@ impl Course {
         state: &NodeState,
         (wall, elapsed): (Duration, Duration),
         step: Option<Duration>,
-        has_credits: bool,
+        control: &ControlLoop,
     ) {
-        self.all.add(state, elapsed, has_credits);
+        self.all.add(state, elapsed, control);
         if let Some(step) = step {
             if self.ticks.last().is_none_or(|(begin, _)| wall >= *begin + step) {
                 self.ticks.push((wall, Sums::default()));
             }
             if let Some((_, sums)) = self.ticks.last_mut() {
-                sums.add(state, elapsed, has_credits);
+                sums.add(state, elapsed, control);
             }
         }
         let kills = state.oom_kills.total();
@@ -371,6 +389,8 @@ struct SumsReport {
     credit_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     credit_factor: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk_ratio: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -414,6 +434,7 @@ impl Sums {
             throttled_seconds: self.throttled.as_secs_f64(),
             credit_seconds: self.credit().map(|(seconds, _)| seconds),
             credit_factor: self.credit().map(|(_, factor)| factor),
+            disk_ratio: self.disk_ratio(),
         }
     }
 }

@@ -132,16 +132,19 @@ fn figures(sums: &Sums) -> [String; 6] {
 
 fn filled(first: &str, rows: &[(String, &Sums, u64)]) -> Table {
     let has_credits = rows.iter().any(|(_, sums, _)| sums.credit().is_some());
+    let has_disks = rows.iter().any(|(_, sums, _)| sums.disk_ratio().is_some());
     let mut table = table::plain();
     let mut header =
         vec![first, "CPUS", "SHARE NOW", "WANTED", "MEMORY", "LACKING", "STARVED", "KILLS"];
     header.extend(has_credits.then_some("CREDIT"));
+    header.extend(has_disks.then_some("DISK"));
     table.set_header(header);
     for (name, sums, kills) in rows {
         let mut cells = vec![name.clone()];
         cells.extend(figures(sums));
         cells.push(if *kills == 0 { "-".into() } else { kills.to_string() });
         cells.extend(has_credits.then(|| text::credit(sums.credit())));
+        cells.extend(has_disks.then(|| text::percent(sums.disk_ratio())));
         table.add_row(cells);
     }
     table::align_figures(&mut table);

@@ -7,6 +7,7 @@
 //! value outlives it.
 
 mod credits;
+mod disks;
 mod exposition;
 mod metric;
 mod table;

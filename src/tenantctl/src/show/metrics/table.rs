@@ -7,11 +7,11 @@
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
-use super::credits;
 use super::metric::{
     FOUND_SERIES_MAX, Metric, Read, Source, count, counter, each, each_group, each_tenant, fault,
     flag, group, host, info, metric, tenant,
 };
+use super::{credits, disks};
 use tenantd_control::report::status::Status;
 use tenantd_core::resource::{MEMORY, PerResource};
 use tenantd_policy::model::Mode;
@@ -34,12 +34,14 @@ pub static METRICS: LazyLock<Vec<Metric>> = LazyLock::new(|| {
         of_tenants(),
         credits::of_tenants(),
         waits_of_tenants(),
+        disks::of_tenants(),
         faults_of_tenants(),
         pids_of_tenants(),
         jobs_of_tenants(),
     ];
     let tenants = tenants.concat();
-    [of_host(), of_jobs(), tenants, of_groups(), of_fairness(), of_agent()].concat()
+    [of_host(), disks::of_host(), of_jobs(), tenants, of_groups(), of_fairness(), of_agent()]
+        .concat()
 });
 
 fn of_host() -> Vec<Metric> {

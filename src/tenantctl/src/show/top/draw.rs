@@ -21,6 +21,7 @@ use super::inside;
 use super::view::{Shown, View};
 use crate::args::SortKey;
 use crate::common::rows::{Idle, is_unfair, place_in_tree};
+use crate::show::disk;
 use crate::show::tenants::{memory_used, name_of};
 use tenantd_control::report::status::Line as Row;
 use tenantd_core::resource::{CPU, MEMORY};
@@ -105,6 +106,8 @@ struct Columns {
     credit: usize,
     sparkline: usize,
     dop: usize,
+    /// 0 also where no tenant uses a disk.
+    disk: usize,
     is_tree: bool,
 }
 
@@ -126,6 +129,7 @@ impl Columns {
             credit: 0,
             sparkline: 0,
             dop: 0,
+            disk: 0,
             is_tree,
         };
         let mut left = width.saturating_sub(columns.name);
@@ -145,6 +149,9 @@ impl Columns {
         take(&mut columns.waits, widest(5, waits));
         if rows.iter().any(|row| row.credit().is_some()) {
             take(&mut columns.credit, widest(6, credit));
+        }
+        if rows.iter().any(|row| row.tenant().is_some_and(|it| !it.disks.is_empty())) {
+            take(&mut columns.disk, widest(5, disk::used));
         }
         take(&mut columns.memory, widest(6, memory_used));
         take(&mut columns.memory_bar, 7);
@@ -173,6 +180,7 @@ impl Columns {
             (self.memory, ["memory", "used"], Some(SortKey::Memory)),
             (self.memory_bar, ["", "┃now"], None),
             (self.waits, ["CPU", "wait"], Some(SortKey::Pressure)),
+            (self.disk, ["disk", "time"], None),
             (self.credit, ["", "credit"], None),
             (self.sparkline, ["", "history"], None),
             (self.dop, ["", "DOP"], None),
@@ -239,6 +247,7 @@ impl Columns {
             let style = if is_pressed { tinted(view, Color::Yellow) } else { Style::new() };
             spans.push(Span::styled(text, style));
         }
+        figures(&mut spans, self.disk, disk::used(row));
         figures(&mut spans, self.credit, credit(row));
         if self.sparkline > 0 {
             let usages = view.usages(row.name(), self.sparkline);
@@ -394,9 +403,9 @@ const HELP: [&str; 21] = [
     "█ used  ░ wanted, not used  ┃ share now  · free",
     "!     share error above its threshold",
     "wait  part of the time a task waits for a CPU",
+    "disk  part of the time of its busiest disk",
     "credit CPU time left to others, factor of weight",
     "map   tenant of each CPU: + several, · any",
-    "",
     "More about a value: tenantctl explain TENANT",
 ];
 
