@@ -1,5 +1,6 @@
 //! From counters of the kernel to rates.
 
+pub mod death;
 pub mod fault;
 pub mod sample;
 pub mod thread_budget;

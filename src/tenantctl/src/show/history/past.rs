@@ -11,8 +11,12 @@ use serde::Serialize;
 
 use tenantd_control::report::reason::SEEN_CORES_MIN;
 use tenantd_control::report::reason::{Reason, ReasonKind};
+use tenantd_control::report::status::DeathStatus;
 use tenantd_control::state::NodeState;
 use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::control_loop::deaths::sampled_at;
+use tenantd_control::tree::TreeNode;
+use tenantd_control::why::death;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource, wire};
 use tenantd_host::recording::tape::{Damage, Played, Tape};
 use tenantd_lab::time;
@@ -22,6 +26,8 @@ const BREAK_MAX: Duration = Duration::from_secs(5);
 /// Shortest time between two ticks that is a gap in the recording.
 const GAP_MIN: Duration = Duration::from_secs(60);
 const ROWS: u32 = 20;
+/// Deaths of one tenant that are kept.
+const DEATHS_MAX: usize = 1000;
 
 /// Requested time, since 1970.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +76,9 @@ pub(crate) struct Course {
     pub(crate) ticks: Vec<(Duration, Sums)>,
     kills: Option<u64>,
     pub(crate) nr_kills: u64,
+    /// The first deaths, each with its time.
+    pub(crate) deaths: Vec<(Duration, DeathStatus)>,
+    pub(crate) nr_deaths: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -244,8 +253,21 @@ impl Past {
             }
             if let Some(course) = self.tenants.get_mut(node.path.as_str()) {
                 course.take(state, (played.wall, elapsed), by_tick, has_credits);
+                course.note_deaths(node, state, (played.wall, sampled_at(control)));
             }
         }
+    }
+
+    /// Deaths in order of time, each with its tenant, and the number of those that are not kept.
+    pub(crate) fn deaths(&self) -> (Vec<(Duration, &str, &DeathStatus)>, u64) {
+        let mut all = Vec::new();
+        for (name, course) in &self.tenants {
+            all.extend(course.deaths.iter().map(|(wall, death)| (*wall, name.as_str(), death)));
+        }
+        all.sort_by_key(|(wall, ..)| *wall);
+        let nr_all: u64 = self.tenants.values().map(|course| course.nr_deaths).sum();
+        let nr_left = nr_all - all.len() as u64;
+        (all, nr_left)
     }
 
     /// Episodes in order of time, each with its tenant.
@@ -291,6 +313,20 @@ impl Course {
         if let Some(last) = self.episodes.last_mut() {
             last.end = wall;
             last.note(state, elapsed);
+        }
+    }
+
+    fn note_deaths(
+        &mut self,
+        node: &TreeNode,
+        state: &NodeState,
+        (wall, now): (Duration, Duration),
+    ) {
+        for death in state.deaths.last().iter().filter(|death| death.at == now) {
+            self.nr_deaths += 1;
+            if self.deaths.len() < DEATHS_MAX {
+                self.deaths.push((wall, death::status(node, death, now)));
+            }
         }
     }
 
@@ -341,9 +377,18 @@ struct TenantReport<'a> {
     nr_oom_kills: u64,
     /// Old name of `nr_oom_kills`.
     oom_kills: u64,
+    nr_deaths: u64,
+    deaths: Vec<DeathReport<'a>>,
     episodes: Vec<EpisodeReport<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     course: Vec<RowReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct DeathReport<'a> {
+    time: String,
+    #[serde(flatten)]
+    death: &'a DeathStatus,
 }
 
 #[derive(Debug, Serialize)]
@@ -420,6 +465,12 @@ impl Past {
             sums: course.all.report(),
             nr_oom_kills: course.nr_kills,
             oom_kills: course.nr_kills,
+            nr_deaths: course.nr_deaths,
+            deaths: course
+                .deaths
+                .iter()
+                .map(|(wall, death)| DeathReport { time: stamp(*wall), death })
+                .collect(),
             episodes: course
                 .episodes
                 .iter()
