@@ -18,7 +18,6 @@ use tenantd_control::state::NodeState;
 use tenantd_control::state::capacity::Capacity;
 use tenantd_control::state::step::Decision;
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tick::control_loop::deaths::sampled_at;
 use tenantd_control::tree::{Node, Tree, TreeNode};
 use tenantd_control::why::death::deaths;
 use tenantd_control::why::explain_credit::kept_cores;
@@ -101,7 +100,7 @@ fn tenant_statuses(
         credit_factor: credit(control, state).map(|(_, factor)| factor),
         credit_preview: previews.of(control, at),
         nr_deaths: state.deaths.nr_all(),
-        deaths: deaths(node, state, sampled_at(control)),
+        deaths: deaths(node, state),
         ..tenant_status(node, state)
     }));
     statuses

@@ -107,12 +107,21 @@ pub struct Deaths {
     /// Kills of the log that the counters do not have yet.
     nr_ahead: u64,
     nr_quiet_ticks: u32,
+    /// Time of the last tick.
+    now: Duration,
 }
 
 impl Deaths {
     /// Adds the kills since the last tick, where the counters have `nr_counted` kills in all. `draft` has the figures of the
-    /// tenant and the time.
-    pub(crate) fn note(&mut self, kills: Vec<Kill>, nr_counted: u64, draft: impl Fn() -> Death) {
+    /// tenant.
+    pub(crate) fn note(
+        &mut self,
+        kills: Vec<Kill>,
+        nr_counted: u64,
+        now: Duration,
+        draft: impl Fn() -> Death,
+    ) {
+        self.now = now;
         let nr_new = nr_counted.saturating_sub(self.nr_counted);
         self.nr_counted = nr_counted;
         if kills.is_empty() && nr_new == 0 {
@@ -145,7 +154,7 @@ impl Deaths {
         if self.last.len() == LAST_MAX {
             self.last.remove(0);
         }
-        self.last.push(Death { number: self.nr_all, kill, ..draft() });
+        self.last.push(Death { number: self.nr_all, at: self.now, kill, ..draft() });
     }
 
     /// The last deaths, oldest first.
@@ -156,6 +165,16 @@ impl Deaths {
     /// The last deaths after the one with this number, oldest first.
     pub fn after(&self, number: u64) -> impl Iterator<Item = &Death> {
         self.last.iter().filter(move |death| death.number > number)
+    }
+
+    /// The deaths that the last tick found.
+    pub fn newest(&self) -> impl Iterator<Item = &Death> {
+        self.last.iter().filter(|death| death.at == self.now)
+    }
+
+    /// Time of the last tick.
+    pub fn now(&self) -> Duration {
+        self.now
     }
 
     /// All deaths since the agent started.
@@ -174,7 +193,7 @@ mod tests {
 
     fn note(deaths: &mut Deaths, kills: Vec<Kill>, nr_counted: u64) -> Vec<(Killer, u64)> {
         let before = deaths.nr_all();
-        deaths.note(kills, nr_counted, Death::default);
+        deaths.note(kills, nr_counted, Duration::ZERO, Death::default);
         deaths.after(before).map(|it| (it.kill.killer.clone(), it.kill.nr_kills)).collect()
     }
 

@@ -19,7 +19,7 @@
 //! allocations never exceed the capacity; a loop whose values are all in place writes nothing.
 
 mod crediting;
-pub mod deaths;
+mod deaths;
 mod memory;
 mod probing;
 mod results;
@@ -276,7 +276,7 @@ impl ControlLoop {
         };
         let read = self.states.iter_mut().zip(nodes).enumerate().map(take).collect();
         members::sum_up(&self.tree, &mut self.states, elapsed);
-        deaths::note(self, kills, now);
+        deaths::note(&self.tree, &mut self.states, kills, now);
         // Usage kept from an earlier tick may exceed the CPUs left after a hot-unplug.
         for state in &mut self.states {
             state.usage = state.usage.map(|usage| usage.within(nr_cpus));

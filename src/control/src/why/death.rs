@@ -8,8 +8,9 @@ use crate::state::NodeState;
 use crate::tree::TreeNode;
 use tenantd_core::units::Bytes;
 
-/// Deaths of a tenant for its status at time `now`.
-pub fn deaths(node: &TreeNode, state: &NodeState, now: Duration) -> Vec<DeathStatus> {
+/// Deaths of a tenant for its status.
+pub fn deaths(node: &TreeNode, state: &NodeState) -> Vec<DeathStatus> {
+    let now = state.deaths.now();
     state.deaths.last().iter().map(|death| status(node, death, now)).collect()
 }
 

@@ -3,31 +3,30 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::ControlLoop;
 use crate::measure::death::{Death, Kill};
 use crate::state::NodeState;
+use crate::tree::Tree;
 use tenantd_core::resource::MEMORY;
 
-/// Time of the last samples; zero before the first.
-pub fn sampled_at(control: &ControlLoop) -> Duration {
-    control.last.map_or(Duration::ZERO, |(now, _)| now)
-}
-
 /// Notes `kills` by the position of their tenants, and what the counters have beyond them.
-pub(super) fn note(control: &mut ControlLoop, mut kills: HashMap<usize, Vec<Kill>>, now: Duration) {
-    for node in control.tree.policy_nodes() {
+pub(super) fn note(
+    tree: &Tree,
+    states: &mut [NodeState],
+    mut kills: HashMap<usize, Vec<Kill>>,
+    now: Duration,
+) {
+    for node in tree.policy_nodes() {
         let at = node.at();
-        let mut deaths = std::mem::take(&mut control.states[at].deaths);
-        let (states, state) = (&control.states, &control.states[at]);
+        let mut deaths = std::mem::take(&mut states[at].deaths);
+        let state = &states[at];
         let draft = || Death {
-            at: now,
             used_bytes: states[node.places()].iter().filter_map(held).reduce(|a, b| a + b),
             share_bytes: state.target.burst[MEMORY],
             ..Death::default()
         };
         let nr_counted = state.oom_kills.total().unwrap_or(0);
-        deaths.note(kills.remove(&at).unwrap_or_default(), nr_counted, draft);
-        control.states[at].deaths = deaths;
+        deaths.note(kills.remove(&at).unwrap_or_default(), nr_counted, now, draft);
+        states[at].deaths = deaths;
     }
 }
 

@@ -14,7 +14,6 @@ use tenantd_control::report::reason::{Reason, ReasonKind};
 use tenantd_control::report::status::DeathStatus;
 use tenantd_control::state::NodeState;
 use tenantd_control::tick::control_loop::ControlLoop;
-use tenantd_control::tick::control_loop::deaths::sampled_at;
 use tenantd_control::tree::TreeNode;
 use tenantd_control::why::death;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource, wire};
@@ -253,7 +252,7 @@ impl Past {
             }
             if let Some(course) = self.tenants.get_mut(node.path.as_str()) {
                 course.take(state, (played.wall, elapsed), by_tick, has_credits);
-                course.note_deaths(node, state, (played.wall, sampled_at(control)));
+                course.note_deaths(node, state, played.wall);
             }
         }
     }
@@ -316,16 +315,11 @@ impl Course {
         }
     }
 
-    fn note_deaths(
-        &mut self,
-        node: &TreeNode,
-        state: &NodeState,
-        (wall, now): (Duration, Duration),
-    ) {
-        for death in state.deaths.last().iter().filter(|death| death.at == now) {
+    fn note_deaths(&mut self, node: &TreeNode, state: &NodeState, wall: Duration) {
+        for death in state.deaths.newest() {
             self.nr_deaths += 1;
             if self.deaths.len() < DEATHS_MAX {
-                self.deaths.push((wall, death::status(node, death, now)));
+                self.deaths.push((wall, death::status(node, death, death.at)));
             }
         }
     }
