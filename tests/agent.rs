@@ -9,6 +9,7 @@ mod contest;
 mod converge;
 mod crash;
 mod credits;
+mod deaths;
 mod devices;
 mod disk;
 mod each;

@@ -12,6 +12,7 @@ mod ask;
 mod background;
 mod contest;
 mod cpuset;
+mod deaths;
 mod devices;
 mod disciplines;
 mod disk;

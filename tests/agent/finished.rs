@@ -163,6 +163,41 @@ fn a_wait_without_a_report_ends_after_a_while_and_a_job_without_supervisor_takes
     assert!(!finished(&mut world)[1].has_status());
 }
 
+/// A burst passes, then one job each second; another user is not concerned.
+#[test]
+fn submissions_of_a_user_have_a_rate() {
+    let mut world = World::new(
+        "admission: { max_submissions_per_user: 60 }\n\
+                                tenants: { a: {}, b: {} }",
+    );
+    world.host.systemd(|systemd, kernel| systemd.add(kernel, "session-1.scope", SHELL));
+    world.start().unwrap();
+    world.ticks(3);
+    let refused = |world: &mut World| {
+        let answers = world.agent.as_mut().unwrap().take_job_answers();
+        let of = |(_, answer): (Ticket, JobAnswer)| match answer {
+            JobAnswer::Submitted(Err(CallError::QueueFull { reason })) => Some(reason),
+            _ => None,
+        };
+        answers.into_iter().filter_map(of).collect::<Vec<_>>()
+    };
+    for _ in 0..60 {
+        submit(&mut world, 1000, false, 10.0);
+    }
+    assert_eq!(refused(&mut world), [""; 0]);
+    submit(&mut world, 1000, false, 10.0);
+    let reasons = refused(&mut world);
+    assert!(
+        reasons[0].contains("60 jobs within a minute") && reasons[0].contains("in 1 s"),
+        "{reasons:?}"
+    );
+    submit(&mut world, 1001, false, 10.0);
+    submit(&mut world, 1000, false, 11.1);
+    assert_eq!(refused(&mut world), [""; 0]);
+    submit(&mut world, 1000, false, 11.1);
+    assert_eq!(refused(&mut world).len(), 1);
+}
+
 #[test]
 fn records_survive_a_restart() {
     let mut world = world();

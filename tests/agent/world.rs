@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use tempfile::TempDir;
 use tenantd::agent::{Agent, Options, StartError};
 use tenantd::backend::claims;
@@ -13,7 +14,7 @@ use tenantd::recovery::leftover;
 use tenantd::recovery::restored::Restored;
 use tenantd_control::report::status::{Status, TenantStatus};
 use tenantd_core::kernel_text::path_of;
-use tenantd_host::kernfs::{DirId, FileId, KernError, KernFs};
+use tenantd_host::kernfs::{DirId, FileId, KernError, KernFs, KernelLog, Operation};
 use tenantd_host::systemd::UnitManager;
 use tenantd_policy::Policy;
 use tenantd_sim::{Call, Fault, Faulty, Layout, Load, SimHost, SimKernel, SimSystemd, SimUnits};
@@ -33,6 +34,7 @@ pub(super) struct Host {
     events: Rc<RefCell<Events>>,
     /// Whoever runs the host's units, if anybody does.
     systemd: Option<Rc<RefCell<SimSystemd>>>,
+    has_log: bool,
     /// What the last read found: the kernel itself is borrowed only while it is asked.
     text: Vec<u8>,
 }
@@ -67,6 +69,7 @@ impl Host {
             kernel: Rc::new(RefCell::new(Faulty::new(kernel))),
             events: Rc::default(),
             systemd: Some(Rc::default()),
+            has_log: true,
             text: Vec::new(),
         }
     }
@@ -85,6 +88,11 @@ impl Host {
     /// Nobody runs units here.
     pub(super) fn without_systemd(&mut self) {
         self.systemd = None;
+    }
+
+    /// The kernel's log may not be read here.
+    pub(super) fn without_log(&mut self) {
+        self.has_log = false;
     }
 
     pub(super) fn inject(&self, fault: Fault) {
@@ -256,11 +264,30 @@ impl KernFs for Host {
         self.kernel.borrow_mut().pause(time);
     }
 
+    fn kernel_log(&self) -> Result<Box<dyn KernelLog>, KernError> {
+        if !self.has_log {
+            return Err(KernError::new(Operation::Open, "/dev/kmsg", Errno::EPERM));
+        }
+        self.with(SimKernel::take_log);
+        Ok(Box::new(Log(self.clone())))
+    }
+
     fn unit_manager(&self) -> Option<Box<dyn UnitManager>> {
         let (systemd, host) = (Rc::clone(self.systemd.as_ref()?), self.clone());
         Some(Box::new(SimUnits::new(move |order| {
             host.with(|kernel| systemd.borrow_mut().carry_out(kernel, order))
         })))
+    }
+}
+
+/// The kernel's log since it was opened.
+#[derive(Debug)]
+struct Log(Host);
+
+impl KernelLog for Log {
+    fn read(&mut self, take: &mut dyn FnMut(&[u8])) -> bool {
+        self.0.with(SimKernel::take_log).iter().for_each(|record| take(record.as_bytes()));
+        true
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use tenantd_control::measure::death::{Kill, Killer, LimitOf, Victim};
 use tenantd_control::measure::disk::{Device, DiskCounts, PerDisk};
 use tenantd_control::measure::sample::{
     HostSample, MemorySample, PidsSample, TenantSample, ThreadSample,
@@ -116,6 +117,20 @@ fn surroundings() -> impl Strategy<Value = Surroundings> {
     )
 }
 
+fn kill(number: u64) -> Kill {
+    let limit = Killer::Limit { of: LimitOf::Inside, cgroup: "/a".into(), bytes: Some(number) };
+    let causes = [Killer::Host, limit, Killer::Oomd, Killer::Unknown];
+    Kill {
+        job: Some(number),
+        cgroup: "/a/b".to_string(),
+        victim: Some(Victim { pid: 7, uid: 8, program: "c".to_string() }),
+        nr_kills: number,
+        held_bytes: None,
+        killer: causes[number as usize % causes.len()].clone(),
+        is_more: number.is_multiple_of(2),
+    }
+}
+
 fn node() -> impl Strategy<Value = NodeInput> {
     let knobs = (0..Knob::ALL.len()).prop_map(|index| Knob::ALL[index]);
     let seen = (knobs.clone(), value(), any::<bool>());
@@ -149,6 +164,7 @@ fn node() -> impl Strategy<Value = NodeInput> {
                 nr_threads: is_governed.then_some(kills as usize >> 1),
                 nr_oom_kills: is_present.then_some(kills),
                 nr_killed_runs: kills / 2,
+                kills: vec![kill(kills); kills as usize % 3],
                 pids,
                 observed,
                 arrivals: Vec::new(),

@@ -5,7 +5,7 @@
 //! then fails for the whole file, and a user can make that happen. A name with control characters changes
 //! the display of a terminal.
 //!
-//! **Rules.** Files of `/proc` are parsed as bytes ([`proc_files`], [`mountinfo`]): an unneeded line may
+//! **Rules.** Files of `/proc` and the kernel log are parsed as bytes ([`proc_files`], [`mountinfo`], [`oom`]): an unneeded line may
 //! contain anything. Paths of the file system stay paths. A name that becomes text (a key, a path from the
 //! mount, a shown name) goes through [`text_of`], and through [`bytes_of`] back:
 //!
@@ -25,6 +25,7 @@
 
 pub mod hidden;
 pub mod mountinfo;
+pub mod oom;
 pub mod proc_files;
 
 use std::ffi::{OsStr, OsString};

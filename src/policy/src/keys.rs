@@ -150,6 +150,8 @@ section! {
         "max_waiting" => max_waiting: Option<u32>, Count { most: 100_000, auto: true };
         /// The number of jobs of one user that wait. auto: 250.
         "max_waiting_per_user" => max_waiting_per_user: Option<u32>, Count { most: 100_000, auto: true };
+        /// The number of jobs that one user submits within a minute. auto: no limit.
+        "max_submissions_per_user" => max_submissions_per_user: Option<u32>, Count { most: 100_000, auto: true };
         /// How often other jobs start before one whose turn it is and that lacks memory, slots or units. auto: 16.
         "overtakes" => overtakes: Option<u32>, Count { most: 100_000, auto: true };
         /// How the running jobs of a tenant share it. equal: equally. multilevel: short jobs first.

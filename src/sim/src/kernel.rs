@@ -63,6 +63,11 @@ impl SimKernel {
         Duration::from_nanos(self.now_nsec)
     }
 
+    /// Takes the unread records of the kernel's log, as `/dev/kmsg` has them.
+    pub fn take_log(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.live.log)
+    }
+
     /// Process that uses the files: `/proc/self`, and process 0 in `cgroup.procs`.
     pub fn caller(&self) -> u32 {
         self.live.caller

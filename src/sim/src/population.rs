@@ -28,13 +28,16 @@ pub(super) struct Population {
     pub(super) changed: Changed,
     /// Time in nanoseconds since boot before which no trace changes its load.
     pub(super) steady_until_nsec: u64,
+    /// Newest records of the kernel's log.
+    pub(super) log: Vec<String>,
     next_pid: u32,
 }
 
 impl Population {
     pub(super) fn new(tree: Tree) -> Population {
         let (processes, changed) = (ByPid::default(), Changed::Everything);
-        Population { tree, processes, caller: 0, changed, steady_until_nsec: 0, next_pid: 1 }
+        let log = Vec::new();
+        Population { tree, processes, caller: 0, changed, steady_until_nsec: 0, log, next_pid: 1 }
     }
 
     /// Adds a process without threads and memory: its load is not applied yet.

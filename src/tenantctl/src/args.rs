@@ -494,6 +494,9 @@ pub struct JobsArgs {
     /// Print the finished jobs as well: yours, or all for root and administrators.
     #[arg(long)]
     pub all: bool,
+    /// Print the figures of the finished jobs of a class: peak memory, times, and the memory to declare.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["id", "all"])]
+    pub class: Option<String>,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub json: bool,

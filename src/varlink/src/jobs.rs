@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use tenantd_control::report::status::DeathCause;
+
 /// Least memory of a job, in bytes: no process fits into less.
 pub const MEMORY_MIN_BYTES: u64 = 1 << 20;
 
@@ -253,6 +255,15 @@ pub struct FinishedJob {
     pub units: Vec<Units>,
     /// Processes that the kernel killed for lack of memory.
     pub nr_oom_kills: Option<u64>,
+    /// Cause of the last of these kills; absent where the kernel's log does not have it.
+    #[serde(default)]
+    pub killer: Option<DeathCause>,
+    /// Cgroup, tenant or group whose memory limit was reached.
+    #[serde(default)]
+    pub killer_limit: Option<String>,
+    /// Advice for its class, if that exceeds its declared memory again and again.
+    #[serde(default)]
+    pub hint: Option<String>,
     /// Exit code of its first process, if that is known.
     pub exit_code: Option<u8>,
     /// Signal that ended its first process, if that is known.
@@ -368,6 +379,22 @@ pub struct Job {
     /// Jobs whose end it waits for.
     #[serde(default)]
     pub after: Vec<Requirement>,
+    /// Remaining time of a running job, from the history of its class.
+    #[serde(default)]
+    pub ends: Option<Forecast>,
+}
+
+/// Estimated time with an interval that holds for four of five jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Forecast {
+    /// One of ten ends earlier.
+    pub low_seconds: f64,
+    /// Half of them end earlier.
+    pub likely_seconds: f64,
+    /// One of ten ends later.
+    pub high_seconds: f64,
+    /// Jobs behind the estimate.
+    pub nr_jobs: u64,
 }
 
 /// A job that has to end before another one starts.

@@ -18,6 +18,7 @@
 //! | `room` | room for one more connection |
 //! | `tickets` | calls in flight of all connections |
 //! | `turns` | pending work by user, taken in turn |
+//! | [`class`] | figures of the finished jobs of one class |
 //! | [`own_view`] | the types of the own view of a user |
 //! | [`peers`] | the process at the other end, and its permissions |
 //! | [`listen`] | the listening socket |
@@ -37,6 +38,7 @@ mod access;
 mod answer;
 pub mod bridge;
 mod calls;
+pub mod class;
 mod connection;
 mod declare;
 pub mod descriptors;

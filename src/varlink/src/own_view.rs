@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use tenantd_control::report::status::{FaultsStatus, ReasonStatus};
+use tenantd_control::report::status::{DeathStatus, FaultsStatus, ReasonStatus};
 use tenantd_core::resource::{PerResource, wire};
 use tenantd_policy::model::Mode;
 
@@ -92,6 +92,8 @@ pub struct OwnTenant {
     pub faults: FaultsStatus,
     /// OOM kills since the agent started.
     pub nr_oom_kills: Option<u64>,
+    /// The last deaths for lack of memory, oldest first, without processes of others.
+    pub deaths: Vec<DeathStatus>,
     /// Limit of processes and threads.
     pub limit_pids: Option<u64>,
     /// Processes and threads.

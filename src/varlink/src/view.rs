@@ -30,7 +30,8 @@ pub(super) fn own_view(peer: &Peer, newest: &Published) -> OwnView {
     let tenants = status.tenants.iter().filter_map(|tenant| {
         let basis = own.get(tenant.name.as_str())?.clone();
         let is_one_user = tenant.found && basis.contains(&OwnBasis::User);
-        Some(OwnTenant { basis, is_one_user, ..own_tenant(status, tenant) })
+        let deaths = tenant.deaths.iter().map(|death| death.seen_by(peer.uid)).collect();
+        Some(OwnTenant { basis, is_one_user, deaths, ..own_tenant(status, tenant) })
     });
     OwnView {
         uid: peer.uid,

@@ -7,11 +7,13 @@
 //! | `tick` | one tick |
 //! | [`attach`] | attaching running work to tenants |
 //! | [`mode`] | beginning and ending to enforce |
+//! | `deaths` | kills for lack of memory, with their causes |
 //! | `names` | numbers of the names in the policy, which may arrive late |
 //! | `victims` | marks of the work that ends first when memory runs out |
 //! | `transition` | exchanging the policy, its found tenants and the mode |
 
 pub mod attach;
+mod deaths;
 pub mod mode;
 mod names;
 mod start;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tracing::{info, warn};
 
+use super::deaths::Deaths;
 use super::names::Names;
 use super::state::Agent;
 use super::victims::Victims;
@@ -110,7 +111,8 @@ impl<K: KernFs> Agent<K> {
         info!(action = "start", "{}", first_words(&tenants));
         tenants.take_up_attached();
         let (names, victims) = (Names::of(&tenants.base.written), Victims::default());
-        Ok(Agent { names, tenants, jobs, victims })
+        let deaths = Deaths::new(&tenants.host.kernel);
+        Ok(Agent { names, tenants, jobs, victims, deaths })
     }
 
     /// Restores all values and returns the kernel.

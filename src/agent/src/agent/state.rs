@@ -7,6 +7,7 @@
 use std::io;
 use std::sync::Arc;
 
+use super::deaths::Deaths;
 use super::names::Names;
 use super::victims::Victims;
 use crate::jobs::outcome;
@@ -39,6 +40,7 @@ pub struct Agent<K> {
     pub(super) names: Names,
     pub(super) jobs: JobRoom,
     pub(super) victims: Victims,
+    pub(super) deaths: Deaths,
 }
 
 impl<K: KernFs> Agent<K> {
@@ -206,6 +208,7 @@ impl<K: KernFs> Agent<K> {
 
     /// Charges running jobs, records ended ones and starts others. With a tick it measures the machine as well.
     pub fn tend_jobs(&mut self, is_tick: bool, now: f64) {
+        self.deaths.collect(&mut self.tenants, &mut self.jobs);
         self.jobs.tend(&mut self.tenants, is_tick, now);
     }
 }

@@ -123,6 +123,7 @@ impl<K: KernFs> Agent<K> {
         let tick = self.tenants.control.tick();
         let begin = self.tenants.host.kernel.clock();
         self.tenants.backends.begin_tick(now);
+        self.deaths.collect(&mut self.tenants, &mut self.jobs);
         let mut findings = self.tenants.reporter.standing_findings();
         if let Err(error) = self.tenants.host.journal.compact() {
             findings.push(Finding::of_host(Code::NotKept, with_causes(&error)));
@@ -142,6 +143,7 @@ impl<K: KernFs> Agent<K> {
         let input = self.sample(sampled_at, host_sample, &mut findings);
         let mut decision = self.tenants.control.apply(Event::step(input)).unwrap_or_default();
         findings.append(&mut decision.findings);
+        self.deaths.log_new(&self.tenants);
         self.tenants.reporter.log_drifts(
             &self.tenants.host,
             &self.tenants.control,
@@ -260,7 +262,10 @@ impl<K: KernFs> Agent<K> {
             input.sampled_after = sampled_after;
             input
         });
-        let nodes = nodes.collect();
+        let mut nodes: Vec<NodeInput> = nodes.collect();
+        // After the counters, so that the log is never behind them.
+        self.deaths.collect(&mut self.tenants, &mut self.jobs);
+        self.deaths.pass_on(&self.tenants, &mut nodes);
         self.tenants.take_in(events, findings);
         let refreshes = self.tenants.control.wants_bounds();
         let above = self.tenants.backends.bounds_above(&mut self.tenants.host, refreshes);

@@ -217,6 +217,11 @@ impl Backends {
         in_place.or_else(|| self.systemd.cgroup(id)).or_else(|| self.systemd.name(id))
     }
 
+    /// Present or last cgroup of its unit, below the mount.
+    pub(crate) fn last_home(&self, id: NodeId) -> Option<&str> {
+        self.systemd.name(id).and_then(|name| self.systemd.home_of(name))
+    }
+
     /// True if others must protect the parent of this node's cgroup. The agent's own groups, and the slice of
     /// all tenants, are protected by the nodes below them.
     pub(crate) fn needs_protection_above(&self, node: Node<'_>) -> bool {

@@ -12,8 +12,8 @@
 //! process of the job's own user. It is never derived from other values: a job without a report has
 //! [`EndReason::Ended`]. A report that arrives late completes the record.
 //!
-//! **Kills.** The `oom_kill` counter of the job's cgroup is read before the cgroup is removed. A job of which a
-//! process was killed counts as killed, unless its command exited with 0.
+//! **Kills.** The `oom_kill` counter of the job's cgroup is read before the cgroup is removed, and the kernel's log before that
+//! (`agent/deaths.rs`). A job of which a process was killed counts as killed, unless its command exited with 0.
 //!
 //! **Bounds.** [`PER_USER_MAX`] records for each user and [`ALL_MAX`] in all. The oldest record of the user with
 //! the most goes first, so one user's jobs push out only that user's.
@@ -24,15 +24,17 @@ use std::sync::Arc;
 
 use nix::sys::signal::Signal;
 
+use tenantd_control::report::status::DeathCause;
 use tenantd_core::units::Bytes;
+use tenantd_varlink::class::{ClassFigures, MORE_MEMORY, declaration, has_exceeded, is_typical};
 use tenantd_varlink::jobs::{EndReason, FinishedJob, Tasks};
 
 /// Most records of one user.
 const PER_USER_MAX: usize = 100;
 /// Most records of all users.
 const ALL_MAX: usize = 2000;
-/// Proposed memory of a killed job, relative to its peak.
-const MORE_MEMORY: f64 = 1.2;
+/// Jobs of a class that exceed their declared memory before its user gets a hint.
+const EXCEEDED_MIN: u64 = 3;
 
 /// The records, in the order of their ends.
 #[derive(Debug, Default)]
@@ -63,7 +65,9 @@ impl FinishedJobs {
         self.nr_changes += 1;
         self.positions.insert(job.id, position);
         self.of_users.entry(uid).or_default().push_back(position);
+        let id = job.id;
         self.all.insert(position, Arc::new(job));
+        self.advise(id);
         let oldest = |of: &VecDeque<u64>| of.front().copied();
         let of_user = self.of_users.get(&uid).filter(|of| of.len() > PER_USER_MAX);
         if let Some(oldest) = of_user.and_then(oldest) {
@@ -99,7 +103,43 @@ impl FinishedJobs {
         if let Some(job) = position.and_then(|position| self.all.get_mut(position)) {
             change(Arc::make_mut(job));
             self.nr_changes += 1;
+            self.advise(id);
         }
+    }
+
+    /// Adds a hint to the record of a job that exceeded its declared memory, if its class does so again and again.
+    fn advise(&mut self, id: u64) {
+        let Some(position) = self.positions.get(&id).copied() else { return };
+        let hint = self.all.get(&position).and_then(|job| self.hint(job));
+        if let Some(job) = self.all.get_mut(&position).filter(|job| job.hint != hint) {
+            Arc::make_mut(job).hint = hint;
+        }
+    }
+
+    fn hint(&self, job: &FinishedJob) -> Option<String> {
+        let class = job.class.as_deref().filter(|_| has_exceeded(job))?;
+        let of_user = self.of_users.get(&job.uid)?.iter().filter_map(|at| self.all.get(at));
+        let of_class = of_user.filter(|other| other.class.as_deref() == Some(class));
+        let figures = ClassFigures::of(of_class.map(|job| &**job));
+        let (peaks, proposed) = (figures.peak_bytes?, figures.proposed_bytes?);
+        (figures.nr_exceeded >= EXCEEDED_MIN).then(|| {
+            format!(
+                "{} of the last {} jobs of class {class} exceeded their memory, 95 % used at most {}: run with --memory {}; \
+                 see tenantctl jobs --class {class}",
+                figures.nr_exceeded,
+                figures.nr_jobs,
+                Bytes(peaks.p95 as u64).rounded(),
+                declaration(proposed)
+            )
+        })
+    }
+
+    /// Run times of the finished jobs of a class, unless these ended early.
+    pub(crate) fn runs(&self, uid: u32, class: &str) -> impl Iterator<Item = f64> {
+        let of_user = self.of_users.get(&uid).into_iter().flatten();
+        let jobs = of_user.filter_map(|position| self.all.get(position));
+        let of_class = jobs.filter(move |job| job.class.as_deref() == Some(class));
+        of_class.filter(|job| is_typical(job)).filter_map(|job| job.ran_seconds)
     }
 
     pub(crate) fn list(&self) -> Vec<Arc<FinishedJob>> {
@@ -155,10 +195,25 @@ fn killed(job: &FinishedJob, kills: u64) -> String {
     let needed = peak.unwrap_or(0).max(job.memory_bytes.unwrap_or(0));
     let remedy = match needed {
         0 => "run with --memory AMOUNT, which is reserved for the job".to_string(),
-        needed => format!("run with --memory {}", proposal(needed)),
+        needed => {
+            let proposed = (needed as f64 * MORE_MEMORY).ceil() as u64;
+            format!("run with --memory {}", declaration(proposed))
+        }
     };
+    let used = peak.map_or_else(|| processes(kills), |peak| format!("used {}", rounded(peak)));
+    let of = job.memory_bytes.map(|declared| format!(" of its {}", rounded(declared)));
+    let used = used + &of.unwrap_or_default();
     match (job.memory_bytes, peak) {
-        (Some(declared), Some(peak)) if peak >= declared / 100 * 99 => {
+        _ if job.killer == Some(DeathCause::Host) => format!(
+            "killed: {used} when the machine had no memory left; start it when less runs, or {remedy}, which is kept free for it"
+        ),
+        _ if job.killer == Some(DeathCause::Limit) => format!(
+            "killed: {used} when {} reached its memory limit; raise that limit, or start it when less runs",
+            job.killer_limit.as_deref().unwrap_or("its tenant")
+        ),
+        (Some(declared), Some(peak))
+            if job.killer == Some(DeathCause::Declared) || peak >= declared / 100 * 99 =>
+        {
             format!("killed: used {} of its {}; {remedy}", rounded(peak), rounded(declared))
         }
         (Some(declared), Some(peak)) => format!(
@@ -175,13 +230,6 @@ fn killed(job: &FinishedJob, kills: u64) -> String {
             format!("killed: the kernel ended {} for lack of memory; {remedy}", processes(kills))
         }
     }
-}
-
-/// Amount for `--memory` after a kill: a whole number of the largest unit with at least three of it.
-fn proposal(needed: u64) -> String {
-    let wanted = needed as f64 * MORE_MEMORY;
-    let (unit, name) = if wanted >= 3.0 * (1_u64 << 30) as f64 { (30, "GiB") } else { (20, "MiB") };
-    format!("{:.0}{name}", (wanted / (1_u64 << unit) as f64 - 1e-9).ceil())
 }
 
 fn processes(count: u64) -> String {
@@ -262,6 +310,56 @@ mod tests {
         assert_eq!(of(None, Some(15), 0, None, 1).1, "ended by signal 15 (SIGTERM)");
         assert_eq!(of(None, Some(35), 0, None, 1).1, "ended by signal 35");
         assert_eq!(of(None, None, 0, None, 1).0, EndReason::Ended);
+    }
+
+    #[test]
+    fn a_class_that_exceeds_its_memory_again_and_again_gets_a_hint() {
+        let mut finished = FinishedJobs::default();
+        let mut end = |id: u64, class: Option<&str>, uid: u32, killer: Option<DeathCause>| {
+            let mut ended = FinishedJob {
+                class: class.map(str::to_string),
+                started_unix_seconds: Some(1.0),
+                memory_bytes: Some(1 << 30),
+                peak_memory_bytes: Some(1 << 30),
+                nr_oom_kills: Some(killer.map_or(0, |_| 1)),
+                killer,
+                ..job(id, uid)
+            };
+            describe(&mut ended);
+            finished.insert(ended);
+            finished.get(id).unwrap().hint.clone()
+        };
+        let declared = Some(DeathCause::Declared);
+        assert_eq!([end(1, Some("a"), 7, declared), end(2, Some("a"), 7, declared)], [None, None]);
+        assert_eq!(end(3, Some("b"), 7, declared), None, "another class");
+        assert_eq!(end(4, Some("a"), 8, declared), None, "another user");
+        assert_eq!(end(5, None, 7, declared), None, "no class");
+        assert_eq!(end(6, Some("a"), 7, Some(DeathCause::Host)), None, "another limit");
+        assert_eq!(end(7, Some("a"), 7, None), None, "it succeeded");
+        let hint = end(8, Some("a"), 7, declared).unwrap();
+        let expected = "3 of the last 5 jobs of class a exceeded their memory, 95 % used at most 1.0GiB: run with --memory \
+                        1229MiB; see tenantctl jobs --class a";
+        assert_eq!(hint, expected);
+    }
+
+    #[test]
+    fn a_kill_by_another_limit_is_not_blamed_on_the_declaration() {
+        let text = |killer, limit: Option<&str>| {
+            let mut job = FinishedJob {
+                nr_oom_kills: Some(1),
+                memory_bytes: Some(1 << 30),
+                peak_memory_bytes: Some(1 << 30),
+                killer: Some(killer),
+                killer_limit: limit.map(str::to_string),
+                ..FinishedJob::default()
+            };
+            describe(&mut job);
+            job.text
+        };
+        assert!(text(DeathCause::Declared, None).contains("run with --memory"));
+        let of_group = text(DeathCause::Limit, Some("teams/a"));
+        assert!(of_group.contains("used 1.0GiB of its 1.0GiB when teams/a reached"), "{of_group}");
+        assert!(text(DeathCause::Host, None).contains("the machine had no memory left"));
     }
 
     #[test]

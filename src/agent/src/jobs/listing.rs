@@ -6,6 +6,7 @@ use super::records::{Home, Record};
 use super::reply::waiting;
 use super::room::JobRoom;
 use tenantd_admission::{JobId, JobView, Phase, Set};
+use tenantd_varlink::class::remaining;
 use tenantd_varlink::jobs::{
     Assigned, Job, JobState, ListReply, Pool, Requirement, Started, TaskSums, Tasks, Units, Valve,
 };
@@ -72,6 +73,13 @@ fn job(jobs: &JobRoom, view: &JobView<'_>, record: &Record, now: f64) -> Job {
         Phase::Lingering { since } => (JobState::Lingering, Some(since), 0),
     };
     let JobId(id) = view.job;
+    let request = view.request;
+    let ran_seconds = since.map(|since| (now - since).max(0.0));
+    let class = request.class.as_deref().filter(|_| request.tasks.is_none());
+    let ends = match state {
+        JobState::Running => class.zip(ran_seconds),
+        JobState::Waiting | JobState::Lingering => None,
+    };
     Job {
         id,
         tenant: view.request.tenant.clone(),
@@ -81,7 +89,7 @@ fn job(jobs: &JobRoom, view: &JobView<'_>, record: &Record, now: f64) -> Job {
         command: record.command.clone(),
         state,
         waited_seconds: (since.unwrap_or(now) - view.submitted).max(0.0),
-        ran_seconds: since.map(|since| (now - since).max(0.0)),
+        ran_seconds,
         cpu_seconds: since.map(|_| view.cpu_seconds),
         memory_bytes: (view.request.memory_bytes > 0).then_some(view.request.memory_bytes),
         used_memory_bytes: view.used_bytes,
@@ -93,6 +101,7 @@ fn job(jobs: &JobRoom, view: &JobView<'_>, record: &Record, now: f64) -> Job {
         started: record.home.as_ref().map(|home| started(jobs, view, home, dop)),
         tasks: view.set.map(|set| tasks(&set, record.seen.tasks)),
         after: jobs.admission.requirements(view.job).map(requirement).collect(),
+        ends: ends.and_then(|(class, ran)| remaining(jobs.finished.runs(request.user, class), ran)),
     }
 }
 

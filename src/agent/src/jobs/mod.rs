@@ -44,6 +44,7 @@
 //! | `sets` | sets of tasks: turns, reports, and the restart of either side |
 //! | `tend` | the steps of a tick and between ticks |
 //! | `submit`, `nested` | submission, also from within a job |
+//! | `pace` | rate of submissions of each user |
 //! | `reply`, `listing`, `summary` | the jobs as clients and readers see them |
 //! | `watch` | wakes the agent while jobs run |
 
@@ -58,6 +59,7 @@ mod home;
 mod listing;
 mod nested;
 pub(crate) mod outcome;
+mod pace;
 mod place;
 mod preempt;
 mod records;

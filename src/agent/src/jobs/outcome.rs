@@ -18,6 +18,8 @@ use super::waits::End;
 use crate::backend::access::HostAccess;
 use crate::recovery::credit_store::unix_seconds;
 use tenantd_admission::{Indices, JobId, Phase, Request};
+use tenantd_control::measure::death::Killer;
+use tenantd_control::why::death::cause;
 use tenantd_host::kernfs::KernFs;
 use tenantd_varlink::bridge::{Caller, Ticket};
 use tenantd_varlink::error::CallError;
@@ -131,6 +133,15 @@ fn read_last<K: KernFs>(
     finished.peak_memory_bytes = peak.max(sampled);
     let kills = home.and_then(|home| home.cgroup.oom_kills(kernel, layout));
     finished.nr_oom_kills = kills.max(record.seen.nr_oom_kills).max(finished.nr_oom_kills);
+    if let Some(killer) = &record.seen.killer {
+        let logged = Some(record.seen.nr_logged_kills);
+        finished.nr_oom_kills = finished.nr_oom_kills.max(logged);
+        finished.killer = Some(cause(killer));
+        finished.killer_limit = match killer {
+            Killer::Limit { cgroup, .. } => Some(cgroup.clone()),
+            _ => None,
+        };
+    }
 }
 
 fn draft(room: &JobRoom, job: JobId, now: f64) -> Option<FinishedJob> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::cgroup::JobCgroup;
 use super::watch::is_alive;
 use tenantd_admission::{Indices, JobId};
+use tenantd_control::measure::death::Killer;
 use tenantd_control::measure::sample::MemorySample;
 use tenantd_dop::CpuSet;
 use tenantd_host::devices::Device;
@@ -35,6 +36,10 @@ pub(crate) struct Seen {
     /// Last sample of its memory that reclaim cannot take.
     pub(crate) held_bytes: Option<u64>,
     pub(crate) nr_oom_kills: Option<u64>,
+    /// Cause of its last kill, where the kernel's log has it.
+    pub(crate) killer: Option<Killer>,
+    /// Kills in the log. A job without declared memory may have no counter of its own.
+    pub(crate) nr_logged_kills: u64,
     /// True if its processes were listed for a cancellation.
     pub(crate) is_cancelled: bool,
     pub(crate) is_supervised: bool,
@@ -155,6 +160,12 @@ impl Records {
         let job = *self.of_pids.get(&pid)?;
         let record = self.all.get(&job)?;
         (record.process.start_ticks == start_ticks).then_some(job)
+    }
+
+    /// Job whose first process has this number and has a cgroup.
+    pub(crate) fn of_pid(&self, pid: u32) -> Option<JobId> {
+        let job = *self.of_pids.get(&pid)?;
+        self.all.get(&job)?.home.as_ref().map(|_| job)
     }
 
     pub(crate) fn has_process(&self, pid: u32, start_ticks: u64) -> bool {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::cgroup::JobCgroup;
 use super::finished::FinishedJobs;
+use super::pace::Pace;
 use super::records::{Home, Records};
 use super::reply::JobAnswer;
 use super::reply::waiting;
@@ -58,6 +59,7 @@ pub(crate) struct JobRoom {
     pub(crate) reported: BTreeSet<JobId>,
     /// Sets with reports since they were written to the state directory.
     pub(crate) progressed: BTreeSet<JobId>,
+    pub(crate) pace: Pace,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +108,7 @@ impl JobRoom {
             expected: Expected::default(),
             reported: BTreeSet::new(),
             progressed: BTreeSet::new(),
+            pace: Pace::default(),
         }
     }
 

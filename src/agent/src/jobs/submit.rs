@@ -96,6 +96,18 @@ impl JobRoom {
             self.outbox.push((ticket, JobAnswer::Submitted(Ok(reply))));
             return Ok(None);
         }
+        let returning = after::returning(self, submission);
+        let most = tenants.base.written.admission.max_submissions_per_user;
+        if let Some(most) = most.filter(|_| returning.is_none())
+            && let Err(seconds) = self.pace.take(submission.uid, most, now)
+        {
+            let reason = format!(
+                "you have submitted {most} jobs within a minute, as many as may (admission.max_submissions_per_user): try \
+                 again in {} s",
+                seconds.ceil()
+            );
+            return Err(CallError::QueueFull { reason });
+        }
         let tenant = tenant_of(tenants, submission)?;
         let after = after::requirements(self, submission)?;
         let request =
@@ -105,7 +117,7 @@ impl JobRoom {
             self.measure(tenants, now);
         }
         credit::lend(&mut self.admission, tenants, &tenant);
-        let job = match after::returning(self, submission) {
+        let job = match returning {
             Some(job) => self.admission.submit_as(job, request, now).map(|()| job),
             None => self.admission.submit(request, now),
         };

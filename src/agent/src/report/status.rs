@@ -22,6 +22,7 @@ use tenantd_control::state::capacity::Capacity;
 use tenantd_control::state::step::Decision;
 use tenantd_control::tick::control_loop::{ControlLoop, disks_of};
 use tenantd_control::tree::{Node, Tree, TreeNode};
+use tenantd_control::why::death::deaths;
 use tenantd_control::why::explain_credit::kept_cores;
 use tenantd_control::words::knob::{Action, Knob, Value};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
@@ -105,6 +106,8 @@ fn tenant_statuses(
         credit_factor: credit(control, state).map(|(_, factor)| factor),
         credit_preview: previews.of(control, at),
         disks: disk_uses(control, state),
+        nr_deaths: state.deaths.nr_all(),
+        deaths: deaths(node, state),
         ..tenant_status(node, state)
     }));
     statuses

@@ -1,5 +1,6 @@
 //! From counters of the kernel to rates.
 
+pub mod death;
 pub mod device_time;
 pub mod disk;
 pub mod disks;

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use super::disk::DiskStep;
-use super::status::{AttachedStatus, FaultsStatus, ReasonStatus};
+use super::status::{AttachedStatus, DeathStatus, FaultsStatus, ReasonStatus};
 pub use super::trace::Outcome;
 use crate::share::demand::{CpuBasis, MemoryBasis};
 use tenantd_core::resource::{PerResource, wire};
@@ -58,6 +58,8 @@ pub struct Explanation {
     pub faults: FaultsStatus,
     /// OOM kills since the agent started.
     pub nr_oom_kills: Option<u64>,
+    /// The last deaths for lack of memory, oldest first.
+    pub deaths: Vec<DeathStatus>,
     /// Work that was attached to the tenant while the agent ran; absent without any.
     pub attached: Option<AttachedStatus>,
     /// Findings of this tick about the node.

@@ -21,6 +21,7 @@ use crate::share::fairness::FAIR_ERROR_MAX;
 use crate::words::finding::Finding;
 use crate::words::jobs::{JobsStatus, TenantJobs};
 use tenantd_core::resource::{PerResource, wire};
+use tenantd_core::units::Bytes;
 use tenantd_policy::model::Mode;
 
 /// Decisions and actions of one tick.
@@ -235,6 +236,93 @@ pub struct HostStatus {
     pub disks: Vec<DiskStatus>,
 }
 
+/// Cause of a death.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeathCause {
+    /// The host had no memory left.
+    Host,
+    /// A memory limit was reached.
+    Limit,
+    /// The job reached its declared memory.
+    Declared,
+    /// systemd-oomd ended a unit.
+    Oomd,
+    /// Only the counters of the cgroup show it.
+    #[default]
+    Unknown,
+}
+
+impl DeathCause {
+    /// Word in the log and in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            DeathCause::Host => "host",
+            DeathCause::Limit => "limit",
+            DeathCause::Declared => "declared",
+            DeathCause::Oomd => "oomd",
+            DeathCause::Unknown => "unknown",
+        }
+    }
+}
+
+/// A death for lack of memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeathStatus {
+    /// Time since it was found.
+    pub age_seconds: f64,
+    /// Number of its job.
+    pub job: Option<u64>,
+    /// User of its first process.
+    pub uid: Option<u32>,
+    /// Its first process.
+    pub pid: Option<u32>,
+    /// Program of that process.
+    pub program: Option<String>,
+    /// Killed processes.
+    pub nr_processes: u64,
+    /// Resident memory of these processes.
+    pub held_bytes: Option<u64>,
+    /// Kind of the cause.
+    pub cause: DeathCause,
+    /// Cgroup of the first process, below the mount.
+    pub cgroup: Option<String>,
+    /// Cause, figures and remedy as a sentence.
+    pub text: String,
+}
+
+impl DeathStatus {
+    /// The same for a user: without the process and the cgroup if it was another user's.
+    pub fn seen_by(&self, uid: u32) -> DeathStatus {
+        let mut death = self.clone();
+        if self.uid.is_some_and(|owner| owner != uid) {
+            (death.pid, death.program, death.cgroup) = (None, None, None);
+        }
+        death
+    }
+}
+
+impl fmt::Display for DeathStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(job) = self.job {
+            write!(f, "job {job}: ")?;
+        }
+        match (&self.program, self.pid, self.nr_processes) {
+            (Some(program), Some(pid), 0 | 1) => write!(f, "{program} (process {pid})"),
+            (Some(program), Some(pid), nr) => {
+                write!(f, "{program} (process {pid}) and {} more", nr - 1)
+            }
+            (_, _, 1) => f.write_str("1 process"),
+            (_, _, nr) => write!(f, "{nr} processes"),
+        }?;
+        if let Some(held) = self.held_bytes {
+            write!(f, " with {}", Bytes(held).rounded())?;
+        }
+        write!(f, " killed: {}", self.text)
+    }
+}
+
 /// One tenant in one tick.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -320,6 +408,10 @@ pub struct TenantStatus {
     pub nr_disk_operations: Option<u64>,
     /// OOM kills since the agent started.
     pub nr_oom_kills: Option<u64>,
+    /// Deaths for lack of memory since the agent started; each may be of several processes.
+    pub nr_deaths: u64,
+    /// The last of them, oldest first.
+    pub deaths: Vec<DeathStatus>,
     /// Limit of processes and threads.
     pub limit_pids: Option<u64>,
     /// Processes and threads; absent if the policy has no limit, or if unreadable.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use super::width::WidthState;
+use crate::measure::death::Deaths;
 use crate::measure::fault::Faults;
 use crate::measure::sample::TenantSample;
 use crate::measure::usage::{Kills, Totals, Usage};
@@ -81,6 +82,8 @@ pub struct NodeState {
     pub faults: Faults,
     /// OOM kills since the agent started.
     pub oom_kills: Kills,
+    /// Deaths with their causes; only for a tenant.
+    pub deaths: Deaths,
     /// Processes and refused forks, if they are limited.
     pub pids: PidsState,
     /// Cumulative usage and waits since the agent started.
@@ -245,6 +248,7 @@ impl NodeState {
             target: old.target,
             faults: old.faults,
             oom_kills: old.oom_kills,
+            deaths: old.deaths,
             pids: old.pids.without_sample(),
             totals: old.totals,
             credit: old.credit,
@@ -257,13 +261,13 @@ impl NodeState {
     pub(crate) fn hand_over(&mut self) -> NodeState {
         let mut tenant = self.clone();
         tenant.lose_cgroup(false);
-        let (faults, oom_kills) = Default::default();
+        let (faults, oom_kills, deaths) = Default::default();
         let cpu_usec = self.totals.cpu_usec.anew();
         let totals = Totals { cpu_usec, ..Totals::default() };
         let pids = PidsState::default();
         let (width, credit) = Default::default();
-        *self =
-            NodeState { faults, oom_kills, totals, pids, width, credit, ..std::mem::take(self) };
+        let old = std::mem::take(self);
+        *self = NodeState { faults, oom_kills, deaths, totals, pids, width, credit, ..old };
         tenant
     }
 
@@ -271,7 +275,9 @@ impl NodeState {
     pub(crate) fn reset(&mut self) {
         let (faults, oom_kills, totals) = (self.faults, self.oom_kills, self.totals);
         let (pids, credit) = (self.pids.without_sample(), self.credit);
-        *self = NodeState { faults, oom_kills, pids, totals, credit, ..NodeState::default() };
+        let deaths = std::mem::take(&mut self.deaths);
+        *self =
+            NodeState { faults, oom_kills, deaths, pids, totals, credit, ..NodeState::default() };
     }
 
     pub(crate) fn waits(&self, knob: Knob, tick: u64) -> bool {

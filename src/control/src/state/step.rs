@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::capacity::Capacity;
 use super::drift::{Drift, Observation};
+use crate::measure::death::Kill;
 use crate::measure::sample::{HostSample, PidsSample, TenantSample};
 use crate::measure::thread_budget::Look;
 use crate::report::reason::Surroundings;
@@ -97,6 +98,8 @@ pub struct NodeInput {
     pub nr_oom_kills: Option<u64>,
     /// Runs of its unit that ended by an OOM kill since the last tick.
     pub nr_killed_runs: u64,
+    /// Kills of its work that the kernel log or systemd explains; only for a tenant.
+    pub kills: Vec<Kill>,
     /// Number of threads; `None` if not counted.
     pub nr_threads: Option<usize>,
     /// Processes, if limited; `None` if not read.

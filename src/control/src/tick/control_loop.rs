@@ -19,6 +19,7 @@
 //! allocations never exceed the capacity; a loop whose values are all in place writes nothing.
 
 mod crediting;
+mod deaths;
 mod memory;
 mod probing;
 mod results;
@@ -27,6 +28,7 @@ mod trimming;
 mod yielding;
 
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::measure::disks::Disks;
@@ -255,7 +257,11 @@ impl ControlLoop {
         (now, elapsed): (Duration, Option<Duration>),
         nr_cpus: u32,
     ) -> Vec<Read> {
-        let take = |(state, input): (&mut NodeState, NodeInput)| {
+        let mut kills = HashMap::new();
+        let take = |(at, (state, input)): (usize, (&mut NodeState, NodeInput))| {
+            if !input.kills.is_empty() {
+                kills.insert(at, input.kills);
+            }
             state.is_governed = input.is_governed;
             state.is_present = input.is_present;
             state.held_before = input.held_before;
@@ -281,8 +287,9 @@ impl ControlLoop {
             }
             Read { observed: input.observed, arrivals: input.arrivals }
         };
-        let read = self.states.iter_mut().zip(nodes).map(take).collect();
+        let read = self.states.iter_mut().zip(nodes).enumerate().map(take).collect();
         members::sum_up(&self.tree, &mut self.states, elapsed);
+        deaths::note(&self.tree, &mut self.states, kills, now);
         // Usage kept from an earlier tick may exceed the CPUs left after a hot-unplug.
         for state in &mut self.states {
             state.usage = state.usage.map(|usage| usage.within(nr_cpus));

@@ -68,6 +68,7 @@ pub fn explain(trace: &Trace, status: &Status, path: &str) -> Option<Explanation
         reasons: tenant.map_or_else(Vec::new, |tenant| tenant.reasons.clone()),
         faults: tenant.map_or_else(FaultsStatus::default, |tenant| tenant.faults),
         nr_oom_kills: tenant.and_then(|tenant| tenant.nr_oom_kills),
+        deaths: tenant.map_or_else(Vec::new, |tenant| tenant.deaths.clone()),
         attached: status.attached.iter().find(|it| it.tenant == path).cloned(),
         findings: status.findings.iter().filter(own).cloned().collect(),
     })

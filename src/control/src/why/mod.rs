@@ -1,5 +1,6 @@
 //! Reasons: why a tenant lacks a resource, and how each value of a tick came about.
 
+pub mod death;
 pub(crate) mod diagnosis;
 pub mod explain;
 pub mod explain_credit;

@@ -18,8 +18,10 @@
 //! handle outlives its cgroup but never refers to a later one.
 
 mod aside;
+mod log;
 mod real;
 mod seam;
 
+pub use log::KernelLog;
 pub use real::RealKernFs;
 pub use seam::{DirId, ErrorKind, FileId, KernError, KernFs, Operation};

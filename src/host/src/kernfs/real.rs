@@ -19,6 +19,7 @@ use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, PROC_SUPER_MAGIC
 use nix::unistd::{UnlinkatFlags, unlinkat, write};
 
 use super::aside::Aside;
+use super::log::{KernelLog, Kmsg};
 use super::seam::{DirId, FileId, KernError, KernFs, Operation};
 use crate::systemd::{self, UnitManager};
 
@@ -104,6 +105,13 @@ impl RealKernFs {
 }
 
 impl KernFs for RealKernFs {
+    fn kernel_log(&self) -> Result<Box<dyn KernelLog>, KernError> {
+        match Kmsg::open() {
+            Ok(log) => Ok(Box::new(log)),
+            Err(error) => Err(KernError::new(Operation::Open, Kmsg::PATH, errno_of(&error))),
+        }
+    }
+
     fn open_dir(&mut self, path: &Path) -> Result<DirId, KernError> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let handle = open(path, flags, Mode::empty())

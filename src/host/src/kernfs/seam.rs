@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
+use super::log::KernelLog;
 use crate::systemd::UnitManager;
 use tenantd_core::kernel_text::{cleaned, text_of_path};
 
@@ -92,6 +93,11 @@ pub trait KernFs {
     /// Manager of the units of this kernel's host; `None` without one. It connects with the first order.
     fn unit_manager(&self) -> Option<Box<dyn UnitManager>> {
         None
+    }
+
+    /// Opens the kernel's log at its end. Fails with ENOENT without one, or EPERM if it may not be read.
+    fn kernel_log(&self) -> Result<Box<dyn KernelLog>, KernError> {
+        Err(KernError::new(Operation::Open, "the kernel's log", Errno::ENOENT))
     }
 
     /// Time since any fixed instant, on a clock that is never set.

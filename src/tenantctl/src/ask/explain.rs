@@ -191,6 +191,7 @@ fn shortfall(explanation: &Explanation) -> Vec<(&'static str, String)> {
     if !faults.is_empty() {
         lines.push(("faults", format!("{} since the agent started", faults.join("; "))));
     }
+    lines.extend(me::deaths(&explanation.deaths).map(|death| ("death", death)));
     lines
 }
 

@@ -16,10 +16,11 @@ use tenantd::exit::Exit;
 use tenantd_lab::text::{age, memory, shortened, visible, wrapped};
 use tenantd_lab::time::Clock;
 use tenantd_lab::{json, table};
+use tenantd_varlink::class::{ClassFigures, Percentiles, declaration};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::{Nothing, method};
 use tenantd_varlink::jobs::{
-    EndReason, FinishedJob, FinishedParameters, Job, ListReply, Units, WaitParameters,
+    EndReason, FinishedJob, FinishedParameters, Forecast, Job, ListReply, Units, WaitParameters,
 };
 
 const NAME_WIDTH: usize = 12;
@@ -32,6 +33,9 @@ const SIGNALLED: u16 = 128;
 pub(crate) fn list(daemon: &Endpoint, args: &JobsArgs) -> anyhow::Result<Exit> {
     if let Some(id) = args.id {
         return one(daemon, id, args.json);
+    }
+    if let Some(class) = &args.class {
+        return of_class(daemon, class, args.json);
     }
     let reply = daemon.call::<method::List>(&Nothing {})?;
     let finished = args.all.then(|| all(daemon)).transpose()?;
@@ -61,6 +65,50 @@ pub(crate) fn list(daemon: &Endpoint, args: &JobsArgs) -> anyhow::Result<Exit> {
 /// Finished jobs, the caller's own or all for an administrator.
 fn all(daemon: &Endpoint) -> Result<Vec<FinishedJob>, ClientError> {
     Ok(daemon.call::<method::Finished>(&FinishedParameters { id: None })?.jobs)
+}
+
+/// Runs `jobs --class`: figures of the finished jobs of a class that the caller may see.
+fn of_class(daemon: &Endpoint, class: &str, is_json: bool) -> anyhow::Result<Exit> {
+    let jobs = all(daemon)?;
+    let figures = ClassFigures::of(jobs.iter().filter(|job| job.class.as_deref() == Some(class)));
+    let mut out = io::stdout().lock();
+    if is_json {
+        json::write_line(&mut out, &figures)?;
+    } else if figures.nr_jobs == 0 {
+        writeln!(out, "no finished jobs of class {}: see tenantctl jobs --all", visible(class))?;
+    } else {
+        print_class(&mut out, &visible(class), &figures)?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn print_class(out: &mut impl Write, class: &str, figures: &ClassFigures) -> io::Result<()> {
+    let ClassFigures { nr_jobs, nr_exceeded, .. } = figures;
+    let head = format!("{nr_jobs} finished jobs, {nr_exceeded} exceeded their declared memory");
+    writeln!(out, "{}", wrapped(&format!("class {class}: "), &head))?;
+    let mut table = table::plain();
+    table.set_header(["", "10 %", "50 %", "90 %", "95 %", "largest"]);
+    for (name, values, show) in [
+        ("peak", figures.peak_bytes, memory as fn(f64) -> String),
+        ("ran", figures.ran_seconds, time),
+        ("cpu", figures.cpu_seconds, time),
+    ] {
+        let Some(Percentiles { p10, p50, p90, p95, max }) = values else { continue };
+        let mut row = vec![name.to_string()];
+        row.extend([p10, p50, p90, p95, max].map(show));
+        table.add_row(row);
+    }
+    table::align_figures(&mut table);
+    table::set_gap(&mut table, 2);
+    write!(out, "{}", table::text(&table))?;
+    if let Some(proposed) = figures.proposed_bytes {
+        let proposed = format!(
+            "--memory {} covers 95 % of the peaks, and 1.2 times each that a kill cut off",
+            declaration(proposed)
+        );
+        writeln!(out, "{}", wrapped("", &proposed))?;
+    }
+    Ok(())
 }
 
 /// Prints the table of finished jobs, the last first.
@@ -173,6 +221,7 @@ fn of_finished(job: &FinishedJob, lingers: bool) -> Vec<(&'static str, String)> 
         ("end", job.text.clone()),
         ("submitted", at(job.submitted_unix_seconds)),
     ];
+    lines.extend(job.hint.iter().map(|hint| ("hint", hint.clone())));
     lines.extend(job.started_unix_seconds.map(|seconds| ("started", at(seconds))));
     lines.extend([("ended", at(job.ended_unix_seconds)), ("waited", time(job.waited_seconds))]);
     lines.extend(job.ran_seconds.map(|seconds| ("ran", time(seconds))));
@@ -200,6 +249,7 @@ fn of_active(job: &Job) -> Vec<(&'static str, String)> {
     lines.extend(job.tasks.map(|tasks| ("tasks", jobs::figures(&tasks))));
     lines.push(("waited", time(job.waited_seconds)));
     lines.extend(job.ran_seconds.map(|seconds| ("ran", time(seconds))));
+    lines.extend(job.ends.map(|ends| ("ends in", forecast(&ends))));
     lines.extend(job.cpu_seconds.map(|seconds| ("cpu", format!("{seconds:.1} s"))));
     let used = job.used_memory_bytes.map(|bytes| format!("uses {}", memory(bytes as f64)));
     lines.extend(of_memory(used, job.memory_bytes));
@@ -213,6 +263,16 @@ fn of_active(job: &Job) -> Vec<(&'static str, String)> {
     }
     lines.extend(of_request(&job.units, job.class.as_deref(), job.command.as_deref()));
     lines
+}
+
+fn forecast(ends: &Forecast) -> String {
+    let Forecast { low_seconds, likely_seconds, high_seconds, nr_jobs } = ends;
+    format!(
+        "{}; 4 of 5 jobs of its class in {} to {} ({nr_jobs} ran as long)",
+        time(*likely_seconds),
+        time(*low_seconds),
+        time(*high_seconds)
+    )
 }
 
 fn of_memory(used: Option<String>, declared: Option<u64>) -> Option<(&'static str, String)> {
@@ -250,7 +310,10 @@ pub(crate) fn wait(daemon: &Endpoint, args: &WaitArgs) -> anyhow::Result<Exit> {
     if args.json {
         json::write_line(&mut out, &job)?
     } else {
-        writeln!(out, "{}", wrapped(&format!("job {}: ", job.id), &job.text))?
+        writeln!(out, "{}", wrapped(&format!("job {}: ", job.id), &job.text))?;
+        if let Some(hint) = &job.hint {
+            writeln!(out, "{}", wrapped("hint: ", hint))?;
+        }
     }
     let Some(status) = status_of(&job) else { return Ok(Exit::NotKnown) };
     out.flush()?;
@@ -327,6 +390,21 @@ mod tests {
         );
         let whole = printed(true);
         assert!(whole.contains("customers/acme/nightly") && whole.contains("/srv/data"), "{whole}");
+    }
+
+    #[test]
+    fn the_figures_of_a_class_fit_a_terminal() {
+        let jobs = [1, 2, 3].map(|hours| FinishedJob {
+            started_unix_seconds: Some(1.0),
+            ran_seconds: Some(f64::from(hours) * 36_000.0),
+            ..job()
+        });
+        let mut out = Vec::new();
+        print_class(&mut out, "train", &ClassFigures::of(jobs.iter())).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("class train: 3 finished jobs, 0 exceeded"), "{text}");
+        assert!(text.contains("--memory 1023MiB covers 95 %"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
     }
 
     #[test]

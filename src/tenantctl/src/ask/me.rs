@@ -14,6 +14,7 @@ use crate::common::client::{ClientError, Endpoint};
 use crate::common::readers;
 use crate::common::stale::stale;
 use tenantd::exit::Exit;
+use tenantd_control::report::status::DeathStatus;
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 use tenantd_lab::text::{age, cores, lacks, memory, percent, short, times, visible, wrapped};
 use tenantd_lab::{json, table};
@@ -24,6 +25,8 @@ use tenantd_varlink::own_view::{OwnBasis, OwnTenant, OwnView};
 
 /// Finished jobs shown as text.
 const FINISHED_MAX: usize = 5;
+/// Deaths shown as text.
+const DEATHS_MAX: usize = 3;
 /// Time for the line at a login.
 const LINE_TIME: Duration = Duration::from_secs(1);
 
@@ -157,10 +160,19 @@ fn shown_tenant(tenant: &OwnTenant) -> String {
     if !faults.is_empty() {
         lines.push(("faults", format!("{} since tenantd started", faults.join("; "))));
     }
+    lines.extend(deaths(&tenant.deaths).map(|death| ("death", death)));
     for (name, value) in lines {
         text += &(wrapped(&format!("{name:<9}"), &value) + "\n");
     }
     text
+}
+
+/// The last deaths as sentences, newest first.
+pub(super) fn deaths(all: &[DeathStatus]) -> impl Iterator<Item = String> {
+    all.iter().rev().take(DEATHS_MAX).map(|death| {
+        let ago = Duration::try_from_secs_f64(death.age_seconds).unwrap_or_default();
+        format!("{} ago: {}", age(ago), visible(&death.to_string()))
+    })
 }
 
 /// Table of the two shares, the use and the bounds.

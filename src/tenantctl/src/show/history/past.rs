@@ -11,8 +11,11 @@ use serde::Serialize;
 
 use tenantd_control::report::reason::SEEN_CORES_MIN;
 use tenantd_control::report::reason::{Reason, ReasonKind};
+use tenantd_control::report::status::DeathStatus;
 use tenantd_control::state::NodeState;
 use tenantd_control::tick::control_loop::{ControlLoop, disks_of};
+use tenantd_control::tree::TreeNode;
+use tenantd_control::why::death;
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource, wire};
 use tenantd_host::recording::tape::{Damage, Played, Tape};
 use tenantd_lab::time;
@@ -24,6 +27,8 @@ const GAP_MIN: Duration = Duration::from_secs(60);
 const ROWS: u32 = 20;
 /// Least part of a disk that counts as use.
 const SEEN_DISK_RATIO: f64 = 0.01;
+/// Deaths of one tenant that are kept.
+const DEATHS_MAX: usize = 1000;
 
 /// Requested time, since 1970.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +82,9 @@ pub(crate) struct Course {
     pub(crate) ticks: Vec<(Duration, Sums)>,
     kills: Option<u64>,
     pub(crate) nr_kills: u64,
+    /// The first deaths, each with its time.
+    pub(crate) deaths: Vec<(Duration, DeathStatus)>,
+    pub(crate) nr_deaths: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -265,8 +273,21 @@ impl Past {
             }
             if let Some(course) = self.tenants.get_mut(node.path.as_str()) {
                 course.take(state, (played.wall, elapsed), step, control);
+                course.note_deaths(node, state, played.wall);
             }
         }
+    }
+
+    /// Deaths in order of time, each with its tenant, and the number of those that are not kept.
+    pub(crate) fn deaths(&self) -> (Vec<(Duration, &str, &DeathStatus)>, u64) {
+        let mut all = Vec::new();
+        for (name, course) in &self.tenants {
+            all.extend(course.deaths.iter().map(|(wall, death)| (*wall, name.as_str(), death)));
+        }
+        all.sort_by_key(|(wall, ..)| *wall);
+        let nr_all: u64 = self.tenants.values().map(|course| course.nr_deaths).sum();
+        let nr_left = nr_all - all.len() as u64;
+        (all, nr_left)
     }
 
     /// Episodes in order of time, each with its tenant.
@@ -318,6 +339,15 @@ impl Course {
         }
     }
 
+    fn note_deaths(&mut self, node: &TreeNode, state: &NodeState, wall: Duration) {
+        for death in state.deaths.newest() {
+            self.nr_deaths += 1;
+            if self.deaths.len() < DEATHS_MAX {
+                self.deaths.push((wall, death::status(node, death, death.at)));
+            }
+        }
+    }
+
     /// Course in rows of equal length, each with its beginning.
     pub(crate) fn rows(&self) -> Vec<(Duration, Sums)> {
         let (Some(first), Some(last)) = (self.ticks.first(), self.ticks.last()) else {
@@ -365,9 +395,18 @@ struct TenantReport<'a> {
     nr_oom_kills: u64,
     /// Old name of `nr_oom_kills`.
     oom_kills: u64,
+    nr_deaths: u64,
+    deaths: Vec<DeathReport<'a>>,
     episodes: Vec<EpisodeReport<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     course: Vec<RowReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct DeathReport<'a> {
+    time: String,
+    #[serde(flatten)]
+    death: &'a DeathStatus,
 }
 
 #[derive(Debug, Serialize)]
@@ -447,6 +486,12 @@ impl Past {
             sums: course.all.report(),
             nr_oom_kills: course.nr_kills,
             oom_kills: course.nr_kills,
+            nr_deaths: course.nr_deaths,
+            deaths: course
+                .deaths
+                .iter()
+                .map(|(wall, death)| DeathReport { time: stamp(*wall), death })
+                .collect(),
             episodes: course
                 .episodes
                 .iter()

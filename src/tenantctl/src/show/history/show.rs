@@ -38,6 +38,7 @@ pub(crate) fn print(out: &mut impl Write, past: &Past, clock: &Clock) -> io::Res
     }
     writeln!(out)?;
     episodes(out, past, clock)?;
+    deaths(out, past, clock)?;
     writeln!(out)?;
     match past.only.as_ref().and_then(|only| past.tenants.get(only)) {
         Some(course) => course_table(out, course, clock),
@@ -93,6 +94,21 @@ fn episodes(out: &mut impl Write, past: &Past, clock: &Clock) -> io::Result<()> 
     match episodes.len().saturating_sub(EPISODES_MAX) {
         0 => Ok(()),
         more => writeln!(out, "… and {more} more that were shorter; --json shows all"),
+    }
+}
+
+/// Prints the last deaths.
+fn deaths(out: &mut impl Write, past: &Past, clock: &Clock) -> io::Result<()> {
+    let (all, nr_left) = past.deaths();
+    let first = all.len().saturating_sub(EPISODES_MAX);
+    for (wall, name, death) in &all[first..] {
+        let lead = format!("{}  ", clock.of_day(*wall));
+        let text = format!("{}: {death}", text::shortened(name, NAME_CHARS));
+        writeln!(out, "{}", text::wrapped(&lead, &text))?;
+    }
+    match first as u64 + nr_left {
+        0 => Ok(()),
+        more => writeln!(out, "… and {more} more deaths; --json shows them"),
     }
 }
 

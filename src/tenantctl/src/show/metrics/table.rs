@@ -238,6 +238,12 @@ fn waits_of_tenants() -> Vec<Metric> {
         counter(tenant("tenant_oom_kills", "", "Processes killed by the OOM killer.", |t| {
             t.nr_oom_kills.and_then(count)
         })),
+        counter(tenant(
+            "tenant_deaths",
+            "",
+            "Deaths for lack of memory, each of one or more processes.",
+            |t| count(t.nr_deaths),
+        )),
     ]
 }
 
