@@ -63,7 +63,8 @@ fn each_kill_is_reported_once_with_its_limit() {
     let text = of_b[0]["text"].as_str().unwrap();
     assert!(text.contains(&asked.ground.name) && text.contains("of 100MiB"), "{text}");
     let explained = asked.ask(&["explain", "b"]).exits(0).out;
-    assert!(explained.contains("killed: the memory limit"), "{explained}");
+    let words = explained.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("killed: the memory limit of 100MiB"), "{explained}");
     // None is reported twice.
     let tick = asked.status()["tick"].as_u64().unwrap();
     wait_until("three ticks", || asked.status()["tick"].as_u64().unwrap() > tick + 3);
