@@ -403,8 +403,10 @@ fn bar(html: &mut Html, line: Line<'_>, r: Resource, capacity: f64) {
 
 // --- the other sections ---
 
-/// Sections below the tenants: id, title and content.
-const SECTIONS: [(&str, &str, fn(&mut Html, &View<'_>)); 4] = [
+/// Section below the tenants: id, title and content.
+type Section = (&'static str, &'static str, fn(&mut Html, &View<'_>));
+
+const SECTIONS: [Section; 4] = [
     ("jobs", "Jobs", job_list),
     ("cpus", "CPUs", cpus),
     ("findings-title", "Findings", findings),

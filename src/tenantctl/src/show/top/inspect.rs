@@ -144,10 +144,8 @@ impl Inspector {
                     .map(|((_, then), elapsed)| (usage.cpu_seconds - then).max(0.0) / elapsed);
                 cores = cores.into_iter().chain(used).reduce(|a: f64, b| a + b);
                 self.before.insert(*pid, (usage.start_ticks, usage.cpu_seconds));
-                let line = match self.has_names_only {
-                    true => None,
-                    false => process::command_line(kernel, proc, *pid),
-                };
+                let has_line = !self.has_names_only;
+                let line = has_line.then(|| process::command_line(kernel, proc, *pid)).flatten();
                 found.processes.push(Process {
                     pid: *pid,
                     start_ticks: usage.start_ticks,
