@@ -89,7 +89,7 @@ fn a_cgroup_recreated_by_another_program_keeps_its_values() {
 
 #[test]
 fn a_tenant_that_went_is_made_again_and_shares_again() {
-    for (host, trees) in [(tenantd_sim::SimHost::default(), 1), (legacy(), 4)] {
+    for (host, trees) in [(tenantd_sim::SimHost::default(), 1), (legacy(), 5)] {
         let mut world = World::on(host, "tenants: { a: {}, b: {} }");
         world.start().unwrap();
         world.tick();

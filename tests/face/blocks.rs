@@ -24,7 +24,7 @@ use crate::agent::stage::Stage;
 use crate::util::{self, Ran};
 
 /// Outputs and pictures: document, beginning, and the reason why it is not compared.
-const TEXTS: [(&str, &str, &str); 4] = [
+const TEXTS: [(&str, &str, &str); 5] = [
     ("ARCHITECTURE.md", " tenantctl ", "a picture"),
     ("docs/history.md", "03:01:04  a lacked", "from agent::history, which compares it"),
     ("docs/resize.md", "/run/tenantd/tenants/NAME/dop", "a path"),
@@ -32,6 +32,11 @@ const TEXTS: [(&str, &str, &str); 4] = [
         "docs/using.md",
         "ana: mode enforce",
         "an example with figures of a busy host; cli::me compares its words",
+    ),
+    (
+        "docs/using.md",
+        "death    12s ago",
+        "an example with figures; agent::deaths compares its words",
     ),
 ];
 

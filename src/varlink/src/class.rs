@@ -161,7 +161,7 @@ mod tests {
         let later = remaining(runs(), 600.0).unwrap();
         assert_eq!(figures(later), (60.0, 300.0, 540.0, 10));
         assert_eq!(remaining(runs(), 900.0).map(|it| it.nr_jobs), Some(5));
-        assert_eq!(remaining(runs(), 901.0), None, "too few ran longer");
+        assert_eq!(remaining(runs(), 961.0), None, "too few ran longer");
     }
 
     /// Of the jobs of a class, about four of five end within the interval that the others give.

@@ -242,7 +242,7 @@ mod tests {
         }
         let (first, _) = log.take();
         assert_eq!((first.len(), first[0].nr_kills, first[0].is_more), (1, 3, false));
-        assert_eq!(first[0].held_bytes, 2 * (73088 + 10324 + 4) << 10);
+        assert_eq!(first[0].held_bytes, (2 * (73088 + 10324 + 4)) << 10);
         log.note(KILLED.replace("21142", "8").as_bytes());
         let (more, nr_unknown) = log.take();
         assert_eq!((more[0].nr_kills, more[0].is_more, nr_unknown), (1, true, 0));
