@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use tenantd_control::report::status::{DeathCause, DeathStatus, Status};
-use tenantd_host::systemd::{Property, PropertyValue, RunResult, Setting};
+use tenantd_host::systemd::RunResult;
 use tenantd_sim::{Load, SimHost, Workload};
 use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
 use tenantd_varlink::jobs::{EndReason, SubmitParameters};
 
-use super::world::{GIB, MIB, World, legacy, tenant};
+use super::kills::two_limited_services;
+use super::world::{GIB, MIB, SESSION, World, legacy, tenant};
 
 const LIMITED: &str = "tenants: { a: { limit: { memory: 64MiB } }, b: {} }";
-const SHELL: &str = "/user.slice/user-1000.slice/session-1.scope";
 
 fn holding(bytes: u64) -> Load {
     Load { touch_bytes_per_sec: 2 * GIB, ..Load::busy(1) }.with_working_set(bytes)
@@ -85,18 +85,7 @@ fn a_host_without_memory_is_the_cause_of_a_death() {
 /// The cgroup of the service is gone before a tick, and systemd reports the kill as well.
 #[test]
 fn a_killed_service_is_reported_once() {
-    let policy =
-        "tenants: { web: { match: { unit: web.service } }, db: { match: { unit: db.service } } }";
-    let mut world = World::new(policy);
-    let limit = Setting { property: Property::MemoryMax, value: PropertyValue::Number(64 * MIB) };
-    world.host.systemd(|systemd, kernel| {
-        for unit in ["web.service", "db.service"] {
-            systemd.add(kernel, unit, &format!("/system.slice/{unit}"));
-            systemd.set_property(kernel, unit, &limit);
-        }
-    });
-    world.start().unwrap();
-    world.ticks(6);
+    let mut world = two_limited_services();
     for round in 1..=3 {
         world.spawn("/system.slice/web.service", holding(256 * MIB));
         world.host.with(|kernel| kernel.advance(Duration::from_millis(300)));
@@ -133,11 +122,11 @@ fn an_end_that_only_systemd_reports_is_of_oomd() {
 #[test]
 fn a_job_above_its_declaration_is_one_death_of_all_its_processes() {
     let mut world = World::new("tenants: { a: { limit: { memory: 1GiB } } }");
-    world.host.systemd(|systemd, kernel| systemd.add(kernel, "session-1.scope", SHELL));
+    world.add_session();
     world.start().unwrap();
     world.ticks(3);
     let workload = Workload::constant("train", Load::busy(1)).owned_by(1000);
-    let pid = world.host.with(|kernel| kernel.spawn(SHELL, workload)).unwrap();
+    let pid = world.host.with(|kernel| kernel.spawn(SESSION, workload)).unwrap();
     let parameters = SubmitParameters {
         tenant: Some("a".into()),
         memory_bytes: Some(64 * MIB),
@@ -173,11 +162,11 @@ fn a_job_above_its_declaration_is_one_death_of_all_its_processes() {
 #[test]
 fn a_limit_above_the_job_is_not_its_declaration() {
     let mut world = World::new("tenants: { a: { limit: { memory: 128MiB } } }");
-    world.host.systemd(|systemd, kernel| systemd.add(kernel, "session-1.scope", SHELL));
+    world.add_session();
     world.start().unwrap();
     world.ticks(3);
     let workload = Workload::constant("train", Load::busy(1)).owned_by(1000);
-    let pid = world.host.with(|kernel| kernel.spawn(SHELL, workload)).unwrap();
+    let pid = world.host.with(|kernel| kernel.spawn(SESSION, workload)).unwrap();
     let parameters = SubmitParameters { tenant: Some("a".into()), ..SubmitParameters::default() };
     let submission =
         Submission { parameters, uid: 1000, pid, process: None, allowed: Allowed::All };

@@ -9,18 +9,17 @@ use tenantd_varlink::jobs::{
     Assigned, ListReply, ReportParameters, Started, SubmitParameters, TaskSums, Units,
 };
 
-use super::world::{MIB, World};
+use super::world::{MIB, SESSION, World};
 
 const POLICY: &str = "\
 host: { resources: { gpu: { count: 4, env: [CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES] }, licence: 2 } }
 admission: { max_running: 64 }
 tenants: { a: {}, b: {} }
 ";
-const SHELL: &str = "/user.slice/user-1000.slice/session-1.scope";
 
 fn world() -> World {
     let mut world = World::new(POLICY);
-    world.host.systemd(|systemd, kernel| systemd.add(kernel, "session-1.scope", SHELL));
+    world.add_session();
     world.start().unwrap();
     world.ticks(3);
     world
@@ -29,7 +28,7 @@ fn world() -> World {
 fn submission(world: &mut World, gpus: u32, tasks: Option<u32>) -> Submission {
     let load = Load { working_set_bytes: MIB, ..Load::busy(1) };
     let workload = Workload::constant("sh", load).owned_by(1000);
-    let pid = world.host.with(|kernel| kernel.spawn(SHELL, workload)).unwrap();
+    let pid = world.host.with(|kernel| kernel.spawn(SESSION, workload)).unwrap();
     let parameters = SubmitParameters {
         tenant: Some("a".into()),
         units: Some(vec![Units { name: "gpu".into(), count: gpus }]),
@@ -48,7 +47,7 @@ fn submit(world: &mut World, all: &[Submission], now: f64) {
     agent.settle_job_calls(now);
 }
 
-/// What clients were told about their start, by the process.
+/// Answers to clients about their start, by the process.
 fn started(world: &mut World) -> BTreeMap<u32, Started> {
     let answers = world.agent.as_mut().unwrap().take_job_answers().into_iter();
     let started = answers.filter_map(|(ticket, answer)| match answer {

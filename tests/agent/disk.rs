@@ -11,7 +11,7 @@ use super::world::{World, assert_near, legacy, tenant};
 
 const AB: &str = "tenants: { a: {}, b: {}, idle: {} }";
 const KIB: u64 = 1 << 10;
-/// What the disk does in a second: 400 operations, or 64 MiB, or a mix of the two.
+/// Work of the disk in a second: 400 operations, or 64 MiB, or a mix of the two.
 const OPERATIONS: u64 = 400;
 
 /// Reads of a second that take this part of it, at `kib` each; with others in the queue if it is full.

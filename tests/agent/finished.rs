@@ -10,14 +10,13 @@ use tenantd_varlink::jobs::{
     EndReason, FinishedJob, FinishedReply, ReportParameters, SubmitParameters,
 };
 
-use super::world::{MIB, World};
+use super::world::{MIB, SESSION, World};
 
 const POLICY: &str = "tenants: { a: {}, b: {} }";
-const SHELL: &str = "/user.slice/user-1000.slice/session-1.scope";
 
 fn world() -> World {
     let mut world = World::new(POLICY);
-    world.host.systemd(|systemd, kernel| systemd.add(kernel, "session-1.scope", SHELL));
+    world.add_session();
     world.start().unwrap();
     world.ticks(3);
     world
@@ -26,7 +25,7 @@ fn world() -> World {
 fn submit(world: &mut World, uid: u32, supervised: bool, now: f64) -> u32 {
     let load = Load { working_set_bytes: 8 * MIB, ..Load::busy(1) };
     let workload = Workload::constant("sh", load).owned_by(uid);
-    let pid = world.host.with(|kernel| kernel.spawn(SHELL, workload)).unwrap();
+    let pid = world.host.with(|kernel| kernel.spawn(SESSION, workload)).unwrap();
     let parameters = SubmitParameters {
         tenant: Some("a".into()),
         memory_bytes: Some(64 * MIB),
@@ -170,7 +169,7 @@ fn submissions_of_a_user_have_a_rate() {
         "admission: { max_submissions_per_user: 60 }\n\
                                 tenants: { a: {}, b: {} }",
     );
-    world.host.systemd(|systemd, kernel| systemd.add(kernel, "session-1.scope", SHELL));
+    world.add_session();
     world.start().unwrap();
     world.ticks(3);
     let refused = |world: &mut World| {

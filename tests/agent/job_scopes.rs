@@ -9,7 +9,7 @@ use tenantd_sim::{Load, UnitFault, Workload};
 use tenantd_varlink::bridge::{Allowed, Caller, Submission, Ticket, Work};
 use tenantd_varlink::jobs::{JobState, ListReply, Started, SubmitParameters, Units};
 
-use super::world::{MIB, World};
+use super::world::{MIB, SESSION, World};
 
 const POLICY: &str = "\
 tenants:
@@ -19,12 +19,11 @@ tenants:
   own: {}
 ";
 const SLICE: &str = "tenants.slice/tenants-a.slice";
-const SESSION: &str = "/user.slice/user-1000.slice/session-1.scope";
 
 /// A host with a session of the user 1000, and an agent on it whose slices run.
 fn world() -> World {
     let mut world = World::new(POLICY);
-    world.host.systemd(|systemd, kernel| systemd.add(kernel, "session-1.scope", SESSION));
+    world.add_session();
     world.start().unwrap();
     world.ticks(8);
     world
@@ -256,7 +255,7 @@ fn where_systemd_refuses_a_job_runs_in_a_cgroup_of_the_agents() {
 #[test]
 fn a_stop_removes_ended_jobs_and_starts_none() {
     let mut world = World::new("admission: { max_running: 2 }\ntenants: { a: {}, b: {} }");
-    world.host.systemd(|systemd, kernel| systemd.add(kernel, "session-1.scope", SESSION));
+    world.add_session();
     world.start().unwrap();
     world.ticks(2);
     let clients = [(); 3].map(|()| Client::of(&world, 1000));
@@ -329,7 +328,7 @@ fn the_next_agent_finds_a_scope_again() {
 #[test]
 fn a_slice_that_is_not_there_yet_is_not_started_by_a_job() {
     let mut world = World::new(POLICY);
-    world.host.systemd(|systemd, kernel| systemd.add(kernel, "session-1.scope", SESSION));
+    world.add_session();
     world.start().unwrap();
     world.tick();
     let client = Client::of(&world, 1000);
@@ -396,7 +395,7 @@ fn a_scope_opens_all_devices_but_those_of_others() {
     let devices = dir.path().join("fake{}").display().to_string();
     let resources = format!("{{ fake: {{ count: 3, devices: \"{devices}\" }}, gpu: 1 }}");
     let mut world = World::new(&format!("host: {{ resources: {resources} }}\n{POLICY}"));
-    world.host.systemd(|systemd, kernel| systemd.add(kernel, "session-1.scope", SESSION));
+    world.add_session();
     world.start().unwrap();
     world.ticks(8);
     world.host.systemd(|systemd, _| systemd.orders.clear());

@@ -130,9 +130,8 @@ fn kills_add_up_over_the_restarts_of_a_unit() {
     }
 }
 
-/// Systemd removes the cgroup of a service that lost a process so, and starts it again, all before the next tick.
-#[test]
-fn kills_are_counted_where_systemd_removes_the_cgroup_before_a_tick() {
+/// Tenants `web` and `db`, each a service of systemd with a limit of 64 MiB.
+pub(super) fn two_limited_services() -> World {
     let both =
         "tenants: { web: { match: { unit: web.service } }, db: { match: { unit: db.service } } }";
     let mut world = World::new(both);
@@ -145,6 +144,13 @@ fn kills_are_counted_where_systemd_removes_the_cgroup_before_a_tick() {
     });
     world.start().unwrap();
     world.ticks(6);
+    world
+}
+
+/// Systemd removes the cgroup of a service that lost a process so, and starts it again, all before the next tick.
+#[test]
+fn kills_are_counted_where_systemd_removes_the_cgroup_before_a_tick() {
+    let mut world = two_limited_services();
     // Between two ticks; the counter of the third of three runs is read by a tick as well.
     let run = |world: &World, is_seen: bool| {
         let load = Load { touch_bytes_per_sec: 1024 * MIB, ..Load::busy(1) };

@@ -11,11 +11,10 @@ use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
 use tenantd_varlink::jobs::SubmitParameters;
 
 use super::reload::reload;
-use super::world::{GIB, MIB, World, legacy};
+use super::world::{GIB, MIB, SESSION, World, legacy};
 
 const TENANTS: &str = "tenants: { a: {}, b: {} }";
 const BY_SHARE: &str = "memory: { victims: share }\ntenants: { a: {}, b: {} }";
-const SHELL: &str = "/user.slice/user-1000.slice/session-1.scope";
 
 /// No swap, so that memory can run out.
 fn small(host: SimHost) -> SimHost {
@@ -163,7 +162,7 @@ fn old_scores_come_back() {
 
 fn submit(world: &mut World, tenant: &str, bytes: u64, now: f64) -> u32 {
     let workload = Workload::constant("sh", holding(bytes)).owned_by(1000);
-    let pid = world.host.with(|kernel| kernel.spawn(SHELL, workload)).unwrap();
+    let pid = world.host.with(|kernel| kernel.spawn(SESSION, workload)).unwrap();
     let parameters = SubmitParameters {
         tenant: Some(tenant.into()),
         dop: Some(1),
@@ -181,7 +180,7 @@ fn submit(world: &mut World, tenant: &str, bytes: u64, now: f64) -> u32 {
 fn the_youngest_job_ends_first_and_as_a_whole() {
     let host = SimHost { cpus: 8, ..small(SimHost::default()) };
     let mut world = World::on(host, BY_SHARE);
-    world.host.systemd(|systemd, kernel| systemd.add(kernel, "session-1.scope", SHELL));
+    world.add_session();
     world.start().unwrap();
     world.ticks(3);
     // Controllers are enabled for jobs only where no process is directly in the cgroup of the tenant.

@@ -323,6 +323,9 @@ pub(super) struct World {
     state_dir: TempDir,
 }
 
+/// Session of an ordinary user, from which jobs are submitted.
+pub(super) const SESSION: &str = "/user.slice/user-1000.slice/session-1.scope";
+
 impl World {
     /// A default host and the policy `version: 1`, `mode: enforce` and what `yaml` adds.
     pub(super) fn new(yaml: &str) -> World {
@@ -332,6 +335,11 @@ impl World {
     /// The same on another host.
     pub(super) fn on(host: SimHost, yaml: &str) -> World {
         World::with(SimKernel::new(host), yaml)
+    }
+
+    /// Starts the scope of [`SESSION`].
+    pub(super) fn add_session(&mut self) {
+        self.host.systemd(|systemd, kernel| systemd.add(kernel, "session-1.scope", SESSION));
     }
 
     /// The same on a kernel that something was done to already.

@@ -208,7 +208,7 @@ pub(crate) fn job_list() -> ListReply {
     }
 }
 
-/// What a daemon answers.
+/// Answers of a daemon.
 #[derive(Clone, Debug, Default)]
 struct Answers {
     status: Status,

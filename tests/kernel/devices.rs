@@ -14,7 +14,7 @@ use crate::util::{self, wait_until};
 
 const NR_JOBS: usize = 50;
 
-/// Where the devices hierarchy of cgroup v1 is; the test is skipped without one.
+/// Mount point of the devices hierarchy of cgroup v1; the test is skipped without one.
 fn hierarchy() -> Option<PathBuf> {
     let mounts = cgroup_mounts(&fs::read("/proc/self/mountinfo").unwrap());
     let mount = mounts.into_iter().find(|mount| !mount.is_unified && mount.has("devices"));
@@ -31,6 +31,18 @@ fn make_devices(dir: &Path) -> Result<(), nix::Error> {
         let path = dir.join(format!("fake{index}"));
         mknod(&path, SFlag::S_IFCHR, Mode::S_IRUSR, makedev(1, minor))
     })
+}
+
+/// The devices hierarchy, a ground with such devices, and a folder in which jobs mark the ones that they use.
+fn ground_with_devices() -> Option<(PathBuf, Ground, PathBuf)> {
+    let (hierarchy, ground) = (hierarchy()?, Ground::take()?);
+    if let Err(error) = make_devices(ground.scratch.path()) {
+        util::skipped(&format!("device nodes cannot be made: {error}"));
+        return None;
+    }
+    let taken = ground.scratch.path().join("taken");
+    fs::create_dir(&taken).unwrap();
+    Some((hierarchy, ground, taken))
 }
 
 /// A daemon with these resources.
@@ -84,13 +96,8 @@ fn left(hierarchy: &Path, pids: &[u32]) -> usize {
 #[test]
 #[ignore = "makes cgroups"]
 fn fifty_jobs_at_once_open_their_own_devices_only() {
-    let (Some(hierarchy), Some(ground)) = (hierarchy(), Ground::take()) else { return };
-    if let Err(error) = make_devices(ground.scratch.path()) {
-        return util::skipped(&format!("device nodes cannot be made: {error}"));
-    }
+    let Some((hierarchy, ground, taken)) = ground_with_devices() else { return };
     let daemon = daemon(&ground);
-    let taken = ground.scratch.path().join("taken");
-    fs::create_dir(&taken).unwrap();
     // A job marks each of its indices while it runs: a mark that is there already belongs to another job.
     let hold = format!(
         "; for i in $(echo $FAKE_VISIBLE | tr , ' '); do mkdir {0}/$i || echo twice; done; \
@@ -163,13 +170,8 @@ fn indices_outlive_the_daemon_and_a_missing_device_is_named() {
 #[test]
 #[ignore = "makes cgroups"]
 fn tasks_of_a_set_share_no_device() {
-    let (Some(hierarchy), Some(ground)) = (hierarchy(), Ground::take()) else { return };
-    if let Err(error) = make_devices(ground.scratch.path()) {
-        return util::skipped(&format!("device nodes cannot be made: {error}"));
-    }
+    let Some((hierarchy, ground, taken)) = ground_with_devices() else { return };
     let daemon = daemon(&ground);
-    let taken = ground.scratch.path().join("taken");
-    fs::create_dir(&taken).unwrap();
     let script = format!(
         "mkdir {0}/$FAKE_VISIBLE || exit 1; (exec 3< {1}/fake$FAKE_VISIBLE) 2>&1 | grep -q 'not permitted' && exit 2; \
          rmdir {0}/$FAKE_VISIBLE",

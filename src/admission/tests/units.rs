@@ -40,7 +40,7 @@ fn the_lowest_free_indices_come_first() {
     assert_eq!(held(&admission, none), [0; 0]);
 }
 
-/// What a job has left behind may still use its devices.
+/// Processes that a job has left behind may still use its devices.
 #[test]
 fn a_lingering_job_keeps_its_indices() {
     let mut admission = admission(2);
