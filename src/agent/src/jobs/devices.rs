@@ -12,7 +12,7 @@
 //!
 //! **Sets.** The devices follow the indices that the tasks have together.
 //!
-//! What fails is a note of the job. A job without units gets none: it asked for nothing.
+//! A failure is a note of the job. A job without units gets none: it asked for nothing.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -181,11 +181,7 @@ pub(super) fn follow<K: KernFs>(room: &mut JobRoom, host: &mut HostAccess<K>) ->
         let Some(home) = record.and_then(|record| record.home.as_mut()) else { continue };
         home.held = held;
         let (closed, missing) = closed(resources, &home.held);
-        missing.into_iter().for_each(|what| {
-            if !home.ineffective.contains(&what) {
-                home.ineffective.push(what);
-            }
-        });
+        missing.into_iter().for_each(|what| home.add_note(what));
         if home.cgroup.unit.is_some() {
             home.closed = closed;
             let Ok(drivers) = host.kernel.read_once(host.machine.proc(), "devices") else {
@@ -220,9 +216,6 @@ fn follow_legacy<K: KernFs>(
         write(kernel, &path, ALLOW, opened).and_then(|()| write(kernel, &path, DENY, shut));
     if let Err(error) = outcome {
         debug!("the devices of job {job} do not follow its indices: {error}");
-        let what = note(&error.to_string());
-        if !home.ineffective.contains(&what) {
-            home.ineffective.push(what);
-        }
+        home.add_note(note(&error.to_string()));
     }
 }

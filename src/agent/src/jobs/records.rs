@@ -97,6 +97,15 @@ pub(crate) struct Home {
     pub(crate) closed: BTreeSet<Device>,
 }
 
+impl Home {
+    /// Adds a note for the user of the job, once.
+    pub(super) fn add_note(&mut self, what: String) {
+        if !self.ineffective.contains(&what) {
+            self.ineffective.push(what);
+        }
+    }
+}
+
 /// All jobs by number, with indexes by client and by process.
 #[derive(Debug, Default)]
 pub(crate) struct Records {

@@ -85,15 +85,11 @@ impl<T: Copy> PerDisk<T> {
 impl PerDisk<DiskFlow> {
     /// Sums of both for each device.
     pub fn and(&self, other: &PerDisk<DiskFlow>) -> PerDisk<DiskFlow> {
-        let mut sum =
-            self.filter_map(|device, flow| Some(flow.and(other.get(device).unwrap_or_default())));
+        let own = self.iter().map(|(device, flow)| {
+            (device, other.get(device).map_or(flow, |other| flow.and(other)))
+        });
         let more = other.iter().filter(|(device, _)| self.get(*device).is_none());
-        for (device, flow) in more {
-            if let Some(place) = sum.0.iter_mut().find(|it| it.is_none()) {
-                *place = Some((device, flow));
-            }
-        }
-        PerDisk::of(sum.iter())
+        PerDisk::of(own.chain(more))
     }
 
     /// Requests to all devices within `elapsed`.

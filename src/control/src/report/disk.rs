@@ -41,6 +41,13 @@ pub struct DiskUseStatus {
     pub work_ratio: f64,
 }
 
+impl DiskUseStatus {
+    /// Part of the device's time, or of its work until the speed is learned.
+    pub fn ratio(&self) -> f64 {
+        self.time_ratio.unwrap_or(self.work_ratio)
+    }
+}
+
 /// Requests per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -4,9 +4,8 @@
 
 use crate::report::disk::{DiskStatus, DiskStep, DiskUseStatus};
 use crate::report::status::{Status, TenantStatus};
+use crate::share::demand::PRESSED_RATIO;
 
-/// PSI `some` for IO above which a tenant is pressed.
-const PRESSED_RATIO: f64 = 0.02;
 /// Part of a device's time from which it has none left.
 const FULL_RATIO: f64 = 0.9;
 

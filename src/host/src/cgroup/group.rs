@@ -447,17 +447,16 @@ impl<'a, K: KernFs> Reader<'a, K> {
         if stands.is_some() {
             return Ok(stands);
         }
-        let parse = match self.cgroup.dialect {
-            Dialect::Unified => parse::io_stat,
-            Dialect::Legacy => parse::blkio,
-        };
-        let counts = last.disks.filter_map(|_, ()| Some(DiskCounts::default()));
-        let counts =
-            self.take(Source::DiskBytes, |text| parse(text, counts, Counted::Bytes).map(Some))?;
-        let (Some(counts), Dialect::Legacy) = (counts, self.cgroup.dialect) else {
-            return Ok(counts);
-        };
-        self.take(Source::DiskOperations, |text| parse(text, counts, Counted::Operations).map(Some))
+        let none = last.disks.filter_map(|_, ()| Some(DiskCounts::default()));
+        if self.cgroup.dialect == Dialect::Unified {
+            return self.take(Source::DiskBytes, |text| parse::io_stat(text, none).map(Some));
+        }
+        let mut blkio =
+            |source, counts, of| self.take(source, |text| parse::blkio(text, counts, of).map(Some));
+        match blkio(Source::DiskBytes, none, Counted::Bytes)? {
+            Some(counts) => blkio(Source::DiskOperations, counts, Counted::Operations),
+            None => Ok(None),
+        }
     }
 
     fn cpu(&mut self, sample: &mut TenantSample, last: Last) -> Result<(), KernError> {

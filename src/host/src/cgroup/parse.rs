@@ -127,7 +127,6 @@ pub enum Counted {
 pub fn io_stat(
     text: &[u8],
     mut counts: PerDisk<DiskCounts>,
-    _: Counted,
 ) -> Result<PerDisk<DiskCounts>, Malformed> {
     for (index, line) in lines(text).enumerate() {
         let mut words = line.split(|byte| *byte == b' ');
@@ -207,9 +206,7 @@ mod tests {
 
     #[test]
     fn requests_to_the_sampled_devices() {
-        let counts = |text: &[u8]| {
-            io_stat(text, sda(), Counted::Bytes).map(|it| it.iter().next().unwrap().1)
-        };
+        let counts = |text: &[u8]| io_stat(text, sda()).map(|it| it.iter().next().unwrap().1);
         let text = b"8:16 rbytes=x\n253:0 \n8:0 rbytes=4096 wbytes=512 rios=3 wios=1 dbytes=0 dios=0 cost.usage=9\n\xff:0 a\n8:0x\n";
         assert_eq!(counts(text), Ok(SDA));
         assert_eq!(counts(b""), Ok(DiskCounts::default()), "never used");

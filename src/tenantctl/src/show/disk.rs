@@ -56,14 +56,16 @@ fn line(status: &Status, disk: &DiskStatus, choice: &Choice) -> String {
 /// group.
 pub(crate) fn used(line: Line<'_>) -> String {
     let Some(tenant) = line.tenant() else { return String::new() };
-    percent(tenant.disks.first().map(|of| of.time_ratio.unwrap_or(of.work_ratio)))
+    percent(tenant.disks.first().map(DiskUseStatus::ratio))
 }
 
 /// Work of a tenant on disks, for an explanation.
 pub(crate) fn explained(step: &DiskStep) -> String {
-    let more = step.uses.iter().skip(1).map(|of| {
-        format!("{} {}", percent(Some(of.time_ratio.unwrap_or(of.work_ratio))), visible(&of.disk))
-    });
+    let more = step
+        .uses
+        .iter()
+        .skip(1)
+        .map(|of| format!("{} {}", percent(Some(of.ratio())), visible(&of.disk)));
     let more: Vec<String> = more.collect();
     let more = if more.is_empty() { String::new() } else { format!("; also {}", more.join(", ")) };
     format!("{}{more}", step.reason)

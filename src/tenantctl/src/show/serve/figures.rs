@@ -17,13 +17,19 @@ pub(crate) fn figures(html: &mut Html, id: &str, figures: &[Figure]) {
     for (name, value, tip) in figures {
         let Some(value) = value else { continue };
         let id = format!("{id}-{}", name.replace(' ', "-"));
-        html.add(
-            "<div><dt>{}</dt><dd><span class=\"tip\" tabindex=\"0\" aria-describedby=\"{}\">{}</span>\
-             <span role=\"tooltip\" id=\"{}\">{}</span></dd></div>\n",
-            &[name, &id, value, &id, tip],
-        );
+        html.add("<div><dt>{}</dt><dd>", &[name]);
+        explained(html, &id, value, tip);
+        html.add("</dd></div>\n", &[]);
     }
     html.add("</dl>\n", &[]);
+}
+
+/// Adds a text with its explanation, which has this `id`.
+pub(crate) fn explained(html: &mut Html, id: &str, text: &str, tip: &str) {
+    html.add(
+        "<span class=\"tip\" tabindex=\"0\" aria-describedby=\"{}\">{}</span><span role=\"tooltip\" id=\"{}\">{}</span>",
+        &[&id, &text, &id, &tip],
+    );
 }
 
 /// Seconds in the unit that suits them.

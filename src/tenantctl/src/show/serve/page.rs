@@ -7,7 +7,7 @@
 use std::fmt::Display;
 use std::time::SystemTime;
 
-use super::figures::{MEASURES, Measure, figures, time_of};
+use super::figures::{MEASURES, Measure, explained, figures, time_of};
 use super::html::Html;
 use super::panel::{self, Panel};
 use super::query::{ORDERS, Query, encoded};
@@ -251,12 +251,9 @@ fn tenants(html: &mut Html, view: &View<'_>) {
         std::iter::once(*bar).chain(columns.map(move |it| [it.class, head(it.name), it.tip]))
     });
     for [class, head, tip] in heads {
-        let id = format!("h-{class}");
-        html.add(
-            "<th scope=\"col\" class=\"{}\"><span class=\"tip\" tabindex=\"0\" aria-describedby=\"{}\">{}</span>\
-             <span role=\"tooltip\" id=\"{}\">{}</span></th>\n",
-            &[&class, &id, &head, &id, &tip],
-        );
+        html.add("<th scope=\"col\" class=\"{}\">", &[&class]);
+        explained(html, &format!("h-{class}"), head, tip);
+        html.add("</th>\n", &[]);
     }
     html.add("</tr></thead>\n", &[]);
     let choice = view.query.choice();
