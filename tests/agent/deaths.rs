@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenantd_control::report::status::{DeathCause, DeathStatus, Status};
-use tenantd_host::systemd::RunResult;
+use tenantd_host::systemd::{Property, PropertyValue, RunResult, Setting};
 use tenantd_sim::{Load, SimHost, Workload};
 use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
 use tenantd_varlink::jobs::{EndReason, SubmitParameters};
@@ -100,6 +100,31 @@ fn a_killed_service_is_reported_once() {
         let status = world.ticks(40);
         assert_eq!(tenant(&status, "web").nr_deaths, round as u64, "{:?}", deaths(&status, "web"));
         assert_eq!(tenant(&status, "db").nr_deaths, 0);
+    }
+}
+
+/// A unit that begins and is killed between two ticks; a cgroup of the same name in a user's own unit is not that unit.
+#[test]
+fn a_service_that_no_tick_has_seen_is_reported_with_its_limit() {
+    for (cgroup, cause) in [
+        ("/system.slice/web.service", DeathCause::Limit),
+        ("/user.slice/user-1000.slice/user@1000.service/web.service", DeathCause::Oomd),
+    ] {
+        let mut world = World::new("tenants: { web: { match: { unit: web.service } }, db: {} }");
+        world.start().unwrap();
+        world.ticks(6);
+        let limit = PropertyValue::Number(64 * MIB);
+        let limit = Setting { property: Property::MemoryMax, value: limit };
+        world.host.systemd(|systemd, kernel| {
+            systemd.add(kernel, "web.service", cgroup);
+            systemd.set_property(kernel, "web.service", &limit);
+        });
+        world.spawn(cgroup, holding(256 * MIB));
+        world.host.with(|kernel| kernel.advance(Duration::from_millis(300)));
+        world.host.systemd(|systemd, kernel| {
+            assert_eq!(systemd.stop_killed(kernel), ["web.service"]);
+        });
+        assert_eq!(only(&mut world, "web").cause, cause, "{cgroup}");
     }
 }
 

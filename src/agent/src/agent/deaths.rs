@@ -21,6 +21,7 @@
 //! limit or the host as its cause.
 
 use std::collections::{BTreeMap, HashMap};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use tracing::{debug, info, warn};
@@ -233,9 +234,10 @@ fn node_at<K: KernFs>(tenants: &Tenants<K>, victim: &Path) -> Option<Place> {
     let (tree, mut dir) = (tenants.control.tree(), PathBuf::new());
     let mut best: Option<Place> = None;
     for node in tree.tenants_and_members().filter(|node| node.has_work()) {
-        let Some(tenant) = node.tenant().filter(|_| dir_of(tenants, node, &mut dir)) else {
+        let Some(tenant) = node.tenant() else { continue };
+        if !dir_of(tenants, node, &mut dir) && !unseen_dir_of(tenants, node, victim, &mut dir) {
             continue;
-        };
+        }
         let is_inner = best.as_ref().is_none_or(|best| dir.starts_with(&best.dir));
         if is_inner && victim.starts_with(&dir) {
             let (tenant, node, dir) = (tenant.id(), Some(node.id()), dir.clone());
@@ -257,6 +259,28 @@ fn dir_of<K: KernFs>(tenants: &Tenants<K>, node: Node<'_>, dir: &mut PathBuf) ->
         *dir = host.layout.trees[index].dir_of(last);
     }
     last.is_some()
+}
+
+/// Writes the cgroup of a unit that no tick has seen running into `dir`, if the victim was in it. Only slices of the system
+/// are above such a unit: users name cgroups inside their own units as they like.
+fn unseen_dir_of<K: KernFs>(
+    tenants: &Tenants<K>,
+    node: Node<'_>,
+    victim: &Path,
+    dir: &mut PathBuf,
+) -> bool {
+    let layout = &tenants.host.layout;
+    let tree = layout.tree(Facet::Memory).map(|index| &layout.trees[index]);
+    let below = tree.and_then(|tree| Some((tree, victim.strip_prefix(&tree.mount).ok()?)));
+    let Some((tree, below)) = below else { return false };
+    let nr_slices = below.iter().take_while(|name| name.as_bytes().ends_with(b".slice")).count();
+    let unit = tenants.backends.unit_name(node.id());
+    let at = below.iter().take(nr_slices + 1).position(|name| unit.is_some_and(|it| name == it));
+    if let Some(at) = at {
+        dir.clone_from(&tree.mount);
+        dir.extend(below.iter().take(at + 1));
+    }
+    at.is_some()
 }
 
 fn of_limit<K: KernFs>(

@@ -217,6 +217,11 @@ impl Backends {
         in_place.or_else(|| self.systemd.cgroup(id)).or_else(|| self.systemd.name(id))
     }
 
+    /// Name of its unit, whether that runs or not.
+    pub(crate) fn unit_name(&self, id: NodeId) -> Option<&str> {
+        self.systemd.name(id)
+    }
+
     /// Present or last cgroup of its unit, below the mount.
     pub(crate) fn last_home(&self, id: NodeId) -> Option<&str> {
         self.systemd.name(id).and_then(|name| self.systemd.home_of(name))
