@@ -179,7 +179,7 @@ impl Cgroup {
             let Some(dir) = self.dir(layout, facet) else { continue };
             match kernel.open_file(dir, name) {
                 Ok(file) => self.files[source as usize] = Some(file),
-                Err(_) if source.is_optional() => {}
+                Err(error) if source.is_optional() && error.is_gone() => {}
                 Err(error) => self.missing.push(error),
             }
         }
