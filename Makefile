@@ -72,13 +72,13 @@ fuzz:
 
 soak:
 	@tests/need.sh cc:gcc
-	TENANTD_STEPS=$(STEPS) $(CARGO) test --profile demo --locked --test tests -- --nocapture --test-threads=1 agent::soak::
-	TENANTD_STEPS=$$(($(STEPS) / 50)) $(CARGO) test --profile demo --locked --test tests -- \
+	TENANTD_STEPS=$(STEPS) $(CARGO) test --locked --test tests -- --nocapture --test-threads=1 agent::soak::
+	TENANTD_STEPS=$$(($(STEPS) / 50)) $(CARGO) test --locked --test tests -- \
 	    --include-ignored --nocapture --test-threads=1 kernel::soak::
 
 scenarios:
 	@tests/need.sh cc:gcc
-	TENANTD_SCENARIOS=$(SCENARIOS) TENANTD_SEED=$(SEED) $(CARGO) test --profile demo --locked --test tests -- \
+	TENANTD_SCENARIOS=$(SCENARIOS) TENANTD_SEED=$(SEED) $(CARGO) test --locked --test tests -- \
 	    --nocapture --test-threads=1 agent::scenarios::
 
 deb rpm:

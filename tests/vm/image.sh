@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the root image of one Debian release, or finds it, and prints the folder that holds it:
-# root.img (ext4), vmlinuz and initrd. Usage: image.sh bookworm|trixie core|rest|compare
+# root.img (ext4), vmlinuz and initrd. Usage: image.sh bookworm|trixie|backports|forky core|rest|compare
+#   backports  is trixie with the kernel of trixie-backports; forky is Debian testing
 #   core     the packages of packages.txt: what `make test` needs
 #   rest     those of packages-rest.txt as well
 #   compare  those of packages-compare.txt as well, and none of packages-rest.txt
@@ -44,6 +45,17 @@ mirror=${TENANTD_VM_MIRROR:-$(apt-get indextargets --format '$(ORIGIN) $(REPO_UR
     'Created-By: Packages' | awk '$1 == "Debian" && $2 ~ /\/debian\/?$/ { print $2; exit }')}
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 packages=$(sed 's/#.*//' "${lists[@]}" | xargs | tr ' ' ',')
+release=$suite sources=(${mirror:+"$mirror"}) options=()
+case $suite in
+    backports)
+        release=trixie
+        mirror=${mirror:-http://deb.debian.org/debian}
+        sources=("deb $mirror trixie main" "deb $mirror trixie-backports main")
+        packages=${packages/linux-image-cloud-amd64/linux-image-cloud-amd64/trixie-backports}
+        ;;
+    # The index of testing is valid for a week, and a mirror may be older. The signature is checked all the same.
+    forky) options=('--aptopt=Acquire::Check-Valid-Until "false"') ;;
+esac
 
 work=$(mktemp -d "$cache/.build-$suite.XXXXXX")
 trap 'rm -rf --one-file-system "$work"' EXIT
@@ -54,10 +66,9 @@ root=$work/root
 # shellcheck disable=SC2016  # $1 is for mmdebstrap to fill in
 early='mkdir -p "$1/etc/initramfs-tools/conf.d" && echo MODULES=list >"$1/etc/initramfs-tools/conf.d/guest" &&
     printf "virtio_pci\nvirtio_blk\next4\n" >"$1/etc/initramfs-tools/modules"'
-# shellcheck disable=SC2086  # an empty mirror must vanish, not become an empty argument
 mmdebstrap --quiet --variant=minbase --format=directory --keyring="$keyring" \
-    --include="$packages" --aptopt='Acquire::Retries "3"' --essential-hook="$early" \
-    "$suite" "$root" $mirror >"$work/log" 2>&1 </dev/null || {
+    --include="$packages" --aptopt='Acquire::Retries "3"' --essential-hook="$early" "${options[@]}" \
+    "$release" "$root" "${sources[@]}" >"$work/log" 2>&1 </dev/null || {
     tail -n 20 "$work/log" >&2
     echo "image.sh: mmdebstrap could not build $suite" >&2
     exit 1

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Tier 3 of the tests: the programs on real Debian hosts with systemd and a unified hierarchy.
 #
-# Usage: run.sh [--tier core|rest|all|long|compare] [--only PATTERN] [--suite bookworm|trixie] [--shape flat|numa]
+# Usage: run.sh [--tier core|newest|rest|all|long|compare] [--only PATTERN] [--suite bookworm|trixie|backports|forky] [--shape flat|numa]
 #               [--bin FOLDER] [--deb FILE] [--rpm FILE]
-#   --tier core   only the scenarios marked `core`, on the newer release; `rest`: what core leaves; `all` (default)
+#   --tier core   only the scenarios marked `core`, on the newer release; `newest`: those marked so, on the newest kernels and
+#                 the newest systemd that Debian has; `rest`: what core leaves; `all` (default)
 #                 each scenario on the releases it is marked for (guest/marks.py); `long`: those that measure for minutes;
 #                 `compare`: the tables of tests/vm/compare.sh
 #   --only PATTERN  only scenarios in whose name this regular expression is found, whatever their marks
@@ -37,6 +38,7 @@ done
 packages=rest
 case $tier in
     core) guests=("trixie flat") packages=core ;;
+    newest) guests=("backports flat" "forky flat") packages=core ;;
     rest | all) ;;
     # They have no scenario for the guest of two nodes.
     long) guests=("bookworm flat" "trixie flat") ;;
@@ -69,7 +71,7 @@ build() {
 }
 if [[ -z $bin ]]; then build; fi
 # Only where a scenario of the packages may run; they want libraries no newer than the oldest guest's.
-if [[ $tier != core && $tier != compare && -z ${RUSTFLAGS:-} && (-z $only || $only =~ package|documents) ]]; then
+if [[ $tier != core && $tier != newest && $tier != compare && -z ${RUSTFLAGS:-} && (-z $only || $only =~ package|documents) ]]; then
     if [[ -z $deb ]] && command -v cargo-deb >/dev/null; then
         deb=$(packaging/build.sh deb --profile dev)
     fi

@@ -25,6 +25,12 @@ def newer(scenario):
     return scenario
 
 
+def newest(scenario):
+    """Also on the newest kernels and systemd (`--tier newest`): what these have changed before."""
+    scenario.newest = True
+    return scenario
+
+
 def numa(scenario):
     """It needs the guest with 8 CPUs on 2 nodes, which is a Debian 13."""
     scenario.shape = "numa"
@@ -47,13 +53,15 @@ def compared(scenario):
 def runs(scenario, shape, release, tier):
     """Whether `scenario` runs in a guest of this shape and release.
 
-    `tier` is `core`, `rest` (what `core` leaves), `all` (both of them), `long` or `compare` (what neither has time for),
-    or `any`: every scenario of this shape, whatever its other marks.
+    `tier` is `core`, `newest`, `rest` (what `core` leaves), `all` (both of them), `long` or `compare` (what neither has
+    time for), or `any`: every scenario of this shape, whatever its other marks.
     """
     if getattr(scenario, "shape", "flat") != shape:
         return False
     if tier == "any":
         return True
+    if tier == "newest":
+        return getattr(scenario, "newest", False)
     is_core = getattr(scenario, "core", False) and release == NEWER
     releases = getattr(scenario, "releases", ())
     # A core scenario without another mark needs no second run on Debian 12.
