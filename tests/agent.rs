@@ -14,6 +14,7 @@ mod devices;
 mod disk;
 mod each;
 mod effect;
+mod engine;
 mod estimate;
 mod evenness;
 mod explain;

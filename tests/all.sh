@@ -194,8 +194,18 @@ core() {
     in_guests || return 0
     guests "vm, core" tests/vm/run.sh --tier core
 }
-rest() { with_selftest --tier rest; }
-vm() { with_selftest --tier all; }
+rest() {
+    with_selftest --tier rest
+    newest
+}
+vm() {
+    with_selftest --tier all
+    newest
+}
+newest() {
+    in_guests || return 0
+    guests "vm, newest" tests/vm/newest.sh
+}
 with_selftest() {
     in_guests || return 0
     guests "vm selftest" tests/vm/selftest.sh

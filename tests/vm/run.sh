@@ -48,7 +48,8 @@ esac
 if [[ -n $only || -n $suite || -n $shape ]]; then
     guests=("${suite:-trixie} ${shape:-flat}")
     if [[ $only == *compare* ]]; then packages=compare; fi
-    tier=any
+    # The newest guests run beside each other (newest.sh).
+    if [[ $tier != newest ]]; then tier=any; fi
 fi
 # A scenario that compares runs its load several times.
 if [[ $packages == compare ]]; then export SCENARIO_LIMIT=${SCENARIO_LIMIT:-1500}; fi

@@ -34,6 +34,28 @@ pub(super) struct Cpu {
     posed: Option<Box<Posed>>,
     /// `None` if all CPUs divide as one.
     queues: Option<Queues>,
+    /// `None` for the kernel's own scheduler.
+    pub(super) loaded: Option<Loaded>,
+}
+
+/// A scheduler that is loaded through sched_ext.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Its name.
+    pub name: String,
+    /// The object that a CPU weight applies to.
+    pub weighs: Weighs,
+}
+
+/// The object that a loaded scheduler applies the weight of a cgroup to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weighs {
+    /// The cgroup, below that of its parent.
+    Groups,
+    /// Each thread of the cgroup, beside all threads of the machine.
+    Threads,
+    /// No object: all threads get the same.
+    Nothing,
 }
 
 impl Cpu {
@@ -41,7 +63,8 @@ impl Cpu {
         let cpus = host.cpus.max(1);
         let times = vec![CpuTimes::default(); cpus as usize];
         let queues = host.has_run_queues.then(Queues::default);
-        Cpu { online: (0..cpus).collect(), times, rates: Rates::default(), posed: None, queues }
+        let online = (0..cpus).collect();
+        Cpu { online, times, rates: Rates::default(), posed: None, queues, loaded: None }
     }
 
     /// Balances the run queues if it is time to, and returns the time until the next balancing.
@@ -158,9 +181,15 @@ impl Cpu {
             });
             let above = process.cgroups.iter().flat_map(|&id| live.tree.lineage(id));
             posed.places.push(above.map(|id| place[id.0]).collect());
+            let weighs = self.loaded.as_ref().map_or(Weighs::Groups, |loaded| loaded.weighs);
+            let (home, thread_weight) = match weighs {
+                Weighs::Groups => (index[group.0], THREAD_WEIGHT),
+                Weighs::Threads => (index[root.0], live.tree[group].cpu.shares as f64),
+                Weighs::Nothing => (index[root.0], THREAD_WEIGHT),
+            };
             posed.problem.sources.push(Source {
-                group: index[group.0],
-                weight: THREAD_WEIGHT * f64::from(process.load.threads),
+                group: home,
+                weight: thread_weight * f64::from(process.load.threads),
                 demand: demand_of(&live.tree, process),
                 mask,
             });

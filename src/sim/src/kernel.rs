@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use super::account::Kind;
 use super::controller::{Controller, ControllerSet};
-use super::cpu::Cpu;
+use super::cpu::{Cpu, Loaded};
 use super::disk::DiskWork;
 use super::handles::Handles;
 use super::host::{Access, Layout, MOUNT, STEP_NSEC, SimHost, legacy_name};
@@ -16,6 +16,7 @@ use super::parse::PAGE_BYTES;
 use super::population::{Changed, Population};
 use super::pressure::AVERAGING_NSEC;
 use super::process::{Process, ProcessUsage};
+use super::sys_files::sched_ext_files;
 use super::tree::{CgroupId, Tree, Version};
 use super::workload::{Load, Trace, Workload};
 
@@ -41,7 +42,7 @@ impl SimKernel {
             live: Population::new(mounted(&host)),
             memory: Memory::new(&host),
             disk: DiskWork::default(),
-            sys: host.sys_files(&cpu.online),
+            sys: host.sys_files(&cpu.online).into_iter().chain(sched_ext_files(None)).collect(),
             cpu,
             handles: Handles::default(),
             host,
@@ -229,6 +230,7 @@ impl SimKernel {
         }
         self.live.shrink_legacy_cpusets(&self.cpu.online);
         self.sys = self.host.sys_files(&self.cpu.online);
+        self.sys.extend(sched_ext_files(self.cpu.loaded.as_ref()));
         self.live.changed = Changed::Everything;
     }
 
@@ -276,6 +278,13 @@ impl SimKernel {
         tree[id].cpu.bias = ratio;
         self.live.changed = Changed::Everything;
         Ok(())
+    }
+
+    /// Loads a scheduler through sched_ext in place of the one before; `None` returns to the kernel's own.
+    pub fn load_scheduler(&mut self, loaded: Option<Loaded>) {
+        self.cpu.loaded = loaded;
+        self.sys.extend(sched_ext_files(self.cpu.loaded.as_ref()));
+        self.live.changed = Changed::Everything;
     }
 
     /// CPU time used by the cgroup `path`, in microseconds.

@@ -75,6 +75,7 @@ mod vfs;
 mod workload;
 
 pub use controller::Controller;
+pub use cpu::{Loaded, Weighs};
 pub use disk::DiskWork;
 pub use fault::{Call, Fault, Faulty, When};
 pub use host::{Access, Layout, SimHost};

@@ -1,5 +1,5 @@
 //! `/sys/devices/system`: CPUs and their topology; `/sys/kernel/mm`: the state of page generations; `/sys/block`:
-//! the disk.
+//! the disk; `/sys/kernel/sched_ext`: the loaded scheduler.
 //!
 //! CPU `c` of `n` cores runs on core `c mod n`, as firmware of x86 servers numbers them, so that the
 //! siblings of 8 CPUs on 4 cores are 0 and 4. Cores are assigned to the memory nodes in contiguous runs;
@@ -7,13 +7,23 @@
 
 use std::collections::BTreeMap;
 
+use super::cpu::Loaded;
 use super::disk::SYS_FILE;
 use super::host::SimHost;
 use super::parse::{CpuSet, format_list};
 
 const CPU: &str = "/sys/devices/system/cpu";
 const NODE: &str = "/sys/devices/system/node";
+const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 const GENERATIONS: &str = "/sys/kernel/mm/lru_gen";
+
+/// State of sched_ext, which names the loaded scheduler.
+pub(super) fn sched_ext_files(loaded: Option<&Loaded>) -> [(String, String); 2] {
+    let state = if loaded.is_some() { "enabled\n" } else { "disabled\n" };
+    let name = loaded.map_or(String::new(), |loaded| format!("{}\n", loaded.name));
+    [("state", state.to_string()), ("root/ops", name)]
+        .map(|(file, text)| (format!("{SCHED_EXT}/{file}"), text))
+}
 
 impl SimHost {
     pub(super) fn sys_files(&self, online: &CpuSet) -> BTreeMap<String, String> {

@@ -5,7 +5,7 @@ import json
 
 from cgroups import telling, wait_until
 from host import TENANTCTL, finish, run
-from marks import both
+from marks import both, newest
 from test_units import SERVICE, install, log
 from units import start
 
@@ -20,6 +20,7 @@ def deaths(tenant):
 
 
 @both
+@newest
 def test_a_killed_service_and_a_killed_job_have_their_causes(host):
     start(host, "calm.service", "sleep", "infinity")
     tenants = {"web": {"match": {"unit": "web.service"}}, "jobs": {"allow": {"users": ["root"]}}}

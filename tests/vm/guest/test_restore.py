@@ -6,7 +6,7 @@ import time
 
 from cgroups import MOUNT, Cgroup, differences, expect_same, expect_soon_same, settings, telling
 from host import restore
-from marks import core
+from marks import core, newest
 from tenants import POLICY, make_lived_in, written
 
 
@@ -63,6 +63,7 @@ def test_sigint_restores_everything(host):
 
 
 @core
+@newest
 def test_restore_after_kill_restores_everything(host):
     stage = Stage(host)
     daemon = stage.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, expect_same, expect_soon_same, telling, wait_until, whole_host
 from host import TENANTD, finish, run
-from marks import both, core
+from marks import both, core, newest
 from units import show, start
 import fairness
 
@@ -125,6 +125,7 @@ def settled(groups):
 
 @core
 @both
+@newest
 def test_slices_are_created_weighted_and_removed(host):
     world = Host()
     daemon = host.daemon(policy(host), None)
@@ -461,6 +462,7 @@ def test_a_persistent_value_of_an_administrator_remains_after_the_stop(host):
 
 @core
 @both
+@newest
 def test_restore_after_kill_restores_units(host):
     plain = Limited(host)
     slices = policy(host)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, telling, wait_until
 from host import TENANTCTL, TENANTD, finish, run
-from marks import both, core
+from marks import both, core, newest
 from test_systemd import Host
 from units import show, start
 
@@ -96,6 +96,7 @@ def test_exposure_is_small(host):
 
 @core
 @both
+@newest
 def test_does_all_its_work_in_its_sandbox(host):
     """Tenants of all owners, pinned and limited, processes that are claimed, and everything put back."""
     start(host, "plain.service", "sleep", "infinity")

@@ -79,18 +79,6 @@ fn available(kernel: &mut impl KernFs, path: &Path) -> Option<Vec<String>> {
     Some(text.ok()?.split_ascii_whitespace().map(str::to_string).collect())
 }
 
-/// A sched_ext scheduler defines the meaning of a weight itself, and most ignore it.
-pub(super) fn foreign_scheduler(kernel: &mut impl KernFs) -> Option<Finding> {
-    let dir = kernel.open_dir(Path::new("/sys/kernel/sched_ext")).ok()?;
-    let enabled = kernel.read_once(dir, "state").is_ok_and(|text| text.starts_with(b"enabled"));
-    kernel.close_dir(dir);
-    enabled.then(|| {
-        let what = "cpu weights are ineffective if the loaded sched_ext scheduler ignores them";
-        Finding::of_host(Code::Ineffective, what)
-            .with_remedy("unload it, or use one that honours cpu.weight")
-    })
-}
-
 fn missing_controllers<K: KernFs>(host: &mut HostAccess<K>) -> Vec<Finding> {
     if !host.layout.is_unified() {
         return Vec::new();

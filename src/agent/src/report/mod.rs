@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `status` | one tick as a [`Status`](tenantd_control::report::status::Status) |
 //! | `trace` | one tick as a [`Trace`](tenantd_control::report::trace::Trace) |
+//! | `engine` | effect of weights under a scheduler of sched_ext |
 //! | `effect` | obstacles that keep a value from taking effect |
 //! | `competition` | what the cgroups above and beside the tenants take away |
 //! | `charged` | memory of moved processes that stays where they came from |
@@ -20,6 +21,7 @@ mod binding;
 mod charged;
 mod competition;
 mod effect;
+mod engine;
 mod finding_log;
 mod held;
 mod mounts;

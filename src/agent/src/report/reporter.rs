@@ -8,6 +8,7 @@ use tracing::warn;
 
 use super::charged::Charged;
 use super::competition::{self, Competition};
+use super::engine::Engine;
 use super::finding_log::FindingLog;
 use super::held::Held;
 use super::mounts::Mounts;
@@ -40,7 +41,7 @@ pub(crate) struct Reporter {
     notice: Option<Finding>,
     /// Obstacles that affect every tenant alike.
     standing: Vec<Finding>,
-    foreign_scheduler: Option<Finding>,
+    engine: Engine,
     competition: Competition,
     around: Neighbourhood,
     charged: Charged,
@@ -81,7 +82,7 @@ impl Reporter {
             held: Held::default(),
             notice: None,
             standing: Vec::new(),
-            foreign_scheduler: None,
+            engine: Engine::default(),
             competition: Competition::default(),
             around: Neighbourhood::default(),
             charged: Charged::default(),
@@ -145,8 +146,7 @@ impl Reporter {
         is_enforcing: bool,
     ) {
         self.standing = effect::standing(host, is_enforcing && backends.has_direct());
-        self.foreign_scheduler =
-            effect::foreign_scheduler(&mut host.kernel).filter(|_| is_enforcing);
+        self.engine.forget();
         self.competition = Competition::default();
         self.around = Neighbourhood::default();
         self.charged = Charged::default();
@@ -168,7 +168,10 @@ impl Reporter {
         control: &ControlLoop,
         now: Duration,
     ) {
-        let (competition, foreign_scheduler) = (&self.competition, self.foreign_scheduler.as_ref());
+        if control.settings().is_enforcing {
+            self.engine.refresh(&mut host.kernel);
+        }
+        let (competition, foreign_scheduler) = (&self.competition, self.engine.void_weight());
         self.around.refresh(&mut surroundings::Scene {
             host,
             backends,
@@ -234,8 +237,7 @@ impl Reporter {
         };
         let missing = tree.tenants_and_members().flat_map(missing);
         let charged = self.charged.findings().cloned();
-        let effects = self.competition.findings().chain(self.foreign_scheduler.clone());
-        effects.chain(missing).chain(charged).collect()
+        self.competition.findings().chain(missing).chain(charged).collect()
     }
 
     pub(crate) fn note_late<'a>(&mut self, tree: &Tree, actions: impl Iterator<Item = &'a Action>) {
@@ -310,6 +312,8 @@ impl Reporter {
     pub(crate) fn publish<K>(&mut self, report: TickReport<'_, K>) {
         let TickReport { now, host_sample, host, backends, control, .. } = report;
         let TickReport { policy_mode, mut decision, actions, victim, mut findings, .. } = report;
+        self.engine.judge(control);
+        findings.extend(self.engine.finding().cloned());
         self.held.settle(&mut findings, now);
         self.decided = None;
         let scene = trace::Scene {
@@ -317,7 +321,7 @@ impl Reporter {
             backends,
             control,
             competition: &self.competition,
-            foreign_scheduler: self.foreign_scheduler.as_ref(),
+            foreign_scheduler: self.engine.void_weight(),
             unwritten: backends.unwritten(),
         };
         let settings = control.settings();
