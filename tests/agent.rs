@@ -16,6 +16,7 @@ mod each;
 mod effect;
 mod estimate;
 mod evenness;
+mod evict;
 mod explain;
 mod faults;
 mod finished;
