@@ -17,6 +17,7 @@ mod effect;
 mod engine;
 mod estimate;
 mod evenness;
+mod evict;
 mod explain;
 mod faults;
 mod finished;

@@ -15,20 +15,20 @@ use super::run::daemon;
 use crate::util::{self, Ran, wait_until};
 
 /// A daemon with a place for the files of tasks.
-struct Set {
-    ground: Ground,
-    daemon: Option<Daemon>,
+pub(super) struct Set {
+    pub(super) ground: Ground,
+    pub(super) daemon: Option<Daemon>,
 }
 
 impl Set {
-    fn begin() -> Option<Set> {
+    pub(super) fn begin() -> Option<Set> {
         let ground = Ground::take()?;
         let daemon = Some(daemon(&ground));
         wait_until("the tenant", || ground.weight("ci").is_some());
         Some(Set { ground, daemon })
     }
 
-    fn tenantctl(&self, arguments: &[&str]) -> Command {
+    pub(super) fn tenantctl(&self, arguments: &[&str]) -> Command {
         let mut command = util::tenantctl();
         command.arg("--socket").arg(self.ground.state_dir().join("socket")).args(arguments);
         command.env("XDG_STATE_HOME", self.ground.scratch.path().join("home"));
@@ -36,11 +36,11 @@ impl Set {
         command
     }
 
-    fn ask(&self, arguments: &[&str]) -> Ran {
+    pub(super) fn ask(&self, arguments: &[&str]) -> Ran {
         util::run(&mut self.tenantctl(arguments))
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub(super) fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.ask(arguments).exits(0).out).unwrap()
     }
 
@@ -49,7 +49,7 @@ impl Set {
         self.tenantctl(&arguments).spawn().unwrap()
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(super) fn file(&self, name: &str) -> PathBuf {
         self.ground.scratch.path().join(name)
     }
 
@@ -63,7 +63,7 @@ impl Set {
     }
 
     /// Opens the gate for the scripts that wait at it.
-    fn open_gate(&self) {
+    pub(super) fn open_gate(&self) {
         drop(OpenOptions::new().read(true).write(true).open(self.file("gate")).unwrap());
     }
 
@@ -82,13 +82,18 @@ impl Set {
         list["jobs"][0]["tasks"].clone()
     }
 
-    fn last_finished(&self) -> Value {
+    pub(super) fn last_finished(&self) -> Value {
         let list = self.json(&["jobs", "--all", "--json"]);
         list["finished"].as_array().and_then(|all| all.last()).cloned().unwrap_or_default()
     }
 
     fn nr_cgroups(&self) -> usize {
-        let entries = fs::read_dir(self.ground.dir(Facet::Cpu, "ci")).unwrap();
+        self.nr_cgroups_of("ci")
+    }
+
+    /// Cgroups of jobs of a tenant.
+    pub(super) fn nr_cgroups_of(&self, tenant: &str) -> usize {
+        let entries = fs::read_dir(self.ground.dir(Facet::Cpu, tenant)).unwrap();
         entries.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count()
     }
 

@@ -1,7 +1,8 @@
 //! Choice of the jobs that start now.
 
 use super::fit::{Free, Lack};
-use super::state::{Admission, Kind, Run, State};
+use super::job::{Kind, Run, State};
+use super::state::Admission;
 use super::types::{Dispatch, JobId, Measured, Start};
 use tenantd_queue::TenantId;
 

@@ -59,6 +59,9 @@ impl Admission {
             let count = after.count() as u32 + 1;
             return Reason::After { job: JobId(first), count, must_succeed };
         }
+        if let Some((leaving, tenant)) = self.leaves_for(id) {
+            return Reason::Evicting { job: leaving, tenant, is_own: true };
+        }
         let job = &self.jobs[&id];
         let lack = self.lack(&job.need, free);
         let is_full = free.busy >= self.workers();
@@ -69,6 +72,10 @@ impl Admission {
             return self.reason_of(lack, &job.need, free);
         }
         match self.senior_before(id, &job.need, free) {
+            Some(job) if self.is_reserved_for(job) => {
+                let tenant = self.jobs[&job].request.tenant.clone();
+                Reason::Evicting { job, tenant, is_own: false }
+            }
             Some(job) => Reason::Overtaken { job, times: self.rules.overtakes_max },
             None => Reason::Turn,
         }

@@ -51,6 +51,11 @@ impl Lack {
         !matches!(self, Lack::Memory | Lack::Slots)
     }
 
+    /// True for a limit of its tenant, which the end of jobs of others does not lift.
+    pub(super) fn is_of_tenant(self) -> bool {
+        matches!(self, Lack::TenantRunning | Lack::UserRunning | Lack::TenantMemory)
+    }
+
     pub(super) fn units(self) -> Option<usize> {
         if let Lack::Units(at) = self { Some(at) } else { None }
     }

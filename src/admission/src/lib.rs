@@ -41,7 +41,7 @@
 //!    estimate was; but at least for a twentieth of a CPU while it holds a worker. Virtual time passes as
 //!    jobs are charged, so a slow machine does not change the order.
 //! 7. *Preemption.* While a guarantee is due to a tenant, the jobs of others get narrower and do not start
-//!    beyond the rest; none is ended ([`Preemption`]). One job may always run.
+//!    beyond the rest ([`Preemption`]). One job may always run.
 //! 8. *Lend.* A job that has used no CPU for a minute is *idle*: its slots and its worker count as free. Once it
 //!    is busy again they count as taken, so that it gets them back with the next job that ends.
 //! 9. *Sets.* A set of tasks has one entry in the queue, and each start of a task pays for its own turn
@@ -49,6 +49,9 @@
 //! 10. *Dependencies.* A job waits for the end, or the success, of older ones. A job that others wait for starts at the
 //!     earliest turn among those of its tenant and of theirs ([`tenantd_queue::donation`]).
 //! 11. *Credit.* A tenant with credit starts earlier after a pause, and pays for it at the start ([`Admission::lend`]).
+//!
+//! 12. *Eviction.* A job that asked for it ends for a due guarantee or for a job whose turn it is, and waits again
+//!     (`evict`). No other job is ended.
 //!
 //! A job whose first process has ended while others remain *lingers*: its worker and slots are released, and
 //! the remaining processes count as outside usage and stay in their tenant. Its units stay with it: a process
@@ -69,6 +72,8 @@
 //!   with two needs that are never free together, beside streams of jobs with one of them (`seniors`).
 //! - An index is held by one job at a time, also over a restart (`units`).
 //! - Widths are within floors and ceilings, and fill the slots (the same test).
+//! - An eviction lets its beneficiary start, and ends only jobs that asked for it, a bounded number of times
+//!   (`evictions`).
 //! - A restored value makes the same decisions, to the last bit (`a_restored_queue_decides_the_same`).
 //! - A job of a late tenant starts with the next free worker, whatever CPU time other jobs get
 //!   (`a_slow_machine_holds_no_newcomer_up`).
@@ -79,9 +84,11 @@
 mod after;
 mod credit;
 mod dispatch;
+mod evict;
 mod explain;
 mod fit;
 mod gone;
+mod job;
 mod names;
 mod nested;
 mod preempt;
@@ -95,10 +102,12 @@ mod types;
 mod units;
 mod width;
 
+pub use evict::{Eviction, FORCE_SECONDS, RESERVED_SECONDS, REST_SECONDS, RUN_SECONDS, RUNS_MAX};
 pub use explain::Outlook;
 pub use nested::is_in_group;
 pub use preempt::{
-    Claim, FREEZE_AFTER_SECONDS, HOLD_SECONDS, Orders, PATIENCE_SECONDS, Preemption, Running,
+    Claim, Consent, FREEZE_AFTER_SECONDS, HOLD_SECONDS, Orders, PATIENCE_SECONDS, Preemption,
+    Running,
 };
 pub use reason::{Reason, Refusal};
 pub use share::weights;
@@ -106,6 +115,6 @@ pub use state::Admission;
 pub use tenantd_queue::indices::Indices;
 pub use tenantd_queue::sets::{Set, Sums, Tasks};
 pub use types::{
-    Capacity, Dispatch, JobId, JobView, Measured, Owed, Phase, Request, Requirement, Rules, Start,
-    Terms,
+    Capacity, Cause, Dispatch, Guarantee, JobId, JobView, Measured, Owed, Phase, Request, Requeue,
+    Requirement, Rules, Start, Terms,
 };

@@ -1,4 +1,4 @@
-//! Preemption without killing: concessions of running jobs while the guarantee of another tenant is due.
+//! Preemption: concessions of running jobs while the guarantee of another tenant is due.
 //!
 //! # Problem
 //! Weights and protection give a tenant its guarantee within a tick or two, if the kernel can follow. It cannot
@@ -18,9 +18,10 @@
 //! 3. *Narrow.* Then the others together get at most the slots left after all due guarantees, down to their
 //!    floors, and none of them starts beyond that. This lasts until the tenant has not lacked for
 //!    [`HOLD_SECONDS`], or wants nothing any more; the withheld slots follow its demand.
-//! 4. *Freeze*, only if the policy has a bound. If a tenant still lacks [`FREEZE_AFTER_SECONDS`] later, the
-//!    youngest of the others are frozen, until their width covers the lack.
-//! 5. *Thaw.* A job is frozen for at most the bound, and then runs at least as long before the next time; it is
+//! 4. *Evict.* If a tenant still lacks [`FREEZE_AFTER_SECONDS`] later, the youngest of the others that asked for it
+//!    ([`Consent`]) end and wait again, until their width covers the lack.
+//! 5. *Freeze*, only if the policy has a bound: the youngest that did not ask for it, for the rest of the lack.
+//! 6. *Thaw.* A job is frozen for at most the bound, and then runs at least as long before the next time; it is
 //!    thawed at once when no guarantee is due.
 //!
 //! # Properties (`tests/admission/preempt.rs`)
@@ -68,6 +69,20 @@ pub struct Running {
     pub dop: u32,
     /// CPUs that it uses.
     pub used_cores: f64,
+    /// Consent to an eviction.
+    pub consent: Consent,
+}
+
+/// Consent of a running job to end and wait again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Consent {
+    /// It may not be ended, or not now.
+    #[default]
+    No,
+    /// It may be evicted now.
+    Evictable,
+    /// It is about to end.
+    Leaving,
 }
 
 /// Concessions of a tick.
@@ -79,6 +94,8 @@ pub struct Orders {
     pub freeze: Vec<JobId>,
     /// Jobs to thaw.
     pub thaw: Vec<JobId>,
+    /// Jobs to evict, each with the tenant or group whose guarantee is due.
+    pub evict: Vec<(JobId, String)>,
 }
 
 /// State between two ticks.
@@ -122,11 +139,13 @@ impl Preemption {
         self.rests.retain(|job, until| is_there(job) && *until > now);
         let forest = Forest::new(withheld.keys().map(String::as_str));
         let thaw = self.thaw(&forest, running, freeze_seconds, now);
+        let mut lacking = self.lasting(&narrow, &forest, now);
+        let evict = evict(running, &forest, &mut lacking);
         let freeze = match freeze_seconds {
-            Some(_) => self.freeze(&narrow, running, &forest, now),
+            Some(_) => self.freeze(running, &forest, &mut lacking, now),
             None => Vec::new(),
         };
-        Orders { withheld, freeze, thaw }
+        Orders { withheld, freeze, thaw, evict }
     }
 
     /// Thaws the jobs that have been frozen for the longest allowed time, between two ticks.
@@ -223,14 +242,8 @@ impl Preemption {
         thaw
     }
 
-    /// Freezes the youngest of the others, until their width covers the lack.
-    fn freeze(
-        &mut self,
-        narrow: &[&Claim],
-        running: &[Running],
-        forest: &Forest,
-        now: f64,
-    ) -> Vec<JobId> {
+    /// Lack of each claim that has lasted although others are narrow.
+    fn lasting(&self, narrow: &[&Claim], forest: &Forest, now: f64) -> Vec<f64> {
         let is_long = |it: &&Claim| {
             let Some(due) = self.due.get(&it.tenant) else { return false };
             let is_past = |since: f64| now - since >= FREEZE_AFTER_SECONDS;
@@ -240,21 +253,55 @@ impl Preemption {
             let claim = narrow.iter().copied().find(|it| it.tenant == *path);
             claim.filter(is_long).map_or(0.0, |it| it.lacking_cores)
         };
-        let mut lacking: Vec<f64> = forest.paths().iter().map(lacking).collect();
-        let may_freeze =
-            |it: &&Running| !self.frozen.contains_key(&it.job) && !self.rests.contains_key(&it.job);
-        let mut others: Vec<&Running> = running.iter().filter(may_freeze).collect();
-        others.sort_by(|a, b| b.since.total_cmp(&a.since).then(b.job.cmp(&a.job)));
-        let mut freeze = Vec::new();
-        for other in others {
-            let level = forest.level(&other.tenant);
-            let still = forest.summed(&lacking);
-            if forest.below(level).any(|claim| still[claim] > 0.0) {
-                forest.pay(level, f64::from(other.dop.max(1)), &mut lacking);
-                freeze.push(other.job);
-            }
-        }
+        forest.paths().iter().map(lacking).collect()
+    }
+
+    /// Freezes the youngest of the others, until their width covers the lack.
+    fn freeze(
+        &mut self,
+        running: &[Running],
+        forest: &Forest,
+        lacking: &mut [f64],
+        now: f64,
+    ) -> Vec<JobId> {
+        let may_freeze = |it: &&Running| {
+            it.consent == Consent::No
+                && !self.frozen.contains_key(&it.job)
+                && !self.rests.contains_key(&it.job)
+        };
+        let others = youngest(running.iter().filter(may_freeze));
+        let freeze: Vec<JobId> =
+            others.into_iter().filter_map(|it| pay(it, forest, lacking).map(|_| it.job)).collect();
         self.frozen.extend(freeze.iter().map(|job| (*job, now)));
         freeze
     }
+}
+
+/// Evicts the youngest of the others that asked for it, until their width covers the lack. Those that are about to end count.
+fn evict(running: &[Running], forest: &Forest, lacking: &mut [f64]) -> Vec<(JobId, String)> {
+    for leaving in running.iter().filter(|it| it.consent == Consent::Leaving) {
+        pay(leaving, forest, lacking);
+    }
+    let mut evict = Vec::new();
+    for other in youngest(running.iter().filter(|it| it.consent == Consent::Evictable)) {
+        if let Some(claim) = pay(other, forest, lacking) {
+            evict.push((other.job, forest.paths()[claim].clone()));
+        }
+    }
+    evict
+}
+
+fn youngest<'a>(running: impl Iterator<Item = &'a Running>) -> Vec<&'a Running> {
+    let mut running: Vec<&Running> = running.collect();
+    running.sort_by(|a, b| b.since.total_cmp(&a.since).then(b.job.cmp(&a.job)));
+    running
+}
+
+/// Subtracts the width of a job from the lacks of the claims to which it leaves slots. Returns the first of these with a
+/// lack; `None` if there is none.
+fn pay(job: &Running, forest: &Forest, lacking: &mut [f64]) -> Option<usize> {
+    let (level, still) = (forest.level(&job.tenant), forest.summed(lacking));
+    let claim = forest.below(level).find(|claim| still[*claim] > 0.0)?;
+    forest.pay(level, f64::from(job.dop.max(1)), lacking);
+    Some(claim)
 }

@@ -1,7 +1,8 @@
 //! Queries of the queue.
 
+use super::job::{Job, Run, State};
 use super::reason::Refusal;
-use super::state::{Admission, Job, Run, State, workers};
+use super::state::{Admission, workers};
 use super::types::{Capacity, JobId, JobView, Phase, Rules, Terms};
 use tenantd_queue::TenantId;
 
@@ -146,5 +147,7 @@ fn view(job: JobId, known: &Job) -> JobView<'_> {
         is_idle: known.is_idle,
         used_cores: known.used_cores(),
         set: None,
+        eviction: None,
+        is_leaving: false,
     }
 }

@@ -81,6 +81,15 @@ pub enum Reason {
         /// Number of times it was overtaken.
         times: u32,
     },
+    /// Another job ends for it, or for one that goes first.
+    Evicting {
+        /// The job that ends, or the one that goes first.
+        job: JobId,
+        /// Tenant of that job.
+        tenant: String,
+        /// True if the job ends for this one.
+        is_own: bool,
+    },
 }
 
 impl Reason {
@@ -97,6 +106,7 @@ impl Reason {
             Reason::UserRunning { .. } => "user_running",
             Reason::After { .. } => "after",
             Reason::Overtaken { .. } => "overtaken",
+            Reason::Evicting { .. } => "evicting",
         }
     }
 }
@@ -162,6 +172,12 @@ impl fmt::Display for Reason {
             }
             Reason::Overtaken { job, times } => {
                 write!(f, "job {job} goes first: others have overtaken it {times} times")
+            }
+            Reason::Evicting { job, tenant, is_own: true } => {
+                write!(f, "job {job} of {tenant} ends for it, and waits again")
+            }
+            Reason::Evicting { job, tenant, is_own: false } => {
+                write!(f, "job {job} of {tenant} goes first: others end for it")
             }
         }
     }

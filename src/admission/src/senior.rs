@@ -1,7 +1,8 @@
 //! Free resources, and the jobs that were overtaken as often as allowed.
 
 use super::fit::{Free, Lack, Need};
-use super::state::{Admission, State};
+use super::job::{Job, State};
+use super::state::Admission;
 use super::types::JobId;
 
 impl Admission {
@@ -20,12 +21,21 @@ impl Admission {
     }
 
     pub(super) fn free_now(&self) -> Free {
+        self.free_after(&[])
+    }
+
+    /// Free resources after the end of these running jobs.
+    pub(super) fn free_after(&self, ended: &[JobId]) -> Free {
         let mut free = self.free_without_jobs();
-        for (id, _) in self.runs() {
+        for (id, _) in self.runs().filter(|(id, _)| !ended.contains(id)) {
             let job = &self.jobs[&id];
             free.take(&job.need, job.held_slots(), job.reserved_bytes());
         }
-        self.bound_units(&mut free, |_| true);
+        // The indices of a task are its set's.
+        let has_ended = |job: &Job| {
+            job.set().is_some_and(|runs| runs.running.iter().any(|task| ended.contains(task)))
+        };
+        self.bound_units(&mut free, |job| !has_ended(job));
         free
     }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::fit::Need;
+use super::job::{Job, Kind, Leaving, Reservation, Run, State};
 use super::names::{ClassNumbers, TenantNumbers};
 use super::nested::Withheld;
 use super::reason::{Reason, Refusal};
@@ -12,10 +13,8 @@ use super::types::{Capacity, JobId, Measured, Request, Rules, Terms};
 use tenantd_dop::target::Width;
 use tenantd_queue::discipline::{Name, Parameters, Ties, multilevel};
 use tenantd_queue::donation::Graph;
-use tenantd_queue::indices::Indices;
-use tenantd_queue::sets::{Set, Tasks};
 use tenantd_queue::virtual_time::Method;
-use tenantd_queue::{self as queue, Estimator, Machine, Queue, Setup, TenantId, Ticket};
+use tenantd_queue::{self as queue, Estimator, Machine, Queue, Setup, TenantId};
 
 /// Assumed cost of a job of an unknown class, in CPU seconds: about its possible usage before the first
 /// charge. A larger value would make unknown jobs wait behind jobs that are known to be small.
@@ -24,12 +23,6 @@ const COST_SECONDS: f64 = 0.1;
 /// Least CPU usage that a job with a worker pays for. A job that only waits would otherwise be free, and
 /// its tenant would always go before newer ones.
 const WORKER_CORES: f64 = 0.05;
-
-/// Time after which a job that uses no CPU lends its slots.
-const IDLE_SECONDS: f64 = 60.0;
-
-/// CPU use that counts as none: shells and editors wake up now and then.
-const IDLE_CORES: f64 = 0.01;
 
 /// Part of the mean duration that stays when a job ends.
 const PACE_KEPT: f64 = 0.9;
@@ -74,6 +67,11 @@ pub struct Admission {
     /// Tasks of sets that have started, for their numbers.
     #[serde(default)]
     pub(super) nr_tasks: u64,
+    /// Jobs that end for others.
+    #[serde(default)]
+    pub(super) leaving: BTreeMap<JobId, Leaving>,
+    #[serde(default)]
+    pub(super) reservation: Option<Reservation>,
     /// Mean duration of jobs, in seconds; `None` before any has ended.
     pub(super) pace_seconds: Option<f64>,
     #[serde(skip)]
@@ -81,170 +79,6 @@ pub struct Admission {
     /// Fees for early starts that were not taken yet, in seconds of the whole machine.
     #[serde(skip)]
     pub(super) fees: Vec<(String, f64)>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Job {
-    pub(super) request: Request,
-    pub(super) need: Need,
-    pub(super) submitted: f64,
-    pub(super) state: State,
-    pub(super) cpu_seconds: f64,
-    #[serde(default)]
-    pub(super) paid_seconds: f64,
-    pub(super) used_bytes: Option<u64>,
-    /// Time of the last charge, and the CPU use before it.
-    #[serde(skip)]
-    pub(super) charged: Option<(f64, f64)>,
-    /// CPU time and time of the last use that was more than an idle job's.
-    #[serde(default)]
-    pub(super) busy: Option<(f64, f64)>,
-    /// True if it lends its slots and its worker because it uses no CPU.
-    #[serde(default)]
-    pub(super) is_idle: bool,
-    /// Counted resources, by index, that it has lacked at the end of a dispatch since it is a senior.
-    #[serde(default)]
-    pub(super) lacked_units: BTreeSet<usize>,
-    #[serde(default)]
-    pub(super) kind: Kind,
-    /// Indices that it holds; those of a task are its set's.
-    #[serde(default)]
-    pub(super) indices: Indices,
-}
-
-/// A job by its place among sets.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) enum Kind {
-    #[default]
-    Single,
-    Set(SetRuns),
-    /// A running task of a set.
-    Task(JobId),
-}
-
-/// A set with its running tasks, each of which is a job with a number of its own.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct SetRuns {
-    pub(super) set: Set,
-    pub(super) running: BTreeSet<JobId>,
-    /// Time of the first start.
-    pub(super) since: Option<f64>,
-    /// CPU time that no task was charged with.
-    pub(super) unpaid_seconds: f64,
-    /// True after a restart until the starter of the tasks has reported its sums.
-    pub(super) is_unsure: bool,
-    /// Indices that its tasks use, as their starter has reported.
-    #[serde(skip)]
-    pub(super) in_use: Indices,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum State {
-    Waiting {
-        overtaken: u32,
-    },
-    Running(Run),
-    /// A set without an entry in the queue.
-    Parked,
-    Lingering {
-        since: f64,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Run {
-    pub(super) ticket: Ticket,
-    pub(super) worker: u32,
-    pub(super) since: f64,
-    pub(super) dop: u32,
-    /// Tenant whose turn it was, if not its own.
-    #[serde(default)]
-    pub(super) payer: Option<TenantId>,
-}
-
-impl Job {
-    fn new(request: Request, need: Need, submitted: f64) -> Job {
-        let state = State::Waiting { overtaken: 0 };
-        let kind = request.tasks.map_or(Kind::Single, |tasks| Kind::Set(SetRuns::new(tasks)));
-        Job {
-            request,
-            need,
-            submitted,
-            state,
-            cpu_seconds: 0.0,
-            paid_seconds: 0.0,
-            used_bytes: None,
-            charged: None,
-            busy: None,
-            is_idle: false,
-            lacked_units: BTreeSet::new(),
-            kind,
-            indices: Indices::default(),
-        }
-    }
-
-    /// The set, if it is one.
-    pub(super) fn set(&self) -> Option<&SetRuns> {
-        if let Kind::Set(runs) = &self.kind { Some(runs) } else { None }
-    }
-
-    pub(super) fn is_task(&self) -> bool {
-        matches!(self.kind, Kind::Task(_))
-    }
-
-    /// True for a set of which a task has started.
-    pub(super) fn has_begun(&self) -> bool {
-        self.set().is_some_and(|runs| runs.since.is_some())
-    }
-
-    pub(super) fn run(&self) -> Option<&Run> {
-        match &self.state {
-            State::Running(run) => Some(run),
-            _ => None,
-        }
-    }
-
-    pub(super) fn is_waiting(&self) -> bool {
-        matches!(self.state, State::Waiting { .. })
-    }
-
-    /// Slots without which others have to do.
-    pub(super) fn held_slots(&self) -> u64 {
-        if self.is_idle { 0 } else { self.need.floor }
-    }
-
-    /// CPU use before the last charge; 0 before the second one.
-    pub(super) fn used_cores(&self) -> f64 {
-        self.charged.map_or(0.0, |(_, cores)| cores)
-    }
-
-    /// Notes the use of `more` CPU time up to `now`: a job is idle after [`IDLE_SECONDS`] with less than [`IDLE_CORES`].
-    fn note_use(&mut self, more: f64, now: f64) {
-        let elapsed = self.charged.map_or(0.0, |(at, _)| now - at);
-        // Calls in one instant keep the last use.
-        if elapsed > 0.0 || self.charged.is_none() {
-            let cores = if elapsed > 0.0 { more / elapsed } else { 0.0 };
-            self.charged = Some((now, cores));
-        }
-        let (cpu_seconds, since) = *self.busy.get_or_insert((self.cpu_seconds, now));
-        if self.cpu_seconds - cpu_seconds >= IDLE_CORES * IDLE_SECONDS {
-            (self.busy, self.is_idle) = (Some((self.cpu_seconds, now)), false);
-        } else if now - since >= IDLE_SECONDS {
-            self.is_idle = true;
-        }
-    }
-
-    pub(super) fn reserved_bytes(&self) -> u64 {
-        self.need.memory_bytes.max(self.used_bytes.unwrap_or(0))
-    }
-}
-
-impl SetRuns {
-    fn new(tasks: Tasks) -> SetRuns {
-        let (set, running) = (Set::new(tasks), BTreeSet::new());
-        let in_use = Indices::default();
-        SetRuns { set, running, since: None, unpaid_seconds: 0.0, is_unsure: false, in_use }
-    }
 }
 
 impl Admission {
@@ -269,6 +103,8 @@ impl Admission {
             donors: BTreeMap::new(),
             next_job: 1,
             nr_tasks: 0,
+            leaving: BTreeMap::new(),
+            reservation: None,
             pace_seconds: None,
             nr_changes: 0,
             fees: Vec::new(),
@@ -544,6 +380,7 @@ impl Admission {
 
     /// Releases the resources of a running job, or those of all tasks of a set. Returns the time of its start.
     fn release_all(&mut self, id: JobId, now: f64) -> Option<f64> {
+        self.leaving.remove(&id);
         let Some(runs) = self.jobs.get(&id)?.set() else { return self.release(id, now) };
         let since = runs.since;
         for task in runs.running.clone() {

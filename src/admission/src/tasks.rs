@@ -5,7 +5,8 @@
 //! tasks reports sums ([`tenantd_queue::sets`]). The CPU time and the memory of the common cgroup are divided equally
 //! among the running tasks; CPU time between two tasks is charged to the next one.
 
-use super::state::{Admission, Job, Kind, SetRuns, State};
+use super::job::{Job, Kind, SetRuns, State};
+use super::state::Admission;
 use super::types::{JobId, JobView, Phase};
 use tenantd_queue::TenantId;
 use tenantd_queue::indices::Indices;
@@ -82,7 +83,7 @@ impl Admission {
         if matches!(state, State::Lingering { .. }) {
             return false;
         }
-        let was_unsure = std::mem::take(&mut runs.is_unsure);
+        let (nr_ended, was_unsure) = (runs.set.ended(), std::mem::take(&mut runs.is_unsure));
         if was_unsure && !runs.set.resume(sums) {
             runs.is_unsure = true;
             return false;
@@ -90,6 +91,7 @@ impl Admission {
         if !was_unsure {
             runs.set.report(sums);
         }
+        let has_returned = runs.set.ended() > nr_ended && !runs.set.is_closed();
         let nr_running = runs.set.running();
         let excess = runs.running.len().saturating_sub(nr_running as usize);
         let ended: Vec<JobId> = runs.running.iter().take(excess).copied().collect();
@@ -101,6 +103,9 @@ impl Admission {
             self.run_at_once(task, now, now);
         }
         self.keep_indices(id);
+        if nr_running == 0 {
+            self.has_left(id, has_returned, now);
+        }
         self.enter_again(id, now);
         true
     }
@@ -130,6 +135,9 @@ impl Admission {
                 job.state = State::Waiting { overtaken: 0 };
             }
             self.enqueue(id, now);
+            if self.jobs[&id].request.requeue.is_some() {
+                self.queue.restore_place(self.jobs[&id].need.tenant, id.0, now);
+            }
         } else if !wants_turn {
             self.leave_queue(id, now);
         }
@@ -154,7 +162,7 @@ impl Admission {
     }
 
     /// The view of a set, with the sums over its running tasks.
-    pub(super) fn with_tasks<'a>(&'a self, view: JobView<'a>, runs: &SetRuns) -> JobView<'a> {
+    pub(super) fn with_tasks<'a>(&'a self, view: JobView<'a>, runs: &'a SetRuns) -> JobView<'a> {
         let tasks = || runs.running.iter().filter_map(|task| self.jobs.get(task));
         let dop = tasks().filter_map(|task| Some(task.run()?.dop)).sum();
         let phase = match (view.phase, runs.since) {
@@ -166,6 +174,8 @@ impl Admission {
             is_idle: !runs.running.is_empty() && tasks().all(|task| task.is_idle),
             used_cores: tasks().map(Job::used_cores).sum(),
             set: Some(runs.set),
+            eviction: self.leaving.get(&view.job).map(|it| &it.cause).or(runs.evicted.as_ref()),
+            is_leaving: self.leaving.contains_key(&view.job),
             ..view
         }
     }

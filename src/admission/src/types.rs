@@ -61,6 +61,18 @@ pub struct Terms {
     pub memory_max_bytes: Option<u64>,
     /// Largest width of one of its jobs.
     pub dop_max: Option<u32>,
+    /// Its guarantee; a job within it may have others evicted.
+    #[serde(default)]
+    pub guarantee: Guarantee,
+}
+
+/// Guarantee of a tenant; 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Guarantee {
+    /// CPUs, each of which counts as a slot.
+    pub cores: f64,
+    /// Memory.
+    pub memory_bytes: u64,
 }
 
 impl Terms {
@@ -73,6 +85,7 @@ impl Terms {
             max_running_per_user: None,
             memory_max_bytes: None,
             dop_max: None,
+            guarantee: Guarantee::default(),
         }
     }
 }
@@ -116,6 +129,16 @@ pub struct Request {
     /// Jobs that have to end first.
     #[serde(default)]
     pub after: Vec<Requirement>,
+    /// Consent to be ended for another job and to wait again. Such a job is a set: each run is a task.
+    #[serde(default)]
+    pub requeue: Option<Requeue>,
+}
+
+/// Consent of a job to be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requeue {
+    /// Time between SIGTERM and SIGKILL.
+    pub grace_seconds: u32,
 }
 
 /// A job that has to end before another one starts.
@@ -139,6 +162,7 @@ impl Request {
             units: Vec::new(),
             tasks: None,
             after: Vec::new(),
+            requeue: None,
         }
     }
 }
@@ -206,6 +230,19 @@ pub struct JobView<'a> {
     pub used_cores: f64,
     /// Progress of a set.
     pub set: Option<Set>,
+    /// Reason of the eviction under way, or of the last one.
+    pub eviction: Option<&'a Cause>,
+    /// True while it ends for another job.
+    pub is_leaving: bool,
+}
+
+/// Beneficiary of an eviction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    /// Waiting job that starts in its place; `None` if a guarantee is due to the tenant or group.
+    pub job: Option<JobId>,
+    /// Path of the tenant or group.
+    pub tenant: String,
 }
 
 /// A claim whose slots the jobs of others leave free.

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::fit::Free;
-use super::state::{Admission, Job, Kind};
+use super::job::{Job, Kind};
+use super::state::Admission;
 use super::types::JobId;
 use tenantd_queue::indices::{self, Indices};
 

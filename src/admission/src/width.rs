@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::job::Job;
 use super::nested::Withheld;
-use super::state::{Admission, Job};
+use super::state::Admission;
 use super::types::{JobId, Owed};
 use tenantd_fair::integer::{self, Claim};
 use tenantd_queue::TenantId;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tenantd_admission::{
-    Admission, Capacity, Claim, FREEZE_AFTER_SECONDS, JobId, Measured, Owed, PATIENCE_SECONDS,
-    Phase, Preemption, Request, Rules, Running, Terms,
+    Admission, Capacity, Claim, Consent, FREEZE_AFTER_SECONDS, JobId, Measured, Owed,
+    PATIENCE_SECONDS, Phase, Preemption, Request, Rules, Running, Terms,
 };
 use tenantd_dop::target::Width;
 
@@ -48,7 +48,7 @@ fn claim(tenant: &str, due_cores: f64, lacking_cores: f64) -> Claim {
 
 fn running(job: u64, tenant: &str, dop: u32) -> Running {
     let (job, tenant, since) = (JobId(job), tenant.to_string(), job as f64);
-    Running { job, tenant, since, dop, used_cores: f64::from(dop) }
+    Running { job, tenant, since, dop, used_cores: f64::from(dop), consent: Consent::No }
 }
 
 /// The jobs that are frozen while these claims lack.

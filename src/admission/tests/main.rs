@@ -4,6 +4,7 @@
 
 mod after;
 mod course;
+mod evictions;
 mod examples;
 mod groups;
 mod names;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tenantd_admission::{
-    Admission, Capacity, Claim, FREEZE_AFTER_SECONDS, HOLD_SECONDS, JobId, Measured, Owed,
+    Admission, Capacity, Claim, Consent, FREEZE_AFTER_SECONDS, HOLD_SECONDS, JobId, Measured, Owed,
     PATIENCE_SECONDS, Phase, Preemption, Request, Rules, Running,
 };
 use tenantd_dop::target::Width;
@@ -17,7 +17,7 @@ fn claim(tenant: &str, due_cores: f64, lacking_cores: f64) -> Claim {
 
 fn running(job: u64, tenant: &str, dop: u32) -> Running {
     let (job, tenant, since) = (JobId(job), tenant.to_string(), job as f64);
-    Running { job, tenant, since, dop, used_cores: f64::from(dop) }
+    Running { job, tenant, since, dop, used_cores: f64::from(dop), consent: Consent::No }
 }
 
 #[test]
@@ -42,6 +42,30 @@ fn jobs_are_narrowed_first_and_frozen_later_and_thawed_in_time() {
     // Once it lacks nothing for long enough, all is as before.
     let end = step(0.0, frozen_at + 5.5 + HOLD_SECONDS);
     assert_eq!((end.withheld.len(), end.thaw), (0, vec![JobId(1)]));
+}
+
+/// Jobs that asked for it end after narrowing, also without a bound for freezing, and none that is about to end is counted
+/// twice.
+#[test]
+fn jobs_that_asked_for_it_end_before_others_are_frozen() {
+    let mut preemption = Preemption::default();
+    let job = |job: u64, consent| Running { consent, ..running(job, "b", 1) };
+    let (mut consents, mut orders) =
+        ([Consent::Evictable, Consent::Evictable, Consent::No], vec![]);
+    for second in 0..12 {
+        let jobs = [1, 2, 3].map(|id| job(id, consents[id as usize - 1]));
+        let freeze = (second >= 10).then_some(60.0);
+        let lacking = if second >= 10 { 3.0 } else { 1.0 };
+        let step = preemption.step(&[claim("a", 3.0, lacking)], &jobs, freeze, f64::from(second));
+        orders.extend(step.evict.iter().map(|(job, tenant)| (second, job.0, tenant.clone())));
+        for (job, _) in step.evict {
+            consents[job.0 as usize - 1] = Consent::Leaving;
+        }
+        let expected: &[JobId] = if second == 10 { &[JobId(3)] } else { &[] };
+        assert_eq!(step.freeze, expected, "{second}");
+    }
+    let a = || "a".to_string();
+    assert_eq!(orders, [(5, 2, a()), (10, 1, a())], "the youngest, and the other one later");
 }
 
 /// A guarantee that work outside jobs breaks: narrower jobs would not help, and jobs wait for nothing.

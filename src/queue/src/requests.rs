@@ -299,6 +299,18 @@ impl Queue {
         true
     }
 
+    /// Puts a waiting request before those of its tenant with higher numbers. Returns true if it waits. O(waiting requests
+    /// of the tenant).
+    pub fn restore_place(&mut self, tenant: TenantId, id: u64, now: f64) -> bool {
+        let Some(known) = self.tenants.get_mut(tenant.index()) else { return false };
+        let at = known.waiting.iter().position(|waiting| waiting.request.id == id);
+        let Some(restored) = at.and_then(|at| known.waiting.remove(at)) else { return false };
+        let place = known.waiting.iter().position(|waiting| waiting.request.id > id);
+        known.waiting.insert(place.unwrap_or(known.waiting.len()), restored);
+        self.show(tenant, now);
+        true
+    }
+
     /// The waiting requests of a tenant, the next one first.
     pub fn requests_of(&self, tenant: TenantId) -> impl Iterator<Item = &Request> {
         let known = self.tenants.get(tenant.index());

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use crate::common::host_size::{HostSize, host_size};
 pub use crate::common::job_options::{self, Indices};
 use clap::{Arg, CommandFactory, Parser, Subcommand, ValueEnum, value_parser};
 use clap_complete::Shell;
@@ -120,34 +121,6 @@ pub enum Command {
     /// Generate load as specified on standard input, until it ends.
     #[command(hide = true)]
     Load(LoadArgs),
-}
-
-/// The size of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostSize {
-    /// Number of CPUs.
-    pub cpus: u32,
-    /// Memory.
-    pub memory: Bytes,
-}
-
-fn host_size(text: &str) -> Result<HostSize, String> {
-    let (mut cpus, mut memory) = (None, None);
-    for part in text.split(',') {
-        match part.trim().split_once('=') {
-            Some(("cpus", number)) if cpus.is_none() => {
-                let count = number.parse().ok().filter(|count| (1..=8192).contains(count));
-                cpus = Some(count.ok_or("cpus is a whole number from 1 to 8192")?);
-            }
-            Some(("memory", amount)) if memory.is_none() => {
-                let bytes = amount.parse::<Bytes>().map_err(|error| error.to_string())?;
-                memory = Some(bytes).filter(|bytes| bytes.0 > 0);
-            }
-            _ => return Err(format!("`{part}` is not `cpus=N` or `memory=AMOUNT`, each once")),
-        }
-    }
-    let size = cpus.zip(memory).map(|(cpus, memory)| HostSize { cpus, memory });
-    size.ok_or_else(|| "name both, as in `cpus=64,memory=256GiB`".to_string())
 }
 
 /// Arguments of `init`.
@@ -476,6 +449,13 @@ pub struct RunArgs {
     /// Start no further index after one that has failed.
     #[arg(long, requires = "array")]
     pub stop_on_failure: bool,
+    /// Let tenantd end it for a guarantee, or for a job of a tenant below its share, and run it again later. `tenantctl` stays
+    /// until the end; the exit code is that of the last run.
+    #[arg(long, conflicts_with_all = ["or_run", "array"])]
+    pub requeue: bool,
+    /// With --requeue: time between SIGTERM and SIGKILL [default: 30s].
+    #[arg(long, value_name = "TIME", value_parser = job_options::grace, requires = "requeue")]
+    pub grace: Option<u32>,
     /// A shell command that runs as you when the job has ended, with TENANTD_JOB_ID, TENANTD_EXIT and TENANTD_REASON
     /// in its environment.
     #[arg(long, value_name = "COMMAND", requires = "background")]
@@ -483,6 +463,13 @@ pub struct RunArgs {
     /// The command. In its arguments `{dop}` becomes the number of CPUs that it may use.
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// Time between SIGTERM and SIGKILL of an eviction, in seconds.
+    pub fn grace(&self) -> u32 {
+        self.grace.unwrap_or(job_options::GRACE_SECONDS)
+    }
 }
 
 /// Arguments of `jobs`.

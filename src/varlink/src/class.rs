@@ -99,7 +99,9 @@ pub fn remaining(runs: impl Iterator<Item = f64>, ran_seconds: f64) -> Option<Fo
 
 /// True if the run time of a job is one of its class: it was neither ended early nor killed.
 pub fn is_typical(job: &FinishedJob) -> bool {
-    matches!(job.reason, EndReason::Ended | EndReason::Exited) && job.tasks.is_none()
+    // The time of an evicted job includes its waits between two runs.
+    let is_single = job.tasks.is_none() && job.run.is_none_or(|run| run <= 1);
+    matches!(job.reason, EndReason::Ended | EndReason::Exited) && is_single
 }
 
 /// True if a job was killed at its declared memory. Without the kernel's log its peak decides.

@@ -11,6 +11,8 @@ pub const MEMORY_MIN_BYTES: u64 = 1 << 20;
 pub const TASKS_MAX: u32 = 1_000_000;
 /// Most jobs that one job waits for.
 pub const AFTER_MAX: usize = 64;
+/// Longest time between SIGTERM and SIGKILL of an eviction, in seconds.
+pub const GRACE_MAX_SECONDS: u32 = 3600;
 
 /// Parameters of `Submit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +63,9 @@ pub struct SubmitParameters {
     /// Jobs that have to succeed first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_ok: Option<Vec<u64>>,
+    /// Time between SIGTERM and SIGKILL of a job that may be ended and wait again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requeue_grace_seconds: Option<u32>,
 }
 
 /// One of the replies of `Submit`: either `waiting` or `started`.
@@ -80,6 +85,24 @@ pub struct SubmitReply {
     /// Turns of a set since its beginning: so many of its tasks may have started.
     #[serde(default)]
     pub granted: Option<u32>,
+    /// The run of this job ends now, and it waits again.
+    #[serde(default)]
+    pub eviction: Option<Eviction>,
+}
+
+/// The end of a run for another job, or for a guarantee.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Eviction {
+    /// Waiting job that starts in its place; absent if a guarantee is due.
+    pub job: Option<u64>,
+    /// Path of the tenant of that job, or of the tenant or group with the guarantee.
+    pub tenant: String,
+    /// Time between SIGTERM and SIGKILL.
+    pub grace_seconds: u32,
+    /// True while the run ends.
+    pub ending: bool,
+    /// The same as a sentence.
+    pub text: String,
 }
 
 /// Parameters of `Cancel`.
@@ -277,6 +300,9 @@ pub struct FinishedJob {
     /// Tasks of a set. Running ones were left behind.
     #[serde(default)]
     pub tasks: Option<Tasks>,
+    /// Runs of a job that could be evicted.
+    #[serde(default)]
+    pub run: Option<u32>,
 }
 
 impl FinishedJob {
@@ -320,6 +346,8 @@ pub enum EndReason {
     Requeued,
     /// A job that had to succeed first did not.
     RequirementFailed,
+    /// tenantd ended it for another job, because its client did not in time.
+    Evicted,
 }
 
 /// Program name of a command, without its directory and its arguments; `None` if the first word is not a name.
@@ -382,6 +410,12 @@ pub struct Job {
     /// Remaining time of a running job, from the history of its class.
     #[serde(default)]
     pub ends: Option<Forecast>,
+    /// Number of the present or next run of a job that may be evicted, from 1.
+    #[serde(default)]
+    pub run: Option<u32>,
+    /// Present eviction, or the last one.
+    #[serde(default)]
+    pub eviction: Option<Eviction>,
 }
 
 /// Estimated time with an interval that holds for four of five jobs.
@@ -478,6 +512,8 @@ pub enum WaitKind {
     Starting,
     /// Other jobs have to end first.
     After,
+    /// Another job ends for it, or for one that goes first.
+    Evicting,
 }
 
 /// State of a started job.

@@ -157,6 +157,7 @@ impl FinishedJobs {
 pub(crate) fn describe(job: &mut FinishedJob) {
     let (kills, has_succeeded) = (job.nr_oom_kills.unwrap_or(0), job.exit_code == Some(0));
     let is_cancelled = job.reason == EndReason::Cancelled && !has_succeeded;
+    let is_evicted = job.reason == EndReason::Evicted && !has_succeeded;
     let status = match (job.exit_code, job.exit_signal) {
         (Some(code), _) => format!("exited with code {code}"),
         (_, Some(signal)) => format!("ended by {}", signal_name(signal)),
@@ -165,6 +166,10 @@ pub(crate) fn describe(job: &mut FinishedJob) {
     };
     (job.reason, job.text) = match (job.exit_code, job.exit_signal) {
         _ if kills > 0 && !has_succeeded => (EndReason::Killed, killed(job, kills)),
+        _ if is_evicted => {
+            let text = "ended by tenantd for another job: its client had not ended its run in time";
+            (EndReason::Evicted, text.into())
+        }
         (None, None) if is_cancelled => (EndReason::Cancelled, "cancelled while it ran".into()),
         _ if is_cancelled => (EndReason::Cancelled, format!("cancelled while it ran: {status}")),
         (Some(_), _) if kills > 0 => {
@@ -179,6 +184,7 @@ pub(crate) fn describe(job: &mut FinishedJob) {
         _ => (EndReason::Ended, status),
     };
     job.text.extend(job.tasks.map(|tasks| format!("; {}", figures(&tasks))));
+    job.text.extend(job.run.filter(|run| *run > 1).map(|run| format!("; run {run}")));
 }
 
 /// Sums over the tasks of a set as text.

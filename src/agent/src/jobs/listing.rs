@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use super::evict;
 use super::records::{Home, Record};
 use super::reply::waiting;
 use super::room::JobRoom;
-use tenantd_admission::{JobId, JobView, Phase, Set};
+use tenantd_admission::{JobId, JobView, Phase};
 use tenantd_varlink::class::remaining;
 use tenantd_varlink::jobs::{
     Assigned, Job, JobState, ListReply, Pool, Requirement, Started, TaskSums, Tasks, Units, Valve,
@@ -69,13 +70,17 @@ pub(crate) fn list(jobs: &JobRoom, now: f64) -> ListReply {
 fn job(jobs: &JobRoom, view: &JobView<'_>, record: &Record, now: f64) -> Job {
     let (state, since, dop) = match view.phase {
         Phase::Waiting { .. } => (JobState::Waiting, None, 0),
+        Phase::Running { since, .. } if evict::is_between(view) => {
+            (JobState::Waiting, Some(since), 0)
+        }
         Phase::Running { since, dop } => (JobState::Running, Some(since), dop),
         Phase::Lingering { since } => (JobState::Lingering, Some(since), 0),
     };
     let JobId(id) = view.job;
     let request = view.request;
     let ran_seconds = since.map(|since| (now - since).max(0.0));
-    let class = request.class.as_deref().filter(|_| request.tasks.is_none());
+    let is_first = request.tasks.is_none() || evict::run_of(view) == Some(1);
+    let class = request.class.as_deref().filter(|_| is_first);
     let ends = match state {
         JobState::Running => class.zip(ran_seconds),
         JobState::Waiting | JobState::Lingering => None,
@@ -99,7 +104,9 @@ fn job(jobs: &JobRoom, view: &JobView<'_>, record: &Record, now: f64) -> Job {
         idle: view.is_idle,
         outside: record.home.as_ref().is_some_and(|home| home.is_left),
         started: record.home.as_ref().map(|home| started(jobs, view, home, dop)),
-        tasks: view.set.map(|set| tasks(&set, record.seen.tasks)),
+        tasks: tasks(view, record.seen.tasks),
+        run: evict::run_of(view),
+        eviction: evict::shown(view),
         after: jobs.admission.requirements(view.job).map(requirement).collect(),
         ends: ends.and_then(|(class, ran)| remaining(jobs.finished.runs(request.user, class), ran)),
     }
@@ -109,11 +116,13 @@ fn requirement(of: tenantd_admission::Requirement) -> Requirement {
     Requirement { id: of.job.0, must_succeed: of.must_succeed }
 }
 
-/// Tasks of a set; the sums of its client tell the ended ones apart.
-pub(super) fn tasks(set: &Set, sums: TaskSums) -> Tasks {
+/// Tasks of a set; the sums of its client tell the ended ones apart. A job that may be evicted shows none: its runs are no
+/// tasks of the user.
+pub(super) fn tasks(view: &JobView<'_>, sums: TaskSums) -> Option<Tasks> {
+    let set = view.set.filter(|_| view.request.requeue.is_none())?;
     let tenantd_admission::Tasks { count, at_once } = set.tasks();
     let TaskSums { succeeded, failed, .. } = sums;
-    Tasks { count, at_once, running: set.running(), succeeded, failed }
+    Some(Tasks { count, at_once, running: set.running(), succeeded, failed })
 }
 
 fn units(units: &[(String, u32)]) -> Vec<Units> {

@@ -35,6 +35,7 @@
 //! | `place` | CPUs and weight of each job |
 //! | `valves` | job servers |
 //! | `preempt` | preemption of running jobs |
+//! | `evict` | jobs that end for others and wait again |
 //! | `end` | charging, end and removal |
 //! | `finished` | records of finished jobs |
 //! | `outcome` | making these records; waits for an end; exit status |
@@ -54,6 +55,7 @@ mod cgroup;
 mod credit;
 mod devices;
 mod end;
+mod evict;
 mod finished;
 mod home;
 mod listing;

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use super::cgroup::JobCgroup;
+use super::evict;
 use super::finished::{describe, figures};
 use super::listing::tasks;
 use super::reply::JobAnswer;
@@ -58,6 +59,8 @@ pub(super) fn record_ended<K: KernFs>(
         (finished.exit_code, finished.exit_signal) = record.seen.reported.unwrap_or_default();
         if record.seen.is_cancelled {
             finished.reason = EndReason::Cancelled;
+        } else if record.seen.is_evicted {
+            finished.reason = EndReason::Evicted;
         }
     }
     describe(&mut finished);
@@ -87,7 +90,8 @@ pub(super) fn record_missed<K: KernFs>(
         peak_memory_bytes: cgroup.peak_bytes(kernel, layout),
         nr_oom_kills: cgroup.oom_kills(kernel, layout),
         supervised: kept.supervised,
-        tasks: request.tasks.map(|tasks| {
+        run: request.requeue.map(|_| kept.tasks.started.max(1)),
+        tasks: request.tasks.filter(|_| request.requeue.is_none()).map(|tasks| {
             let tenantd_admission::Tasks { count, at_once } = tasks;
             let TaskSums { started, succeeded, failed, .. } = kept.tasks;
             let running = started.saturating_sub(succeeded + failed);
@@ -159,7 +163,8 @@ fn draft(room: &JobRoom, job: JobId, now: f64) -> Option<FinishedJob> {
         // No task of an ended set runs.
         dop: dop.filter(|dop| *dop > 0),
         supervised: record.is_some_and(|record| record.seen.is_supervised),
-        tasks: view.set.zip(record).map(|(set, record)| tasks(&set, record.seen.tasks)),
+        tasks: record.and_then(|record| tasks(&view, record.seen.tasks)),
+        run: evict::run_of(&view),
         ..times.record(job, view.request)
     })
 }

@@ -1,5 +1,5 @@
-//! Preemption of running jobs while a guarantee of another tenant is due: less width, and freezing if the
-//! policy allows.
+//! Preemption of running jobs while a guarantee of another tenant is due: less width, an end if they asked for it, and
+//! freezing if the policy allows.
 //!
 //! [`Preemption`](tenantd_admission::Preemption) decides. This file takes its inputs from the last tick, and
 //! freezes and thaws jobs. Frozen jobs are in the journal, so a stop, the next start after a kill and
@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use tracing::{info, warn};
 
 use super::cgroup::JobCgroup;
+use super::evict;
 use super::room::JobRoom;
 use crate::backend::access::HostAccess;
 use crate::tenants::state::Tenants;
-use tenantd_admission::{Admission, Claim, JobId, Owed, Phase, Running};
+use tenantd_admission::{Admission, Claim, Consent, JobId, Owed, Phase, Running};
 use tenantd_control::report::reason::ReasonKind;
 use tenantd_control::state::NodeState;
 use tenantd_control::tree::TreeNode;
@@ -35,9 +36,13 @@ impl JobRoom {
             return over.into_iter().for_each(|job| self.thaw(&mut tenants.host, job));
         }
         let claims = claims(tenants.nodes(), tenants.control.states());
-        let running = running(&self.admission);
+        let running = running(&self.admission, now);
         let orders = self.preemption.step(&claims, &running, bound, now);
         orders.thaw.into_iter().for_each(|job| self.thaw(&mut tenants.host, job));
+        for (job, claim) in orders.evict {
+            let eviction = self.admission.evict_for_guarantee(job, &claim, now);
+            eviction.into_iter().for_each(|it| evict::send(self, it));
+        }
         for job in orders.freeze {
             if let Err(why) = self.freeze(&mut tenants.host, job) {
                 warn!("job {job} is not frozen: {why}");
@@ -110,11 +115,18 @@ impl JobRoom {
     }
 }
 
-fn running(admission: &Admission) -> Vec<Running> {
+fn running(admission: &Admission, now: f64) -> Vec<Running> {
     let running = admission.jobs().filter_map(|view| match view.phase {
         Phase::Running { since, dop } => {
             let (tenant, used_cores) = (view.request.tenant.clone(), view.used_cores);
-            Some(Running { job: view.job, tenant, since, dop, used_cores })
+            let consent = if view.is_leaving {
+                Consent::Leaving
+            } else if admission.is_evictable(view.job, now) {
+                Consent::Evictable
+            } else {
+                Consent::No
+            };
+            Some(Running { job: view.job, tenant, since, dop, used_cores, consent })
         }
         _ => None,
     });

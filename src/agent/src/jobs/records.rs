@@ -42,6 +42,8 @@ pub(crate) struct Seen {
     pub(crate) nr_logged_kills: u64,
     /// True if its processes were listed for a cancellation.
     pub(crate) is_cancelled: bool,
+    /// True if the daemon ended it for another job.
+    pub(crate) is_evicted: bool,
     pub(crate) is_supervised: bool,
     /// Exit code or signal, as its supervisor reports it.
     pub(crate) reported: Option<(Option<u8>, Option<u8>)>,

@@ -60,6 +60,9 @@ pub(crate) fn reason(reason: &Reason) -> WaitReason {
             let total = Some((*count).into());
             WaitReason { kind: WaitKind::After, job: Some(job.0), total, ..WaitReason::default() }
         }
+        Reason::Evicting { job, .. } => {
+            WaitReason { kind: WaitKind::Evicting, job: Some(job.0), ..WaitReason::default() }
+        }
         Reason::Overtaken { job, .. } => {
             WaitReason { kind: WaitKind::Overtaken, job: Some(job.0), ..WaitReason::default() }
         }

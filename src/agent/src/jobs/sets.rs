@@ -14,6 +14,7 @@
 
 use tracing::debug;
 
+use super::evict;
 use super::listing;
 use super::records::JobProcess;
 use super::reply::JobAnswer;
@@ -61,6 +62,7 @@ pub(super) fn continue_set<K: KernFs>(
         room.outbox.push((before, answer));
     }
     tell_granted(room, job);
+    evict::send_again(room, job);
     Ok(())
 }
 

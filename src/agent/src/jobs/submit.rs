@@ -10,7 +10,7 @@ use super::sets;
 use super::watch::is_alive;
 use crate::backend::access::HostAccess;
 use crate::tenants::state::Tenants;
-use tenantd_admission::{JobId, Outlook, Reason, Request, Tasks, is_in_group};
+use tenantd_admission::{JobId, Outlook, RUNS_MAX, Reason, Request, Requeue, Tasks, is_in_group};
 use tenantd_core::units::Bytes;
 use tenantd_dop::target::Width;
 use tenantd_host::kernfs::{KernError, KernFs};
@@ -18,7 +18,7 @@ use tenantd_host::process;
 use tenantd_policy::model::Mode;
 use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
 use tenantd_varlink::error::CallError;
-use tenantd_varlink::jobs::{MEMORY_MIN_BYTES, SubmitParameters, TASKS_MAX};
+use tenantd_varlink::jobs::{GRACE_MAX_SECONDS, MEMORY_MIN_BYTES, SubmitParameters, TASKS_MAX};
 
 /// Longest class or resource name, and longest shown part of a command, in characters.
 const NAME_MAX: usize = 64;
@@ -125,8 +125,9 @@ impl JobRoom {
         self.store.keep_numbers(self.admission.next_number());
         let command = submission.parameters.command.as_deref();
         let command = command.map(|text| text.chars().take(COMMAND_MAX).collect());
-        let SubmitParameters { supervised, tasks, .. } = submission.parameters;
-        let is_supervised = supervised == Some(true) || tasks.is_some();
+        let SubmitParameters { supervised, tasks, requeue_grace_seconds: grace, .. } =
+            submission.parameters;
+        let is_supervised = supervised == Some(true) || tasks.is_some() || grace.is_some();
         let seen = Seen { is_supervised, ..Seen::default() };
         let record =
             Record { ticket: Some(ticket), process, command, told: None, home: None, seen };
@@ -224,6 +225,13 @@ fn request(parameters: &SubmitParameters, tenant: &str, user: u32) -> Result<Req
     if parameters.tasks_at_once.is_some_and(|most| most == 0 || parameters.tasks.is_none()) {
         return Err(wrong("tasks_at_once"));
     }
+    let grace = parameters.requeue_grace_seconds;
+    if grace.is_some_and(|grace| grace > GRACE_MAX_SECONDS || parameters.tasks.is_some()) {
+        return Err(wrong("requeue_grace_seconds"));
+    }
+    let requeue = grace.map(|grace_seconds| Requeue { grace_seconds });
+    // Each run is a task.
+    let runs = requeue.map(|_| Tasks { count: RUNS_MAX, at_once: Some(1) });
     let at_once = parameters.tasks_at_once;
     let units = parameters.units.as_deref().unwrap_or_default();
     if units.len() > UNITS_MAX || !units.iter().all(|it| is_name(&it.name)) {
@@ -244,8 +252,9 @@ fn request(parameters: &SubmitParameters, tenant: &str, user: u32) -> Result<Req
         memory_bytes,
         width,
         units: units.iter().map(|it| (it.name.clone(), it.count)).collect(),
-        tasks: parameters.tasks.map(|count| Tasks { count, at_once }),
+        tasks: parameters.tasks.map(|count| Tasks { count, at_once }).or(runs),
         after: Vec::new(),
+        requeue,
     })
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use super::evict;
 use super::room::JobRoom;
 use tenantd_admission::{Admission, JobView, Phase};
 use tenantd_control::report::status::Status;
@@ -52,6 +53,7 @@ fn sums(jobs: &JobRoom, now: f64) -> (JobsStatus, BTreeMap<&str, TenantJobs>) {
         let of_tenant = of_tenants.entry(&view.request.tenant).or_default();
         match view.phase {
             Phase::Waiting { .. } => of_tenant.nr_waiting += 1,
+            Phase::Running { .. } if evict::is_between(&view) => of_tenant.nr_waiting += 1,
             Phase::Running { dop, .. } => {
                 (of_tenant.nr_running, all.nr_running) =
                     (of_tenant.nr_running + 1, all.nr_running + 1);

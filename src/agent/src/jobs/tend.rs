@@ -4,6 +4,7 @@ use std::io;
 
 use super::after;
 use super::credit;
+use super::evict;
 use super::listing::list;
 use super::outcome;
 use super::reply::JobAnswer;
@@ -47,6 +48,9 @@ impl JobRoom {
         self.start(tenants, now);
         self.weigh(tenants);
         if is_tick {
+            if tenants.mode() == Mode::Enforce {
+                evict::step(self, &mut tenants.host, now);
+            }
             self.audit_valves(&mut tenants.host);
             outcome::answer_unreported(self, now);
             self.store.keep_finished(&self.finished, false);

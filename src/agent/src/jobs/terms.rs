@@ -9,7 +9,7 @@ use super::outcome;
 use super::reply::JobAnswer;
 use super::room::JobRoom;
 use crate::tenants::state::Tenants;
-use tenantd_admission::{Capacity, JobId, JobView, Measured, Phase, Rules, Terms};
+use tenantd_admission::{Capacity, Guarantee, JobId, JobView, Measured, Phase, Rules, Terms};
 use tenantd_control::tree::TreeNode;
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_host::kernfs::KernFs;
@@ -125,6 +125,10 @@ fn of(nodes: &[TreeNode], policy: &Policy) -> Vec<Terms> {
                 max_running: quota.max_running,
                 max_running_per_user: quota.max_running_per_user,
                 memory_max_bytes: node.limit[MEMORY].map(|bytes| bytes as u64),
+                guarantee: Guarantee {
+                    cores: node.guarantee[CPU].unwrap_or(0.0),
+                    memory_bytes: node.guarantee[MEMORY].map_or(0, |bytes| bytes as u64),
+                },
                 dop_max: cpus.into_iter().chain(dop).chain(fixed).min(),
                 ..Terms::new(&*node.path, share)
             });

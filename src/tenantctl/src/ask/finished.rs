@@ -159,6 +159,7 @@ fn end(job: &FinishedJob) -> String {
         (EndReason::StartFailed, ..) => "no start".to_string(),
         (EndReason::TenantGone, ..) => "no tenant".to_string(),
         (EndReason::RequirementFailed, ..) => "not met".to_string(),
+        (EndReason::Evicted, ..) => "evicted".to_string(),
         _ => "ended".to_string(),
     }
 }

@@ -62,6 +62,7 @@ pub(crate) fn notes(job: &Job) -> Vec<(&'static str, String)> {
     let mut notes = Vec::new();
     notes.extend(job.tasks.as_ref().map(|tasks| ("", figures(tasks))));
     notes.extend(job.waiting.as_ref().map(|waiting| (" waits", reason(waiting))));
+    notes.extend(job.eviction.as_ref().map(|eviction| ("", eviction.text.clone())));
     if job.outside {
         let what = "its first process runs outside its cgroup, as after `su -`: its width stays reserved, and its CPU \
                     time is not its tenant's";
@@ -130,6 +131,9 @@ pub(super) fn state(job: &Job) -> String {
     match (job.state, &job.waiting) {
         (JobState::Waiting, Some(waiting)) => format!("waits {}", waiting.position),
         (JobState::Waiting, None) => "waits".to_string(),
+        (JobState::Running, _) if job.eviction.as_ref().is_some_and(|it| it.ending) => {
+            "leaves".to_string()
+        }
         (JobState::Running, _) if job.frozen => "frozen".to_string(),
         (JobState::Running, _) if job.outside => "outside".to_string(),
         (JobState::Running, _) if job.idle => "idle".to_string(),

@@ -1,7 +1,10 @@
 //! Values of options of `run`: indices of a set of tasks, memory, and counted resources.
 
 use tenantd_core::units::{Bytes, QuantityError};
-use tenantd_varlink::jobs::{MEMORY_MIN_BYTES, TASKS_MAX, Units};
+use tenantd_varlink::jobs::{GRACE_MAX_SECONDS, MEMORY_MIN_BYTES, TASKS_MAX, Units};
+
+/// Time between SIGTERM and SIGKILL of an eviction where none is given, in seconds.
+pub const GRACE_SECONDS: u32 = 30;
 
 /// Indices of a set of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,20 @@ pub fn indices(text: &str) -> Result<Indices, String> {
     let count = count.filter(|count| *count <= TASKS_MAX);
     let count = count.ok_or_else(|| format!("more than {TASKS_MAX} tasks: split the set"))?;
     Ok(Indices { first, count, at_once })
+}
+
+/// Parses the time between SIGTERM and SIGKILL, in whole seconds.
+///
+/// # Errors
+/// The range, in words.
+pub fn grace(text: &str) -> Result<u32, String> {
+    let seconds = text.parse::<u64>().ok();
+    let parsed = humantime::parse_duration(text).ok().filter(|time| time.subsec_nanos() == 0);
+    let seconds = seconds.or(parsed.map(|time| time.as_secs()));
+    let seconds = seconds.and_then(|seconds| u32::try_from(seconds).ok());
+    let in_range = seconds.filter(|seconds| *seconds <= GRACE_MAX_SECONDS);
+    in_range
+        .ok_or_else(|| "must be whole seconds, as in `30s` or `5min`, up to an hour".to_string())
 }
 
 /// Parses an amount of memory of a job.

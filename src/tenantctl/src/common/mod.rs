@@ -4,6 +4,7 @@ pub mod client;
 pub mod complete;
 pub mod exit;
 pub mod file;
+pub mod host_size;
 pub mod job_options;
 pub mod machine;
 pub mod output;

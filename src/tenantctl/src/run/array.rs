@@ -29,6 +29,7 @@ use super::background::{self, ROLE, Role};
 use super::launch;
 use super::progress::Progress;
 use super::request::parameters;
+use super::requeue::{self, Runs};
 use crate::args::RunArgs;
 use crate::common::client::{Client, ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME, Replies};
 use crate::common::exit::{self, Exit};
@@ -50,7 +51,10 @@ const READ_TIME: Duration = Duration::from_secs(1);
 /// Failed tasks that the message at the end names.
 const NAMED_MAX: usize = 10;
 
-/// Runs the set. Returns when no task runs and none is to start.
+/// Indices of the runs of a job that may be evicted: the daemon bounds them.
+pub(super) const RUNS: Indices = Indices { first: 1, count: u32::MAX, at_once: Some(1) };
+
+/// Runs the set, or with `--requeue` the job. Returns when no task runs and none is to start.
 pub(super) fn run(
     daemon: &Endpoint,
     args: &RunArgs,
@@ -59,8 +63,10 @@ pub(super) fn run(
 ) -> anyhow::Result<Exit> {
     let (mut ended, writer) = UnixStream::pair()?;
     ended.set_nonblocking(true)?;
+    let runs = args.requeue.then(|| Runs::new(&writer)).transpose()?;
     signal_hook::low_level::pipe::register(SIGCHLD, writer)?;
     let mut set = Set::new(daemon, args, range, role);
+    set.runs = runs;
     let exit = loop {
         if set.is_over() {
             break set.exit();
@@ -73,12 +79,16 @@ pub(super) fn run(
         }
         let mut bytes = [0; 64];
         while ended.read(&mut bytes).is_ok_and(|count| count > 0) {}
+        set.heed_signals();
         set.reap();
         set.receive(is_ready == Some(true));
         set.start();
         set.report();
     };
     set.report_end(exit);
+    if let (Some(runs), None) = (&set.runs, &set.error) {
+        runs.exit();
+    }
     match set.error {
         Some(error) => Err(error.into()),
         None => Ok(exit),
@@ -135,6 +145,10 @@ struct Set<'a> {
     failures: Vec<String>,
     /// Reason for not starting the remaining tasks.
     error: Option<ClientError>,
+    /// With `--requeue`.
+    runs: Option<Runs>,
+    /// The end of an evicted run of which processes are left: its index, exit code and signal.
+    last: Option<(u64, Option<i32>, Option<i32>)>,
 }
 
 impl<'a> Set<'a> {
@@ -161,6 +175,8 @@ impl<'a> Set<'a> {
             units: parameters(args).units.unwrap_or_default(),
             failures: Vec::new(),
             error: None,
+            runs: None,
+            last: None,
         }
     }
 
@@ -170,7 +186,7 @@ impl<'a> Set<'a> {
 
     fn is_over(&self) -> bool {
         let is_done = self.sums.closed || self.sums.started == self.range.count;
-        self.running.is_empty() && is_done
+        self.running.is_empty() && self.last.is_none() && is_done
     }
 
     fn exit(&self) -> Exit {
@@ -187,7 +203,8 @@ impl<'a> Set<'a> {
         let deadline = self.deadline.filter(|_| !self.has_begun()).map(left);
         let retry = self.replies.is_none() && !self.sums.closed;
         let retry = retry.then_some(RESTART_PAUSE);
-        deadline.into_iter().chain(retry).chain([REPEAT]).min().unwrap_or(REPEAT)
+        let ending = self.runs.as_ref().and_then(Runs::pause);
+        deadline.into_iter().chain(retry).chain(ending).chain([REPEAT]).min().unwrap_or(REPEAT)
     }
 
     /// Starts no further task.
@@ -202,9 +219,10 @@ impl<'a> Set<'a> {
         if self.replies.is_some() || self.sums.closed {
             return;
         }
+        let is_set = self.runs.is_none();
         let parameters = SubmitParameters {
-            tasks: Some(self.range.count),
-            tasks_at_once: self.range.at_once,
+            tasks: is_set.then_some(self.range.count),
+            tasks_at_once: self.range.at_once.filter(|_| is_set),
             supervised: Some(true),
             id: self.id,
             begun: self.has_begun().then_some(true),
@@ -241,16 +259,47 @@ impl<'a> Set<'a> {
     /// Counts the children that have ended.
     fn reap(&mut self) {
         loop {
-            let (pid, failure) = match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, 0)) => (pid, None),
-                Ok(WaitStatus::Exited(pid, code)) => (pid, Some(format!("exit code {code}"))),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, Some(signal.to_string())),
-                _ => return,
+            let (pid, code, signal) = match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) => (pid, Some(code), None),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, None, Some(signal)),
+                _ => break,
             };
-            if let Some(task) = self.running.remove(&pid) {
-                self.count(task.index, failure);
+            let Some(task) = self.running.remove(&pid) else { continue };
+            if self.runs.is_some() {
+                self.last = Some((task.index, code, signal.map(|it| it as i32)));
+                continue;
             }
+            let code = code.filter(|code| *code != 0).map(|code| format!("exit code {code}"));
+            self.count(task.index, code.or(signal.map(|it| it.to_string())));
         }
+        self.end_run();
+    }
+
+    /// Counts the end of a run, once no process of an evicted one is left.
+    fn end_run(&mut self) {
+        let Some(runs) = &mut self.runs else { return };
+        runs.insist(self.running.keys().next().copied());
+        let Some((_, code, signal)) = self.last.filter(|_| !runs.is_any_left()) else { return };
+        self.last = None;
+        let is_evicted = runs.ended((code, signal), self.sums.started);
+        let failed = u32::from(is_evicted || code != Some(0));
+        self.sums.failed += failed;
+        self.sums.succeeded += 1 - failed;
+        self.sums.closed |= !is_evicted;
+    }
+
+    /// Handles the signals of this process, which it takes with `--requeue` only.
+    fn heed_signals(&mut self) {
+        let Some(runs) = &mut self.runs else { return };
+        let Some(signal) = runs.take_signal() else { return };
+        let Some(command) = self.running.keys().next() else {
+            if self.last.is_none() {
+                runs.end_by(signal);
+            }
+            self.sums.closed = true;
+            return;
+        };
+        runs.pass_on(signal, *command);
     }
 
     fn count(&mut self, index: u64, failure: Option<String>) {
@@ -314,6 +363,14 @@ impl<'a> Set<'a> {
             self.turn = Some(started);
         }
         self.granted = reply.granted.unwrap_or(self.granted);
+        // An order for an earlier run has been carried out.
+        let is_present = self.granted == self.sums.started;
+        if let (Some(eviction), Some(runs), Some(command)) =
+            (&reply.eviction, &mut self.runs, self.running.keys().next())
+            && is_present
+        {
+            runs.evict(eviction, *command);
+        }
     }
 
     /// Starts a task for each turn that has none.
@@ -322,12 +379,22 @@ impl<'a> Set<'a> {
             let Some(turn) = &self.turn else { return };
             let index = self.range.first + u64::from(self.sums.started);
             let text = index.to_string();
-            let line: Vec<OsString> =
-                self.args.command.iter().map(|word| replaced(word, PLACEHOLDER, &text)).collect();
             let assigned = self.next_units(&turn.assigned);
             let turn = Started { assigned: assigned.clone(), ..turn.clone() };
+            let words = self.args.command.iter();
+            let line: Vec<OsString> = match &mut self.runs {
+                Some(runs) => {
+                    runs.begin(&turn);
+                    words.cloned().collect()
+                }
+                None => words.map(|word| replaced(word, PLACEHOLDER, &text)).collect(),
+            };
             let mut command = launch::command(&line, &turn);
-            command.env(VARIABLE, &text).env_remove(ROLE).stdin(Stdio::null());
+            let variable = if self.runs.is_some() { requeue::VARIABLE } else { VARIABLE };
+            command.env(variable, &text).env_remove(ROLE);
+            if self.runs.is_none() || self.role == Role::Job {
+                command.stdin(Stdio::null());
+            }
             self.sums.started += 1;
             match command.spawn() {
                 Ok(child) => {
@@ -335,8 +402,13 @@ impl<'a> Set<'a> {
                     self.running.insert(Pid::from_raw(child.id() as i32), task);
                 }
                 Err(error) => {
-                    launch::report(&line, &error);
-                    self.count(index, Some("not started".to_string()));
+                    let exit = launch::report(&line, &error);
+                    if self.runs.is_some() {
+                        self.last = Some((index, Some(exit as i32), None));
+                        self.end_run();
+                    } else {
+                        self.count(index, Some("not started".to_string()));
+                    }
                 }
             }
         }
@@ -401,6 +473,7 @@ impl<'a> Set<'a> {
         if let Some(id) = self.id.filter(|_| self.has_begun()) {
             let (exit_code, tasks) = (Some(exit as u8), Some(self.sums));
             let report = ReportParameters { id, exit_code, tasks, ..ReportParameters::default() };
+            let report = self.runs.as_ref().map_or(report.clone(), |runs| runs.report(report));
             let is_away =
                 matches!(self.error, Some(ClientError::NotRunning(_) | ClientError::Ended(_)));
             let patience = if is_away { Duration::ZERO } else { RESTART_TIME };
@@ -408,7 +481,7 @@ impl<'a> Set<'a> {
         }
         let Indices { count, .. } = self.range;
         let TaskSums { started, failed, .. } = self.sums;
-        if failed == 0 && started == count || !self.has_begun() {
+        if failed == 0 && started == count || !self.has_begun() || self.runs.is_some() {
             return;
         }
         let mut text = format!("{failed} of {count} tasks failed");
@@ -425,8 +498,8 @@ impl<'a> Set<'a> {
 
 fn inside(id: u64) -> ClientError {
     let reason = format!(
-        "this process is part of job {id}, and so is what it runs, until that job ends: leave out --array, and use \
-         `xargs -P`"
+        "this process is part of job {id}, and so is what it runs, until that job ends: leave out --array and \
+         --requeue; `xargs -P` runs several commands"
     );
     ClientError::Refused(CallError::Failed { reason })
 }

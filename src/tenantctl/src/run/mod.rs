@@ -8,6 +8,7 @@
 //! its end closes the connection, and that takes it out of the queue.
 //!
 //! With `--array` this process is not replaced: it starts a child for each turn ([`mod@array`]).
+//! With `--requeue` it stays too, and starts the command again after an eviction ([`requeue`]).
 //! With `--background` a supervisor is the parent of this process and the caller returns ([`background`]).
 //!
 //! **Properties** (`tests/cli/run.rs`, `tests/kernel/run.rs`): a command keeps its process ID; signals, the
@@ -19,6 +20,7 @@ mod launch;
 pub(crate) mod log;
 mod progress;
 mod request;
+mod requeue;
 
 use std::process::Stdio;
 use std::thread;
@@ -48,8 +50,8 @@ pub(crate) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
     if args.background && role == Role::Caller {
         return background::begin();
     }
-    if let Some(range) = &args.array {
-        return array::run(daemon, args, *range, role);
+    if let Some(range) = args.array.or(args.requeue.then_some(array::RUNS)) {
+        return array::run(daemon, args, range, role);
     }
     let mut command = match turn(daemon, args, role) {
         Ok(started) => {

@@ -24,6 +24,7 @@ pub(super) fn parameters(args: &RunArgs) -> SubmitParameters {
         command: Some(shown(&args.command)),
         supervised: args.background.then_some(true),
         after: (!args.after.is_empty()).then(|| args.after.clone()),
+        requeue_grace_seconds: args.requeue.then(|| args.grace()),
         after_ok: (!args.after_ok.is_empty()).then(|| args.after_ok.clone()),
         ..SubmitParameters::default()
     }
