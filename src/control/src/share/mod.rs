@@ -3,6 +3,7 @@
 pub mod burst;
 pub mod credit;
 pub mod demand;
+pub mod disk;
 pub mod fairness;
 pub mod govern;
 pub mod pids;
