@@ -58,7 +58,7 @@ fn leaf() -> impl Strategy<Value = Tenant> {
                 amounts.map(|amount| amount.map(Amount::Absolute))
             };
             let (guarantee, limit) = (absolute(guarantee), absolute(limit).into());
-            Tenant { weight, guarantee, limit, ..Tenant::default() }
+            Tenant { weight: weight.into(), guarantee, limit, ..Tenant::default() }
         })
 }
 
@@ -68,7 +68,7 @@ fn nodes() -> impl Strategy<Value = Vec<TreeNode>> {
         let weight = Weight::try_new(weight).unwrap();
         let tenants = tenants.into_iter().enumerate();
         let tenants = tenants.map(|(i, leaf)| Tenant { name: format!("t{i}"), ..leaf }).collect();
-        Tenant { weight: PerResource::all(weight), tenants, ..Tenant::default() }
+        Tenant { weight: PerResource::all(weight).into(), tenants, ..Tenant::default() }
     });
     vec(prop_oneof![2 => leaf(), 1 => group], 1..5).prop_map(|tenants| {
         let tenants = tenants.into_iter().enumerate();
@@ -354,7 +354,7 @@ fn side_by_side(tenants: &[(f64, f64, f64)]) -> Vec<Target> {
     let leaf = |(i, (weight, ..)): (usize, &(f64, f64, f64))| {
         let weight = Weight::try_new(*weight).unwrap();
         let weight = PerResource::all(weight);
-        Tenant { name: format!("t{i}"), weight, ..Tenant::default() }
+        Tenant { name: format!("t{i}"), weight: weight.into(), ..Tenant::default() }
     };
     let tenants_of = tenants.iter().enumerate().map(leaf).collect();
     let policy = Policy { tenants: tenants_of, ..Policy::default() };

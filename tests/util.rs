@@ -12,7 +12,7 @@ use tenantd_policy::{self as policy, Policy};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The files of a cgroup that anyone can write, in both hierarchies, and who is in it.
-pub(crate) const CGROUP_FILES: [&str; 20] = [
+pub(crate) const CGROUP_FILES: [&str; 28] = [
     "cgroup.procs",
     "cgroup.subtree_control",
     "cgroup.max.depth",
@@ -33,6 +33,14 @@ pub(crate) const CGROUP_FILES: [&str; 20] = [
     "memory.limit_in_bytes",
     "memory.soft_limit_in_bytes",
     "pids.max",
+    "io.weight",
+    "io.bfq.weight",
+    "io.max",
+    "blkio.bfq.weight",
+    "blkio.throttle.read_bps_device",
+    "blkio.throttle.write_bps_device",
+    "blkio.throttle.read_iops_device",
+    "blkio.throttle.write_iops_device",
 ];
 
 /// What every cgroup of a host holds: for each its inode number and its [`CGROUP_FILES`], by path.

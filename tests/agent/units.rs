@@ -46,7 +46,7 @@ pub(super) fn protect(kernel: &mut SimKernel, path: &str) {
     }
 }
 
-fn number(property: Property, number: u64) -> Setting {
+pub(super) fn number(property: Property, number: u64) -> Setting {
     Setting { property, value: PropertyValue::Number(number) }
 }
 
@@ -462,7 +462,7 @@ fn a_host_without_systemd_is_reported() {
     assert_eq!(said(&status, "not run by systemd").len(), 1, "{:?}", status.findings);
 }
 
-fn reload(world: &mut World, yaml: &str) {
+pub(super) fn reload(world: &mut World, yaml: &str) {
     let policy = crate::util::policy(&format!("version: 1\nmode: enforce\n{yaml}"));
     let failures = world.agent.as_mut().unwrap().reload(policy, Vec::new()).unwrap();
     assert_eq!(failures, [""; 0]);

@@ -126,7 +126,8 @@ impl World {
             ..HostSample::default()
         };
         self.control.apply(Event::Begin);
-        let input = Input { now: self.now, host, nodes: inputs, above: self.above, topology: None };
+        let (now, nodes, above) = (self.now, inputs, self.above);
+        let input = Input { now, host, nodes, above, ..Input::default() };
         let decision = self.control.apply(Event::step(input)).unwrap();
         for action in decision.actions {
             if self.control.settings().is_enforcing && self.control.is_due(&action) {

@@ -24,7 +24,7 @@ pub(super) fn siblings(weights: &[f64]) -> Vec<TreeNode> {
     let leaf = |(i, weight): (usize, &f64)| {
         let weight = Weight::try_new(*weight).unwrap();
         let weight = PerResource::all(weight);
-        Tenant { name: format!("t{i}"), weight, ..Tenant::default() }
+        Tenant { name: format!("t{i}"), weight: weight.into(), ..Tenant::default() }
     };
     let tenants = weights.iter().enumerate().map(leaf).collect();
     tree::flatten(&Policy { tenants, ..Policy::default() })

@@ -159,6 +159,7 @@ fn node() -> impl Strategy<Value = NodeInput> {
             )| NodeInput {
                 is_governed,
                 is_present,
+                is_unit: false,
                 sample,
                 sampled_after,
                 nr_threads: is_governed.then_some(kills as usize >> 1),

@@ -53,7 +53,7 @@ fn each_that_is_found_has_the_template_and_a_match_of_its_own() {
     let [(ana, _), (ben, tenant)] = &leaves[..] else { panic!("{leaves:?}") };
     assert_eq!((ana.as_str(), ben.as_str()), ("people/ana", "people/ben"));
     assert_eq!(tenant.matches.users, ["+1002"]);
-    assert_eq!((tenant.weight.0[0].get(), tenant.limit.pids), (3.0, Some(10)));
+    assert_eq!((tenant.weight.each.0[0].get(), tenant.limit.pids), (3.0, Some(10)));
     assert_eq!(expanded.origins, [Some(0), Some(1), None]);
     assert!(expanded.left_out.is_empty());
 }

@@ -35,7 +35,7 @@ fn weight(value: f64) -> Weight {
 
 fn leaf(name: &str, value: f64) -> Tenant {
     let weight = PerResource::all(weight(value));
-    Tenant { name: name.into(), weight, ..Tenant::default() }
+    Tenant { name: name.into(), weight: weight.into(), ..Tenant::default() }
 }
 
 /// A policy with values of every kind, none at its default. `keys.rs` tries each key.
@@ -146,7 +146,7 @@ fn tenants_have_the_values_of_the_text() {
         ..leaf("web", 300.0)
     };
     let analytics = Tenant {
-        weight: PerResource([weight(100.0), weight(50.0)]),
+        weight: PerResource([weight(100.0), weight(50.0)]).into(),
         limit: Limits { amounts: PerResource([None, absolute(8 << 30)]), pids: Some(4096) },
         dop: DopPolicy::AtMost(16),
         cpus: CpusPolicy::Dop,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test asserts; it need not handle")]
 #![allow(clippy::needless_range_loop, reason = "`r` is a resource, in whatever vector")]
 
+mod collusion;
 mod discrete;
 mod drf;
 mod hierarchy;

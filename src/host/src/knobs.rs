@@ -38,6 +38,8 @@ pub enum Property {
     TasksMax,
     #[serde(rename = "AllowedCPUs")]
     AllowedCpus,
+    #[serde(rename = "IOWeight")]
+    IoWeight,
 }
 
 /// Danger of a write.
@@ -49,6 +51,8 @@ pub enum Hazard {
     Kills,
     /// The write lasts until the kernel has reclaimed: another thread waits for it, and systemd is bypassed.
     Blocks,
+    /// Systemd writes another value than its property says ([`crate::systemd::Setting::for_bfq`]): the file of a unit is written after it.
+    Compressed,
 }
 
 /// Place of a knob on a machine.
@@ -95,9 +99,17 @@ impl Row {
     }
 }
 
+/// Number of properties.
+const PROPERTIES: usize = Property::IoWeight as usize + 1;
+
+/// True if a file has a value in each line, which the kernel takes one at a time.
+pub fn is_by_line(file: &str) -> bool {
+    TABLE.iter().any(|row| row.facet == Facet::Io && row.unified == file)
+}
+
 /// One row for each knob, in the order of [`Knob::ALL`].
 const TABLE: [Row; Knob::ALL.len()] = {
-    use Facet::{Cpu, Cpuset, Memory, Pids};
+    use Facet::{Cpu, Cpuset, Io, Memory, Pids};
     use Property::*;
     let table = [
         row(Knob::CpuWeight, Cpu, "cpu.weight", &["cpu.shares"], (CpuWeight, "CPUWeight")),
@@ -129,11 +141,16 @@ const TABLE: [Row; Knob::ALL.len()] = {
         .hazard(Hazard::Kills),
         row(Knob::PidsMax, Pids, "pids.max", &["pids.max"], (TasksMax, "TasksMax")),
         row(Knob::Cpus, Cpuset, "cpuset.cpus", &["cpuset.cpus"], (AllowedCpus, "AllowedCPUs")),
+        row(Knob::DiskWeight, Io, "io.weight", &[], (IoWeight, "IOWeight")),
+        row(Knob::BfqWeight, Io, "io.bfq.weight", &["blkio.bfq.weight"], (IoWeight, "IOWeight"))
+            .hazard(Hazard::Compressed),
     ];
     let mut index = 0;
     while index < table.len() {
         let Row { knob, property, .. } = table[index];
-        assert!(knob as usize == index && property as usize == index, "both have this order");
+        assert!(knob as usize == index, "the table has the order of the variants");
+        // Knobs after the last property follow one that has it.
+        assert!(property as usize == index || index >= PROPERTIES, "both have this order");
         index += 1;
     }
     table
@@ -150,9 +167,9 @@ pub fn kills(file: &str) -> bool {
 }
 
 impl Property {
-    /// All properties, in the order of [`Knob::ALL`].
-    pub const ALL: [Property; TABLE.len()] = {
-        let mut all = [Property::CpuWeight; TABLE.len()];
+    /// All properties, in the order of the first knobs.
+    pub const ALL: [Property; PROPERTIES] = {
+        let mut all = [Property::CpuWeight; PROPERTIES];
         let mut index = 0;
         while index < all.len() {
             all[index] = TABLE[index].property;

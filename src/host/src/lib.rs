@@ -39,3 +39,4 @@ pub mod recording;
 pub mod systemd;
 pub mod topology;
 pub mod valve;
+pub mod ways;

@@ -79,13 +79,17 @@ impl<M: PartialEq + Default> Form<M> for KeysOr<M> {
 }
 
 /// One value per resource, or one for all. A resource missing in the map has the first given value.
-pub(super) struct OneOrEach<M: 'static>(pub(super) &'static [Key<M>]);
+pub(super) struct OneOrEach<M: 'static> {
+    pub(super) keys: &'static [Key<M>],
+    /// Keys that are left out without a note.
+    pub(super) quiet: &'static [&'static str],
+}
 
 impl<M: PartialEq + Default> Form<M> for OneOrEach<M> {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut M) {
         if !matches!(node.kind, Kind::Map(_) | Kind::Null) {
             let before = reader.report.total();
-            for key in self.0 {
+            for key in self.keys {
                 // An error in the value applies to each resource, and is reported once.
                 if reader.report.total() == before {
                     (key.read)(reader, node, into);
@@ -94,21 +98,24 @@ impl<M: PartialEq + Default> Form<M> for OneOrEach<M> {
             return;
         }
         let before = reader.report.total();
-        let Some(fields) = reader.fields(self.0, node) else { return };
+        let Some(fields) = reader.fields(self.keys, node) else { return };
         reader.values(&fields, into);
         let Some((given, first)) = fields.known.first() else { return };
         if reader.report.total() > before {
             return;
         }
-        for key in self.0.iter().filter(|key| fields.get(key.name).is_none()) {
+        for key in self.keys.iter().filter(|key| fields.get(key.name).is_none()) {
             let shown = first.value.describe();
             let message = format!("no weight is given for {}: it is {shown} as well", key.name);
             let help = format!(
-                "say `weight: {}` for both, or add `{}:`",
+                "say `weight: {}` for all, or add `{}:`",
                 shown.trim_matches('`'),
                 key.name
             );
             (key.read)(reader, &first.value, into);
+            if self.quiet.contains(&key.name) {
+                continue;
+            }
             let place = reader.key_place(first);
             let label = format!("only {} is given", given.name);
             let finding = rules::PARTIAL_WEIGHT.at(&place, message, label);
@@ -117,7 +124,7 @@ impl<M: PartialEq + Default> Form<M> for OneOrEach<M> {
     }
 
     fn show(&self, value: &M) -> Option<String> {
-        self.0.first().and_then(|key| (key.row)(value).default)
+        self.keys.first().and_then(|key| (key.row)(value).default)
     }
 
     fn schema(&self) -> Value {
@@ -126,13 +133,14 @@ impl<M: PartialEq + Default> Form<M> for OneOrEach<M> {
     }
 
     fn rows(&self) -> Vec<Row> {
-        rows(self.0)
+        rows(self.keys)
     }
 
     fn outline(&self, value: &M, default: &M, path: &str, into: &mut Vec<Setting>) {
         let mut each = Vec::new();
-        outline(self.0, value, default, &format!("{path}."), &mut each);
-        let is_one = each.len() == self.0.len() && each.iter().all(|it| it.value == each[0].value);
+        outline(self.keys, value, default, &format!("{path}."), &mut each);
+        let is_one =
+            each.len() == self.keys.len() && each.iter().all(|it| it.value == each[0].value);
         if is_one {
             each.truncate(1);
             each[0].key = path.to_string();

@@ -67,6 +67,9 @@ section! {
         /// `{ gpu: 2 }`, or `{ gpu: { count: 2, env: [CUDA_VISIBLE_DEVICES], devices: ["/dev/nvidia{}"] } }`. A job gets the
         /// lowest free indices; `env` are variables that get them, and `devices` are closed to other jobs.
         "resources" => resources: Vec<Counted>, Counts;
+        /// leave: disks are measured, and nothing is written for them. weigh: tenants have weights on disks whose scheduler
+        /// obeys weights (bfq, or io.cost); no setting of a disk is changed.
+        "disks" => disks: DisksChoice, Word;
     }
 }
 
@@ -189,9 +192,9 @@ section! {
     pub struct Tenant, TENANT {
         + name: String, "The name, unique among siblings; also the name of its cgroup.";
         + is_found: bool, "Whether `each` found it.";
-        /// Its weight relative to its siblings, for both resources or for each; only ratios count. A
-        /// resource that is left out has the weight of the other.
-        "weight" => weight: PerResource<Weight>, OneOrEach(WEIGHT);
+        /// Its weight relative to its siblings, for all resources or for each; only ratios count. A
+        /// resource that is left out has the first weight that is given.
+        "weight" => weight: Weights, OneOrEach { keys: WEIGHT, quiet: &["disk"] };
         /// What it gets whenever it has the demand. A group's guarantee is at least the sum of its tenants'.
         "guarantee" => guarantee: PerResource<Option<Amount>>, Keys(GUARANTEE);
         /// What it never exceeds.
@@ -234,11 +237,13 @@ section! {
 }
 
 table! {
-    WEIGHT: PerResource<Weight> {
+    WEIGHT: Weights {
         /// CPU weight, relative to its siblings.
         "cpu" => [CPU]: Weight, WeightNumber;
         /// Memory weight, relative to its siblings.
         "memory" => [MEMORY]: Weight, WeightNumber;
+        /// Weight on disks, relative to its siblings, under `host.disks: weigh`.
+        "disk" => disk: Weight, WeightNumber;
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::amount::Amount;
 use tenantd_core::resource::{PerResource, Resource};
+use tenantd_core::units::Weight;
 use tenantd_queue::discipline::Name;
 
 /// A type whose values are words of the policy.
@@ -131,6 +132,16 @@ words! {
         Leave = "leave",
     }
 
+    /// `host.disks`.
+    #[derive(Serialize, Deserialize)]
+    DisksChoice {
+        /// Nothing is written for disks.
+        #[default]
+        Leave = "leave",
+        /// Weights of tenants on disks whose scheduler obeys them.
+        Weigh = "weigh",
+    }
+
     /// `admission.running`.
     RunningShares {
         /// Equal weights.
@@ -161,6 +172,35 @@ pub enum RootChoice {
     Auto,
     /// A given cgroup: from the mount point if it starts with `/`, else below the agent's own.
     Path(PathBuf),
+}
+
+/// `weight:` weights of a tenant relative to its siblings.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Weights {
+    /// Weights for the divided resources.
+    pub each: PerResource<Weight>,
+    /// Weight on disks.
+    pub disk: Weight,
+}
+
+impl From<PerResource<Weight>> for Weights {
+    fn from(each: PerResource<Weight>) -> Weights {
+        Weights { each, disk: each[Resource::Cpu] }
+    }
+}
+
+impl Index<Resource> for Weights {
+    type Output = Weight;
+
+    fn index(&self, resource: Resource) -> &Weight {
+        &self.each[resource]
+    }
+}
+
+impl IndexMut<Resource> for Weights {
+    fn index_mut(&mut self, resource: Resource) -> &mut Weight {
+        &mut self.each[resource]
+    }
 }
 
 /// `limit:` upper limits of a tenant.

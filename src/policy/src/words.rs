@@ -73,10 +73,11 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("tenant", "gres gpu gpus devices", UNITS),
     (
         "tenant",
-        "io ioweight iodeviceweight iomax ioreadbandwidthmax iowritebandwidthmax ioreadiopsmax iowriteiopsmax \
-         blkioweight blkio disk network net",
+        "io iodeviceweight iomax ioreadbandwidthmax iowritebandwidthmax ioreadiopsmax iowriteiopsmax blkio disk \
+         network net",
         DISK,
     ),
+    ("tenant", "ioweight blkioweight iobfqweight", "weight: { disk: <weight> }"),
     ("tenant", "swap memoryswapmax memswaplimit memswappiness", SWAP),
     ("tenant", "time walltime timelimit maxtime maxwall timeout", TIME),
     ("tenant", "name title", "the name is the key of the tenant's map: `web: { weight: 100 }`"),
@@ -156,8 +157,8 @@ const WORDS: &[(&str, &str, &str)] = &[
 const CONTAINERS: &str = "name the containers' units: `match: { unit: \"docker-*.scope\" }`";
 const UNITS: &str = "the policy counts GPUs for the host, as in `host.resources: { gpu: 2 }`; jobs ask for them with \
                      `tenantctl run --gpu 1`";
-const DISK: &str =
-    "a policy divides `cpu` and `memory`, and neither disk nor network: leave it out";
+const DISK: &str = "a policy weighs disks (`weight: { disk: 300 }`, `host: { disks: weigh }`), and limits neither disk nor \
+                    network: leave it out";
 const SWAP: &str = "a policy bounds `memory`, and not swap: leave it out";
 const TIME: &str =
     "a policy bounds amounts such as `cpu` and `memory`, and no run time: leave it out";

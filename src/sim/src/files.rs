@@ -6,7 +6,7 @@
 use super::controller::Controller;
 use super::files_v1;
 use super::pressure::Resource;
-use super::spec::{Bound, File, Mode, Place, Spec, spec};
+use super::spec::{Bound, File, LegacyFile, Mode, Place, Spec, spec};
 use super::tree::{CgroupId, Tree, Version};
 
 /// Files of the unified hierarchy, in arbitrary order.
@@ -41,6 +41,10 @@ pub(super) const UNIFIED: &[Spec] = {
         spec("cpuset.mems.effective", File::CpusetMemsEffective, Some(Cpuset), Everywhere, Read),
         spec("cpuset.cpus.partition", File::CpusetPartition, Some(Cpuset), BelowRoot, Read),
         spec("io.stat", File::IoStat, Some(Io), Everywhere, Read),
+        spec("io.weight", File::IoWeight, Some(Io), BelowRoot, ReadWrite),
+        spec("io.bfq.weight", File::IoBfqWeight, Some(Io), BelowRoot, ReadWrite),
+        spec("io.max", File::IoMax, Some(Io), BelowRoot, ReadWrite),
+        spec("io.cost.qos", File::IoCostQos, Some(Io), Everywhere, Read),
         spec("memory.current", File::MemoryCurrent, Some(Memory), BelowRoot, Read),
         spec("memory.peak", File::MemoryPeak, Some(Memory), BelowRoot, Read),
         spec("memory.min", File::MemoryBound(Bound::Min), Some(Memory), BelowRoot, ReadWrite),
@@ -74,7 +78,12 @@ impl Tree {
         let Some(cgroup) = self.get(id) else { return false };
         let enabled = spec.controller.is_none_or(|c| cgroup.controllers.contains(c));
         let placed = spec.place == Place::Everywhere || cgroup.parent.is_some();
-        let shown = !matches!(spec.file, File::Pressure(_)) || cgroup.shows_pressure;
+        let shown = match spec.file {
+            File::Pressure(_) => cgroup.shows_pressure,
+            File::IoBfqWeight | File::Legacy(LegacyFile::BfqWeight) => self.has_bfq,
+            File::IoCostQos => cgroup.parent.is_none(),
+            _ => true,
+        };
         enabled && placed && shown
     }
 

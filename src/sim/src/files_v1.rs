@@ -8,7 +8,7 @@ use nix::errno::Errno;
 
 use super::account::{Kind, MemoryCounters, Pages};
 use super::controller::Controller;
-use super::disk::show_blkio;
+use super::disk::{self, show_blkio};
 use super::kernel::SimKernel;
 use super::parse::{self, Bandwidth, CpuSet, PAGE_BYTES};
 use super::population::Population;
@@ -48,6 +48,17 @@ pub(super) const LEGACY: &[Spec] = {
         file("memory.stat", File::MemoryStat, Memory, Read),
         file("blkio.throttle.io_service_bytes_recursive", File::DiskBytes, Io, Read),
         file("blkio.throttle.io_serviced_recursive", File::DiskOperations, Io, Read),
+        spec(
+            "blkio.bfq.weight",
+            AnyFile::Legacy(File::BfqWeight),
+            Some(Io),
+            Place::BelowRoot,
+            ReadWrite,
+        ),
+        file("blkio.throttle.read_bps_device", File::Throttle(0), Io, ReadWrite),
+        file("blkio.throttle.write_bps_device", File::Throttle(1), Io, ReadWrite),
+        file("blkio.throttle.read_iops_device", File::Throttle(2), Io, ReadWrite),
+        file("blkio.throttle.write_iops_device", File::Throttle(3), Io, ReadWrite),
         spec("pids.max", AnyFile::PidsMax, Some(Pids), Place::BelowRoot, ReadWrite),
         spec("pids.events", AnyFile::PidsEvents, Some(Pids), Place::BelowRoot, Read),
         spec("pids.current", AnyFile::PidsCurrent, Some(Pids), Place::BelowRoot, Read),
@@ -96,6 +107,8 @@ pub(super) fn show_legacy(kernel: &SimKernel, id: CgroupId, file: File) -> Resul
         File::MemoryStat => show_legacy_memory_stat(&kernel.live, id),
         File::DiskBytes => show_blkio(cgroup.disk.read_bytes, cgroup.disk.written_bytes),
         File::DiskOperations => show_blkio(cgroup.disk.reads, cgroup.disk.writes),
+        File::BfqWeight => format!("{}\n", cgroup.disk_knobs.bfq),
+        File::Throttle(kind) => cgroup.disk_knobs.show_throttle(kind),
     })
 }
 
@@ -118,6 +131,8 @@ pub(super) fn store_legacy(
         File::CpuShares => {
             tree[id].cpu.shares = parse::unsigned(text)?.clamp(SHARES_MIN, SHARES_MAX);
         }
+        File::BfqWeight => tree[id].disk_knobs.bfq = disk::weight(text, true)?,
+        File::Throttle(kind) => tree[id].disk_knobs.write_throttle(kind, text)?,
         File::CpuQuota => {
             let quota_usec = u64::try_from(parse::signed(text)?).ok();
             tree.set_bandwidth(id, Bandwidth { quota_usec, ..tree[id].cpu.bandwidth })?;

@@ -1,6 +1,7 @@
 //! The machine to simulate.
 
 use super::controller::Controller;
+use super::disk::Divider;
 use super::parse::CpuSet;
 use super::swap::Swap;
 use tenantd_core::resource::{PerResource, Resource};
@@ -62,6 +63,8 @@ pub struct SimHost {
     pub has_run_queues: bool,
     /// Permissions of the caller.
     pub access: Access,
+    /// Scheduler of the disk, and `io.cost`.
+    pub divider: Divider,
 }
 
 impl SimHost {
@@ -94,6 +97,7 @@ impl Default for SimHost {
             has_generations: false,
             has_run_queues: false,
             access: Access::Root,
+            divider: Divider::default(),
         }
     }
 }

@@ -324,6 +324,7 @@ impl SimKernel {
 
 fn mounted(host: &SimHost) -> Tree {
     let mut tree = Tree::default();
+    tree.has_bfq = host.divider.is_bfq;
     let has = |controller: &Controller| host.controllers.contains(controller);
     match host.layout {
         Layout::Unified => {

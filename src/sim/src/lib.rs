@@ -36,6 +36,7 @@
 mod account;
 mod charge;
 mod charges;
+mod contend;
 mod controller;
 mod cpu;
 mod digits;
@@ -77,6 +78,7 @@ mod workload;
 pub use controller::Controller;
 pub use cpu::{Loaded, Weighs};
 pub use disk::DiskWork;
+pub use disk::{DiskWork, Divider};
 pub use fault::{Call, Fault, Faulty, When};
 pub use host::{Access, Layout, SimHost};
 pub use kernel::SimKernel;

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use super::account::{Kind, MemoryEvents};
 use super::controller::Controller;
 use super::digits::number;
-use super::disk::show_io_stat;
+use super::disk::{show_cost, show_io_stat};
 use super::files_v1::show_legacy;
 use super::kernel::SimKernel;
 use super::parse::{self, PAGE_BYTES, PAGES_MAX};
@@ -58,6 +58,10 @@ pub(super) fn show(kernel: &SimKernel, id: CgroupId, file: File) -> Result<Strin
         File::CpusetMemsEffective => parse::format_list(&cgroup.cpuset.mems) + "\n",
         File::CpusetPartition => "member\n".into(),
         File::IoStat => show_io_stat(&cgroup.disk),
+        File::IoWeight => format!("default {}\n", cgroup.disk_knobs.weight),
+        File::IoBfqWeight => format!("default {}\n", cgroup.disk_knobs.bfq),
+        File::IoMax => cgroup.disk_knobs.show_max(),
+        File::IoCostQos => show_cost(kernel.host.divider),
         File::MemoryCurrent => bytes(cgroup.memory_account.usage),
         File::MemoryPeak => bytes(cgroup.memory_account.peak),
         File::MemoryBound(bound) => match cgroup.memory.bound(bound) {

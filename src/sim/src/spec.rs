@@ -71,6 +71,10 @@ pub(super) enum File {
     CpusetMemsEffective,
     CpusetPartition,
     IoStat,
+    IoWeight,
+    IoBfqWeight,
+    IoMax,
+    IoCostQos,
     MemoryCurrent,
     MemoryPeak,
     MemoryBound(Bound),
@@ -107,4 +111,7 @@ pub(super) enum LegacyFile {
     MemoryStat,
     DiskBytes,
     DiskOperations,
+    BfqWeight,
+    /// By the place of the kind in `io.max`.
+    Throttle(usize),
 }

@@ -4,6 +4,7 @@
 
 use nix::errno::Errno;
 
+use super::disk;
 use super::files_v1::store_legacy;
 use super::kernel::SimKernel;
 use super::parse::{self, CpuSet, PAGE_BYTES};
@@ -44,6 +45,9 @@ pub(super) fn store(
         File::Kill => write_kill(&mut kernel.live, id, text)?,
         File::ShowsPressure => tree[id].shows_pressure = parse::switch(text)?,
         File::CpuWeight => write_cpu_weight(&mut tree[id].cpu, text)?,
+        File::IoWeight => tree[id].disk_knobs.weight = disk::weight(text, false)?,
+        File::IoBfqWeight => tree[id].disk_knobs.bfq = disk::weight(text, true)?,
+        File::IoMax => tree[id].disk_knobs.write_max(text)?,
         File::CpuIdle => {
             let cpu = &mut tree[id].cpu;
             cpu.is_idle = parse::switch(text)?;

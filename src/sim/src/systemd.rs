@@ -268,6 +268,10 @@ impl SimSystemd {
                 let path = format!("{MOUNT}{}/{}", known.cgroup, spelling.file);
                 kernel.write_file(&path, &format!("{}\n", spelling.text)).ok();
             }
+            if let Some(weight) = known.value(property).for_bfq() {
+                let path = format!("{MOUNT}{}/io.bfq.weight", known.cgroup);
+                kernel.write_file(&path, &weight.to_string()).ok();
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::account::{CpuAccount, MemoryAccount};
 use super::controller::{Controller, ControllerSet};
-use super::disk::DiskWork;
+use super::disk::{DiskKnobs, DiskWork};
 use super::parse::{Bandwidth, CpuSet, PAGES_MAX};
 use super::pressure::{Pressure, kept};
 use super::spec::Bound;
@@ -129,6 +129,7 @@ pub(super) struct Cgroup {
     pub(super) cpu_account: CpuAccount,
     pub(super) memory_account: MemoryAccount,
     pub(super) disk: DiskWork,
+    pub(super) disk_knobs: DiskKnobs,
     pub(super) pressure: Pressure,
 }
 
@@ -137,6 +138,8 @@ pub(super) struct Tree {
     pub(super) hierarchies: Vec<Hierarchy>,
     homes: [Option<usize>; Controller::ALL.len()],
     pub(super) has_frozen: bool,
+    /// True if bfq is loaded, and makes its files.
+    pub(super) has_bfq: bool,
     /// By id. No id is reused, so that a kept handle refers to its own cgroup.
     cgroups: Vec<Option<Box<Cgroup>>>,
     /// Inodes of all cgroups that ever existed: a handle of a removed one still has its number.

@@ -15,6 +15,7 @@ use nix::errno::Errno;
 use tenantd_core::kernel_text::{bytes_of, path_of, text_of_path};
 use tenantd_host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
 
+use super::disk::SETTINGS;
 use super::handles::{DirPlace, FilePlace, KeptDir, KeptFile, ProcFile};
 use super::host::{Access, MOUNT};
 use super::kernel::SimKernel;
@@ -198,6 +199,7 @@ impl KernFs for SimKernel {
             // A removed cgroup keeps its number.
             DirPlace::Cgroup(id) => self.live.tree.inode(*id),
             DirPlace::Process(pid) | DirPlace::Tasks(pid) | DirPlace::Task(pid, _) => (*pid).into(),
+            DirPlace::Still(path) if path == SETTINGS => self.host.divider.nr_choices + 1,
             _ => 1,
         })
     }

@@ -15,6 +15,7 @@ use crate::backend::backlog::Work;
 use crate::report::reporter::{Reporter, TickReport};
 use crate::tenants::state::Tenants;
 use tenantd_control::measure::sample::HostSample;
+use tenantd_control::measure::ways::Ways;
 use tenantd_control::report::status::Status;
 use tenantd_control::share::pids;
 use tenantd_control::state::step::{Decision, Input, NodeInput};
@@ -28,6 +29,7 @@ use tenantd_core::resource::MEMORY;
 use tenantd_dop::Topology;
 use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::KernFs;
+use tenantd_host::ways;
 use tenantd_policy::model::Mode;
 
 /// Most tenants attached, values written and processes moved in a short tick. A service is ready when it
@@ -269,7 +271,13 @@ impl<K: KernFs> Agent<K> {
         self.tenants.take_in(events, findings);
         let refreshes = self.tenants.control.wants_bounds();
         let above = self.tenants.backends.bounds_above(&mut self.tenants.host, refreshes);
-        Input { now, host, nodes, topology, above }
+        let Tenants { host: access, control, .. } = &mut self.tenants;
+        let ways = if control.tree().weighs_disks() {
+            ways::read(&mut access.kernel, &access.layout, &host.disks)
+        } else {
+            Ways::default()
+        };
+        Input { now, host, nodes, topology, above, ways }
     }
 
     fn note_topology(&mut self, topology: &Topology) {
@@ -364,7 +372,7 @@ fn sample_node<K: KernFs>(
     if is_ancestor {
         input.held_before = backends.held_before(host, id, observed);
     }
-    input.is_present = backends.is_present(id);
+    (input.is_present, input.is_unit) = (backends.is_present(id), backends.is_unit(id));
     if !input.is_present && backends.unmoved_of(node).is_none() {
         input.sample = None;
     }

@@ -137,6 +137,11 @@ impl Backends {
         self.location(id).is_governed()
     }
 
+    /// True for a unit, whose values systemd writes.
+    pub(crate) fn is_unit(&self, id: NodeId) -> bool {
+        self.systemd.owns(id)
+    }
+
     pub(crate) fn is_present(&self, id: NodeId) -> bool {
         self.cgroup(id).is_some()
     }

@@ -98,7 +98,7 @@ impl Backends {
         (known, is_bounded): (&[(Knob, Value)], bool),
         events: &mut Events,
     ) -> Option<Vec<Observation>> {
-        let pins = host.pins;
+        let (pins, weighs_disks) = (host.pins, node.tree().weighs_disks());
         let (id, is_ancestor, policy) = (node.id(), node.is_ancestor(), node.policy());
         let is_promised = |node: &TreeNode| !node.is_leaf || node.guarantee[MEMORY].is_some();
         let is_needed = |knob: Knob| match knob.purpose() {
@@ -109,6 +109,7 @@ impl Backends {
             Purpose::Limit if knob.resource().is_some() => true,
             Purpose::Limit => policy.is_some_and(|policy| policy.limit_of(knob).is_some()),
             Purpose::Placement => pins,
+            Purpose::Share => weighs_disks,
         };
         let layout = &host.layout;
         let is_asked = |knob: Knob| {
@@ -122,13 +123,15 @@ impl Backends {
         events
             .findings
             .extend(gaps.iter().map(|gap| Finding::of(name, Code::Unreadable, gap.to_string())));
+        // The files of a scheduler come and go with it.
+        let is_kept = |gone: &Knob| gone.purpose() != Purpose::Share;
         // A cgroup that is not a unit may lack the controller; it existed a moment ago.
-        if is_ancestor && !observed.gone.is_empty() && self.systemd.owns(id) {
+        if is_ancestor && observed.gone.iter().any(is_kept) && self.systemd.owns(id) {
             events.losses.push(self.give_up(host, node.id()));
             return None;
         }
         // A file that never existed was reported when the cgroup was opened.
-        let was_there = |gone: &&Knob| known.iter().any(|(knob, _)| knob == *gone);
+        let was_there = |gone: &&Knob| is_kept(gone) && known.iter().any(|(knob, _)| knob == *gone);
         if let Some(gone) = observed.gone.iter().find(was_there) {
             let why = format!("its {} went away", host.file(*gone));
             self.lose(host, node, &why, events);
@@ -136,7 +139,9 @@ impl Backends {
         }
         let (systemd, journal) = (&self.systemd, &host.journal);
         let is_ours = |knob: Knob, value: &Value| {
-            systemd.ordered(id, knob, value) || systemd.is_fallback(journal, id, knob, value)
+            systemd.ordered(id, knob, value)
+                || systemd.is_fallback(journal, id, knob, value)
+                || systemd.is_compressed(journal, id, knob, value)
         };
         Some(observed.into_observations(is_ours))
     }

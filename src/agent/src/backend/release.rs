@@ -56,6 +56,7 @@ impl<'a, K: KernFs> Release<'a, K> {
     pub(crate) fn unnamed(&self) -> Vec<(NodeId, Knob)> {
         let has_exclusive = has_exclusive(self.new.nodes());
         let (was_promised, is_promised) = (promised(&self.old), promised(self.new));
+        let is_share_gone = self.old.weighs_disks() && !self.new.weighs_disks();
         let mut unnamed = Vec::new();
         for (node, old) in self.old.policy_nodes().zip(self.old.nodes()) {
             let Some(kept) = self.new.find(node.id()) else { continue };
@@ -65,6 +66,7 @@ impl<'a, K: KernFs> Release<'a, K> {
                 Purpose::Limit => old.limits(*knob) && !new.limits(*knob),
                 Purpose::Placement => is_free && self.is_pinned[node.at()],
                 Purpose::Guarantee => was_promised[node.at()] && !is_promised[kept.at()],
+                Purpose::Share => is_share_gone,
                 Purpose::Weight | Purpose::Protection | Purpose::Bound => false,
             };
             let mut knobs: Vec<Knob> = Knob::ALL.into_iter().filter(is_unnamed).collect();
@@ -73,6 +75,12 @@ impl<'a, K: KernFs> Release<'a, K> {
             for knob in knobs {
                 unnamed.extend(node.cgroups().map(|cgroup| (cgroup.id(), knob)));
             }
+        }
+        if is_share_gone {
+            let stays = |node: &Node<'_>| self.new.find(node.id()).is_some();
+            let above = self.old.ancestors().map(|(node, _)| node).filter(stays);
+            let shares = || Knob::ALL.into_iter().filter(|knob| knob.purpose() == Purpose::Share);
+            unnamed.extend(above.flat_map(|node| shares().map(move |knob| (node.id(), knob))));
         }
         unnamed
     }

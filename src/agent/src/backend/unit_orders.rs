@@ -155,6 +155,54 @@ impl Systemd {
         told.filter(is_new).cloned().collect()
     }
 
+    /// Writes the values that differ from those that systemd writes for their property, once the unit has it: systemd restores
+    /// them with it.
+    pub(super) fn correct<K: KernFs>(
+        &self,
+        host: &mut HostAccess<K>,
+        places: &NodeMap<Place>,
+        actions: Vec<Action>,
+    ) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        for action in actions {
+            let Some(unit) = self.unit(action.node) else { continue };
+            let place = places.get(action.node);
+            let Some(cgroup) = place.and_then(|place| place.cgroup.as_ref()) else { continue };
+            let property = Property::of(action.knob);
+            if !host.journal.knows_property(&unit.unit, &unit.life, property) {
+                continue;
+            }
+            let outcome = match host.enforcer().write_relief(&action, cgroup) {
+                Ok(()) => Ok(action.to.clone()),
+                // The scheduler went, and its files with it.
+                Err(error) if error.is_gone() => continue,
+                Err(error) => Err(error.refusal()),
+            };
+            outcomes.push((action, outcome));
+        }
+        outcomes
+    }
+
+    /// True if `found` is the value that systemd writes for an order or for the earlier value of the unit: it writes all
+    /// properties again whenever one is set.
+    pub(super) fn is_compressed(
+        &self,
+        journal: &Journal,
+        id: NodeId,
+        knob: Knob,
+        found: &Value,
+    ) -> bool {
+        if row_of(knob).hazard != Hazard::Compressed {
+            return false;
+        }
+        let Some(unit) = self.unit(id) else { return false };
+        let property = Property::of(knob);
+        let held = journal.held_property(&unit.unit, &unit.life, property);
+        let ordered = self.last_order(id, property.knob());
+        let written = ordered.iter().chain(held).filter_map(Setting::for_bfq);
+        written.map(Value::Weight).any(|value| taken(found, &value))
+    }
+
     fn order_one<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,

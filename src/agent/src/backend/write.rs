@@ -97,11 +97,14 @@ impl Backends {
             row_of(action.knob).hazard == Hazard::Blocks || !self.systemd.owns(action.node)
         };
         let (direct, asked): (Vec<Action>, Vec<Action>) = actions.into_iter().partition(is_direct);
+        let is_compressed = |action: &Action| row_of(action.knob).hazard == Hazard::Compressed;
+        let (compressed, asked) = asked.into_iter().partition::<Vec<_>, _>(is_compressed);
         let outcomes = self.systemd.order(host, &self.places, tick, &asked);
         let actions = direct.into_iter().filter(|action| self.is_present(action.node)).collect();
         let nr_max = self.backlog.replace(actions, nr_max);
         let mut events = self.write_more(host, tree, nr_max);
         events.outcomes.splice(..0, outcomes);
+        events.outcomes.extend(self.systemd.correct(host, &self.places, compressed));
         events
     }
 
@@ -153,7 +156,9 @@ impl Backends {
         host: &mut HostAccess<K>,
         drift: &Drift,
     ) -> Result<(), JournalError> {
-        if let Some(unit) = self.systemd.name(drift.node) {
+        // No earlier value of such a file is kept: systemd restores it with the property.
+        let is_kept = row_of(drift.knob).hazard != Hazard::Compressed;
+        if let Some(unit) = self.systemd.name(drift.node).filter(|_| is_kept) {
             let (unit, property) = (unit.to_string(), Property::of(drift.knob));
             let ours = self.systemd.last_order(drift.node, drift.knob).map(Box::new);
             return host.journal.record(Entry::UnitTheirs { unit, property, ours });

@@ -32,7 +32,7 @@ use tenantd_host::cgroup::{self, parse};
 use tenantd_host::enforce::{cpus_of, remedy};
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
-use tenantd_host::knobs::{LEGACY_PERIOD, LEGACY_QUOTA, kills, row_of};
+use tenantd_host::knobs::{LEGACY_PERIOD, LEGACY_QUOTA, is_by_line, kills, row_of};
 
 pub(super) struct HeldFiles<'a> {
     entries: &'a [Entry],
@@ -279,6 +279,9 @@ fn write_back_in(
                 needed: Bytes(memory.unreclaimable_bytes()).rounded(),
             });
         }
+    }
+    if is_by_line(file) {
+        return Ok(value.lines().try_for_each(|line| kernel.write(dir, file, line))?);
     }
     // An empty text would be no write at all: the kernel takes a newline for "nothing".
     match kernel.write(dir, file, if value.is_empty() { "\n" } else { value }) {

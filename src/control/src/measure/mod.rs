@@ -8,3 +8,4 @@ pub mod fault;
 pub mod sample;
 pub mod thread_budget;
 pub mod usage;
+pub mod ways;

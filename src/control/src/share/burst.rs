@@ -142,6 +142,7 @@ mod tests {
             is_leaf,
             is_found: false,
             weight: PerResource::all(weight),
+            disk_weight: None,
             guarantee: PerResource::all(guarantee),
             limit: PerResource::all(None),
             written: Default::default(),

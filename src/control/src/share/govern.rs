@@ -50,32 +50,46 @@ pub struct Foreign {
 pub fn weigh(tree: &Tree, foreign: &[Foreign], targets: &mut Vec<Target>) {
     let first_ancestor = tree.first_ancestor();
     targets.resize(tree.len(), Target::default());
-    let shares = shares(tree, foreign, targets);
+    let cores: Vec<f64> = foreign.iter().map(|foreign| foreign.cores).collect();
+    let shares = shares(tree, &cores, |at| targets[at].share());
     for (at, share) in shares.iter().enumerate().skip(first_ancestor) {
         let target = &mut targets[at];
         target.allocation[CPU] = share.allocation_cores;
         (target.burst[CPU], target.satisfied) = (share.burst_cores, share.satisfied);
     }
+    let before = |at: usize| {
+        let foreign = foreign.get(at.checked_sub(first_ancestor)?)?;
+        Some(foreign.weight_before.unwrap_or(DEFAULT_WEIGHT))
+    };
+    for (at, written, exact) in weights(tree, &shares, before, weight::weigh) {
+        (targets[at].cpu_weight, targets[at].exact_cpu_weight) = (written, exact);
+    }
+}
+
+/// Weights of all governed cgroups from their `shares`, as position, weight to write and exact weight: by `weigh` among
+/// governed siblings, and with the sum of their weights `before` beside others.
+pub(crate) fn weights(
+    tree: &Tree,
+    shares: &[Share],
+    before: impl Fn(usize) -> Option<f64>,
+    weigh: fn(&[Entitlement]) -> Weights,
+) -> Vec<(usize, f64, f64)> {
+    let mut all = Vec::with_capacity(tree.len());
     for (parent, members) in sets_of_siblings(tree) {
-        let before = |&at: &usize| {
-            let foreign = foreign.get(at.checked_sub(first_ancestor)?)?;
-            Some(foreign.weight_before.unwrap_or(DEFAULT_WEIGHT))
-        };
         let is_beside_others = parent.is_none_or(Node::is_shared);
-        let together = members.iter().map(|at| before(at).unwrap_or(DEFAULT_WEIGHT)).sum();
+        let together = members.iter().map(|at| before(*at).unwrap_or(DEFAULT_WEIGHT)).sum();
         let of_members: Vec<Share> = members.iter().map(|at| shares[*at]).collect();
         let whole = of_members.iter().map(Share::standing_cores).sum();
         let entitlements = siblings::entitlements(&of_members, whole);
         let weights = if is_beside_others {
             beside_others(&entitlements, together)
         } else {
-            weight::weigh(&entitlements)
+            weigh(&entitlements)
         };
-        for (&at, (written, exact)) in members.iter().zip(weights.written.iter().zip(weights.exact))
-        {
-            (targets[at].cpu_weight, targets[at].exact_cpu_weight) = (*written, exact);
-        }
+        let written = weights.written.into_iter().zip(weights.exact);
+        all.extend(members.iter().zip(written).map(|(at, (written, exact))| (*at, written, exact)));
     }
+    all
 }
 
 /// Positions of the ancestors with a governed sibling: only their weights matter.
@@ -109,19 +123,20 @@ pub fn foreign_cores(tree: &Tree, used: impl Fn(Node<'_>) -> Option<f64>) -> Vec
     foreign
 }
 
-/// Weight input of each governed cgroup: sums over the tenants below it, and foreign usage.
-fn shares(tree: &Tree, foreign: &[Foreign], targets: &[Target]) -> Vec<Share> {
+/// Weight input of each governed cgroup: sums over the tenants below it, each with its `own`, and foreign usage of each
+/// ancestor.
+pub(crate) fn shares(tree: &Tree, foreign: &[f64], own: impl Fn(usize) -> Share) -> Vec<Share> {
     let first_ancestor = tree.first_ancestor();
     let mut shares = vec![Share { satisfied: true, ..Share::default() }; tree.len()];
     for node in tree.from_above().rev() {
         let at = node.at();
         if node.has_work() {
-            shares[at] = targets[at].share();
-        } else if let Some(foreign) =
+            shares[at] = own(at);
+        } else if let Some(used) =
             at.checked_sub(first_ancestor).and_then(|index| foreign.get(index))
         {
-            shares[at].allocation_cores += foreign.cores;
-            shares[at].burst_cores += foreign.cores;
+            shares[at].allocation_cores += used;
+            shares[at].burst_cores += used;
         }
         let Some(parent) = node.governed_parent() else { continue };
         let share = shares[at];

@@ -3,6 +3,7 @@
 pub mod burst;
 pub mod credit;
 pub mod demand;
+pub mod disk;
 pub mod engine;
 pub mod fairness;
 pub mod govern;

@@ -2,6 +2,7 @@
 
 pub mod capacity;
 pub mod contest;
+pub mod disk;
 pub mod drift;
 pub mod members;
 pub mod step;
@@ -25,6 +26,7 @@ use crate::share::steady::Steady;
 use crate::share::target::Target;
 use crate::share::trim::Trim;
 use crate::state::contest::Contests;
+use crate::state::disk::DiskState;
 use crate::words::knob::{Action, Knob, Purpose, Value};
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 
@@ -98,6 +100,10 @@ pub struct NodeState {
     pub steady: Steady,
     /// State of its trim; `None` if the policy has no trim.
     pub trim: Option<Box<Trim>>,
+    /// State on disks.
+    pub disk: DiskState,
+    /// True for a unit of systemd.
+    pub is_unit: bool,
     /// Knobs with accepted foreign values.
     pub left_to_others: Vec<Knob>,
     /// Values that another program keeps overwriting.

@@ -8,6 +8,7 @@ use super::drift::{Drift, Observation};
 use crate::measure::death::Kill;
 use crate::measure::sample::{HostSample, PidsSample, TenantSample};
 use crate::measure::thread_budget::Look;
+use crate::measure::ways::Ways;
 use crate::report::reason::Surroundings;
 use crate::state::Outcome;
 use crate::tree::Tree;
@@ -81,6 +82,8 @@ pub struct Input {
     pub topology: Option<Topology>,
     /// Limits above the tenants.
     pub above: AncestorBounds,
+    /// Ways in which the disks divide their time; empty if the policy weighs no disk.
+    pub ways: Ways,
 }
 
 /// Readings of one node.
@@ -90,6 +93,8 @@ pub struct NodeInput {
     pub is_governed: bool,
     /// True if its cgroup exists.
     pub is_present: bool,
+    /// True for a unit of systemd.
+    pub is_unit: bool,
     /// Counters; `None` if they were not read.
     pub sample: Option<TenantSample>,
     /// Time between the host's counters and these.

@@ -37,6 +37,7 @@ use crate::measure::usage;
 use crate::memory::alarm::Alarm;
 use crate::share::credit::Credit;
 use crate::share::demand::{self, Demand};
+use crate::share::disk::Weighing;
 use crate::share::fairness::Episode;
 use crate::share::govern::{self, Foreign};
 use crate::share::target;
@@ -85,6 +86,7 @@ pub struct ControlLoop {
     nr_yields: u64,
     alarm: Alarm,
     disks: Disks,
+    weighing: Weighing,
 }
 
 /// Devices of the machine in the last interval.
@@ -108,6 +110,7 @@ impl ControlLoop {
             nr_yields: 0,
             alarm: Alarm::default(),
             disks: Disks::default(),
+            weighing: Weighing::default(),
         }
     }
 
@@ -185,7 +188,11 @@ impl ControlLoop {
     pub fn wants_observation(&self, node: Node<'_>) -> bool {
         let state = &self.states[node.at()];
         let is_to_be_bounded = state.squeeze.as_ref().is_some_and(|it| it.held.is_none());
-        self.is_turn_of(node) || state.observed.is_empty() || state.is_overtaken || is_to_be_bounded
+        self.is_turn_of(node)
+            || state.observed.is_empty()
+            || state.is_overtaken
+            || is_to_be_bounded
+            || self.weighing.has_changed()
     }
 
     fn is_turn_of(&self, node: Node<'_>) -> bool {
@@ -208,7 +215,7 @@ impl ControlLoop {
     }
 
     pub(crate) fn step(&mut self, input: Input) -> Decision {
-        let Input { now, host, nodes, topology, above } = input;
+        let Input { now, host, nodes, topology, above, ways } = input;
         let elapsed = self.last.map(|(then, _)| now.saturating_sub(then));
         if self.is_premature(now) {
             return Decision { is_void: true, elapsed, ..Decision::default() };
@@ -235,6 +242,9 @@ impl ControlLoop {
         for state in &mut self.states {
             state.steady.note(state.target.cpu_weight, elapsed.unwrap_or_default());
         }
+        let nodes = (&self.tree, &mut self.states[..]);
+        self.weighing.step(nodes, ways, &self.disks, elapsed.unwrap_or_default());
+        findings.extend(self.weighing.findings(&self.disks));
         let slots = self.slots(host.nr_cpus, reserve[CPU]);
         findings.extend(self.widen(slots, now));
         self.resume();
@@ -263,7 +273,7 @@ impl ControlLoop {
                 kills.insert(at, input.kills);
             }
             state.is_governed = input.is_governed;
-            state.is_present = input.is_present;
+            (state.is_present, state.is_unit) = (input.is_present, input.is_unit);
             state.held_before = input.held_before;
             state.surroundings = input.surroundings;
             state.nr_threads = input.nr_threads.or(state.nr_threads);
@@ -424,8 +434,9 @@ impl ControlLoop {
     fn observe(&mut self, read: Vec<Read>, now: Duration) -> Vec<Drift> {
         let mut drifts = Vec::new();
         for ((node, read), state) in self.tree.all().zip(read).zip(&mut self.states) {
-            if let Some(observed) = read.observed {
+            if let Some(mut observed) = read.observed {
                 state.is_overtaken = false;
+                self.weighing.excuse(&mut observed);
                 for seen in &observed {
                     state.observed_at[seen.knob as usize] = now;
                 }

@@ -159,6 +159,11 @@ impl Tree {
             == (&other.parents, &other.members, &other.ancestors)
     }
 
+    /// True if tenants have weights on disks.
+    pub fn weighs_disks(&self) -> bool {
+        self.nodes.first().is_some_and(|node| node.disk_weight.is_some())
+    }
+
     /// Resolves percentages for `machine`, if it changed.
     pub fn fit(&mut self, machine: PerResource<f64>) {
         if self.machine != Some(machine) {

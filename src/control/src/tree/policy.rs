@@ -6,7 +6,7 @@ use smol_str::{SmolStr, format_smolstr};
 use crate::words::knob::Knob;
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_policy::key::Setting;
-use tenantd_policy::model::{Amount, CpusPolicy, DopPolicy, Limits, Policy, Tenant};
+use tenantd_policy::model::{Amount, CpusPolicy, DisksChoice, DopPolicy, Limits, Policy, Tenant};
 
 /// One node of the tree: a tenant or a group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +24,8 @@ pub struct TreeNode {
     pub is_found: bool,
     /// Weight among its siblings, for each resource.
     pub weight: PerResource<f64>,
+    /// Weight among its siblings on disks; `None` if the policy divides no disk.
+    pub disk_weight: Option<f64>,
     /// Guaranteed amount. A percentage is `None` until the machine is known ([`fit`]).
     pub guarantee: PerResource<Option<f64>>,
     /// Upper limit, likewise.
@@ -155,12 +157,12 @@ fn cut_to_limits(nodes: &mut [TreeNode], resource: Resource) -> Vec<usize> {
 pub fn flatten(policy: &Policy) -> Vec<TreeNode> {
     let mut nodes = Vec::new();
     for tenant in &policy.tenants {
-        add(tenant, None, &mut nodes);
+        add(tenant, None, policy.host.disks, &mut nodes);
     }
     nodes
 }
 
-fn add(tenant: &Tenant, parent: Option<usize>, nodes: &mut Vec<TreeNode>) {
+fn add(tenant: &Tenant, parent: Option<usize>, disks: DisksChoice, nodes: &mut Vec<TreeNode>) {
     let (path, depth) = match parent {
         Some(parent) => {
             let above = &nodes[parent];
@@ -175,7 +177,8 @@ fn add(tenant: &Tenant, parent: Option<usize>, nodes: &mut Vec<TreeNode>) {
         depth,
         is_leaf: !tenant.is_group(),
         is_found: tenant.is_found,
-        weight: tenant.weight.map(|weight| weight.get()),
+        weight: tenant.weight.each.map(|weight| weight.get()),
+        disk_weight: (disks == DisksChoice::Weigh).then(|| tenant.weight.disk.get()),
         guarantee: absolute(&tenant.guarantee),
         limit: absolute(&tenant.limit.amounts),
         written: Written { guarantee: tenant.guarantee, limit: tenant.limit },
@@ -184,7 +187,7 @@ fn add(tenant: &Tenant, parent: Option<usize>, nodes: &mut Vec<TreeNode>) {
         has_credit: tenant.credits && parent.is_none_or(|parent| nodes[parent].has_credit),
     });
     for child in &tenant.tenants {
-        add(child, Some(index), nodes);
+        add(child, Some(index), disks, nodes);
     }
 }
 

@@ -61,6 +61,10 @@ pub enum Knob {
     PidsMax,
     /// Set of CPUs.
     Cpus,
+    /// Weight of requests to disks with io.cost.
+    DiskWeight,
+    /// Weight of requests to disks under the scheduler bfq.
+    BfqWeight,
 }
 
 /// Cause of a knob's values, which decides the cgroups that have one.
@@ -78,6 +82,8 @@ pub enum Purpose {
     Limit,
     /// Places work on CPUs: set if tenants are pinned.
     Placement,
+    /// Divides disks: set if the policy does, and a disk obeys.
+    Share,
 }
 
 /// Unit of a knob's values.
@@ -85,6 +91,8 @@ pub enum Purpose {
 pub enum Unit {
     /// [`Value::Weight`] of CPU time.
     Weight,
+    /// [`Value::Weight`] of requests to disks.
+    DiskWeight,
     /// [`Value::Amount`] of a resource.
     Amount(Resource),
     /// [`Value::Count`], with the name of the counted things in a log.
@@ -143,11 +151,13 @@ const QUOTA: DeadBand = DeadBand::Rounding { within: 1.0, least: 10.0 };
 const WHOLE: DeadBand = DeadBand::Rounding { within: 1.0, least: 0.0 };
 /// The kernel batches charges below 4 MiB.
 const PROTECTION: DeadBand = DeadBand::Ratio { ratio: 0.05, bytes: 4 << 20 };
+/// Whole numbers, so that a closer one is not written again.
+const DISK_WEIGHT: DeadBand = DeadBand::Ratio { ratio: WEIGHT_DEAD_BAND_RATIO, bytes: 0 };
 /// A bound moves by a twentieth per step at most.
 const BOUND: DeadBand = DeadBand::Ratio { ratio: 0.01, bytes: 1 << 20 };
 
 /// One row for each knob, in the order of the variants of [`Knob`].
-pub const TABLE: [Row; 8] = {
+pub const TABLE: [Row; 10] = {
     use Knob::*;
     use Unit::{Amount, Count};
     [
@@ -160,6 +170,9 @@ pub const TABLE: [Row; 8] = {
         row(MemoryMax, "memory limit", Purpose::Limit, Amount(Memory), PAGE),
         row(PidsMax, "limit of processes", Purpose::Limit, Count("pids"), WHOLE),
         row(Cpus, "set of CPUs", Purpose::Placement, Unit::Cpus, WHOLE),
+        row(DiskWeight, "disk weight", Purpose::Share, Unit::DiskWeight, DISK_WEIGHT).above(),
+        row(BfqWeight, "disk weight under bfq", Purpose::Share, Unit::DiskWeight, DISK_WEIGHT)
+            .above(),
     ]
 };
 
@@ -215,7 +228,7 @@ impl Knob {
         match self.unit() {
             Unit::Weight | Unit::Cpus => Some(Cpu),
             Unit::Amount(resource) => Some(resource),
-            Unit::Count(_) => None,
+            Unit::Count(_) | Unit::DiskWeight => None,
         }
     }
 
@@ -223,6 +236,7 @@ impl Knob {
     pub fn subject(self) -> &'static str {
         match self.unit() {
             Unit::Count(of) => of,
+            Unit::DiskWeight => "disk",
             Unit::Weight | Unit::Cpus => Cpu.name(),
             Unit::Amount(resource) => resource.name(),
         }
@@ -240,7 +254,7 @@ impl Knob {
 /// Value of a knob.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Value {
-    /// Weight in the unit of `cpu.weight`, 1 ..= 10,000; the file rounds fractions.
+    /// Weight in the unit of `cpu.weight`, 1 ..= 10,000, or on disks; the file rounds fractions.
     Weight(f64),
     /// Amount of a resource, in its smallest unit.
     Amount(Resource, Limit<u64>),

@@ -40,10 +40,12 @@ pub(crate) fn wanted(tree: &Tree, states: &[NodeState]) -> Vec<Wanted> {
             tenants(tenant, state, below).for_each(&mut want);
             // The CPUs are those of the tenant.
             cpus(&states[tenant.at()]).into_iter().for_each(&mut want);
+            disk_weights(state).for_each(&mut want);
         }
         if node.is_ancestor() {
             above(node, state, protections[at]).for_each(&mut want);
-            weight(state).filter(|_| weighed[at]).into_iter().for_each(&mut want);
+            let weights = weight(state).into_iter().chain(disk_weights(state));
+            weights.filter(|_| weighed[at]).for_each(&mut want);
         }
     }
     all
@@ -144,6 +146,19 @@ fn weight(state: &NodeState) -> Option<Desired> {
     let reason = || value_reason::reason_above(Knob::CpuWeight, &state.target);
     let weight = Value::Weight(state.target.cpu_weight);
     state.is_present.then(|| (Knob::CpuWeight, weight, reason()))
+}
+
+/// Weight on disks, in each file that the kernel has for the cgroup. A unit gets it first through its property, which
+/// enables the controller.
+fn disk_weights(state: &NodeState) -> impl Iterator<Item = Desired> {
+    let weight = state.disk.weight.filter(|_| state.is_present);
+    let has_file = |knob| state.observed(knob).is_some();
+    let by_cost = (state.is_unit || has_file(Knob::DiskWeight)).then_some(Knob::DiskWeight);
+    let by_bfq = has_file(Knob::BfqWeight).then_some(Knob::BfqWeight);
+    let knobs = weight
+        .into_iter()
+        .flat_map(move |weight| by_cost.into_iter().chain(by_bfq).map(move |knob| (knob, weight)));
+    knobs.map(|(knob, weight)| (knob, Value::Weight(weight), value_reason::DISK.to_string()))
 }
 
 /// True if `action` lowers protection before all demands below the node are known.

@@ -19,6 +19,7 @@ pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> S
     };
     match (knob.purpose(), amount) {
         (Purpose::Weight, _) => weight_reason(target),
+        (Purpose::Share, _) => DISK.to_string(),
         (Purpose::Guarantee, Some(bytes)) => min_reason(node, target, bytes),
         (Purpose::Protection, Some(bytes)) => low_reason(node, target, bytes),
         (Purpose::Bound, None) => NO_BOUND.to_string(),
@@ -33,6 +34,8 @@ pub fn reason(knob: Knob, wanted: &Value, node: &TreeNode, target: &Target) -> S
 
 const PROBED: &str =
     "probed: some is taken, as long as tasks hardly wait for memory, to see what it needs";
+/// Reason for a weight on disks.
+pub(crate) const DISK: &str = "its part of the disks by the weights of the policy";
 const NO_BOUND: &str = "no tenant lacks memory that it could give";
 
 /// Reason for an ancestor's value.

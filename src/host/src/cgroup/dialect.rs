@@ -5,6 +5,7 @@
 //! | unit | cgroup v2 | cgroup v1 |
 //! |---|---|---|
 //! | weight | 1 ..= 10,000 | shares = weight × 1024 / 100, 2 ..= 262,144 |
+//! | weight on disks | `default` and a weight, before lines of single disks | a weight |
 //! | CPUs | quota and period in µs, or `max` and a period | a period, then a quota, which may be -1 |
 //! | memory | bytes or `max` | bytes or -1 |
 //! | count | a number or `max` | a number or `max` |
@@ -36,6 +37,9 @@ const QUOTA_MIN_USEC: u64 = 1_000;
 
 /// v1 rounds "no limit" down to whole pages, so values from here on mean it.
 const V1_MEMORY_MAX_BYTES: u64 = i64::MAX as u64 - 0xffff;
+
+/// The largest weight of bfq; that of io.cost is 10,000.
+const DISK_WEIGHT_MAX: u64 = 1000;
 
 /// Memory files count whole pages and round down.
 const PAGE_BYTES: u64 = 4096;
@@ -155,6 +159,14 @@ impl Dialect {
     pub(super) fn spell(self, knob: Knob, value: &Value) -> Vec<Spelling> {
         let file = self.file(knob);
         let text = match (self, value) {
+            (_, Value::Weight(w)) if knob.unit() == Unit::DiskWeight => {
+                let weight = (w.round() as u64).clamp(1, DISK_WEIGHT_MAX);
+                if self == Dialect::Unified {
+                    format!("default {weight}")
+                } else {
+                    weight.to_string()
+                }
+            }
             (Dialect::Unified, Value::Weight(w)) => (w.round() as u64).clamp(1, 10_000).to_string(),
             (Dialect::Legacy, Value::Weight(w)) => {
                 ((w * 1024.0 / 100.0).round() as u64).clamp(2, 262_144).to_string()
@@ -188,6 +200,11 @@ impl Dialect {
             (Dialect::Legacy, Unit::Weight) => {
                 let shares: f64 = parse::single(text, "shares")?;
                 Ok(Value::Weight(shares * 100.0 / 1024.0))
+            }
+            (_, Unit::DiskWeight) => {
+                let first = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+                let weight = first.strip_prefix(b"default ").unwrap_or(first);
+                parse::single(weight, "a weight").map(Value::Weight)
             }
             (Dialect::Unified, Unit::Amount(CPU)) => cpu_max(text),
             (Dialect::Legacy, Unit::Amount(CPU)) => {

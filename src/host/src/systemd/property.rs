@@ -96,8 +96,8 @@ impl Setting {
         };
         let limit = |unit| if number == NONE { Limit::Max } else { Limit::Finite(number / unit) };
         Some(match self.property.knob().unit() {
-            Unit::Weight if number == NONE => Value::Weight(WEIGHT_DEFAULT),
-            Unit::Weight => Value::Weight(number as f64),
+            Unit::Weight | Unit::DiskWeight if number == NONE => Value::Weight(WEIGHT_DEFAULT),
+            Unit::Weight | Unit::DiskWeight => Value::Weight(number as f64),
             Unit::Amount(CPU) => Value::Amount(CPU, limit(1000)),
             Unit::Amount(resource) => Value::Amount(resource, limit(1)),
             Unit::Count(_) => Value::Count(limit(1)),
@@ -107,6 +107,21 @@ impl Setting {
 }
 
 impl Setting {
+    /// Weight that systemd writes to `io.bfq.weight` for `IOWeight=` (`BFQ_WEIGHT`, `src/basic/cgroup-util.h`): 100 to
+    /// 10,000 become 100 to 1,000, and smaller ones stay. `None` for other properties.
+    pub fn for_bfq(&self) -> Option<f64> {
+        match self.expected()? {
+            Value::Weight(weight) if self.property == Property::IoWeight => {
+                Some(if weight <= 100.0 {
+                    weight
+                } else {
+                    (100.0 + (weight - 100.0) / 11.0).floor()
+                })
+            }
+            _ => None,
+        }
+    }
+
     /// True if the text of a drop-in has exactly this setting, in systemd's spelling (`bus_cgroup_set_property`
     /// in `src/core/dbus-cgroup.c`).
     pub fn is_said_by(&self, text: &str) -> bool {

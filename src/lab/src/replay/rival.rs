@@ -146,7 +146,8 @@ impl Rival {
         let known = recorded.topology().filter(|_| self.control.topology().is_none());
         let topology = input.topology.clone().or_else(|| known.cloned());
         self.control.apply(Event::Begin);
-        let input = Input { now, host: input.host, nodes, topology, above: input.above };
+        let Input { host, above, ways, .. } = *input;
+        let input = Input { now, host, nodes, topology, above, ways };
         let decision = self.control.apply(Event::step(input)).unwrap_or_default();
         for action in &decision.actions {
             let written = action.to.clone();

@@ -1,0 +1,205 @@
+//! Weights of tenants on disks.
+//!
+//! **Problem.** The kernel divides the time of a disk among sibling cgroups by weight, if the disk's scheduler is bfq or
+//! if its `io.cost` is on. Tenants in different slices must get the policy's ratios all the same, an idle sibling of one
+//! must not cost it a part, and the values must stay the same while the load only changes.
+//!
+//! **Weights.** The weights of the policy give each tenant two parts of a disk: one among all tenants, and one among the
+//! *active* tenants, those with a request in the last [`REST`](crate::state::disk::REST). As for CPU time, an active tenant
+//! is weighed by the second part and a resting one by the first, so that it has its share as soon as it wakes; and
+//! [`super::govern`] adds both up in the cgroups above tenants, with the use by other work below them. Among tenants in one
+//! cgroup the two give the same ratios, and nothing is written when loads come and go. Several cgroups of a tenant have
+//! equal parts of it, or of its second part the active ones.
+//!
+//! **Values** are whole numbers from 1 to [`MOST`]. The largest of siblings that are all governed is [`TOP`] if the smallest
+//! is then still exact enough, because systemd writes smaller numbers to bfq for those above it. They are computed once a
+//! second at most.
+//!
+//! **Properties** (`tests/agent/disk_weights.rs`): tenants that want more get the ratios of the policy
+//! (`the_disk_is_divided_by_the_weights_of_the_policy`), and in slices of their own too, also beside one at rest
+//! (`a_unit_at_rest_costs_its_neighbour_nothing`).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::disk::{Device, DiskFlow};
+use crate::measure::disks::{Disk, Disks};
+use crate::measure::ways::{UsedDisks, Ways};
+use crate::share::govern;
+use crate::share::siblings::Share;
+use crate::share::weight::{Entitlement, Weights};
+use crate::state::NodeState;
+use crate::state::drift::Observation;
+use crate::tree::{Node, Tree, TreeNode};
+use crate::words::finding::Finding;
+use crate::words::knob::{Knob, Purpose, Value};
+
+/// Least time between two computations.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Largest weight that bfq takes.
+pub const MOST: f64 = 1000.0;
+/// Largest weight that systemd writes to bfq as it is.
+pub const TOP: f64 = 100.0;
+/// Smallest weight whose rounding error is within a fortieth.
+const EXACT: f64 = 20.0;
+/// Ticks in which files may be new: that of the change, and the next, in which all are read.
+const FRESH: u8 = 2;
+/// Weight of a new cgroup.
+const NEW: f64 = 100.0;
+/// Part of a disk that other work never takes from the weights of tenants.
+const LEFT_RATIO: f64 = 0.1;
+
+/// Disks and the last computation of weights.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Weighing {
+    ways: Ways,
+    used: UsedDisks,
+    /// [`FRESH`] after the ways changed, so that files may have come or gone; then less by one in each tick.
+    fresh: u8,
+    age: Duration,
+}
+
+impl Weighing {
+    /// True if the files of all cgroups have to be read again: a scheduler makes and removes them.
+    pub fn has_changed(&self) -> bool {
+        self.fresh == FRESH
+    }
+
+    /// Marks the weights of new files, which have the kernel's default, as no drift.
+    pub(crate) fn excuse(&self, observed: &mut [Observation]) {
+        let is_new = |seen: &Observation| {
+            seen.knob.purpose() == Purpose::Share && seen.value == Value::Weight(NEW)
+        };
+        let new = observed.iter_mut().filter(|seen| self.fresh > 0 && is_new(seen));
+        new.for_each(|seen| seen.is_ours = true);
+    }
+
+    /// Findings on the disks that tenants use and that divide badly or not at all.
+    pub(crate) fn findings(&self, disks: &Disks) -> Vec<Finding> {
+        let name = |device| disks.iter().find(|(it, _)| *it == device).map(|(_, disk)| disk.name);
+        self.used.findings(&self.ways, name)
+    }
+
+    /// Takes the ways found in this tick, and computes the weights.
+    pub(crate) fn step(
+        &mut self,
+        (tree, states): (&Tree, &mut [NodeState]),
+        ways: Ways,
+        disks: &Disks,
+        elapsed: Duration,
+    ) {
+        self.fresh = if self.ways == ways { self.fresh.saturating_sub(1) } else { FRESH };
+        self.ways = ways;
+        self.age = self.age.saturating_add(elapsed);
+        for state in &mut *states {
+            let usage = state.usage.as_ref();
+            let is_active =
+                usage.is_some_and(|it| it.disks.iter().any(|(_, flow)| has_requests(flow)));
+            state.disk.note(is_active, elapsed);
+        }
+        let tenants = &states[..tree.nodes().len()];
+        let usages = || tenants.iter().filter_map(|state| state.usage.as_ref());
+        let is_used = |device| usages().any(|it| it.disks.get(device).is_some_and(has_requests));
+        self.used.note(&self.ways, is_used, elapsed);
+        if !tree.weighs_disks() || !self.ways.obey() {
+            states.iter_mut().for_each(|state| state.disk.weight = None);
+        } else if self.has_changed()
+            || self.age >= PAUSE
+            || states.iter().all(|state| state.disk.weight.is_none())
+        {
+            self.age = Duration::ZERO;
+            weigh(tree, states, disks);
+        }
+    }
+}
+
+fn has_requests(flow: DiskFlow) -> bool {
+    flow.operations() > 0.0
+}
+
+fn weigh(tree: &Tree, states: &mut [NodeState], disks: &Disks) {
+    let foreign = foreign(tree, states, disks);
+    let is_active: Vec<bool> = states.iter().map(|state| state.disk.is_active()).collect();
+    let whole = (1.0 - foreign.iter().sum::<f64>()).max(LEFT_RATIO);
+    let [standing, now] = parts(tree, &is_active, whole);
+    let own = |at: usize| Share {
+        allocation_cores: now[at],
+        burst_cores: standing[at],
+        floor_cores: 0.0,
+        satisfied: !is_active[at],
+    };
+    let shares = govern::shares(tree, &foreign, own);
+    let weights = govern::weights(tree, &shares, |at| before(states.get(at)?), weights);
+    for (at, written, _) in weights {
+        states[at].disk.weight = Some(written.round().clamp(1.0, MOST));
+    }
+}
+
+/// Weight of an ancestor before the agent.
+fn before(state: &NodeState) -> Option<f64> {
+    let of = |knob| match state.held_before(knob)? {
+        Value::Weight(weight) => Some(*weight),
+        _ => None,
+    };
+    of(Knob::DiskWeight).or_else(|| of(Knob::BfqWeight))
+}
+
+/// Part of the busiest disk that foreign work below each ancestor uses; it rises at once and halves in a computation.
+fn foreign(tree: &Tree, states: &mut [NodeState], disks: &Disks) -> Vec<f64> {
+    let work = |(_, disk): &(Device, Disk)| disk.time_ratio().unwrap_or(disk.busy_ratio);
+    let busiest = disks.iter().max_by(|a, b| work(a).total_cmp(&work(b)));
+    let used = |node: Node<'_>| {
+        let (device, disk) = busiest?;
+        let flow: DiskFlow = states[node.at()].usage.as_ref()?.disks.get(device)?;
+        Some(disk.cost.part(&flow, &disk.flow) * disk.time_ratio().unwrap_or(disk.busy_ratio))
+    };
+    let found = govern::foreign_cores(tree, used);
+    let ancestors = states[tree.first_ancestor()..].iter_mut();
+    let smooth = |(state, now): (&mut NodeState, Option<f64>)| {
+        let before = state.disk.foreign_ratio;
+        let now = now.map_or(before, |now| now.max((now + before) / 2.0)).min(1.0);
+        state.disk.foreign_ratio = now;
+        now
+    };
+    ancestors.zip(found).map(smooth).collect()
+}
+
+/// Parts of `whole` of each node of the policy and each member: among all, and among the active ones.
+fn parts(tree: &Tree, is_active: &[bool], whole: f64) -> [Vec<f64>; 2] {
+    let nodes = tree.nodes();
+    let mut is_awake = is_active.to_vec();
+    for (at, node) in nodes.iter().enumerate().rev() {
+        if let Some(parent) = node.parent {
+            is_awake[parent] |= is_awake[at];
+        }
+    }
+    let among = |counts: &dyn Fn(usize) -> bool| {
+        let set = |node: &TreeNode| node.parent.map_or(0, |parent| parent + 1);
+        let weight = |node: &TreeNode| node.disk_weight.unwrap_or(TOP);
+        let mut sums = vec![0.0; nodes.len() + 1];
+        let counted = nodes.iter().enumerate().filter(|(at, _)| counts(*at));
+        counted.for_each(|(_, node)| sums[set(node)] += weight(node));
+        let mut parts = vec![0.0; is_active.len()];
+        for (at, node) in nodes.iter().enumerate().filter(|(at, _)| counts(*at)) {
+            let above = node.parent.map_or(whole, |parent| parts[parent]);
+            parts[at] = above * weight(node) / sums[set(node)].max(f64::MIN_POSITIVE);
+        }
+        for (tenant, members) in tree.sets_of_members() {
+            let nr = members.clone().filter(|member| counts(*member)).count().max(1) as f64;
+            members.filter(|member| counts(*member)).for_each(|at| parts[at] = parts[tenant] / nr);
+        }
+        parts
+    };
+    [among(&|_| true), among(&|at| is_awake[at])]
+}
+
+/// Weights of siblings that are all governed.
+fn weights(siblings: &[Entitlement]) -> Weights {
+    let standing = || siblings.iter().map(|sibling| sibling.standing);
+    let largest = standing().fold(f64::MIN_POSITIVE, f64::max);
+    let smallest = standing().filter(|part| *part > 0.0).fold(largest, f64::min);
+    let scale = (TOP / largest).max(EXACT / smallest).min(MOST / largest);
+    let exact: Vec<f64> = siblings.iter().map(|sibling| scale * sibling.now).collect();
+    Weights { written: exact.clone(), exact }
+}

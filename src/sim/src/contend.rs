@@ -1,0 +1,74 @@
+//! Processes that want all of the disk: they get it by the weights of their cgroups, if its scheduler obeys them.
+
+use nix::errno::Errno;
+
+use super::controller::Controller;
+use super::disk::{DEFAULT_WEIGHT, DiskWork, Divider};
+use super::kernel::SimKernel;
+use super::tree::CgroupId;
+
+impl SimKernel {
+    /// Chooses the scheduler of the disk, and switches `io.cost`. Weights of bfq begin at 100 again.
+    pub fn set_divider(&mut self, divider: Divider) {
+        let nr_choices = self.host.divider.nr_choices + 1;
+        let tree = &mut self.live.tree;
+        let roots: Vec<CgroupId> = tree.roots().collect();
+        for id in roots {
+            for at in tree.subtree(id).iter() {
+                tree[*at].disk_knobs.bfq = DEFAULT_WEIGHT;
+            }
+        }
+        self.host.divider = Divider { nr_choices, ..divider };
+        self.live.tree.has_bfq = divider.is_bfq;
+        self.sys = self.host.sys_files(&self.cpu.online);
+    }
+
+    /// Does `work` in the name of processes that all want more, divided by the weights of their cgroups if the disk obeys
+    /// them, else equally. The weights of cgroups above them count among the siblings with one of these processes.
+    ///
+    /// # Errors
+    /// ESRCH if a process has ended.
+    pub fn contend(&mut self, pids: &[u32], work: DiskWork) -> Result<(), Errno> {
+        let parts = self.parts(pids)?;
+        for (pid, part) in pids.iter().zip(parts) {
+            self.use_disk(*pid, work.part(part))?;
+        }
+        Ok(())
+    }
+
+    fn parts(&self, pids: &[u32]) -> Result<Vec<f64>, Errno> {
+        let tree = &self.live.tree;
+        let divider = self.host.divider;
+        let weight = |id: CgroupId| match (divider.is_bfq, divider.has_cost) {
+            (true, _) => tree[id].disk_knobs.bfq as f64,
+            (_, true) => tree[id].disk_knobs.weight as f64,
+            _ => 1.0,
+        };
+        let mut paths: Vec<Vec<CgroupId>> = Vec::new();
+        for pid in pids {
+            let process = self.live.processes.get(pid).ok_or(Errno::ESRCH)?;
+            let hierarchies = tree.hierarchies.iter().zip(&process.cgroups);
+            let mut with_io = hierarchies.filter(|(it, _)| it.controllers.contains(Controller::Io));
+            let (_, own) = with_io.next().ok_or(Errno::ENODEV)?;
+            let up = std::iter::successors(Some(*own), |id| tree[*id].parent);
+            let mut path: Vec<CgroupId> = up.collect();
+            path.reverse();
+            paths.push(path);
+        }
+        let part = |path: &Vec<CgroupId>| {
+            let levels = path.iter().enumerate().skip(1).map(|(depth, own)| {
+                let mut siblings: Vec<CgroupId> = Vec::new();
+                let beside = paths.iter().filter(|it| it.get(depth - 1) == path.get(depth - 1));
+                for id in beside.filter_map(|it| it.get(depth)) {
+                    if !siblings.contains(id) {
+                        siblings.push(*id);
+                    }
+                }
+                weight(*own) / siblings.into_iter().map(weight).sum::<f64>()
+            });
+            let shared = paths.iter().filter(|it| it.last() == path.last()).count() as f64;
+            levels.product::<f64>() / shared
+        };
+        Ok(paths.iter().map(part).collect())
+    }
+}
