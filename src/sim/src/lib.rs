@@ -77,7 +77,6 @@ mod workload;
 
 pub use controller::Controller;
 pub use cpu::{Loaded, Weighs};
-pub use disk::DiskWork;
 pub use disk::{DiskWork, Divider};
 pub use fault::{Call, Fault, Faulty, When};
 pub use host::{Access, Layout, SimHost};
