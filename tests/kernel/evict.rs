@@ -65,8 +65,8 @@ fn lines(path: &Path) -> Vec<String> {
 
 fn job(set: &Set, id: u64) -> Value {
     let list = set.json(&["jobs", "--json"]);
-    let jobs = list["jobs"].as_array().unwrap().iter();
-    jobs.filter(|job| job["id"] == id).cloned().next().unwrap_or_default()
+    let mut jobs = list["jobs"].as_array().unwrap().iter();
+    jobs.find(|job| job["id"] == id).cloned().unwrap_or_default()
 }
 
 /// A run that ignores SIGTERM and has orphans in another session ends for a job of another tenant, and runs again.
