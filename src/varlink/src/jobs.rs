@@ -105,6 +105,14 @@ pub struct Eviction {
     pub text: String,
 }
 
+/// Beneficiary of an eviction in a sentence: a job, or a guarantee.
+pub fn beneficiary(job: Option<u64>, tenant: &str) -> String {
+    match job {
+        Some(job) => format!("job {job} of {tenant}"),
+        None => format!("the guarantee of {tenant}"),
+    }
+}
+
 /// Parameters of `Cancel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

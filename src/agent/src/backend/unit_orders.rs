@@ -132,8 +132,7 @@ impl Systemd {
         for action in actions.iter().filter(|action| relieves(action)) {
             let (knob, property) = (action.knob, Property::of(action.knob));
             let Some(unit) = self.unit_mut(action.node) else { continue };
-            let place = places.get(action.node);
-            let Some(cgroup) = place.and_then(|place| place.cgroup.as_ref()) else { continue };
+            let Some(cgroup) = cgroup_of(places, action.node) else { continue };
             let is_journalled = host.journal.knows_property(&unit.unit, &unit.life, property);
             // Fails if the cgroup is gone; systemd gets the order all the same.
             if !is_journalled || host.enforcer().write_relief(action, cgroup).is_err() {
@@ -166,8 +165,7 @@ impl Systemd {
         let mut outcomes = Vec::new();
         for action in actions {
             let Some(unit) = self.unit(action.node) else { continue };
-            let place = places.get(action.node);
-            let Some(cgroup) = place.and_then(|place| place.cgroup.as_ref()) else { continue };
+            let Some(cgroup) = cgroup_of(places, action.node) else { continue };
             let property = Property::of(action.knob);
             if !host.journal.knows_property(&unit.unit, &unit.life, property) {
                 continue;
@@ -378,6 +376,10 @@ impl Systemd {
         }
         outcomes
     }
+}
+
+fn cgroup_of(places: &NodeMap<Place>, id: NodeId) -> Option<&Cgroup> {
+    places.get(id)?.cgroup.as_ref()
 }
 
 /// True if the action lowers protection, so that reclaim finds pages.

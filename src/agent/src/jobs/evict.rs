@@ -20,7 +20,7 @@ use crate::backend::access::HostAccess;
 use tenantd_admission::{Cause, JobId, JobView};
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::systemd::Order;
-use tenantd_varlink::jobs::{Eviction, SubmitReply};
+use tenantd_varlink::jobs::{Eviction, SubmitReply, beneficiary};
 
 /// Ends overdue jobs, and evicts others for a waiting one.
 pub(super) fn step<K: KernFs>(room: &mut JobRoom, host: &mut HostAccess<K>, now: f64) {
@@ -37,12 +37,7 @@ pub(super) fn send(room: &mut JobRoom, eviction: tenantd_admission::Eviction) {
     let job = eviction.job;
     let Some(view) = room.admission.job(job) else { return };
     let tenant = view.request.tenant.clone();
-    info!(
-        tenant,
-        action = "job",
-        "job {job} of {tenant} ends for {}",
-        beneficiary(&eviction.cause)
-    );
+    info!(tenant, action = "job", "job {job} of {tenant} ends for {}", whom(&eviction.cause));
     room.has_changed = true;
     send_again(room, job);
 }
@@ -122,7 +117,7 @@ pub(super) fn is_between(view: &JobView<'_>) -> bool {
 pub(super) fn shown(view: &JobView<'_>) -> Option<Eviction> {
     let (cause, requeue) = (view.eviction?, view.request.requeue?);
     let run = run_of(view).unwrap_or(1);
-    let whom = beneficiary(cause);
+    let whom = whom(cause);
     let text = match (view.is_leaving, is_between(view)) {
         (true, _) => {
             format!("tenantd ends run {run} of this job for {whom}; it waits again after that")
@@ -139,9 +134,6 @@ pub(super) fn shown(view: &JobView<'_>) -> Option<Eviction> {
     })
 }
 
-fn beneficiary(cause: &Cause) -> String {
-    match cause.job {
-        Some(job) => format!("job {job} of {}", cause.tenant),
-        None => format!("the guarantee of {}", cause.tenant),
-    }
+fn whom(cause: &Cause) -> String {
+    beneficiary(cause.job.map(|job| job.0), &cause.tenant)
 }

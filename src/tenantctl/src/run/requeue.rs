@@ -28,7 +28,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use tenantd_core::kernel_text::mountinfo::cgroup_mounts;
 use tenantd_core::kernel_text::path_of;
 use tenantd_lab::text::visible;
-use tenantd_varlink::jobs::{Eviction, ReportParameters, Started};
+use tenantd_varlink::jobs::{Eviction, ReportParameters, Started, beneficiary};
 
 /// Variable with the number of the run, from 1.
 pub(super) const VARIABLE: &str = "TENANTD_RUN";
@@ -100,10 +100,7 @@ impl Runs {
             return;
         }
         let grace = Duration::from_secs(eviction.grace_seconds.into());
-        let whom = match eviction.job {
-            Some(job) => format!("job {job} of {}", eviction.tenant),
-            None => format!("the guarantee of {}", eviction.tenant),
-        };
+        let whom = beneficiary(eviction.job, &eviction.tenant);
         let text = format!("tenantd ended this job for {whom}");
         self.ending = Some(Ending { text, kill_at: Instant::now() + grace });
         self.signal(Signal::SIGTERM, Some(command));
