@@ -125,7 +125,6 @@ def settled(groups):
 
 @core
 @both
-@newest
 def test_slices_are_created_weighted_and_removed(host):
     world = Host()
     daemon = host.daemon(policy(host), None)
