@@ -509,7 +509,7 @@ fn is_control_back(original: &str, now: &str) -> bool {
 /// Whether `key` of a snapshot is a cgroup, not a file of it.
 fn is_dir(key: &str) -> bool {
     let name = key.rsplit('/').next().unwrap_or_default();
-    !["cpu.", "cpuset.", "memory.", "cgroup.", "pids."]
+    !["cpu.", "cpuset.", "memory.", "cgroup.", "pids.", "io.", "blkio."]
         .iter()
         .any(|prefix| name.starts_with(prefix))
 }

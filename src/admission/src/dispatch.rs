@@ -126,8 +126,15 @@ impl Admission {
 
     /// Counts jobs whose turn had come as overtaken by `id`, if it takes of a resource that they lacked, or
     /// of a counted one that they lack since. `free` is the rest after `id`.
+    ///
+    /// A senior that lacks more than all running jobs hold is not counted: it blocks no other while the end of
+    /// theirs would not help it ([`Admission::senior_before`]).
     fn count_overtaken(&mut self, id: JobId, passed: &[Passed], free: &Free) {
+        if passed.is_empty() {
+            return;
+        }
         let taker = self.jobs[&id].need.clone();
+        let free_without_jobs = self.free_without_jobs();
         for Passed { id, lacks } in passed {
             let Some(need) = self.jobs.get(id).map(|job| &job.need) else { continue };
             let is_taken = |lack: &Lack| lack.is_taken_by(need, &taker);
@@ -135,10 +142,14 @@ impl Admission {
             if !lacks.iter().any(is_taken) && !self.lacks(need, free).any(is_taken_since) {
                 continue;
             }
+            let is_senior = self.seniors.contains(id);
+            if is_senior && self.lack(need, &free_without_jobs).is_some() {
+                continue;
+            }
             let Some(job) = self.jobs.get_mut(id) else { continue };
             if let State::Waiting { overtaken } = &mut job.state {
                 *overtaken += 1;
-                if *overtaken >= self.rules.overtakes_max && !self.seniors.contains(id) {
+                if *overtaken >= self.rules.overtakes_max && !is_senior {
                     self.seniors.push(*id);
                 }
             }
