@@ -3,6 +3,7 @@
 use tenantd_admission::{
     Admission, Capacity, JobId, Measured, Phase, Request, Rules, Start, Terms,
 };
+use tenantd_dop::target::Width;
 use tenantd_queue::discipline::Name;
 
 use super::course::{GIB, all_disciplines};
@@ -155,5 +156,32 @@ fn a_limit_of_the_tenant_is_not_kept() {
         (0..20).for_each(|_| streams.end_and_go_on(1));
         assert_eq!(streams.end(0), [], "{discipline:?}");
         assert_eq!(streams.end(1)[0], wanted, "{discipline:?}");
+    }
+}
+
+/// The daemon of an ended job holds the GPU, and no end of a job brings it: others go first, and are not counted beyond
+/// the bound. Once the daemon has ended, slots are kept for the senior.
+#[test]
+fn a_unit_that_a_daemon_holds() {
+    let width = |request, dop| Request { width: Width::Manual(dop), ..request };
+    for discipline in all_disciplines() {
+        let tenants = ["a", "b", "c"].map(|path| Terms::new(path, 1.0));
+        let of = [units("a", &["gpu"]), Request::new("b", 1)];
+        let mut streams = Streams::begin(discipline, tenants.to_vec(), of);
+        let long = streams.admission.submit(width(Request::new("b", 1), 4), 0.0).unwrap();
+        let started = streams.admission.dispatch(Measured::default(), 0.0).starts;
+        // The waiting job of the second stream starts as well.
+        assert_eq!(started.len(), 2, "{discipline:?}");
+        streams.submit(1);
+        let wanted = streams.admission.submit(width(units("c", &["gpu"]), 7), 0.0).unwrap();
+        streams.admission.left_daemons(streams.running[0], streams.now);
+        streams.go_on_until_senior(wanted, &[1]);
+        (0..20).for_each(|_| streams.end_and_go_on(1));
+        let phase = streams.admission.job(wanted).unwrap().phase;
+        assert_eq!(phase, Phase::Waiting { overtaken: OVERTAKES_MAX }, "{discipline:?}");
+        assert_eq!(streams.end(0), [], "{discipline:?}");
+        streams.running[0] = long;
+        assert_eq!(streams.end(1), [], "{discipline:?}");
+        assert_eq!(streams.end(0), [wanted], "{discipline:?}");
     }
 }
