@@ -283,17 +283,20 @@ fn work(cgroup: Option<String>, pids: Option<Vec<u32>>) -> Result<Work, CallErro
     }
 }
 
+const OPENING: &str = "{\"parameters\":";
+
 fn serialised(reply: &impl serde::Serialize) -> Message {
     once(&bridge::json(reply))
 }
 
-pub(super) fn once(parameters: &str) -> Message {
-    vec![wire::reply(parameters, false).into()]
+/// The text of the parameters is not copied: clients that take theirs slowly share it.
+pub(super) fn once(parameters: &Arc<str>) -> Message {
+    vec![OPENING.into(), Arc::clone(parameters), "}\0".into()]
 }
 
 /// A reply with these parameters that others follow.
-pub(super) fn several(parameters: &str) -> Message {
-    vec![wire::reply(parameters, true).into()]
+pub(super) fn several(parameters: &Arc<str>) -> Message {
+    vec![OPENING.into(), Arc::clone(parameters), ",\"continues\":true}\0".into()]
 }
 
 pub(super) fn refusal(error: &CallError) -> Message {

@@ -144,12 +144,6 @@ impl Call {
     }
 }
 
-/// Message of a reply. `parameters` is JSON already: a status is serialised once for all clients.
-pub fn reply(parameters: &str, continues: bool) -> String {
-    let tail = if continues { ",\"continues\":true}\0" } else { "}\0" };
-    format!("{{\"parameters\":{parameters}{tail}")
-}
-
 /// Message of an error.
 pub fn refusal(error: &CallError) -> String {
     // It contains strings and lists only, so serialisation does not fail.
