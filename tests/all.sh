@@ -88,7 +88,7 @@ lint() {
     check rustdoc env RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" \
         cargo doc --locked --quiet --no-deps --document-private-items
     if need shellcheck shellcheck:shellcheck; then
-        check shellcheck shellcheck .ci/run packaging/build.sh packaging/same_twice.sh packaging/slurm/*.sh packaging/login/*.sh fuzz/run.sh tests/*.sh tests/vm/*.sh
+        check shellcheck shellcheck .ci/run packaging/build.sh packaging/same_twice.sh packaging/htcondor/*.sh packaging/slurm/*.sh packaging/login/*.sh fuzz/run.sh tests/*.sh tests/vm/*.sh
     fi
     cargo_tool cargo-deny || return 0
     check "cargo-deny bans licenses sources" cargo deny --locked check bans licenses sources

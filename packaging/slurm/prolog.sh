@@ -1,5 +1,6 @@
 #!/bin/sh
-# Prolog of slurmd: a job becomes a part of the tenant that has the name of its account, whatever else runs on the node.
+# Prolog of slurmd: a job becomes a part of the tenant that has the name of its account, in whatever group, and whatever else
+# runs on the node. If the account is a group, it is the tenant `jobs` of that group (weights.sh).
 #
 # In slurm.conf:  ProctrackType=proctrack/cgroup
 #                 Prolog=/etc/slurm/tenantd-prolog.sh
@@ -17,10 +18,17 @@ scope=/system.slice/slurmstepd.scope
 if [ ! -d "/sys/fs/cgroup$scope" ]; then scope=/system.slice/${SLURMD_NODENAME-}_slurmstepd.scope; fi
 job=$scope/job_$SLURM_JOB_ID
 
+# The path of the tenant: the metrics name each of them once, a group before its members.
+weights=$(tenantctl metrics 2>/dev/null | sed -n 's/^tenantd_tenant_weight{tenant="\([^"]*\)"}.*/\1/p')
+for name in "$account/jobs" "$account"; do
+    path=$(printf '%s\n' "$weights" | awk -v name="$name" '$0 == name || substr($0, length - length(name)) == "/" name' | head -n 1)
+    if [ -n "$path" ]; then break; fi
+done
+
 # A cgroup that is no tenant's is left to Slurm to make.
 attach() {
     mkdir "/sys/fs/cgroup$job" || return 1
-    tenantctl attach "$account" --cgroup "$job" && return 0
+    tenantctl attach "${path:-$account}" --cgroup "$job" && return 0
     rmdir "/sys/fs/cgroup$job"
     return 1
 }

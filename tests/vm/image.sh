@@ -3,7 +3,7 @@
 # root.img (ext4), vmlinuz and initrd. Usage: image.sh bookworm|trixie|backports|forky core|rest|compare
 #   backports  is trixie with the kernel of trixie-backports; forky is Debian testing
 #   core     the packages of packages.txt: what `make test` needs
-#   rest     those of packages-rest.txt as well
+#   rest     those of packages-rest.txt as well, and on Debian 13 of packages-rest-trixie.txt
 #   compare  those of packages-compare.txt as well, and none of packages-rest.txt
 #
 # Images live outside the tree, in ${XDG_CACHE_HOME:-~/.cache}/tenantd-vm/SUITE-KEY, where KEY is a
@@ -16,7 +16,10 @@ suite=${1:?usage: image.sh SUITE core|rest}
 lists=("$here/packages.txt")
 case ${2:?usage: image.sh SUITE core|rest|compare} in
     core) ;;
-    rest | compare) lists+=("$here/packages-$2.txt") ;;
+    rest | compare)
+        lists+=("$here/packages-$2.txt")
+        if [[ -e $here/packages-$2-$suite.txt ]]; then lists+=("$here/packages-$2-$suite.txt"); fi
+        ;;
     *) echo "image.sh: no packages are called $2" >&2; exit 2 ;;
 esac
 
@@ -82,8 +85,9 @@ mkdir "$root/payload"
 echo 0123456789abcdef0123456789abcdef >"$root/etc/machine-id"
 cp "$here/tenantd-scenarios.service" "$root/etc/systemd/system/"
 # What a scenario needs it starts itself.
-for unit in munge.service podman.service podman.socket podman-auto-update.timer podman-clean-transient.service \
-    podman-restart.service postgresql.service slurmctld.service slurmd.service systemd-oomd.service; do
+for unit in condor.service containerd.service mariadb.service munge.service podman.service podman.socket \
+    podman-auto-update.timer podman-clean-transient.service podman-restart.service postgresql.service slurmctld.service \
+    slurmd.service slurmdbd.service systemd-oomd.service; do
     if [[ -e $root/usr/lib/systemd/system/$unit ]]; then systemctl --root="$root" --quiet disable "$unit"; fi
 done
 # Nothing else may use the console or the processors while the scenarios measure.

@@ -108,7 +108,7 @@ cp README.md "$work/payload/documents/"
 cp docs/*.md "$work/payload/documents/docs/"
 cp -r packaging scenarios "$work/payload/documents/"
 cp examples/resize.py "$work/payload/guest/"
-cp -r packaging/slurm "$work/payload/slurm"
+cp -r packaging/htcondor packaging/slurm "$work/payload/"
 # A client of the socket that others wrote; the scenarios that want it are skipped where it cannot be had.
 mkdir "$work/payload/python"
 wheels=${TENANTD_VM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tenantd-vm}/python

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, telling, wait_until
 from host import finish, run
-from marks import both, long
+from marks import both, long, newer
 from test_systemd import Host
 from test_units import SERVICE, install, log, settle
 import fairness
 
 FOLDER = Path("/var/tmp/slurm")
-PROLOG = Path("/payload/slurm/prolog.sh")
-EPILOG = Path("/payload/slurm/epilog.sh")
+SCRIPTS = Path("/payload/slurm")
 # Debian builds Slurm for several node daemons on one host.
 SCOPE = Cgroup(MOUNT / f"system.slice/{socket.gethostname()}_slurmstepd.scope")
 CONFIGURATION = """
@@ -46,22 +45,46 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 CGROUPS = "CgroupPlugin=cgroup/v2\nConstrainCores=no\nConstrainRAMSpace=no\n"
 
 
+# The share tree of Slurm is in a database.
+ACCOUNTING = """
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=localhost
+PriorityType=priority/multifactor
+"""
+DATABASE = """
+AuthType=auth/munge
+DbdHost=localhost
+SlurmUser=slurm
+LogFile={folder}/slurmdbd.log
+PidFile={folder}/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=slurm
+StoragePass=slurm
+StorageLoc=slurm
+"""
+
+
 class Cluster:
     """Controller and node daemon on this machine, with the prolog of the package."""
 
-    def __init__(self, host):
+    def __init__(self, host, accounts=None):
+        """`accounts`: those of the share tree, each with its parent and its shares; without them there is no database."""
         self.host = host
         for folder in (FOLDER, FOLDER / "state", FOLDER / "spool"):
             folder.mkdir()
             shutil.chown(folder, "slurm", "slurm")
         host.cleanup.callback(shutil.rmtree, FOLDER)
-        shutil.copy(PROLOG, FOLDER / "prolog.sh")
-        shutil.copy(EPILOG, FOLDER / "epilog.sh")
+        for script in SCRIPTS.glob("*.sh"):
+            shutil.copy(script, FOLDER)
         # Without any address but 127.0.0.1 the resolver (AI_ADDRCONFIG) has none to listen on.
         address = ["192.0.2.1/32", "dev", "lo"]
         host.cleanup.callback(finish, ["ip", "address", "del", *address])
         run("ip", "address", "add", *address)
-        written = {"slurm.conf": CONFIGURATION.format(name=socket.gethostname(), folder=FOLDER), "cgroup.conf": CGROUPS}
+        configuration = CONFIGURATION.format(name=socket.gethostname(), folder=FOLDER)
+        written = {"slurm.conf": configuration + (ACCOUNTING if accounts else ""), "cgroup.conf": CGROUPS}
+        if accounts:
+            written["slurmdbd.conf"] = DATABASE.format(folder=FOLDER)
         for name, text in written.items():
             file = Path("/etc/slurm", name)
             file.write_text(text)
@@ -69,9 +92,25 @@ class Cluster:
         units = ["slurmd.service", "slurmctld.service", "munge.service"]
         host.cleanup.callback(wait_until, lambda: not SCOPE.exists(), "the scope of Slurm's to go")
         host.cleanup.callback(finish, ["systemctl", "stop", *units, SCOPE.path.name])
+        if accounts:
+            self.store(accounts)
         run("systemctl", "start", *reversed(units))
         with telling(self.log):
             wait_until(lambda: "idle" in finish(["sinfo", "--noheader", "--format=%T"]).stdout, "an idle node")
+
+    def store(self, accounts):
+        """Starts the database, and puts the tree of accounts into it."""
+        shutil.chown("/etc/slurm/slurmdbd.conf", "slurm", "slurm")
+        Path("/etc/slurm/slurmdbd.conf").chmod(0o600)
+        self.host.cleanup.callback(finish, ["systemctl", "stop", "slurmdbd.service", "mariadb.service"])
+        run("systemctl", "start", "mariadb.service", "munge.service")
+        run("mariadb", "-e", "CREATE DATABASE slurm; GRANT ALL ON slurm.* TO slurm@localhost IDENTIFIED BY 'slurm'")
+        run("systemctl", "start", "slurmdbd.service")
+        with telling(self.log):
+            wait_until(lambda: finish(["sacctmgr", "-i", "add", "cluster", "guest"]).returncode == 0, "the database")
+        for name, parent, shares in accounts:
+            run("sacctmgr", "-i", "add", "account", name, f"parent={parent}", f"fairshare={shares}")
+            run("sacctmgr", "-i", "add", "user", "root", f"account={name}")
 
     @staticmethod
     def log():
@@ -134,3 +173,35 @@ def test_accounts_share_a_node_whatever_the_number_of_their_jobs(host):
     cluster.cancel(one, many[0], stranger)
     run("systemctl", "stop", SERVICE)
     world.expect_as_before(told)
+
+
+@long
+@newer
+def test_weights_are_those_of_the_share_tree_and_a_death_is_in_the_comment(host):
+    cluster = Cluster(host, [("physics", "root", 60), ("optics", "physics", 3), ("biology", "root", 20)])
+    with telling(cluster.log):
+        wait_until(lambda: "optics" in finish(["sshare", "--noheader", "--all"]).stdout, "the share tree")
+    written = run(str(FOLDER / "weights.sh"))
+    install(host, {"biology": {"weight": 1}})
+    policy = Path("/etc/tenantd/tenants.yaml")
+    limits = "    limit: { memory: 256MiB }\n"
+    policy.write_text(written.replace("  biology:\n", "  biology:\n" + limits) + "mode: enforce\ncontrol: { interval: 1s }\n")
+    assert finish(["/usr/bin/tenantctl", "check", str(policy)]).returncode == 0, written
+    run("systemctl", "start", SERVICE)
+    told = lambda: f"{written}\n{log()}\n{cluster.log()}"
+    jobs = [cluster.submit("optics", host.cpus), cluster.submit("physics", host.cpus), cluster.submit("biology", host.cpus)]
+
+    def is_weighed():
+        optics, physics, biology = (int(job.read("cpu.weight")) for job in jobs)
+        # 60 : 20 between the accounts at the top; 3 : 1 between `optics` and the users of `physics` itself.
+        return 1.8 * biology < optics < 2.7 * biology and 2.5 * physics < optics < 3.5 * physics
+
+    with telling(told):
+        wait_until(is_weighed, "the weights of the jobs")
+    cluster.cancel(*jobs)
+    script = "python3 -c 'held = bytearray(600 << 20)'"
+    number = run("sbatch", "--parsable", "--account=biology", "--chdir=/tmp", "--output=/dev/null", f"--wrap={script}").strip()
+    comment = lambda: finish(["scontrol", "show", "job", number]).stdout
+    with telling(lambda: f"{comment()}\n{told()}"):
+        wait_until(lambda: "Comment=tenantd: " in comment() and "256MiB" in comment(), "the reason in the comment of the job")
+    run("systemctl", "stop", SERVICE)
