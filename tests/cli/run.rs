@@ -239,6 +239,15 @@ fn without_a_daemon_it_says_so_or_runs() {
     let ran = alone(&["--or-run", "sh", "-c", "echo ${TENANTD_DOP-unset}; exit 3"]).exits(3);
     assert_eq!(ran.out, "unset\n");
     assert!(ran.err.contains("without a turn"), "{}", ran.err);
+
+    // A process that stays as supervisor waits for no event then.
+    for supervised in [&["--array", "1-2"][..], &["--requeue", "--grace", "2min"]] {
+        let arguments = [supervised, &["--", "echo", "never"]].concat();
+        let ran = alone(&arguments).exits(69).says_in_one_line("does not answer");
+        assert_eq!(ran.out, "");
+    }
+    let ran = alone(&["--requeue", "--or-run", "sh", "-c", "echo ${TENANTD_RUN-unset}; exit 3"]);
+    assert_eq!(ran.exits(3).out, "unset\n");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::fit::{Free, Lack, Need};
 use super::reason::Reason;
 use super::state::Admission;
-use super::types::JobId;
+use super::types::{JobId, Request, Reserve};
 
 /// Outlook of a waiting job.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +69,10 @@ impl Admission {
             return Reason::Running { max };
         }
         if let Some(lack) = lack {
-            return self.reason_of(lack, &job.need, free);
+            return match lack {
+                Lack::Reserve => self.reserve_reason(&job.request),
+                lack => self.reason_of(lack, &job.need, free),
+            };
         }
         match self.senior_before(id, &job.need, free) {
             Some(job) if self.is_reserved_for(job) => {
@@ -79,6 +82,12 @@ impl Admission {
             Some(job) => Reason::Overtaken { job, times: self.rules.overtakes_max },
             None => Reason::Turn,
         }
+    }
+
+    fn reserve_reason(&self, request: &Request) -> Reason {
+        let Some(Reserve { workers, below }) = self.rules.reserve else { return Reason::Turn };
+        let (total, expected) = (self.workers(), request.expected);
+        Reason::Reserve { kept: workers.min(total), total, below, expected }
     }
 
     pub(super) fn reason_of(&self, lack: Lack, need: &Need, free: &Free) -> Reason {
@@ -101,6 +110,8 @@ impl Admission {
                 let of = |units: &[u32]| units.get(at).copied().unwrap_or(0);
                 Reason::Units { name, wanted: of(&need.units), free: of(&free.units), total }
             }
+            // An empty machine has one for any job.
+            Lack::Reserve => Reason::Turn,
             Lack::Memory => Reason::Memory {
                 wanted: need.memory_bytes,
                 free: free.memory_bytes.unwrap_or(memory),

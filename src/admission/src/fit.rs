@@ -18,6 +18,9 @@ pub(super) struct Need {
     pub(super) ceiling: u64,
     pub(super) memory_bytes: u64,
     pub(super) units: Vec<u32>,
+    /// True if it may not use the workers and slots that are kept for short jobs.
+    #[serde(default)]
+    pub(super) is_long: bool,
 }
 
 /// Something that a job lacks, in the order of the tests: the first one is reported.
@@ -30,6 +33,8 @@ pub(super) enum Lack {
     Units(usize),
     Memory,
     Slots,
+    /// The rest is kept for short jobs.
+    Reserve,
 }
 
 impl Lack {
@@ -42,6 +47,7 @@ impl Lack {
             Lack::Units(at) => other.units.get(at).is_some_and(|count| *count > 0),
             // Every job takes slots, and memory, declared or not.
             Lack::Memory | Lack::Slots => true,
+            Lack::Reserve => other.is_long,
         }
     }
 
@@ -71,6 +77,8 @@ pub(super) struct Free {
     /// `None` if the memory is unknown: then no job lacks it.
     pub(super) memory_bytes: Option<u64>,
     pub(super) units: Vec<u32>,
+    /// Workers and slots for long jobs; `None` without a reserve.
+    for_long: Option<ForLong>,
     /// Slots that jobs of others leave to tenants and groups.
     withheld: Withheld,
     held: BTreeMap<TenantId, Held>,
@@ -83,6 +91,14 @@ struct Held {
     slots: u64,
     memory_bytes: u64,
     of_users: BTreeMap<u32, u32>,
+}
+
+/// Workers and slots that long jobs may still take.
+#[derive(Clone, Copy, Debug)]
+struct ForLong {
+    workers: u64,
+    slots: u64,
+    is_used: bool,
 }
 
 impl Free {
@@ -99,9 +115,28 @@ impl Free {
             widest: u64::from(widest),
             memory_bytes: capacity.memory_bytes.map(|bytes| bytes.saturating_sub(outside_bytes)),
             units: capacity.units.iter().map(|(_, count)| *count).collect(),
+            for_long: None,
             withheld: Withheld::default(),
             held: BTreeMap::new(),
         }
+    }
+
+    /// Keeps workers and as many slots for short jobs.
+    pub(super) fn reserving(self, kept: Option<u32>, workers: u32) -> Free {
+        let for_long = kept.map(|kept| ForLong {
+            workers: workers.saturating_sub(kept).into(),
+            slots: self.slots.saturating_sub(kept.into()),
+            is_used: false,
+        });
+        Free { for_long, ..self }
+    }
+
+    /// True if a job would take of the rest that is kept for short ones. One long job may always run.
+    fn is_kept_from(&self, need: &Need) -> bool {
+        let Some(left) = self.for_long.filter(|left| left.is_used && need.is_long) else {
+            return false;
+        };
+        left.workers == 0 || need.floor > left.slots
     }
 
     pub(super) fn withholding(self, withheld: &Withheld) -> Free {
@@ -123,6 +158,11 @@ impl Free {
         self.slots = self.slots.saturating_sub(slots);
         self.busy += u32::from(slots > 0);
         self.memory_bytes = self.memory_bytes.map(|bytes| bytes.saturating_sub(reserved_bytes));
+        if let Some(left) = self.for_long.as_mut().filter(|_| need.is_long && slots > 0) {
+            left.workers = left.workers.saturating_sub(1);
+            left.slots = left.slots.saturating_sub(slots);
+            left.is_used = true;
+        }
         for (free, taken) in self.units.iter_mut().zip(&need.units) {
             *free = free.saturating_sub(*taken);
         }
@@ -175,6 +215,7 @@ impl Free {
         of_tenant
             .chain(units.map(|(at, _)| Lack::Units(at)))
             .chain(is_short.then_some(Lack::Memory))
+            .chain(self.is_kept_from(need).then_some(Lack::Reserve))
             // Last and only if nothing else decides: withheld slots are a sum.
             .chain(std::iter::once_with(slots).flatten())
     }

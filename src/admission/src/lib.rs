@@ -49,9 +49,11 @@
 //! 10. *Dependencies.* A job waits for the end, or the success, of older ones. A job that others wait for starts at the
 //!     earliest turn among those of its tenant and of theirs ([`tenantd_queue::donation`]).
 //! 11. *Credit.* A tenant with credit starts earlier after a pause, and pays for it at the start ([`Admission::lend`]).
-//!
 //! 12. *Eviction.* A job that asked for it ends for a due guarantee or for a job whose turn it is, and waits again
 //!     (`evict`). No other job is ended.
+//! 13. *Reserve.* Some workers, and as many slots, are kept for jobs of classes with a short estimate ([`Reserve`]); off
+//!     by default. It is the one rule that lets a worker idle beside a job that fits. One long job may always run, and
+//!     long jobs alone wait for a long senior, so a stream of short ones delays a long job by its turn only.
 //!
 //! A job whose first process has ended while others remain *lingers*: its worker and slots are released, and
 //! the remaining processes count as outside usage and stay in their tenant. Its units stay with it: a process
@@ -66,7 +68,7 @@
 //! - Reservations never exceed the capacity for jobs, nor those of a tenant its limit; the same for slots
 //!   and units (`nothing_is_promised_twice_and_nothing_idles`).
 //! - No worker idles beside a job that fits and may go before the seniors
-//!   (the same test).
+//!   (the same test), but for the reserve (`reserve`).
 //! - A job that could ever start is overtaken a bounded number of times (`overtaking_is_bounded`); a manual
 //!   DOP of all slots starts beside a stream of narrow jobs (`a_wide_job_is_not_starved`); so does a job
 //!   with two needs that are never free together, beside streams of jobs with one of them (`seniors`).
@@ -116,5 +118,5 @@ pub use tenantd_queue::indices::Indices;
 pub use tenantd_queue::sets::{Set, Sums, Tasks};
 pub use types::{
     Capacity, Cause, Dispatch, Guarantee, JobId, JobView, Measured, Owed, Phase, Request, Requeue,
-    Requirement, Rules, Start, Terms,
+    Requirement, Reserve, Rules, Start, Terms,
 };

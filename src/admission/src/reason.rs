@@ -1,6 +1,7 @@
 //! Obstacles to a job's start or admission, with figures.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::types::{JobId, Owed};
 use tenantd_core::units::Bytes;
@@ -14,6 +15,17 @@ pub enum Reason {
     Running {
         /// Allowed number.
         max: u32,
+    },
+    /// The free workers or slots are kept for short jobs.
+    Reserve {
+        /// Workers kept.
+        kept: u32,
+        /// All workers.
+        total: u32,
+        /// Upper bound of the estimate of a short job.
+        below: Duration,
+        /// Estimate of this job; `None` without one.
+        expected: Option<Duration>,
     },
     /// Too few slots are free.
     Slots {
@@ -98,6 +110,7 @@ impl Reason {
         match self {
             Reason::Turn => "turn",
             Reason::Running { .. } => "running",
+            Reason::Reserve { .. } => "reserve",
             Reason::Slots { .. } => "slots",
             Reason::Memory { .. } => "memory",
             Reason::TenantMemory { .. } => "tenant_memory",
@@ -118,6 +131,26 @@ impl fmt::Display for Reason {
             Reason::Turn => write!(f, "others go first"),
             Reason::Running { max } => {
                 write!(f, "{max} jobs run, as many as may (admission.max_running)")
+            }
+            Reason::Reserve { kept, total, below, expected } => {
+                let below = below.as_secs();
+                let are = if *kept == 1 { "is" } else { "are" };
+                write!(
+                    f,
+                    "{kept} of {total} workers {are} kept for short jobs (admission.short_jobs): "
+                )?;
+                match expected.map(|it| it.as_secs()) {
+                    Some(expected) => {
+                        write!(
+                            f,
+                            "jobs of its class take up to {expected} s, short ones less than {below} s"
+                        )
+                    }
+                    None => write!(
+                        f,
+                        "a job is short if nine of ten of its class (--class) took less than {below} s"
+                    ),
+                }
             }
             Reason::Slots { wanted, free, total, left_to } => {
                 if *wanted == 1 {

@@ -14,7 +14,8 @@ impl Admission {
     pub(super) fn free_without_jobs(&self) -> Free {
         let mut free =
             Free::new((self.slots(), self.widest()), &self.capacity, self.measured.outside_bytes)
-                .withholding(&self.withheld);
+                .withholding(&self.withheld)
+                .reserving(self.rules.reserve.map(|it| it.workers), self.workers());
         // Those of lingering jobs may stay held for as long as a daemon runs.
         self.bound_units(&mut free, |job| matches!(job.state, State::Lingering { .. }));
         free

@@ -496,7 +496,8 @@ impl Admission {
         };
         let units = self.capacity.units.iter().map(|(name, _)| count(name)).collect();
         let (user, memory_bytes) = (request.user, request.memory_bytes);
-        Need { tenant, user, class, floor, ceiling, memory_bytes, units }
+        let is_long = self.rules.reserve.is_some_and(|reserve| !reserve.is_short(request));
+        Need { tenant, user, class, floor, ceiling, memory_bytes, units, is_long }
     }
 
     /// Obstacle to a job's start even if no other ran.

@@ -1,6 +1,7 @@
 //! Inputs and outputs of the admission.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,26 @@ pub struct Rules {
     pub max_waiting: u32,
     /// Most waiting jobs of one user, in all tenants together.
     pub max_waiting_per_user: u32,
+    /// Workers that only short jobs get.
+    #[serde(default)]
+    pub reserve: Option<Reserve>,
+}
+
+/// Workers, and as many slots, that only short jobs get. Without a backlog no order of starts helps a short job that arrives
+/// while long ones run everywhere; an idle worker does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reserve {
+    /// Workers kept; one long job may always run.
+    pub workers: u32,
+    /// Upper bound, exclusive, of [`Request::expected`] of a short job.
+    pub below: Duration,
+}
+
+impl Reserve {
+    /// True if a job is short. One without an estimate is not.
+    pub fn is_short(&self, request: &Request) -> bool {
+        request.expected.is_some_and(|expected| expected < self.below)
+    }
 }
 
 impl Default for Rules {
@@ -42,6 +63,7 @@ impl Default for Rules {
             overtakes_max: 16,
             max_waiting: 1000,
             max_waiting_per_user: 250,
+            reserve: None,
         }
     }
 }
@@ -132,6 +154,9 @@ pub struct Request {
     /// Consent to be ended for another job and to wait again. Such a job is a set: each run is a task.
     #[serde(default)]
     pub requeue: Option<Requeue>,
+    /// Time that nine of ten jobs of its class took at the submission.
+    #[serde(default)]
+    pub expected: Option<Duration>,
 }
 
 /// Consent of a job to be evicted.
@@ -163,6 +188,7 @@ impl Request {
             tasks: None,
             after: Vec::new(),
             requeue: None,
+            expected: None,
         }
     }
 }

@@ -90,7 +90,11 @@ pub(super) struct Course {
 
 impl Course {
     pub(super) fn new(discipline: Name, overtakes_max: u32) -> Course {
-        let rules = Rules { discipline, overtakes_max, max_waiting: 40, ..Rules::default() };
+        Course::within(Rules { discipline, overtakes_max, ..Rules::default() })
+    }
+
+    pub(super) fn within(rules: Rules) -> Course {
+        let rules = Rules { max_waiting: 40, ..rules };
         let mut admission = Admission::new(rules, capacity());
         assert_eq!(admission.policy(rules, terms(), 0.0), []);
         let (now, measured, lent) = (0.0, Measured::default(), [0.0; TENANTS.len()]);

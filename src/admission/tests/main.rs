@@ -11,6 +11,7 @@ mod names;
 mod newcomer;
 mod preempt;
 mod properties;
+mod reserve;
 mod seniors;
 mod sets;
 mod turns;

@@ -1,4 +1,4 @@
-//! The forms of `control.credits`: a section that is off where it is left out, and its values.
+//! The form of a section that is off where it is left out, such as `control.credits`, and those of its values.
 
 use std::time::Duration;
 
@@ -14,8 +14,10 @@ use super::tree::{Kind, Node};
 /// A map that turns something on; without it that is off.
 pub(super) struct Optional<T: 'static> {
     pub(super) keys: &'static [Key<T>],
-    /// The half-life and the cap.
-    pub(super) lengths: fn(&T) -> [Duration; 2],
+    /// Its shape, and the remedy for another one.
+    pub(super) words: [&'static str; 2],
+    /// Of credits the half-life and the cap.
+    pub(super) lengths: fn(&T) -> Option<[Duration; 2]>,
 }
 
 impl<T: Default + PartialEq + Copy> Form<Option<T>> for Optional<T> {
@@ -24,21 +26,21 @@ impl<T: Default + PartialEq + Copy> Form<Option<T>> for Optional<T> {
             // With every line below it commented out, it is left out.
             Kind::Null => return,
             Kind::Scalar { .. } => {
-                let help =
-                    "write `credits: {}` for the defaults, or leave `credits` out to turn it off";
-                return reader.wrong_type(node, "a map with `half_life`, `cap` and `keep`", help);
+                let [shape, help] = self.words;
+                return reader.wrong_type(node, shape, help);
             }
             _ => {}
         }
         let Some(fields) = reader.fields(self.keys, node) else { return };
         let before = reader.report.total();
-        let mut credits = T::default();
-        reader.values(&fields, &mut credits);
+        let mut section = T::default();
+        reader.values(&fields, &mut section);
         if reader.report.total() > before {
             return;
         }
-        let [half_life, cap] = (self.lengths)(&credits);
-        if cap > half_life {
+        if let Some([half_life, cap]) = (self.lengths)(&section)
+            && cap > half_life
+        {
             let [cap, half_life] = [cap, half_life].map(humantime::format_duration);
             let message = format!("the cap of {cap} is longer than the half-life of {half_life}");
             let given = fields.get("cap").or(fields.get("half_life"));
@@ -47,7 +49,7 @@ impl<T: Default + PartialEq + Copy> Form<Option<T>> for Optional<T> {
             let help = format!("set `cap` to {half_life} or less, or `half_life` to {cap} or more");
             return reader.report.push(finding.help(help));
         }
-        *into = Some(credits);
+        *into = Some(section);
     }
 
     fn schema(&self) -> Value {
@@ -60,9 +62,9 @@ impl<T: Default + PartialEq + Copy> Form<Option<T>> for Optional<T> {
 
     /// One setting with all values: it differs from being off even where all are the defaults.
     fn outline(&self, value: &Option<T>, default: &Option<T>, path: &str, into: &mut Vec<Setting>) {
-        let Some(credits) = value.filter(|_| value != default) else { return };
+        let Some(section) = value.filter(|_| value != default) else { return };
         let each = self.keys.iter().filter_map(|key| {
-            let shown = (key.row)(&credits).default?;
+            let shown = (key.row)(&section).default?;
             Some(format!("{}: {shown}", key.name))
         });
         let value = format!("{{ {} }}", each.collect::<Vec<_>>().join(", "));

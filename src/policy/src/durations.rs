@@ -82,6 +82,16 @@ pub(super) const CAP: Lasting = Lasting {
     ..HALF_LIFE
 };
 
+/// The time of a short job.
+pub(super) const SHORT_TIME: Lasting = Lasting {
+    noun: "a time",
+    example: "30s",
+    bounds: "the time is between `1s` and `1h`",
+    written: "write a duration as `30s`",
+    of_zero: Some(["no job takes less than 0", "leave `short_jobs` out to turn it off"]),
+    ..CAP
+};
+
 impl Lasting {
     /// Reads a duration within the bounds; reports any other text.
     fn parse(&self, reader: &mut Reader<'_>, node: &Node) -> Option<Duration> {

@@ -365,7 +365,7 @@ pub struct Count {
 
 impl Form<Option<u32>> for Count {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<u32>) {
-        let expected = if self.auto { "`auto` or a number" } else { "a number of CPUs" };
+        let expected = if self.auto { "`auto` or a number" } else { "a whole number" };
         if !self.auto || !node.is_word("auto") {
             *into = reader.whole(node, self.most, expected);
         }

@@ -13,7 +13,7 @@ use super::amount::Amount;
 use super::bounds::{AmountOf, Processes, UpTo};
 use super::counted::{Counted, Counts};
 use super::credits::{Optional, Percent};
-use super::durations::{AGE, Bound, CAP, HALF_LIFE, INTERVAL};
+use super::durations::{AGE, Bound, CAP, HALF_LIFE, INTERVAL, SHORT_TIME};
 use super::forms::{
     Count, DisciplineWord, DopForm, Keys, KeysOr, Number, OneOrEach, Structure, Template,
     VersionNumber, WeightNumber, Word,
@@ -108,7 +108,14 @@ section! {
         /// CPU time that a tenant leaves to busy siblings is returned to it later as weight, so that short bursts run as if
         /// alone, and as earlier starts of its jobs. `{}`: on with the defaults. Left out: off.
         "credits" => credits: Option<CreditsPolicy>,
-            Optional { keys: CREDITS, lengths: |it: &CreditsPolicy| [it.half_life, it.cap] };
+            Optional {
+                keys: CREDITS,
+                words: [
+                    "a map with `half_life`, `cap` and `keep`",
+                    "write `credits: {}` for the defaults, or leave `credits` out to turn it off",
+                ],
+                lengths: |it: &CreditsPolicy| Some([it.half_life, it.cap]),
+            };
         /// Whether to reload the policy when its files change.
         "watch_policy" => watch_policy: bool, Word;
     }
@@ -162,6 +169,28 @@ section! {
         /// How long a job is frozen at most while a CPU guarantee of another tenant is due, and narrower jobs do not
         /// suffice; then it runs at least as long. off: never.
         "freeze" => freeze: Option<Duration>, Bound;
+        /// Workers, and as many slots, that only short jobs get: they idle beside waiting long ones. `{}`: on with the
+        /// defaults. Left out: off.
+        "short_jobs" => short_jobs: Option<ShortPolicy>,
+            Optional {
+                keys: SHORT,
+                words: [
+                    "a map with `workers` and `below`",
+                    "write `short_jobs: { workers: 1, below: 30s }`, or leave `short_jobs` out to turn it off",
+                ],
+                lengths: |_: &ShortPolicy| None,
+            };
+    }
+}
+
+section! {
+    /// `short_jobs:` workers for short jobs.
+    #[derive(Copy, Eq)]
+    pub struct ShortPolicy, SHORT {
+        /// The number of workers. One long job may always run.
+        "workers" => workers: Option<u32> = Some(1), Count { most: 4096, auto: false };
+        /// A job is short if nine of ten jobs of its class (tenantctl run --class) took less, from 1s to 1h.
+        "below" => below: Duration = Duration::from_secs(30), SHORT_TIME;
     }
 }
 

@@ -451,7 +451,7 @@ pub struct RunArgs {
     pub stop_on_failure: bool,
     /// Let tenantd end it for a guarantee, or for a job of a tenant below its share, and run it again later. `tenantctl` stays
     /// until the end; the exit code is that of the last run.
-    #[arg(long, conflicts_with_all = ["or_run", "array"])]
+    #[arg(long, conflicts_with = "array")]
     pub requeue: bool,
     /// With --requeue: time between SIGTERM and SIGKILL [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = job_options::grace, requires = "requeue")]

@@ -522,6 +522,8 @@ pub enum WaitKind {
     After,
     /// Another job ends for it, or for one that goes first.
     Evicting,
+    /// The rest of the workers and slots is kept for short jobs.
+    Reserve,
 }
 
 /// State of a started job.

@@ -42,6 +42,9 @@ pub(crate) fn reason(reason: &Reason) -> WaitReason {
     let told = match reason {
         Reason::Turn => WaitReason::default(),
         Reason::Running { max } => of(WaitKind::Running, 1, 0, u64::from(*max)),
+        Reason::Reserve { kept, total, .. } => {
+            of(WaitKind::Reserve, 1, (*kept).into(), (*total).into())
+        }
         Reason::Slots { wanted, free, total, left_to } => WaitReason {
             name: left_to.as_ref().map(|(tenant, _)| tenant.clone()),
             ..of(WaitKind::Slots, *wanted, *free, *total)

@@ -1,7 +1,10 @@
 //! Submission of jobs: tenant, process and request.
 
+use std::time::Duration;
+
 use super::after;
 use super::credit;
+use super::finished::FinishedJobs;
 use super::nested::submit_inside;
 use super::records::{JobProcess, Record, Seen};
 use super::reply::{self, JobAnswer, refusal};
@@ -17,6 +20,7 @@ use tenantd_host::kernfs::{KernError, KernFs};
 use tenantd_host::process;
 use tenantd_policy::model::Mode;
 use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
+use tenantd_varlink::class::remaining;
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::jobs::{GRACE_MAX_SECONDS, MEMORY_MIN_BYTES, SubmitParameters, TASKS_MAX};
 
@@ -110,8 +114,9 @@ impl JobRoom {
         }
         let tenant = tenant_of(tenants, submission)?;
         let after = after::requirements(self, submission)?;
-        let request =
-            Request { after, ..request(&submission.parameters, &tenant, submission.uid)? };
+        let request = request(&submission.parameters, &tenant, submission.uid)?;
+        let expected = expected(&self.finished, &request);
+        let request = Request { after, expected, ..request };
         let process = self.process_of(&mut tenants.host, submission)?;
         if self.records.is_empty() {
             self.measure(tenants, now);
@@ -172,6 +177,12 @@ impl JobRoom {
             self.tell(&outlook, nr_waiting);
         }
     }
+}
+
+/// Time that nine of ten earlier jobs of its class took; `None` for a class with fewer than five of them.
+fn expected(finished: &FinishedJobs, request: &Request) -> Option<Duration> {
+    let runs = finished.runs(request.user, request.class.as_deref()?);
+    Duration::try_from_secs_f64(remaining(runs, 0.0)?.high_seconds).ok()
 }
 
 fn tenant_of<K>(tenants: &Tenants<K>, submission: &Submission) -> Result<String, CallError> {
@@ -255,6 +266,7 @@ fn request(parameters: &SubmitParameters, tenant: &str, user: u32) -> Result<Req
         tasks: parameters.tasks.map(|count| Tasks { count, at_once }).or(runs),
         after: Vec::new(),
         requeue,
+        expected: None,
     })
 }
 

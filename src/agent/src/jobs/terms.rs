@@ -9,7 +9,9 @@ use super::outcome;
 use super::reply::JobAnswer;
 use super::room::JobRoom;
 use crate::tenants::state::Tenants;
-use tenantd_admission::{Capacity, Guarantee, JobId, JobView, Measured, Phase, Rules, Terms};
+use tenantd_admission::{
+    Capacity, Guarantee, JobId, JobView, Measured, Phase, Reserve, Rules, Terms,
+};
 use tenantd_control::tree::TreeNode;
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_host::kernfs::KernFs;
@@ -91,6 +93,9 @@ fn rules(policy: &Policy) -> Rules {
         max_waiting_per_user: admission
             .max_waiting_per_user
             .unwrap_or(default.max_waiting_per_user),
+        reserve: admission
+            .short_jobs
+            .and_then(|kept| Some(Reserve { workers: kept.workers?, below: kept.below })),
     }
 }
 

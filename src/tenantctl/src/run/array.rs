@@ -72,6 +72,10 @@ pub(super) fn run(
             break set.exit();
         }
         set.connect();
+        // Without a daemon no event would follow.
+        if set.is_over() {
+            break set.exit();
+        }
         let is_ready = wait(&ended, set.replies.as_ref(), set.pause());
         if is_ready.is_none() {
             // A message that was lost is sent again.
@@ -89,7 +93,11 @@ pub(super) fn run(
     if let (Some(runs), None) = (&set.runs, &set.error) {
         runs.exit();
     }
+    let has_begun = set.has_begun();
+    // The command without a turn must not adopt orphans.
+    drop(set.runs);
     match set.error {
+        Some(error) if args.or_run && !has_begun => launch::without_turn(args, error),
         Some(error) => Err(error.into()),
         None => Ok(exit),
     }

@@ -12,7 +12,10 @@ use std::thread;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 
-use tenantd::exit::Exit;
+use super::background::ROLE;
+use crate::args::RunArgs;
+use crate::common::client::ClientError;
+use crate::common::exit::{self, Exit};
 use tenantd_core::kernel_text::mountinfo::cgroup_mounts;
 use tenantd_core::kernel_text::path_of;
 use tenantd_dop::environment::{self, Jobserver, Make, Width};
@@ -69,8 +72,23 @@ pub(crate) fn real_time_note(line: &[OsString], started: &Started) -> Option<Str
     })
 }
 
+/// Executes the command without a turn if the host cannot, or does not let this user, take part in its queue. A full queue
+/// is none of these.
+///
+/// # Errors
+/// `error`, of another kind.
+pub(crate) fn without_turn(args: &RunArgs, error: ClientError) -> anyhow::Result<Exit> {
+    if !matches!(exit::of_client(&error), Exit::Unavailable | Exit::NotPermitted) {
+        return Err(error.into());
+    }
+    eprintln!("tenantctl: {error}; the command runs without a turn");
+    let mut command = plain(&args.command);
+    command.env_remove(ROLE);
+    Ok(execute(command, &args.command))
+}
+
 /// The command without a turn: `{dop}` is what the process may use anyway.
-pub(crate) fn plain(line: &[OsString]) -> Command {
+fn plain(line: &[OsString]) -> Command {
     let dop = thread::available_parallelism().map_or(1, |dop| dop.get() as u32);
     with_width(line, dop)
 }

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use super::args::RunArgs;
 use crate::common::client::{ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME};
-use crate::common::exit::{self, Exit};
+use crate::common::exit::Exit;
 use background::{ROLE, Role};
 use progress::Progress;
 use request::parameters;
@@ -61,10 +61,7 @@ pub(crate) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
             }
             launch::command(&args.command, &started)
         }
-        Err(error) if args.or_run && runs_without_turn(&error) => {
-            eprintln!("tenantctl: {error}; the command runs without a turn");
-            launch::plain(&args.command)
-        }
+        Err(error) if args.or_run => return launch::without_turn(args, error),
         Err(error) => return Err(error.into()),
     };
     command.env_remove(ROLE);
@@ -72,11 +69,6 @@ pub(crate) fn run(daemon: &Endpoint, args: &RunArgs) -> anyhow::Result<Exit> {
         command.stdin(Stdio::null());
     }
     Ok(launch::execute(command, &args.command))
-}
-
-/// True if the host cannot, or does not let this user, take part in its queue. A full queue is none of these.
-fn runs_without_turn(error: &ClientError) -> bool {
-    matches!(exit::of_client(error), Exit::Unavailable | Exit::NotPermitted)
 }
 
 fn turn(daemon: &Endpoint, args: &RunArgs, role: Role) -> Result<Started, ClientError> {

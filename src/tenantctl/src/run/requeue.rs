@@ -49,6 +49,13 @@ pub(super) struct Runs {
     status: Option<(Option<i32>, Option<i32>)>,
 }
 
+impl Drop for Runs {
+    fn drop(&mut self) {
+        // It was not set where it cannot be reset.
+        let _ = rustix::process::set_child_subreaper(None);
+    }
+}
+
 /// An eviction under way.
 struct Ending {
     text: String,
