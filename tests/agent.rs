@@ -12,6 +12,7 @@ mod credits;
 mod deaths;
 mod devices;
 mod disk;
+mod disk_limits;
 mod disk_weights;
 mod each;
 mod effect;

@@ -16,6 +16,7 @@ mod deaths;
 mod devices;
 mod disciplines;
 mod disk;
+mod disk_limits;
 mod disk_weights;
 mod evict;
 mod foreign;

@@ -290,3 +290,30 @@ fn troubles_are_reported_within_three_ticks() {
         assert_eq!(status.findings, [""; 0]);
     }
 }
+
+/// A cgroup of another program, in one that enables no controller of disks for it.
+#[test]
+fn a_cgroup_without_the_controller_is_reported() {
+    let policy =
+        format!("{WEIGH}tenants: {{ web: {{ match: {{ cgroup: /other/web }} }}, b: {{}} }}");
+    for has_controller in [false, true] {
+        let mut world = World::new(&policy);
+        world.host.with(|kernel| {
+            kernel.set_divider(BFQ);
+            kernel.make_cgroup("/other/web").unwrap();
+            if !has_controller {
+                let path = "/sys/fs/cgroup/other/cgroup.subtree_control";
+                kernel.write_file(path, "-io").unwrap();
+            }
+        });
+        let pid = world.spawn("/other/web", Load::busy(1));
+        world.start().unwrap();
+        let mut status = Status::default();
+        for _ in 0..6 {
+            world.host.with(|kernel| kernel.use_disk(pid, SECOND)).unwrap();
+            status = world.tick();
+        }
+        let what = "disk weights are ineffective for web";
+        assert_eq!(said(&status, what), usize::from(!has_controller), "{:?}", status.findings);
+    }
+}

@@ -22,14 +22,14 @@ const RATE: &str = "50e6";
 const COMPARED: u64 = 400 * MIB;
 
 /// A loop device on a disk of one head, which goes with it.
-struct SlowDisk {
+pub(super) struct SlowDisk {
     server: Child,
-    device: String,
+    pub(super) device: String,
     _dir: tempfile::TempDir,
 }
 
 impl SlowDisk {
-    fn start() -> Result<SlowDisk, String> {
+    pub(super) fn start() -> Result<SlowDisk, String> {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new("python3");
         command.arg(SLOW_DISK).arg(dir.path()).args(["400", RATE]);
@@ -89,7 +89,7 @@ fn bytes_read(ground: &Ground, tenant: &str, device: &str) -> u64 {
 }
 
 /// Starts the counts of cgroup v1, which begin with the first limit on a device.
-fn count_requests(ground: &Ground, device: &str) {
+pub(super) fn count_requests(ground: &Ground, device: &str) {
     if ground.layout.is_unified() {
         return;
     }

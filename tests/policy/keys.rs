@@ -20,7 +20,7 @@ pub(crate) struct Changed {
 }
 
 /// Texts of which some value of each kind is one.
-const SAMPLES: [&str; 18] = [
+const SAMPLES: [&str; 19] = [
     "2",
     "1GiB",
     "500ms",
@@ -39,6 +39,7 @@ const SAMPLES: [&str; 18] = [
     "rest",
     "[b, c]",
     "{ gpu: 2 }",
+    "50",
 ];
 
 /// A policy with one key, of the whole or of the tenant `a`.

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tenantd_core::disk_rate::PerRate;
 use tenantd_core::resource::PerResource;
 use tenantd_core::units::Weight;
 use tenantd_policy::hint::listed;
@@ -69,7 +70,7 @@ tenants:
     match: { unit: nginx.service, cgroup: [web.slice, /jobs/web-*/], users: 33, groups: [www] }
   analytics:
     weight: { cpu: 100, memory: 50 }
-    limit: { cpu: max, memory: 8GiB, pids: 4096 }
+    limit: { cpu: max, memory: 8GiB, pids: 4096, disk: { read: 100MiB/s, write: max, write_iops: 500 } }
     dop: { max: 16 }
     cpus: dop
     allow: { users: [ana], groups: [analysts] }
@@ -147,7 +148,11 @@ fn tenants_have_the_values_of_the_text() {
     };
     let analytics = Tenant {
         weight: PerResource([weight(100.0), weight(50.0)]).into(),
-        limit: Limits { amounts: PerResource([None, absolute(8 << 30)]), pids: Some(4096) },
+        limit: Limits {
+            amounts: PerResource([None, absolute(8 << 30)]),
+            pids: Some(4096),
+            disk: PerRate([Some(100 << 20), None, None, Some(500)]),
+        },
         dop: DopPolicy::AtMost(16),
         cpus: CpusPolicy::Dop,
         allow: Accounts { users: texts(&["ana"]), groups: texts(&["analysts"]) },

@@ -2,6 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`disk_rate`] | limited rates of requests to disks, and arrays with a value for each |
 //! | [`kernel_text`] | names and small files of the kernel, which are bytes |
 //! | [`node`] | identities of nodes, and maps of their values |
 //! | [`units`] | CPUs, bytes, weights, limits, and their notation |
@@ -11,6 +12,7 @@
 
 #![deny(missing_docs)]
 
+pub mod disk_rate;
 pub mod kernel_text;
 pub mod node;
 pub mod resource;

@@ -45,6 +45,7 @@ pub struct Disks {
     leaves: BTreeMap<Device, Leaf>,
     nr_samples: u32,
     sampled: PerDisk<()>,
+    present: Vec<Device>,
 }
 
 /// A device that was looked up.
@@ -61,13 +62,18 @@ impl Disks {
     /// Opens the file in `/proc`, which is open as `proc`.
     pub fn open(kernel: &mut impl KernFs, proc: DirId) -> Disks {
         let file = kernel.open_file(proc, "diskstats").ok();
-        let (leaves, sampled) = Default::default();
-        Disks { file, leaves, nr_samples: 0, sampled }
+        let (leaves, sampled, present) = Default::default();
+        Disks { file, leaves, nr_samples: 0, sampled, present }
     }
 
     /// Devices of the last sample, of which the counters of cgroups are read.
     pub fn sampled(&self) -> PerDisk<()> {
         self.sampled
+    }
+
+    /// All leaves of the last sample that ever had a request, in the order of their numbers.
+    pub fn leaves(&self) -> &[Device] {
+        &self.present
     }
 
     /// Counters of the busiest leaves; empty if they cannot be read.
@@ -97,6 +103,8 @@ impl Disks {
             leaf.note(line.sample.counts);
             busiest.push((leaf.work, line));
         }
+        self.present = busiest.iter().map(|(_, line)| line.device).collect();
+        self.present.sort_unstable();
         busiest.sort_by(|a, b| b.0.total_cmp(&a.0));
         let of = |(_, line): &(f64, &Line)| (line.device, line.sample);
         let samples = PerDisk::of(busiest.iter().take(DISKS_MAX).map(of));

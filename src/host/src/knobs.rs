@@ -40,6 +40,14 @@ pub enum Property {
     AllowedCpus,
     #[serde(rename = "IOWeight")]
     IoWeight,
+    #[serde(rename = "IOReadBandwidthMax")]
+    IoReadBandwidthMax,
+    #[serde(rename = "IOWriteBandwidthMax")]
+    IoWriteBandwidthMax,
+    #[serde(rename = "IOReadIOPSMax")]
+    IoReadIopsMax,
+    #[serde(rename = "IOWriteIOPSMax")]
+    IoWriteIopsMax,
 }
 
 /// Danger of a write.
@@ -100,12 +108,15 @@ impl Row {
 }
 
 /// Number of properties.
-const PROPERTIES: usize = Property::IoWeight as usize + 1;
+const PROPERTIES: usize = Property::IoWriteIopsMax as usize + 1;
 
 /// True if a file has a value in each line, which the kernel takes one at a time.
 pub fn is_by_line(file: &str) -> bool {
     TABLE.iter().any(|row| row.facet == Facet::Io && row.unified == file)
 }
+
+/// File with the limits of all rates, in cgroup v2.
+const IO_MAX: &str = "io.max";
 
 /// One row for each knob, in the order of [`Knob::ALL`].
 const TABLE: [Row; Knob::ALL.len()] = {
@@ -142,6 +153,34 @@ const TABLE: [Row; Knob::ALL.len()] = {
         row(Knob::PidsMax, Pids, "pids.max", &["pids.max"], (TasksMax, "TasksMax")),
         row(Knob::Cpus, Cpuset, "cpuset.cpus", &["cpuset.cpus"], (AllowedCpus, "AllowedCPUs")),
         row(Knob::DiskWeight, Io, "io.weight", &[], (IoWeight, "IOWeight")),
+        row(
+            Knob::DiskReadMax,
+            Io,
+            IO_MAX,
+            &["blkio.throttle.read_bps_device"],
+            (IoReadBandwidthMax, "IOReadBandwidthMax"),
+        ),
+        row(
+            Knob::DiskWriteMax,
+            Io,
+            IO_MAX,
+            &["blkio.throttle.write_bps_device"],
+            (IoWriteBandwidthMax, "IOWriteBandwidthMax"),
+        ),
+        row(
+            Knob::DiskReadIopsMax,
+            Io,
+            IO_MAX,
+            &["blkio.throttle.read_iops_device"],
+            (IoReadIopsMax, "IOReadIOPSMax"),
+        ),
+        row(
+            Knob::DiskWriteIopsMax,
+            Io,
+            IO_MAX,
+            &["blkio.throttle.write_iops_device"],
+            (IoWriteIopsMax, "IOWriteIOPSMax"),
+        ),
         row(Knob::BfqWeight, Io, "io.bfq.weight", &["blkio.bfq.weight"], (IoWeight, "IOWeight"))
             .hazard(Hazard::Compressed),
     ];

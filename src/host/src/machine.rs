@@ -8,7 +8,7 @@ use super::cgroup::ReadError;
 use super::cgroup::parse::{self, Malformed};
 use super::disks::Disks;
 use super::kernfs::{DirId, FileId, KernError, KernFs};
-use tenantd_control::measure::disk::PerDisk;
+use tenantd_control::measure::disk::{Device, PerDisk};
 use tenantd_control::measure::sample::HostSample;
 use tenantd_policy::huge_pages;
 
@@ -51,6 +51,11 @@ impl Machine {
     /// Devices of the last sample.
     pub fn sampled_disks(&self) -> PerDisk<()> {
         self.disks.sampled()
+    }
+
+    /// Disks of the last sample on which requests can be limited.
+    pub fn leaf_disks(&self) -> &[Device] {
+        self.disks.leaves()
     }
 
     /// Reads the counters of the host. Fails if a file is unreadable or malformed: without the machine's size

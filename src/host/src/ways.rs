@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use crate::cgroup::Layout;
-use crate::cgroup::parse::number;
+use crate::cgroup::parse::device;
 use crate::kernfs::KernFs;
 use tenantd_control::measure::disk::{Device, DiskName, DiskSample, PerDisk};
 use tenantd_control::measure::ways::{BFQ, Way, Ways};
@@ -70,9 +70,7 @@ fn costs(kernel: &mut impl KernFs, layout: &Layout) -> Vec<Device> {
 
 fn enabled(line: &[u8]) -> Option<Device> {
     let mut words = line.split(u8::is_ascii_whitespace);
-    let mut numbers = words.next()?.split(|byte| *byte == b':');
-    let mut part = || u32::try_from(number(numbers.next()?)?).ok();
-    let device = Device { major: part()?, minor: part()? };
+    let device = device(words.next()?)?;
     words.any(|word| word == b"enable=1").then_some(device)
 }
 

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use super::amount::Amount;
 use super::bounds::too_small;
 use super::claims;
+use super::disk_notes;
 use super::facts::{HostFacts, Scope, Systemd};
 use super::nodes::{Node, nodes};
 use super::notes;
@@ -40,6 +41,9 @@ pub(super) fn check(draft: &Draft, scope: Scope<'_>, report: &mut Report) {
     }
     if scope.has_notes && !report.has_errors() {
         notes::check(draft, &nodes, &known, host, report);
+        if let Some(host) = host {
+            disk_notes::check(draft, &nodes, host, report);
+        }
     }
 }
 

@@ -14,8 +14,9 @@ use super::unit_path::{unit_at, unit_of, user_of_slice};
 use super::values::cpu_list;
 use crate::accounts::people::People;
 use crate::accounts::{Answer, on_this_machine};
-use tenantd_core::kernel_text::mountinfo::{CgroupMount, cgroup_mounts};
+use tenantd_core::kernel_text::mountinfo::{self, CgroupMount, cgroup_mounts};
 use tenantd_core::kernel_text::proc_files::{CgroupLine, Owner, cgroup_lines, number, owner};
+use tenantd_core::kernel_text::text_of;
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_core::units::Bytes;
 
@@ -50,6 +51,21 @@ pub struct HostFacts {
     pub has_device: fn(&Path) -> bool,
     /// True if the devices controller of cgroup v1 is mounted, or if that is unknown.
     pub has_devices_tree: bool,
+    /// Kind of the file system at a path, as in `mountinfo`; `None` if unknown. Called only if a policy bounds or weighs disks.
+    pub file_system: fn(&Path) -> Option<String>,
+    /// Lists the disks with a scheduler; `None` if unknown. Called only if a policy weighs disks.
+    pub disks: fn() -> Option<Vec<DiskFacts>>,
+}
+
+/// A disk with a scheduler.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskFacts {
+    /// Name of the device.
+    pub name: String,
+    /// The chosen scheduler.
+    pub scheduler: String,
+    /// True if `io.cost` is on.
+    pub has_cost: bool,
 }
 
 /// Cgroups of systemd on a machine.
@@ -114,6 +130,8 @@ impl HostFacts {
             has_cgroup,
             has_device,
             has_devices_tree: has_devices_tree(),
+            file_system,
+            disks,
         })
     }
 
@@ -141,6 +159,8 @@ impl HostFacts {
             has_cgroup: |_, _| true,
             has_device: |_| true,
             has_devices_tree: true,
+            file_system: |_| None,
+            disks: || None,
         }
     }
 
@@ -194,6 +214,33 @@ fn has_devices_tree() -> bool {
     let mounts = std::fs::read("/proc/self/mountinfo").map(|text| cgroup_mounts(&text));
     let is_tree = |mount: &CgroupMount| !mount.is_unified && mount.has("devices");
     mounts.map_or(true, |mounts| mounts.iter().any(is_tree))
+}
+
+fn file_system(path: &Path) -> Option<String> {
+    let text = std::fs::read("/proc/self/mountinfo").ok()?;
+    Some(text_of(mountinfo::kind_at(&text, path)?))
+}
+
+/// Disks of `/sys/block` whose scheduler can be chosen: stacks, loops and disks in memory are left out.
+fn disks() -> Option<Vec<DiskFacts>> {
+    let costs = std::fs::read_to_string("/sys/fs/cgroup/io.cost.qos").unwrap_or_default();
+    let is_on = |number: &str| {
+        let mut lines = costs.lines().filter_map(|line| line.split_once(' '));
+        lines.any(|(disk, rest)| disk == number && rest.split(' ').any(|word| word == "enable=1"))
+    };
+    let mut disks = Vec::new();
+    for entry in std::fs::read_dir("/sys/block").ok()?.flatten() {
+        let name = text_of(entry.file_name().as_bytes());
+        let text = |file: &str| std::fs::read_to_string(entry.path().join(file)).ok();
+        let is_void = ["loop", "ram", "zram", "dm-", "md"].iter().any(|it| name.starts_with(it));
+        let Some(schedulers) = text("queue/scheduler").filter(|_| !is_void) else { continue };
+        let chosen = schedulers.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+        let Some((scheduler, _)) = chosen else { continue };
+        let has_cost = text("dev").is_some_and(|number| is_on(number.trim()));
+        disks.push(DiskFacts { name, scheduler: scheduler.to_string(), has_cost });
+    }
+    disks.sort_by(|a, b| a.name.cmp(&b.name));
+    Some(disks)
 }
 
 /// Units of this machine, from `/proc`, without processes that end meanwhile.

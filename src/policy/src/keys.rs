@@ -13,6 +13,7 @@ use super::amount::Amount;
 use super::bounds::{AmountOf, Processes, UpTo};
 use super::counted::{Counted, Counts};
 use super::credits::{Optional, Percent};
+use super::disk_limits::{Operations, Throughput};
 use super::durations::{AGE, Bound, CAP, HALF_LIFE, INTERVAL, SHORT_TIME};
 use super::forms::{
     Count, DisciplineWord, DopForm, Keys, KeysOr, Number, OneOrEach, Structure, Template,
@@ -24,6 +25,7 @@ use super::names::{CgroupPaths, CpusForm, Names, Root};
 use super::retention::Size;
 use super::types::*;
 use super::values::{GROUPS, MATCHED_USERS, UNITS, USERS};
+use tenantd_core::disk_rate::DiskRate;
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 use tenantd_core::units::Weight;
 use tenantd_queue::discipline::Name;
@@ -293,6 +295,21 @@ table! {
         "memory" => [MEMORY]: Option<Amount>, UpTo(MEMORY);
         /// Processes and threads together. max: no limit.
         "pids" => pids: Option<u32>, Processes;
+        /// Requests to each disk that is no part of another: reads of files, and writes that the kernel charges to the tenant.
+        "disk" => disk: DiskLimits, Keys(DISK_LIMIT);
+    }
+}
+
+table! {
+    DISK_LIMIT: DiskLimits {
+        /// Bytes read per second from each disk, at least 64KiB/s. max: no limit.
+        "read" => [DiskRate::Read]: Option<u64>, Throughput;
+        /// Bytes written per second to each disk, at least 64KiB/s. max: no limit.
+        "write" => [DiskRate::Write]: Option<u64>, Throughput;
+        /// Read operations per second on each disk, at least 10. max: no limit.
+        "read_iops" => [DiskRate::ReadIops]: Option<u64>, Operations;
+        /// Write operations per second on each disk, at least 10. max: no limit.
+        "write_iops" => [DiskRate::WriteIops]: Option<u64>, Operations;
     }
 }
 

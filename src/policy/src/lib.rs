@@ -32,6 +32,8 @@ mod check;
 mod claims;
 pub mod counted;
 mod credits;
+mod disk_limits;
+mod disk_notes;
 mod durations;
 pub mod expand;
 mod facts;
@@ -66,7 +68,7 @@ pub mod unit_path;
 mod values;
 mod words;
 
-pub use facts::{HostFacts, Systemd, UnitFacts, huge_pages};
+pub use facts::{DiskFacts, HostFacts, Systemd, UnitFacts, huge_pages};
 pub use installed::Services;
 pub use load::is_policy_file;
 pub use load::{

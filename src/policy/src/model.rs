@@ -23,6 +23,19 @@ impl Policy {
         any(&self.tenants)
     }
 
+    /// True if a limit of disks has to hold inside the cgroup that has it: of a group, or of a tenant with jobs.
+    pub fn limits_disks_inside(&self) -> bool {
+        fn any(tenants: &[Tenant], is_open: bool) -> bool {
+            tenants.iter().any(|tenant| {
+                let has_jobs = is_open || tenant.allow != Accounts::default();
+                let is_limited = tenant.limit.disk.limits().next().is_some();
+                let below = || any(&tenant.tenants, has_jobs) || any(tenant.template(), has_jobs);
+                is_limited && (has_jobs || tenant.is_group()) || below()
+            })
+        }
+        any(&self.tenants, false)
+    }
+
     /// True if the template of its group may find a tenant of this path.
     pub fn may_find(&self, path: &str) -> bool {
         let mut tenants = &self.tenants;

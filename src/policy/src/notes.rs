@@ -33,6 +33,7 @@ pub(super) fn check(
 ) {
     default_weights(nodes, report);
     keys_without_values(nodes, report);
+    limited_writes(nodes, report);
     if !closed_tenants(nodes, report) {
         no_submitter(draft, nodes, report);
     }
@@ -54,7 +55,7 @@ pub(super) fn systemd_of(draft: &Draft, host: &HostFacts) -> Systemd {
 }
 
 /// Adds one finding for all `found`, at the first of them.
-fn note(
+pub(super) fn note(
     rule: &Rule,
     found: &[(&Place, String)],
     help: impl Into<String>,
@@ -117,6 +118,23 @@ fn keys_without_values(nodes: &[Node<'_>], report: &mut Report) {
         }
     }
     note(&rules::NO_VALUE, &found, "give it a value, or remove the key", report);
+}
+
+/// Notes limits of writes: the kernel delays the journal and metadata of a file system behind them, too.
+fn limited_writes(nodes: &[Node<'_>], report: &mut Report) {
+    let found = nodes.iter().filter_map(|node| {
+        let (rate, _) = node.tenant.limit.disk.limits().find(|(rate, _)| rate.is_write())?;
+        let place = node.given.key(&format!("limit.disk.{}", rate.name()))?;
+        let message = format!(
+            "writes of `{}` to disks are limited: others may wait while its part of a file system's journal does",
+            node.path
+        );
+        Some((place, message))
+    });
+    let found: Vec<(&Place, String)> = found.collect();
+    let help = "limit reads alone where that suffices, or give the tenant a file system of its own; buffered writes are \
+                limited only in cgroup v2, on file systems such as ext4, xfs and btrfs";
+    note(&rules::LIMITED_WRITES, &found, help, report);
 }
 
 /// A node and its groups, the innermost first.

@@ -130,4 +130,6 @@ rules! {
     NO_UNITS = "P074", Note, "a unit on a machine where units cannot be tenants";
     NO_DEVICE = "P075", Note, "a device of a counted resource that is not there now";
     OPEN_DEVICES = "P076", Note, "devices that stay open to every job";
+    LIMITED_WRITES = "P077", Note, "a limit of writes, behind which others may wait";
+    VOID_DISKS = "P078", Note, "a disk or file system where limits or weights of disks have no effect";
 }

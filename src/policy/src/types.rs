@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::amount::Amount;
+use tenantd_core::disk_rate::PerRate;
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_core::units::Weight;
 use tenantd_queue::discipline::Name;
@@ -210,11 +211,16 @@ pub struct Limits {
     pub amounts: PerResource<Option<Amount>>,
     /// Limit of processes and threads.
     pub pids: Option<u32>,
+    /// Limits of requests to each disk.
+    pub disk: DiskLimits,
 }
+
+/// `limit.disk:` bytes and operations per second, for each disk.
+pub type DiskLimits = PerRate<Option<u64>>;
 
 impl From<PerResource<Option<Amount>>> for Limits {
     fn from(amounts: PerResource<Option<Amount>>) -> Limits {
-        Limits { amounts, pids: None }
+        Limits { amounts, ..Limits::default() }
     }
 }
 

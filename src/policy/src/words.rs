@@ -73,10 +73,10 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("tenant", "gres gpu gpus devices", UNITS),
     (
         "tenant",
-        "io iodeviceweight iomax ioreadbandwidthmax iowritebandwidthmax ioreadiopsmax iowriteiopsmax blkio disk \
-         network net",
+        "io iodeviceweight iomax ioreadbandwidthmax iowritebandwidthmax ioreadiopsmax iowriteiopsmax blkio disk",
         DISK,
     ),
+    ("tenant", "network net", NETWORK),
     ("tenant", "ioweight blkioweight iobfqweight", "weight: { disk: <weight> }"),
     ("tenant", "swap memoryswapmax memswaplimit memswappiness", SWAP),
     ("tenant", "time walltime timelimit maxtime maxwall timeout", TIME),
@@ -108,7 +108,9 @@ const WORDS: &[(&str, &str, &str)] = &[
     ),
     ("amounts", "tasks tasksmax processes threads nproc pid", "write `pids: <count>` in `limit`"),
     ("amounts", "gpu gpus gres nvidiacomgpu amdcomgpu", UNITS),
-    ("amounts", "io disk blkio iops bandwidth storage ephemeralstorage network net", DISK),
+    ("amounts", "io disk blkio iops bandwidth", DISK),
+    ("amounts", "storage ephemeralstorage", STORAGE),
+    ("amounts", "network net", NETWORK),
     ("amounts", "swap memoryswapmax", SWAP),
     ("amounts", "time walltime", TIME),
     ("amounts", "jobs maxjobs", "write `jobs: { max_running: <count> }` in the tenant"),
@@ -157,8 +159,11 @@ const WORDS: &[(&str, &str, &str)] = &[
 const CONTAINERS: &str = "name the containers' units: `match: { unit: \"docker-*.scope\" }`";
 const UNITS: &str = "the policy counts GPUs for the host, as in `host.resources: { gpu: 2 }`; jobs ask for them with \
                      `tenantctl run --gpu 1`";
-const DISK: &str = "a policy weighs disks (`weight: { disk: 300 }`, `host: { disks: weigh }`), and limits neither disk nor \
-                    network: leave it out";
+const DISK: &str = "requests to disks are limited by `limit: { disk: { read: 100MiB/s, write_iops: 500 } }`, and weighed by \
+                    `weight: { disk: 300 }` with `host: { disks: weigh }`";
+const NETWORK: &str = "a policy bounds no network: leave it out";
+const STORAGE: &str = "a policy bounds requests to disks, and no room on them: leave it out, and use quotas of the file \
+                       system";
 const SWAP: &str = "a policy bounds `memory`, and not swap: leave it out";
 const TIME: &str =
     "a policy bounds amounts such as `cpu` and `memory`, and no run time: leave it out";

@@ -264,6 +264,9 @@ impl SimSystemd {
         let arrives = |property: &Property| self.fault != Some(UnitFault::Ignores(*property));
         for property in Property::ALL.into_iter().filter(arrives) {
             let Some(value) = known.value(property).expected() else { continue };
+            if let Some(unlimited) = unlimited(property) {
+                kernel.write_file(&format!("{MOUNT}{}/io.max", known.cgroup), unlimited).ok();
+            }
             for spelling in spell_unified(property.knob(), &value) {
                 let path = format!("{MOUNT}{}/{}", known.cgroup, spelling.file);
                 kernel.write_file(&path, &format!("{}\n", spelling.text)).ok();
@@ -320,6 +323,17 @@ impl SimSystemd {
             required_by: self.required_by(unit, &known.cgroup),
             held: Property::ALL.map(held).to_vec(),
         }
+    }
+}
+
+/// Text that removes a limit of the disk: systemd writes all limits of a list, and none for other disks.
+fn unlimited(property: Property) -> Option<&'static str> {
+    match property {
+        Property::IoReadBandwidthMax => Some("8:0 rbps=max"),
+        Property::IoWriteBandwidthMax => Some("8:0 wbps=max"),
+        Property::IoReadIopsMax => Some("8:0 riops=max"),
+        Property::IoWriteIopsMax => Some("8:0 wiops=max"),
+        _ => None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+use tenantd_control::report::disk::DiskLimitStatus;
 use tenantd_control::report::status::{DeathStatus, FaultsStatus, ReasonStatus};
 use tenantd_core::resource::{PerResource, wire};
 use tenantd_policy::model::Mode;
@@ -96,6 +97,8 @@ pub struct OwnTenant {
     pub deaths: Vec<DeathStatus>,
     /// Limit of processes and threads.
     pub limit_pids: Option<u64>,
+    /// Limits of requests to each disk; absent without one.
+    pub limit_disk: Option<DiskLimitStatus>,
     /// Processes and threads.
     pub usage_pids: Option<u64>,
     /// CPUs in the kernel's list format; absent if it is not pinned.

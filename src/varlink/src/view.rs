@@ -110,6 +110,7 @@ fn own_tenant(status: &Status, tenant: &TenantStatus) -> OwnTenant {
         faults: tenant.faults,
         nr_oom_kills: tenant.nr_oom_kills,
         limit_pids: tenant.limit_pids,
+        limit_disk: tenant.limit_disk,
         usage_pids: tenant.usage_pids,
         cpus: tenant.cpus.clone(),
         ..OwnTenant::default()

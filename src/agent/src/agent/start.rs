@@ -52,7 +52,7 @@ impl<K: KernFs> Agent<K> {
         options: &Options,
     ) -> Result<Agent<K>, StartError> {
         let is_enforcing = policy.mode == Mode::Enforce && !options.observe;
-        let limits_pids = policy.limits_pids();
+        let (limits_pids, inside) = (policy.limits_pids(), policy.limits_disks_inside());
         let machine = Machine::open(&mut kernel)?;
         let layout = layout(&mut kernel, machine.proc(), &policy, options)?;
         let numbers = claims::numbers(&policy, &options.accounts);
@@ -82,6 +82,7 @@ impl<K: KernFs> Agent<K> {
             pins,
             governs_above,
             limits_pids,
+            limits_disks_inside: inside,
             leaves_drift,
             notifier: Arc::new(notifier),
         };

@@ -277,7 +277,9 @@ impl<K: KernFs> Agent<K> {
         } else {
             Ways::default()
         };
-        Input { now, host, nodes, topology, above, ways }
+        let leaves = access.machine.leaf_disks().to_vec();
+        let leaves = if control.tree().limits_disks() { leaves } else { Vec::new() };
+        Input { now, host, nodes, topology, above, ways, leaves }
     }
 
     fn note_topology(&mut self, topology: &Topology) {

@@ -305,12 +305,13 @@ fn release<K: KernFs>(
     failures
 }
 
-/// Takes another policy; returns true if it needs other trees of cgroups.
+/// Takes another policy; returns true if its limits may meet other obstacles.
 fn take_base<K>(tenants: &mut Tenants<K>, base: Base) -> bool {
     let policy = &base.written;
-    let limits_pids = policy.limits_pids();
-    let has_changed = tenants.host.limits_pids != limits_pids;
-    tenants.host.limits_pids = limits_pids;
+    let (pids, inside) = (policy.limits_pids(), policy.limits_disks_inside());
+    let host = &mut tenants.host;
+    let has_changed = (host.limits_pids, host.limits_disks_inside) != (pids, inside);
+    (host.limits_pids, host.limits_disks_inside) = (pids, inside);
     if let Some(witness) = tenants.control.witness() {
         witness.bound(policy.history.max_size, policy.history.max_age);
     }

@@ -22,6 +22,8 @@ pub(crate) struct HostAccess<K> {
     /// Cgroups above tenants that get weights and protection.
     pub(crate) governs_above: GovernedAbove,
     pub(crate) limits_pids: bool,
+    /// True if a limit of disks has to hold inside the cgroup that has it.
+    pub(crate) limits_disks_inside: bool,
     /// True if a value that others changed since it was read is left alone.
     pub(crate) leaves_drift: bool,
     pub(crate) notifier: Arc<Notifier>,

@@ -1,6 +1,7 @@
 //! Restoration in a reload: cgroups of removed nodes, values that the policy no longer names, and processes of
 //! changed claims.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,7 @@ use tenantd_control::tick::control_loop::ControlLoop;
 use tenantd_control::tree::{Node, Tree, TreeNode};
 use tenantd_control::words::knob::{Action, Knob, Purpose, Value};
 use tenantd_core::node::NodeId;
+use tenantd_host::cgroup::disk_limits::without_disk;
 use tenantd_host::claiming::ClaimRule;
 use tenantd_host::enforce::{EnforceError, cpus_of, with_causes};
 use tenantd_host::journal::Entry;
@@ -92,7 +94,7 @@ impl<'a, K: KernFs> Release<'a, K> {
         let ours = self.gone().filter(|node| location(node).is_below_root());
         let dirs: HashSet<PathBuf> = ours.flat_map(|node| self.dirs_of(node)).collect();
         let in_place = self.gone().filter(|node| location(node).in_place().is_some());
-        let values: BTreeSet<(PathBuf, &str)> =
+        let values: BTreeSet<(PathBuf, Cow<'static, str>)> =
             in_place.flat_map(|node| self.files_of(node, self.knobs_of(node))).collect();
         let changed = self.changed_claims(claim_rules);
         let own = changed.into_iter().filter_map(|node| self.backends.own(node));
@@ -111,7 +113,7 @@ impl<'a, K: KernFs> Release<'a, K> {
                 is_below(path)
             }
             Entry::Held { path, file, .. } | Entry::Theirs { path, file, .. } => {
-                is_below(path) || values.contains(&(path.clone(), &**file))
+                is_below(path) || values.contains(&(path.clone(), without_disk(file).into()))
             }
             Entry::Moved { to, .. } => {
                 to.iter().any(|to| is_below(to) || unclaimed.iter().any(|dir| dir == to))
@@ -210,7 +212,7 @@ impl<'a, K: KernFs> Release<'a, K> {
         // Including the record that a value was left to another writer, so that it stays here too.
         let concerns = |entry: &Entry| match entry {
             Entry::Held { path, file, .. } | Entry::Theirs { path, file, .. } => {
-                values.contains(&(path.clone(), &**file))
+                values.contains(&(path.clone(), without_disk(file).into()))
             }
             _ => false,
         };
@@ -318,13 +320,13 @@ impl<'a, K: KernFs> Release<'a, K> {
         &self,
         node: Node<'_>,
         knobs: impl IntoIterator<Item = Knob>,
-    ) -> BTreeSet<(PathBuf, &'static str)> {
+    ) -> BTreeSet<(PathBuf, Cow<'static, str>)> {
         let layout = &self.host.layout;
-        let file = |knob: Knob| {
+        let names = |knob: Knob| {
             let dir = self.backends.dir_of(self.host, node, row_of(knob).facet)?;
-            Some(layout.files(knob).iter().map(move |file| (dir.clone(), *file)))
+            Some(layout.journal_names(knob).map(move |name| (dir.clone(), name)))
         };
-        knobs.into_iter().filter_map(file).flatten().collect()
+        knobs.into_iter().filter_map(names).flatten().collect()
     }
 }
 

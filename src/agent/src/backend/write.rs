@@ -166,7 +166,8 @@ impl Backends {
         let Some(cgroup) = self.cgroup(drift.node) else { return Ok(()) };
         let Ok(dir) = cgroup.knob_dir(&host.layout, drift.knob) else { return Ok(()) };
         let Ok(inode) = host.kernel.inode(dir) else { return Ok(()) };
-        let (path, file) = (host.kernel.dir_path(dir), host.file(drift.knob).into());
+        let (path, file) = (host.kernel.dir_path(dir), host.layout.journal_name(drift.knob));
+        let file = (&*file).into();
         host.journal.record(Entry::Theirs { path, inode, file })
     }
 }

@@ -28,7 +28,7 @@ use tenantd_control::words::knob::Knob;
 use tenantd_core::units::{Bytes, Limit};
 use tenantd_dop::CpuSet;
 use tenantd_host::cgroup::dialect::{LEGACY_EFFECTIVE_CPUS, LEGACY_NO_QUOTA};
-use tenantd_host::cgroup::{self, parse};
+use tenantd_host::cgroup::{self, disk_limits, parse};
 use tenantd_host::enforce::{cpus_of, remedy};
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
@@ -262,6 +262,10 @@ fn write_back_in(
     file: &str,
     value: &str,
 ) -> Result<(), NotBack> {
+    if let Some(file) = disk_limits::file_of_line(file) {
+        let is_there = disk_limits::holds_line(file, value, kernel.read_once(dir, file)?);
+        return if is_there { Ok(()) } else { Ok(kernel.write(dir, file, value)?) };
+    }
     if kernel.read_once(dir, file)?.trim_ascii_end() == value.as_bytes() {
         if value.is_empty() {
             bring_back(kernel, dir)?;

@@ -33,6 +33,7 @@ use super::removal::{origins, remove_made};
 use super::residence::{Residence, made_inside};
 pub use super::restored::Restored;
 use super::scores;
+use tenantd_host::cgroup::disk_limits::without_disk;
 use tenantd_host::enforce::{CONTROLLERS, SUBTREE_CONTROL};
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
@@ -97,7 +98,7 @@ pub(crate) fn put_contents_back<'a>(
             }
             // Another program has set it since, and the agent left it alone.
             Entry::Held { path, inode, file, .. }
-                if theirs.contains(&(path.as_path(), *inode, &**file)) => {}
+                if theirs.contains(&(path.as_path(), *inode, without_disk(file))) => {}
             Entry::Held { file, .. } if **file != *SUBTREE_CONTROL => {
                 refused.extend(files.write_back(kernel, entry, &mut restored));
                 // Processes that were moved aside are back.

@@ -40,7 +40,20 @@ pub(super) fn standing<K: KernFs>(host: &mut HostAccess<K>, has_root: bool) -> V
     if host.limits_pids {
         findings.extend(void_pids(host, has_root));
     }
+    findings.extend(void_inside(host));
     findings
+}
+
+/// Finding if limits of disks do not hold inside cgroups: the kernel applies one to the processes of a single cgroup of v1
+/// (`throtl_pd_init`, block/blk-throttle.c).
+fn void_inside<K>(host: &HostAccess<K>) -> Option<Finding> {
+    let is_void = host.limits_disks_inside && !host.layout.is_unified();
+    is_void.then(|| {
+        let what = "limit.disk is ineffective for jobs and for groups: in cgroup v1 it bounds only processes directly in the \
+                    cgroup of a tenant";
+        let remedy = "boot with cgroup v2, or give each tenant of a group a limit of its own";
+        Finding::of_host(Code::Ineffective, what).with_remedy(remedy)
+    })
 }
 
 /// Finding if processes cannot be limited: of units nowhere on the host, or of cgroups that the agent makes

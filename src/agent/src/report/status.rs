@@ -8,7 +8,7 @@ use tenantd_control::measure::disks::Disk;
 use tenantd_control::measure::fault::{Fault, Faults};
 use tenantd_control::measure::sample::HostSample;
 use tenantd_control::measure::usage::Tally;
-use tenantd_control::report::disk::{DiskStatus, DiskUseStatus};
+use tenantd_control::report::disk::{DiskLimitStatus, DiskStatus, DiskUseStatus};
 use tenantd_control::report::reason::Reason;
 use tenantd_control::report::status::{
     ActionStatus, CreditPreview, FaultStatus, FaultsStatus, GroupStatus, HostStatus, ReasonStatus,
@@ -187,6 +187,7 @@ fn group_status(
         fair_share_memory_bytes: state.target.burst[MEMORY],
         satisfied: state.target.satisfied,
         limit_pids: node.written.limit.pids.map(u64::from),
+        limit_disk: DiskLimitStatus::of(&node.written.limit.disk),
         usage_pids: state.pids.last.map(|pids| pids.nr_current),
         nr_refused_forks: state.pids.refused.total(),
         cpu_weight: cpu_weight(state),
@@ -257,6 +258,7 @@ fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
         starved_seconds: state.faults.starved.time().as_secs_f64(),
         nr_oom_kills: state.oom_kills.total(),
         limit_pids: node.written.limit.pids.map(u64::from),
+        limit_disk: DiskLimitStatus::of(&node.written.limit.disk),
         usage_pids: state.pids.last.map(|pids| pids.nr_current),
         nr_refused_forks: state.pids.refused.total(),
         dop: state.width.dop(),

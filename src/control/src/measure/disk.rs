@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use tenantd_core::disk_rate::DiskRate;
 use tenantd_core::kernel_text::text_of;
 
 /// Most devices of a sample.
@@ -163,6 +164,16 @@ impl DiskFlow {
             written_bytes: self.written_bytes + other.written_bytes,
             reads: self.reads + other.reads,
             writes: self.writes + other.writes,
+        }
+    }
+
+    /// The rate that a limit of this kind bounds.
+    pub fn rate(&self, rate: DiskRate) -> f64 {
+        match rate {
+            DiskRate::Read => self.read_bytes,
+            DiskRate::Write => self.written_bytes,
+            DiskRate::ReadIops => self.reads,
+            DiskRate::WriteIops => self.writes,
         }
     }
 

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::disk::DiskFlow;
 use crate::measure::disks::DiskUse;
+use tenantd_core::disk_rate::{DiskRate, PerRate};
+use tenantd_policy::model::DiskLimits;
 
 /// One disk in one tick, and its learned speed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -48,6 +50,59 @@ impl DiskUseStatus {
     }
 }
 
+/// Limits of requests to each disk; absent ones are not limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DiskLimitStatus {
+    /// Bytes read.
+    pub read_bytes_per_second: Option<u64>,
+    /// Bytes written.
+    pub written_bytes_per_second: Option<u64>,
+    /// Read operations.
+    pub reads_per_second: Option<u64>,
+    /// Write operations.
+    pub writes_per_second: Option<u64>,
+}
+
+impl DiskLimitStatus {
+    /// Limits of the policy; `None` without one.
+    pub fn of(limits: &DiskLimits) -> Option<DiskLimitStatus> {
+        limits.limits().next()?;
+        Some(DiskLimitStatus {
+            read_bytes_per_second: limits[DiskRate::Read],
+            written_bytes_per_second: limits[DiskRate::Write],
+            reads_per_second: limits[DiskRate::ReadIops],
+            writes_per_second: limits[DiskRate::WriteIops],
+        })
+    }
+
+    /// All limits for a sentence, as in `reads 100MiB/s, writes 50 operations/s`.
+    pub fn shown(&self) -> String {
+        self.limits().shown()
+    }
+
+    fn limits(&self) -> DiskLimits {
+        PerRate([
+            self.read_bytes_per_second,
+            self.written_bytes_per_second,
+            self.reads_per_second,
+            self.writes_per_second,
+        ])
+    }
+
+    /// Limits that `rates` of one disk have reached, for a sentence; `None` if there is none.
+    pub fn reached(&self, rates: &DiskRates) -> Option<String> {
+        let at = rates.each();
+        let is_reached = |rate: DiskRate, limit: u64| at[rate] >= REACHED_RATIO * limit as f64;
+        let limits = self.limits();
+        let reached = PerRate::from_fn(|r| limits[r].filter(|limit| is_reached(r, *limit)));
+        Some(reached.shown()).filter(|shown| !shown.is_empty())
+    }
+}
+
+/// Part of a limit from which it is the bound.
+const REACHED_RATIO: f64 = 0.9;
+
 /// Requests per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -60,6 +115,29 @@ pub struct DiskRates {
     pub reads_per_second: f64,
     /// Write operations.
     pub writes_per_second: f64,
+}
+
+impl DiskRates {
+    fn each(&self) -> PerRate<f64> {
+        PerRate([
+            self.read_bytes_per_second,
+            self.written_bytes_per_second,
+            self.reads_per_second,
+            self.writes_per_second,
+        ])
+    }
+
+    /// Sum of both.
+    pub fn and(&self, other: &DiskRates) -> DiskRates {
+        let (a, b) = (self.each(), other.each());
+        let [read, written, reads, writes] = PerRate::from_fn(|r| a[r] + b[r]).0;
+        DiskRates {
+            read_bytes_per_second: read,
+            written_bytes_per_second: written,
+            reads_per_second: reads,
+            writes_per_second: writes,
+        }
+    }
 }
 
 impl From<DiskFlow> for DiskRates {

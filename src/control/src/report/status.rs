@@ -14,7 +14,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-use super::disk::{DiskStatus, DiskUseStatus};
+use super::disk::{DiskLimitStatus, DiskStatus, DiskUseStatus};
 use super::reason::{Outsider, ReasonKind, without_names};
 use crate::share::demand::{CpuBasis, MemoryBasis};
 use crate::share::fairness::FAIR_ERROR_MAX;
@@ -414,6 +414,8 @@ pub struct TenantStatus {
     pub deaths: Vec<DeathStatus>,
     /// Limit of processes and threads.
     pub limit_pids: Option<u64>,
+    /// Limits of requests to each disk; absent without one.
+    pub limit_disk: Option<DiskLimitStatus>,
     /// Processes and threads; absent if the policy has no limit, or if unreadable.
     pub usage_pids: Option<u64>,
     /// Refused forks since the agent started; absent likewise.
@@ -551,6 +553,8 @@ pub struct GroupStatus {
     pub satisfied: bool,
     /// Limit of processes and threads of its tenants together.
     pub limit_pids: Option<u64>,
+    /// Limits of requests to each disk; absent without one.
+    pub limit_disk: Option<DiskLimitStatus>,
     /// Processes and threads; absent if the policy has no limit, or if unreadable.
     pub usage_pids: Option<u64>,
     /// Refused forks since the agent started; absent likewise.

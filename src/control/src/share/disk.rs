@@ -32,7 +32,7 @@ use crate::share::weight::{Entitlement, Weights};
 use crate::state::NodeState;
 use crate::state::drift::Observation;
 use crate::tree::{Node, Tree, TreeNode};
-use crate::words::finding::Finding;
+use crate::words::finding::{Code, Finding};
 use crate::words::knob::{Knob, Purpose, Value};
 
 /// Least time between two computations.
@@ -75,10 +75,16 @@ impl Weighing {
         new.for_each(|seen| seen.is_ours = true);
     }
 
-    /// Findings on the disks that tenants use and that divide badly or not at all.
-    pub(crate) fn findings(&self, disks: &Disks) -> Vec<Finding> {
+    /// Findings on the disks that tenants use and that divide badly or not at all, and on cgroups without weights.
+    pub(crate) fn findings(
+        &self,
+        (tree, states): (&Tree, &[NodeState]),
+        disks: &Disks,
+    ) -> Vec<Finding> {
         let name = |device| disks.iter().find(|(it, _)| *it == device).map(|(_, disk)| disk.name);
-        self.used.findings(&self.ways, name)
+        let mut findings = self.used.findings(&self.ways, name);
+        findings.extend(without_files(tree, states).filter(|_| self.fresh == 0));
+        findings
     }
 
     /// Takes the ways found in this tick, and computes the weights.
@@ -112,6 +118,33 @@ impl Weighing {
             weigh(tree, states, disks);
         }
     }
+}
+
+/// Finding on cgroups that other programs made, and that have no file for the weight that they should have.
+fn without_files(tree: &Tree, states: &[NodeState]) -> Option<Finding> {
+    let is_void = |(node, state): &(Node<'_>, &NodeState)| {
+        let has_file = || state.observed.iter().any(|(it, _)| it.purpose() == Purpose::Share);
+        let is_own = node.tenant().is_some() && !node.has_members();
+        // Systemd enables the controller for a unit.
+        let is_there = state.is_governed && state.is_present && !state.is_unit;
+        is_own
+            && is_there
+            && !state.observed.is_empty()
+            && state.disk.weight.is_some()
+            && !has_file()
+    };
+    let mut void = tree.all().zip(states).filter(is_void);
+    let (first, _) = void.next()?;
+    let more = match void.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let what = format!(
+        "disk weights are ineffective for {}{more}: the controller of disks is not enabled for its cgroup",
+        first.name()
+    );
+    let remedy = "write +io to cgroup.subtree_control of the cgroup above it (in cgroup v1: make it in the tree of blkio)";
+    Some(Finding::of_host(Code::Ineffective, what).with_remedy(remedy))
 }
 
 fn has_requests(flow: DiskFlow) -> bool {

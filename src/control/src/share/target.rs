@@ -47,7 +47,7 @@ use serde::{Deserialize, Serialize};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_core::units::{Bytes, Limit};
 use tenantd_fair::{self as fair, Algorithm, Problem, WorkConserving};
-use tenantd_policy::model::Allocation;
+use tenantd_policy::model::{Allocation, DiskLimits};
 
 /// Unmet part of the demand below which a tenant counts as satisfied.
 const SATISFIED_RATIO: f64 = 1e-6;
@@ -82,6 +82,8 @@ pub struct Target {
     pub limit: PerResource<Option<f64>>,
     /// Limit of processes and threads; for a member its part.
     pub pids_limit: Option<u32>,
+    /// Limits of requests to each disk; for a member its part.
+    pub disk_limit: DiskLimits,
     /// Smaller of its own CPU limit and those of the groups above it.
     pub limit_cores: Option<f64>,
     /// Kept part of its guarantees; less than 1 if outside usage leaves too little for all of them.
@@ -128,7 +130,10 @@ impl Target {
     pub(crate) fn limit_of(&self, knob: Knob) -> Option<f64> {
         match knob {
             Knob::PidsMax => self.pids_limit.map(f64::from),
-            knob => self.limit[knob.resource()?],
+            knob => match knob.disk_rate() {
+                Some(rate) => Some(self.disk_limit[rate]? as f64),
+                None => self.limit[knob.resource()?],
+            },
         }
     }
 
@@ -170,7 +175,7 @@ pub fn targets(
         let target = &mut targets[index];
         target.limit_cores = limits.reduce(f64::min);
         (target.guarantee, target.limit) = (node.guarantee, node.limit);
-        target.pids_limit = node.written.limit.pids;
+        (target.pids_limit, target.disk_limit) = (node.written.limit.pids, node.written.limit.disk);
     }
     weigh(nodes, &burst[CPU], capacity[CPU], &mut targets);
     targets

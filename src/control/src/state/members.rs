@@ -28,14 +28,18 @@ use crate::share::pids::PidsState;
 use crate::share::target::{self, Target};
 use crate::state::NodeState;
 use crate::tree::{Node, Tree};
+use tenantd_core::disk_rate::{DiskRate, PerRate};
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 use tenantd_fair::max_min::{self, Claim};
 
 /// Least gain of a member in need for which limits and guarantees are divided anew.
 const GAIN_RATIO: f64 = 1.05;
 
-/// Part of its process limit above which a member needs more.
-const PIDS_NEAR_RATIO: f64 = 0.8;
+/// Part of its limit of processes or of requests above which a member needs more.
+const NEAR_RATIO: f64 = 0.8;
+
+/// Part of an equal part of a limit of requests that a member at rest needs.
+const REST_RATIO: f64 = 0.25;
 
 /// Sums the members' usage for each tenant, and adds their counts to its totals. `elapsed` is the time
 /// since the last tick.
@@ -193,6 +197,7 @@ fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
     };
     let (guarantee, limit) = (bounds(|it| &it.guarantee), bounds(|it| &it.limit));
     let pids_limit = whole.pids_limit.map(|limit| pids_parts(limit, members));
+    let disk_limit = PerRate::from_fn(|r| Some(disk_parts(whole.disk_limit[r]?, r, members)));
     let nr = demands.len() as f64;
     let fair_bytes = divided(MEMORY, whole.burst[MEMORY]);
     let mut parts: Vec<Target> = Vec::with_capacity(demands.len());
@@ -211,7 +216,8 @@ fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
             exact_cpu_weight: (whole.cpu_weight * part).max(1.0),
             guarantee: of(&guarantee),
             limit: of(&limit),
-            pids_limit: pids_limit.as_ref().map(|parts| parts[index]),
+            pids_limit: pids_limit.as_ref().map(|parts| parts[index] as u32),
+            disk_limit: PerRate::from_fn(|r| Some(disk_limit[r].as_ref()?[index])),
             limit_cores: whole.limit_cores,
             satisfied: target::meets(allocated[CPU], demand[CPU]),
             ..whole.clone()
@@ -221,20 +227,38 @@ fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
     parts
 }
 
-/// Divides a process limit by the members' counts. A member near its part needs more.
-fn pids_parts(limit: u32, members: &[NodeState]) -> Vec<u32> {
+/// Divides a process limit by the members' counts.
+fn pids_parts(limit: u32, members: &[NodeState]) -> Vec<u64> {
     let has = |state: &NodeState| state.pids.last.map_or(0.0, |pids| pids.nr_current as f64);
-    let needs: Vec<f64> = members.iter().map(|state| has(state) / PIDS_NEAR_RATIO).collect();
-    let fresh: Vec<f64> = part_by_part(limit.into(), needs.iter().copied());
-    let before: Option<Vec<f64>> =
-        members.iter().map(|state| state.target.pids_limit.map(f64::from)).collect();
+    let needs = members.iter().map(|state| has(state) / NEAR_RATIO).collect();
+    let before = members.iter().map(|state| state.target.pids_limit.map(f64::from)).collect();
+    whole_parts(limit.into(), needs, before)
+}
+
+/// Divides a limit on each disk by the members' rates on the disk that they use most. A member at rest keeps enough to be
+/// seen when it begins.
+fn disk_parts(limit: u64, rate: DiskRate, members: &[NodeState]) -> Vec<u64> {
+    let of = |state: &NodeState| {
+        let flows = state.usage.iter().flat_map(|usage| usage.disks.iter());
+        flows.map(|(_, flow)| flow.rate(rate)).fold(0.0, f64::max)
+    };
+    let least = limit as f64 * REST_RATIO / members.len() as f64;
+    let needs = members.iter().map(|state| (of(state) / NEAR_RATIO).max(least)).collect();
+    let before = members.iter().map(|state| Some(state.target.disk_limit[rate]? as f64)).collect();
+    whole_parts(limit, needs, before)
+}
+
+/// Divides a limit by needs, in whole numbers from 1; the parts of `before` stay if no member would gain. A member near its
+/// part needs more.
+fn whole_parts(limit: u64, needs: Vec<f64>, before: Option<Vec<f64>>) -> Vec<u64> {
+    let fresh: Vec<f64> = part_by_part(limit as f64, needs.iter().copied());
     let is_whole = |parts: &Vec<f64>| {
-        let lost = f64::from(limit) - parts.iter().sum::<f64>();
+        let lost = limit as f64 - parts.iter().sum::<f64>();
         (0.0..=parts.len() as f64).contains(&lost)
     };
     let gains = |before: &Vec<f64>| gains(before, &fresh, |index| needs[index]);
     let kept = before.filter(|before| is_whole(before) && !gains(before));
-    kept.unwrap_or(fresh).into_iter().map(|part| (part.floor() as u32).max(1)).collect()
+    kept.unwrap_or(fresh).into_iter().map(|part| (part.floor() as u64).max(1)).collect()
 }
 
 /// True if the earlier limits may stay: the sum is the same, and no member in need would gain much.

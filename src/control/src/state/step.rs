@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::capacity::Capacity;
 use super::drift::{Drift, Observation};
 use crate::measure::death::Kill;
+use crate::measure::disk::Device;
 use crate::measure::sample::{HostSample, PidsSample, TenantSample};
 use crate::measure::thread_budget::Look;
 use crate::measure::ways::Ways;
@@ -84,6 +85,8 @@ pub struct Input {
     pub above: AncestorBounds,
     /// Ways in which the disks divide their time; empty if the policy weighs no disk.
     pub ways: Ways,
+    /// Disks on which requests can be limited; empty if the policy limits none, or if they could not be read.
+    pub leaves: Vec<Device>,
 }
 
 /// Readings of one node.

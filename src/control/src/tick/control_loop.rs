@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::measure::disk::Device;
 use crate::measure::disks::Disks;
 use crate::measure::sample::HostSample;
 use crate::measure::usage;
@@ -87,6 +88,7 @@ pub struct ControlLoop {
     alarm: Alarm,
     disks: Disks,
     weighing: Weighing,
+    leaves: Vec<Device>,
 }
 
 /// Devices of the machine in the last interval.
@@ -111,6 +113,7 @@ impl ControlLoop {
             alarm: Alarm::default(),
             disks: Disks::default(),
             weighing: Weighing::default(),
+            leaves: Vec::new(),
         }
     }
 
@@ -215,7 +218,7 @@ impl ControlLoop {
     }
 
     pub(crate) fn step(&mut self, input: Input) -> Decision {
-        let Input { now, host, nodes, topology, above, ways } = input;
+        let Input { now, host, nodes, topology, above, ways, leaves } = input;
         let elapsed = self.last.map(|(then, _)| now.saturating_sub(then));
         if self.is_premature(now) {
             return Decision { is_void: true, elapsed, ..Decision::default() };
@@ -243,8 +246,11 @@ impl ControlLoop {
             state.steady.note(state.target.cpu_weight, elapsed.unwrap_or_default());
         }
         let nodes = (&self.tree, &mut self.states[..]);
+        if !leaves.is_empty() {
+            self.leaves = leaves;
+        }
         self.weighing.step(nodes, ways, &self.disks, elapsed.unwrap_or_default());
-        findings.extend(self.weighing.findings(&self.disks));
+        findings.extend(self.weighing.findings((&self.tree, &self.states), &self.disks));
         let slots = self.slots(host.nr_cpus, reserve[CPU]);
         findings.extend(self.widen(slots, now));
         self.resume();
@@ -437,7 +443,9 @@ impl ControlLoop {
             if let Some(mut observed) = read.observed {
                 state.is_overtaken = false;
                 self.weighing.excuse(&mut observed);
-                for seen in &observed {
+                state.observed.iter_mut().for_each(|(_, value)| value.retain_disks(&self.leaves));
+                for seen in &mut observed {
+                    seen.value.retain_disks(&self.leaves);
                     state.observed_at[seen.knob as usize] = now;
                 }
                 drifts.extend(drift::observe(node.id(), state, observed));
@@ -465,7 +473,7 @@ impl ControlLoop {
     }
 
     fn plan(&self) -> (Vec<Wanted>, Vec<Action>) {
-        let wanted = desired::wanted(&self.tree, &self.states);
+        let wanted = desired::wanted(&self.tree, &self.states, &self.leaves);
         let online = self.topology.as_ref().map(Topology::online);
         let depth = |id| self.tree.find(id).map_or(0, Node::depth);
         let mut actions = plan::plan(&wanted, depth, online);

@@ -164,6 +164,11 @@ impl Tree {
         self.nodes.first().is_some_and(|node| node.disk_weight.is_some())
     }
 
+    /// True if a tenant or group has limits on disks.
+    pub fn limits_disks(&self) -> bool {
+        self.nodes.iter().any(|node| node.written.limit.disk.limits().next().is_some())
+    }
+
     /// Resolves percentages for `machine`, if it changed.
     pub fn fit(&mut self, machine: PerResource<f64>) {
         if self.machine != Some(machine) {

@@ -63,7 +63,11 @@ impl Written {
             .limit
             .pids
             .map(|pids| Setting { key: "limit.pids".to_string(), value: pids.to_string() });
-        each.chain(pids).collect()
+        let disk = self.limit.disk.limits().map(|(rate, limit)| Setting {
+            key: format!("limit.disk.{}", rate.name()),
+            value: rate.notation(limit),
+        });
+        each.chain(pids).chain(disk).collect()
     }
 
     pub(super) fn has_percent(&self) -> bool {
@@ -77,7 +81,10 @@ impl TreeNode {
     pub fn limit_of(&self, knob: Knob) -> Option<f64> {
         match knob {
             Knob::PidsMax => self.written.limit.pids.map(f64::from),
-            knob => self.limit[knob.resource()?],
+            knob => match knob.disk_rate() {
+                Some(rate) => Some(self.written.limit.disk[rate]? as f64),
+                None => self.limit[knob.resource()?],
+            },
         }
     }
 
@@ -86,6 +93,7 @@ impl TreeNode {
         let limit = &self.written.limit;
         match knob {
             Knob::PidsMax => limit.pids.is_some(),
+            knob if knob.disk_rate().is_some() => self.limit_of(knob).is_some(),
             knob => knob.resource().is_some_and(|resource| limit[resource].is_some()),
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! It names no other tenant: its reader may be a user who sees only the own one.
 
-use crate::report::disk::{DiskStatus, DiskStep, DiskUseStatus};
-use crate::report::status::{Status, TenantStatus};
+use crate::report::disk::{DiskRates, DiskStatus, DiskStep, DiskUseStatus};
+use crate::report::status::{GroupStatus, Status, TenantStatus};
 use crate::share::demand::PRESSED_RATIO;
 
 /// Part of a device's time from which it has none left.
@@ -22,7 +22,7 @@ pub(crate) fn disk_step(status: &Status, tenant: &TenantStatus) -> Option<DiskSt
         None if tenant.disk_read_bytes.is_none() => NOT_COUNTED.to_string(),
         None if is_pressed => NO_REQUESTS.to_string(),
         None => "no requests to a disk".to_string(),
-        Some((of, disk)) => reason(of, disk, is_pressed),
+        Some((of, disk)) => reason(of, disk, limit(status, tenant, of), is_pressed),
     };
     let waited = tenant
         .disk_pressure_ratio
@@ -38,7 +38,30 @@ const NOT_COUNTED: &str = "no request was counted yet; if it made some, in cgrou
 const NO_REQUESTS: &str = "no counted requests, and tasks wait: for a file system of the network or of a program, or for \
                            writes of the kernel";
 
-fn reason(of: &DiskUseStatus, disk: &DiskStatus, is_pressed: bool) -> String {
+/// Reached limits of the tenant, or else of a group above it, on the disk that it uses most.
+fn limit(status: &Status, tenant: &TenantStatus, of: &DiskUseStatus) -> Option<String> {
+    let own = tenant.limit_disk.and_then(|limit| limit.reached(&of.rates));
+    own.map(|limit| format!("its limit, {limit}")).or_else(|| {
+        let is_in = |name: &str, group: &str| {
+            name.strip_prefix(group).is_some_and(|below| below.starts_with('/'))
+        };
+        let reached = |group: &GroupStatus| {
+            let inside = status.tenants.iter().filter(|it| is_in(&it.name, &group.name));
+            let uses = inside.flat_map(|it| it.disks.iter().filter(|it| it.disk == of.disk));
+            let rates = uses.fold(DiskRates::default(), |sum, of| sum.and(&of.rates));
+            group.limit_disk?.reached(&rates)
+        };
+        let mut above = status.groups.iter().filter(|group| is_in(&tenant.name, &group.name));
+        above.find_map(reached).map(|limit| format!("the limit of its group, {limit}"))
+    })
+}
+
+fn reason(
+    of: &DiskUseStatus,
+    disk: &DiskStatus,
+    limit: Option<String>,
+    is_pressed: bool,
+) -> String {
     let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
     let outside = disk.outside_ratio.unwrap_or(0.0);
     let others = (1.0 - of.work_ratio - outside).max(0.0);
@@ -51,6 +74,9 @@ fn reason(of: &DiskUseStatus, disk: &DiskStatus, is_pressed: bool) -> String {
         short_bytes(of.rates.read_bytes_per_second + of.rates.written_bytes_per_second),
         of.rates.reads_per_second + of.rates.writes_per_second,
     );
+    if let Some(limit) = limit {
+        return text + &format!("; the policy holds it to {limit} for each disk");
+    }
     let Some(time) = disk.time_ratio else {
         let known = "; how much more the disk can do is learned while it is full";
         return text + known;
@@ -84,7 +110,7 @@ fn short_bytes(bytes: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::disk::DiskRates;
+    use crate::report::disk::DiskLimitStatus;
 
     fn status(time: Option<f64>, pressure: f64) -> (Status, TenantStatus) {
         let disk = DiskStatus {
@@ -130,6 +156,29 @@ mod tests {
         assert!(reason(Some(0.4), 0.43).contains("the waits are those of single requests"));
         assert!(!reason(Some(0.4), 0.01).contains("waits are"));
         assert!(reason(None, 0.5).contains("is learned while it is full"));
+    }
+
+    #[test]
+    fn a_reached_limit_is_the_reason() {
+        let (mut status, mut tenant) = status(Some(0.4), 0.43);
+        tenant.name = "lab/web".into();
+        let reads = |limit| {
+            Some(DiskLimitStatus { read_bytes_per_second: Some(limit), ..Default::default() })
+        };
+        tenant.limit_disk = reads(12 << 20);
+        status.tenants = vec![tenant.clone()];
+        let of = |status: &Status, tenant: &TenantStatus| disk_step(status, tenant).unwrap().reason;
+        let text = of(&status, &tenant);
+        assert!(
+            text.contains("; the policy holds it to its limit, reads 12MiB/s for each disk; tasks"),
+            "{text}"
+        );
+        tenant.limit_disk = reads(20 << 20);
+        assert!(!of(&status, &tenant).contains("limit"));
+        let group =
+            GroupStatus { name: "lab".into(), limit_disk: reads(12 << 20), ..Default::default() };
+        status.groups = vec![group];
+        assert!(of(&status, &tenant).contains("to the limit of its group, reads 12MiB/s"));
     }
 
     #[test]

@@ -16,6 +16,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::measure::disk::Device;
+use tenantd_core::disk_rate::DiskRate;
 use tenantd_core::node::NodeId;
 use tenantd_core::resource::Resource::{self, Cpu, Memory};
 use tenantd_core::units::Limit;
@@ -63,6 +65,14 @@ pub enum Knob {
     Cpus,
     /// Weight of requests to disks with io.cost.
     DiskWeight,
+    /// Limit of bytes read from each disk.
+    DiskReadMax,
+    /// Limit of bytes written to each disk.
+    DiskWriteMax,
+    /// Limit of read operations on each disk.
+    DiskReadIopsMax,
+    /// Limit of write operations on each disk.
+    DiskWriteIopsMax,
     /// Weight of requests to disks under the scheduler bfq.
     BfqWeight,
 }
@@ -99,6 +109,8 @@ pub enum Unit {
     Count(&'static str),
     /// [`Value::CpuList`].
     Cpus,
+    /// [`Value::Disks`].
+    PerDisk(DiskRate),
 }
 
 /// Dead band: the distance from the desired value at which the observed one may stay.
@@ -157,9 +169,12 @@ const DISK_WEIGHT: DeadBand = DeadBand::Ratio { ratio: WEIGHT_DEAD_BAND_RATIO, b
 const BOUND: DeadBand = DeadBand::Ratio { ratio: 0.01, bytes: 1 << 20 };
 
 /// One row for each knob, in the order of the variants of [`Knob`].
-pub const TABLE: [Row; 10] = {
+pub const TABLE: [Row; 14] = {
     use Knob::*;
-    use Unit::{Amount, Count};
+    use Unit::{Amount, Count, PerDisk};
+    const fn disk_limit(knob: Knob, noun: &'static str, rate: DiskRate) -> Row {
+        row(knob, noun, Purpose::Limit, PerDisk(rate), WHOLE)
+    }
     [
         row(CpuWeight, "CPU weight", Purpose::Weight, Unit::Weight, DeadBand::Weight).above(),
         row(CpuMax, "CPU limit", Purpose::Limit, Amount(Cpu), QUOTA),
@@ -171,6 +186,10 @@ pub const TABLE: [Row; 10] = {
         row(PidsMax, "limit of processes", Purpose::Limit, Count("pids"), WHOLE),
         row(Cpus, "set of CPUs", Purpose::Placement, Unit::Cpus, WHOLE),
         row(DiskWeight, "disk weight", Purpose::Share, Unit::DiskWeight, DISK_WEIGHT).above(),
+        disk_limit(DiskReadMax, "limit of disk reads", DiskRate::Read),
+        disk_limit(DiskWriteMax, "limit of disk writes", DiskRate::Write),
+        disk_limit(DiskReadIopsMax, "limit of disk read operations", DiskRate::ReadIops),
+        disk_limit(DiskWriteIopsMax, "limit of disk write operations", DiskRate::WriteIops),
         row(BfqWeight, "disk weight under bfq", Purpose::Share, Unit::DiskWeight, DISK_WEIGHT)
             .above(),
     ]
@@ -228,7 +247,15 @@ impl Knob {
         match self.unit() {
             Unit::Weight | Unit::Cpus => Some(Cpu),
             Unit::Amount(resource) => Some(resource),
-            Unit::Count(_) | Unit::DiskWeight => None,
+            Unit::Count(_) | Unit::DiskWeight | Unit::PerDisk(_) => None,
+        }
+    }
+
+    /// Limited rate of requests to disks.
+    pub fn disk_rate(self) -> Option<DiskRate> {
+        match self.unit() {
+            Unit::PerDisk(rate) => Some(rate),
+            _ => None,
         }
     }
 
@@ -236,7 +263,7 @@ impl Knob {
     pub fn subject(self) -> &'static str {
         match self.unit() {
             Unit::Count(of) => of,
-            Unit::DiskWeight => "disk",
+            Unit::DiskWeight | Unit::PerDisk(_) => "disk",
             Unit::Weight | Unit::Cpus => Cpu.name(),
             Unit::Amount(resource) => resource.name(),
         }
@@ -262,6 +289,8 @@ pub enum Value {
     Count(Limit<u64>),
     /// Set of CPUs; empty if the parent's are inherited.
     CpuList(CpuSet),
+    /// Limited disks, in the order of their numbers, each with its limit per second.
+    Disks(Vec<(Device, u64)>),
 }
 
 impl Value {
@@ -279,12 +308,35 @@ impl Value {
             }
             Value::Amount(_, Limit::Max) | Value::Count(Limit::Max) => f64::INFINITY,
             Value::CpuList(cpus) => cpus.len() as f64,
+            Value::Disks(limits) => {
+                limits.iter().map(|(_, limit)| *limit as f64).fold(f64::INFINITY, f64::min)
+            }
+        }
+    }
+
+    /// Leaves out disks that are not among `disks`: what other programs limit there is theirs.
+    pub(crate) fn retain_disks(&mut self, disks: &[Device]) {
+        if let Value::Disks(limits) = self {
+            limits.retain(|(device, _)| disks.contains(device));
+        }
+    }
+
+    /// True if it limits each disk that `wanted` limits in the same way; other disks do not count. False for other values.
+    pub fn has_limits_of(&self, wanted: &Value) -> bool {
+        match (self, wanted) {
+            (Value::Disks(found), Value::Disks(wanted)) => {
+                wanted.iter().all(|limit| found.contains(limit))
+            }
+            _ => false,
         }
     }
 
     fn settles(&self, desired: &Value, knob: Knob, weight_band: WeightBand) -> bool {
         if let (Value::CpuList(now), Value::CpuList(then)) = (self, desired) {
             return now == then;
+        }
+        if matches!(desired, Value::Disks(_)) {
+            return self.has_limits_of(desired);
         }
         let (now, then) = (self.magnitude(), desired.magnitude());
         if now == then {
@@ -308,6 +360,11 @@ impl fmt::Display for Value {
             Value::Amount(_, Limit::Max) => f.write_str("max"),
             Value::Count(limit) => write!(f, "{limit}"),
             Value::CpuList(cpus) => write!(f, "{cpus}"),
+            Value::Disks(limits) if limits.is_empty() => f.write_str("max"),
+            Value::Disks(limits) => {
+                let each = limits.iter().map(|(device, limit)| format!("{device} {limit}"));
+                f.write_str(&each.collect::<Vec<_>>().join(", "))
+            }
         }
     }
 }

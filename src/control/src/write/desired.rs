@@ -9,6 +9,7 @@
 //! - Protection shrinks only if the demand of everything below is known.
 
 use super::value_reason;
+use crate::measure::disk::Device;
 use crate::share::govern;
 use crate::share::target;
 use crate::state::NodeState;
@@ -21,7 +22,8 @@ use tenantd_core::units::Limit;
 /// A knob, its desired value and the reason; the reason is empty if [`reason`] derives it.
 type Desired = (Knob, Value, String);
 
-pub(crate) fn wanted(tree: &Tree, states: &[NodeState]) -> Vec<Wanted> {
+/// Values for all cgroups; `disks` are those on which requests can be limited.
+pub(crate) fn wanted(tree: &Tree, states: &[NodeState], disks: &[Device]) -> Vec<Wanted> {
     let protections = target::protections(tree, |node| &states[node.at()].target);
     let promised = tree.any_below(target::is_promised);
     let mut weighed = vec![false; tree.len()];
@@ -41,6 +43,7 @@ pub(crate) fn wanted(tree: &Tree, states: &[NodeState]) -> Vec<Wanted> {
             // The CPUs are those of the tenant.
             cpus(&states[tenant.at()]).into_iter().for_each(&mut want);
             disk_weights(state).for_each(&mut want);
+            disk_limits(state, disks).for_each(&mut want);
         }
         if node.is_ancestor() {
             above(node, state, protections[at]).for_each(&mut want);
@@ -159,6 +162,16 @@ fn disk_weights(state: &NodeState) -> impl Iterator<Item = Desired> {
         .into_iter()
         .flat_map(move |weight| by_cost.into_iter().chain(by_bfq).map(move |knob| (knob, weight)));
     knobs.map(|(knob, weight)| (knob, Value::Weight(weight), value_reason::DISK.to_string()))
+}
+
+/// Limits of requests to each of `disks`. A disk that appears later is limited then, and the kernel forgets one that goes.
+fn disk_limits(state: &NodeState, disks: &[Device]) -> impl Iterator<Item = Desired> {
+    let limited = Knob::ALL.into_iter().filter(|_| !disks.is_empty());
+    limited.filter_map(|knob| {
+        let limit = state.target.disk_limit[knob.disk_rate()?]?;
+        let each = disks.iter().map(|device| (*device, limit));
+        Some((knob, Value::Disks(each.collect()), String::new()))
+    })
 }
 
 /// True if `action` lowers protection before all demands below the node are known.

@@ -10,6 +10,7 @@
 //! | memory | bytes or `max` | bytes or -1 |
 //! | count | a number or `max` | a number or `max` |
 //! | set of CPUs | a list | a list |
+//! | limits of disks | a line for each disk, with the limits of all knobs | a line for each disk ([`super::disk_limits`]) |
 //!
 //! Other modules ask a [`Layout`], which knows its hierarchy. Units have files in cgroup v2 only
 //! ([`spell_unified`], [`read_unified`]).
@@ -149,7 +150,12 @@ impl Dialect {
     }
 
     fn text(self, knob: Knob, value: &Value) -> String {
-        self.spell(knob, value).pop().map_or_else(|| value.to_string(), |last| last.text)
+        let texts: Vec<String> = self.spell(knob, value).into_iter().map(|it| it.text).collect();
+        match (texts.last(), value) {
+            (Some(_), Value::Disks(_)) => texts.join(", "),
+            (Some(last), _) => last.clone(),
+            (None, _) => value.to_string(),
+        }
     }
 
     /// Writes that set `knob` to `value`, in order.
@@ -189,6 +195,7 @@ impl Dialect {
             (Dialect::Legacy, Value::Amount(MEMORY, Limit::Max)) => "-1".to_string(),
             (_, Value::Amount(_, limit) | Value::Count(limit)) => limit.to_string(),
             (_, Value::CpuList(cpus)) => cpus.to_string(),
+            (_, Value::Disks(limits)) => return self.spell_limits(file, knob.disk_rate(), limits),
         };
         vec![Spelling { file, text }]
     }
@@ -222,6 +229,7 @@ impl Dialect {
                 Ok(Value::Amount(MEMORY, limit))
             }
             (_, Unit::Count(_)) => parse::limit(text).map(Value::Count),
+            (_, Unit::PerDisk(rate)) => self.read_limits(rate, text).map(Value::Disks),
             (_, Unit::Cpus) => {
                 let list: String = parse::single(text, "a list of CPUs")?;
                 let malformed =

@@ -5,12 +5,14 @@
 //! | [`mount`] | the hierarchy of the machine, and the agent's place in it |
 //! | [`parse`] | the text formats |
 //! | [`dialect`] | spelling of knobs in each hierarchy |
+//! | [`disk_limits`] | limits of disks, a line for each |
 //! | [`readings`] | single readings of files that are not kept open |
 //! | [`threads`] | threads of a cgroup and of those inside it |
 //! | [`last`] | values of an earlier sample that are still valid |
 //! | [`group`] | one cgroup with its kept files: sampling, observing, writing |
 
 pub mod dialect;
+pub mod disk_limits;
 pub mod group;
 pub mod last;
 pub mod mount;

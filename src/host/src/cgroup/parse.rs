@@ -175,7 +175,7 @@ pub fn blkio(
 }
 
 /// Parses `MAJOR:MINOR`.
-fn device(word: &[u8]) -> Option<Device> {
+pub(crate) fn device(word: &[u8]) -> Option<Device> {
     let at = memchr::memchr(b':', word)?;
     let part = |digits: &[u8]| u32::try_from(number(digits)?).ok();
     Some(Device { major: part(&word[..at])?, minor: part(&word[at + 1..])? })

@@ -6,6 +6,7 @@ use super::enforcer::Enforcer;
 use super::error::EnforceError;
 use super::remedy::remedy;
 use crate::cgroup::dialect::{LEGACY_NO_QUOTA, Spelling};
+use crate::cgroup::disk_limits::{self, Line};
 use crate::cgroup::{self, Cgroup};
 use crate::journal::Entry;
 use crate::kernfs::{DirId, KernError, KernFs};
@@ -119,6 +120,13 @@ impl<K: KernFs> Enforcer<'_, K> {
     /// Records the present value of a file if it differs from the wanted one; returns true if it does.
     fn record_other(&mut self, dir: DirId, wanted: &Spelling) -> Result<bool, EnforceError> {
         let held = self.kernel.read_once(dir, wanted.file)?.trim_ascii_end().to_vec();
+        if let Some(line) = disk_limits::line(wanted.file, &wanted.text, &held) {
+            let is_other = line.held != wanted.text;
+            if is_other {
+                self.record_held(dir, &line.name, &line.held)?;
+            }
+            return Ok(is_other);
+        }
         let is_other = held != wanted.text.as_bytes();
         if is_other {
             self.record_held(dir, wanted.file, &String::from_utf8_lossy(&held))?;
@@ -146,10 +154,15 @@ impl<K: KernFs> Enforcer<'_, K> {
                 if self.journal.knows(&path, inode, file) {
                     continue;
                 }
-                let held = String::from_utf8_lossy(self.kernel.read_once(dir, file)?);
-                let value = held.trim_ascii_end();
-                if value != text {
-                    let (path, file, value) = (path.clone(), file.into(), value.into());
+                let contents = self.kernel.read_once(dir, file)?;
+                let line = disk_limits::line(file, &text, contents);
+                let whole = || {
+                    let held = String::from_utf8_lossy(contents).trim_ascii_end().to_string();
+                    Line { name: file.to_string(), held }
+                };
+                let Line { name, held } = line.unwrap_or_else(whole);
+                if held != text {
+                    let (path, file, value) = (path.clone(), name.into(), held.into());
                     entries.push(Entry::Held { path, inode, file, value });
                 }
             }
@@ -252,6 +265,7 @@ pub fn taken(found: &Value, written: &Value) -> bool {
             // The kernel takes no quota below a hundredth of a CPU.
             found.abs_diff((*written).max(10)) <= 1
         }
+        (found, Value::Disks(_)) => found.has_limits_of(written),
         (found, written) => found == written,
     }
 }

@@ -318,7 +318,7 @@ impl Calls<'_> {
                 }
             }
             Order::Set { unit, settings } => {
-                self.set(unit, settings.iter().map(scope::property).collect()).await
+                self.set(unit, settings.iter().flat_map(scope::property).collect()).await
             }
             Order::SetDevices { unit, devices } => {
                 self.set(unit, scope::of_devices(devices).into()).await
@@ -366,6 +366,7 @@ impl Calls<'_> {
             let value = match property.unset() {
                 PropertyValue::Number(_) => PropertyValue::Number(known.take(property.name())?),
                 PropertyValue::Mask(_) => PropertyValue::Mask(known.take(property.name())?),
+                PropertyValue::Limits(_) => PropertyValue::Limits(known.take(property.name())?),
             };
             let text =
                 |file: PathBuf| Some(String::from_utf8_lossy(&fs::read(file).ok()?).into_owned());

@@ -9,6 +9,7 @@
 //! | memory | `t`, bytes |
 //! | count | `t`, a number |
 //! | set of CPUs | `ay`, bit *i* of byte *j* is CPU 8·*j* + *i* |
+//! | limits of disks | `a(st)`, a path of each disk and bytes or operations a second |
 //!
 //! A CPU weight of 0 is `CPUWeight=idle` in files: the unit's `cpu.idle` is 1, and its `cpu.weight` reads 0.
 //!
@@ -18,7 +19,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::parse::device;
 pub use crate::knobs::Property;
+use tenantd_control::measure::disk::Device;
 use tenantd_control::words::knob::{Knob, Unit, Value};
 use tenantd_core::resource::CPU;
 use tenantd_core::units::Limit;
@@ -32,6 +35,8 @@ pub enum PropertyValue {
     Number(u64),
     /// A set of CPUs; empty for none.
     Mask(Vec<u8>),
+    /// Paths of disks, each with a limit.
+    Limits(Vec<(String, u64)>),
 }
 
 /// A property and a value.
@@ -47,6 +52,8 @@ pub struct Setting {
 const IDLE: &str = "idle";
 /// The number for "not set" and "infinity".
 const NONE: u64 = u64::MAX;
+/// Folder with a link for the number of each disk.
+const DISK_PATHS: &str = "/dev/block/";
 
 impl Property {
     /// Drop-in that systemd makes for it, in the directory of the unit's drop-ins.
@@ -58,6 +65,7 @@ impl Property {
     pub fn unset(self) -> PropertyValue {
         match self.knob().unit() {
             Unit::Cpus => PropertyValue::Mask(Vec::new()),
+            Unit::PerDisk(_) => PropertyValue::Limits(Vec::new()),
             _ if self.knob().is_protection() => PropertyValue::Number(0),
             _ => PropertyValue::Number(NONE),
         }
@@ -79,6 +87,11 @@ impl Setting {
             }
             Value::Amount(_, Limit::Max) | Value::Count(Limit::Max) => PropertyValue::Number(NONE),
             Value::CpuList(cpus) => PropertyValue::Mask(mask(cpus)),
+            Value::Disks(limits) => {
+                let path = |device: &Device| format!("{DISK_PATHS}{device}");
+                let each = limits.iter().map(|(device, limit)| (path(device), *limit));
+                PropertyValue::Limits(each.collect())
+            }
         };
         Setting { property: Property::of(knob), value }
     }
@@ -93,6 +106,15 @@ impl Setting {
                 let is_set = self.property.knob().unit() == Unit::Cpus;
                 return is_set.then(|| Value::CpuList(cpus(mask)));
             }
+            // The number of a disk under any other path is unknown.
+            PropertyValue::Limits(limits) => {
+                let of = |(path, limit): &(String, u64)| {
+                    Some((device(path.strip_prefix(DISK_PATHS)?.as_bytes())?, *limit))
+                };
+                let mut disks: Vec<(Device, u64)> = limits.iter().map(of).collect::<Option<_>>()?;
+                disks.sort_unstable();
+                return Some(Value::Disks(disks));
+            }
         };
         let limit = |unit| if number == NONE { Limit::Max } else { Limit::Finite(number / unit) };
         Some(match self.property.knob().unit() {
@@ -101,7 +123,7 @@ impl Setting {
             Unit::Amount(CPU) => Value::Amount(CPU, limit(1000)),
             Unit::Amount(resource) => Value::Amount(resource, limit(1)),
             Unit::Count(_) => Value::Count(limit(1)),
-            Unit::Cpus => return None,
+            Unit::Cpus | Unit::PerDisk(_) => return None,
         })
     }
 }
@@ -145,6 +167,17 @@ impl Setting {
             // On the bus it is the weight 0.
             (PropertyValue::Number(0), Unit::Weight) => *said == IDLE,
             (PropertyValue::Number(number), _) => said.parse() == Ok(*number),
+            // Systemd writes them in another order.
+            (PropertyValue::Limits(limits), _) => {
+                let mut said: Vec<String> =
+                    values.unwrap_or_default().iter().map(|it| it.to_string()).collect();
+                said.retain(|line| !line.is_empty());
+                let mut wanted: Vec<String> =
+                    limits.iter().map(|(path, limit)| format!("{path} {limit}")).collect();
+                said.sort_unstable();
+                wanted.sort_unstable();
+                said == wanted
+            }
             (PropertyValue::Mask(mask), _) if said.is_empty() => cpus(mask).is_empty(),
             (PropertyValue::Mask(mask), _) => said
                 .split_ascii_whitespace()
@@ -205,6 +238,12 @@ mod tests {
                 PropertyValue::Mask(vec![0b101, 0b10]),
             ),
             (Knob::Cpus, Value::CpuList(CpuSet::new()), PropertyValue::Mask(Vec::new())),
+            (
+                Knob::DiskWriteIopsMax,
+                Value::Disks(vec![(Device { major: 8, minor: 16 }, 50)]),
+                PropertyValue::Limits(vec![("/dev/block/8:16".into(), 50)]),
+            ),
+            (Knob::DiskReadMax, Value::Disks(Vec::new()), PropertyValue::Limits(Vec::new())),
         ] {
             let setting = Setting::of(knob, &value);
             assert_eq!(setting.value, spelled);
@@ -227,6 +266,12 @@ mod tests {
         let cpus = |mask: &[u8]| Setting {
             property: Property::AllowedCpus,
             value: PropertyValue::Mask(mask.to_vec()),
+        };
+        let limits = |limits: &[(&str, u64)]| Setting {
+            property: Property::IoReadBandwidthMax,
+            value: PropertyValue::Limits(
+                limits.iter().map(|(path, limit)| (path.to_string(), *limit)).collect(),
+            ),
         };
         let head = "# This is a drop-in unit file extension, created via \"systemctl set-property\"\n\
                     # or an equivalent operation. Do not edit.\n[Service]\n";
@@ -263,6 +308,12 @@ mod tests {
             ),
             (number(Property::CpuWeight, 300), "CPUWeight=300", number(Property::CpuWeight, 30)),
             (number(Property::CpuWeight, 0), "CPUWeight=idle", number(Property::CpuWeight, 1)),
+            (
+                limits(&[("/dev/block/8:0", 100), ("/dev/sdb", 7)]),
+                "IOReadBandwidthMax=\nIOReadBandwidthMax=/dev/sdb 7\nIOReadBandwidthMax=/dev/block/8:0 100",
+                limits(&[("/dev/block/8:0", 100)]),
+            ),
+            (limits(&[]), "IOReadBandwidthMax=", limits(&[("/dev/sdb", 7)])),
             (cpus(&[0b1011]), "AllowedCPUs=\nAllowedCPUs=0-1 3", cpus(&[0b11])),
             (cpus(&[]), "AllowedCPUs=\nAllowedCPUs=", cpus(&[1])),
         ] {

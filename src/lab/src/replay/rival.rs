@@ -147,7 +147,8 @@ impl Rival {
         let topology = input.topology.clone().or_else(|| known.cloned());
         self.control.apply(Event::Begin);
         let Input { host, above, ways, .. } = *input;
-        let input = Input { now, host, nodes, topology, above, ways };
+        let leaves = input.leaves.clone();
+        let input = Input { now, host, nodes, topology, above, ways, leaves };
         let decision = self.control.apply(Event::step(input)).unwrap_or_default();
         for action in &decision.actions {
             let written = action.to.clone();

@@ -138,6 +138,9 @@ fn shown_tenant(tenant: &OwnTenant) -> String {
         let now = tenant.usage_pids.map_or_else(|| "-".to_string(), |now| now.to_string());
         lines.push(("tasks", format!("{now} of {most} processes and threads")));
     }
+    lines.extend(
+        tenant.limit_disk.map(|limit| ("disks", format!("limit {} on each", limit.shown()))),
+    );
     if tenant.cpu_pressure_ratio.is_some() || tenant.memory_pressure_ratio.is_some() {
         let (cpu, memory) =
             (percent(tenant.cpu_pressure_ratio), percent(tenant.memory_pressure_ratio));

@@ -237,11 +237,12 @@ fn shown_weights(weights: &PerResource<f64>) -> String {
 
 fn shown_limit(node: &TreeNode) -> String {
     let amounts = shown_bound(&node.limit, &node.written.limit.amounts);
-    match node.written.limit.pids.map(|pids| format!("{pids} processes")) {
-        Some(pids) if amounts == "-" => pids,
-        Some(pids) => format!("{amounts}, {pids}"),
-        None => amounts,
-    }
+    let limit = &node.written.limit;
+    let pids = limit.pids.map(|pids| format!("{pids} processes"));
+    let disk = Some(limit.disk.shown()).filter(|disk| !disk.is_empty());
+    let parts = [Some(amounts).filter(|it| it != "-"), pids, disk];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { "-".into() } else { parts.join(", ") }
 }
 
 /// Bounds of a tenant; a percentage with its amount, if the machine is known.

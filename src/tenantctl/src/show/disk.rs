@@ -22,14 +22,18 @@ fn line(status: &Status, disk: &DiskStatus, choice: &Choice) -> String {
     let tenants = status.tenants.iter().filter(|tenant| is_chosen(&tenant.name, choice));
     let uses = tenants.filter_map(|tenant| {
         let of = tenant.disks.iter().find(|of| of.disk == disk.name)?;
-        (of.work_ratio >= NAMED_RATIO).then_some((&tenant.name, of))
+        let is_limited = tenant.limit_disk.is_some_and(|limit| limit.reached(&of.rates).is_some());
+        (of.work_ratio >= NAMED_RATIO).then_some(((&tenant.name, is_limited), of))
     });
     let mut uses: Vec<(_, &DiskUseStatus)> = uses.collect();
     uses.sort_by_key(|(_, of)| Reverse((of.work_ratio * 1e6) as u64));
     let more = uses.len().saturating_sub(TENANTS_MAX);
     let first = uses.iter().take(TENANTS_MAX);
     let mut parts: Vec<String> = first
-        .map(|(name, of)| format!("{} {}", visible(name), percent(Some(of.work_ratio))))
+        .map(|((name, is_limited), of)| {
+            let limited = if *is_limited { " (at its limit)" } else { "" };
+            format!("{} {}{limited}", visible(name), percent(Some(of.work_ratio)))
+        })
         .collect();
     match more {
         0 => {}
@@ -74,7 +78,7 @@ pub(crate) fn explained(step: &DiskStep) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenantd_control::report::disk::DiskRates;
+    use tenantd_control::report::disk::{DiskLimitStatus, DiskRates};
     use tenantd_control::report::status::TenantStatus;
 
     fn status(time_ratio: Option<f64>) -> Status {
@@ -108,6 +112,10 @@ mod tests {
                 "sda: 50.0% of its time in use; its work: db 50.0%, web 12.5%, a 6.2%, 1 more tenant, other processes 25.0%"
             ]
         );
+        let mut limited = status(Some(0.5));
+        limited.tenants[1].limit_disk =
+            Some(DiskLimitStatus { reads_per_second: Some(11), ..Default::default() });
+        assert!(lines(&limited, &all)[0].contains("db 50.0% (at its limit), web 12.5%,"));
         let one = Choice { name: Some("web".into()), ..Choice::default() };
         assert_eq!(
             lines(&status(None), &one),

@@ -41,7 +41,7 @@ pub(super) fn properties<'a>(
         ("CollectMode", Value::from("inactive-or-failed")),
         ("Delegate", Value::from(true)),
     ];
-    properties.extend(settings.iter().map(property));
+    properties.extend(settings.iter().flat_map(property));
     properties
 }
 
@@ -62,12 +62,24 @@ pub(super) fn of_devices<'a>(patterns: &[String]) -> [(&'static str, Value<'a>);
     ]
 }
 
-pub(super) fn property<'a>(setting: &Setting) -> (&'static str, Value<'a>) {
+/// A property as it is set. Limits of disks replace earlier ones only after an empty list; each other list is added.
+pub(super) fn property<'a>(setting: &Setting) -> Vec<(&'static str, Value<'a>)> {
+    let name = setting.property.name();
     let value = match &setting.value {
         PropertyValue::Number(number) => Value::from(*number),
         PropertyValue::Mask(mask) => Value::from(mask.clone()),
+        PropertyValue::Limits(limits) => {
+            let empty = || Array::new(<(&str, u64)>::SIGNATURE);
+            let mut all = empty();
+            for (path, limit) in limits {
+                // An entry of another type is an error; all have that of the array.
+                let _ = all.append(Value::from(Structure::from((path.clone(), *limit))));
+            }
+            let lists = [empty(), all].into_iter().take(if limits.is_empty() { 1 } else { 2 });
+            return lists.map(|list| (name, Value::from(list))).collect();
+        }
     };
-    (setting.property.name(), value)
+    vec![(name, value)]
 }
 
 #[cfg(test)]
@@ -76,6 +88,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::systemd::property::Property;
     use tenantd_control::words::knob::{Knob, Value as KnobValue};
 
     #[test]
@@ -91,6 +104,23 @@ mod tests {
             _ => 0,
         });
         assert_eq!(lengths, [0, 2]);
+    }
+
+    #[test]
+    fn limits_of_disks_replace_earlier_ones() {
+        let of = |limits: &[(&str, u64)]| {
+            let limits = limits.iter().map(|(path, limit)| (path.to_string(), *limit)).collect();
+            let value = PropertyValue::Limits(limits);
+            let setting = Setting { property: Property::IoReadIopsMax, value };
+            let shown = |(name, value): (&'static str, Value<'_>)| match &value {
+                Value::Array(array) => (name, value.value_signature().to_string(), array.len()),
+                _ => (name, String::new(), 0),
+            };
+            property(&setting).into_iter().map(shown).collect::<Vec<_>>()
+        };
+        let list = |length| ("IOReadIOPSMax", "a(st)".to_string(), length);
+        assert_eq!(of(&[("/dev/block/8:0", 5), ("/dev/sdb", 7)]), [list(0), list(2)]);
+        assert_eq!(of(&[]), [list(0)]);
     }
 
     /// Systemd refuses a unit with a property of another type.

@@ -117,9 +117,9 @@ fn figures_of(status: &Status, name: &str) -> Vec<String> {
     let Some(row) = status.lines().into_iter().find(|row| row.name() == name) else {
         return vec![format!("{name}: the policy has no such tenant any more")];
     };
-    let (limit, usage_pids, limit_pids) = match row {
-        Row::Tenant(_, tenant) => (tenant.limit, tenant.usage_pids, tenant.limit_pids),
-        Row::Group(group) => (group.limit, group.usage_pids, group.limit_pids),
+    let (limit, usage_pids, limit_pids, limit_disk) = match row {
+        Row::Tenant(_, it) => (it.limit, it.usage_pids, it.limit_pids, it.limit_disk),
+        Row::Group(it) => (it.limit, it.usage_pids, it.limit_pids, it.limit_disk),
     };
     let (usage, allocation, busy) = (row.usage(), row.allocation(), row.share_if_busy());
     let limited = |limit: Option<String>| limit.map_or(String::new(), |it| format!(", limit {it}"));
@@ -146,6 +146,7 @@ fn figures_of(status: &Status, name: &str) -> Vec<String> {
         let used = usage_pids.map_or("-".to_string(), |used| used.to_string());
         figures.push(format!("{used} of {limit} processes"));
     }
+    figures.extend(limit_disk.map(|limit| format!("limit on each disk: {}", limit.shown())));
     figures
 }
 
