@@ -133,24 +133,7 @@ impl fmt::Display for Reason {
                 write!(f, "{max} jobs run, as many as may (admission.max_running)")
             }
             Reason::Reserve { kept, total, below, expected } => {
-                let below = below.as_secs();
-                let are = if *kept == 1 { "is" } else { "are" };
-                write!(
-                    f,
-                    "{kept} of {total} workers {are} kept for short jobs (admission.short_jobs): "
-                )?;
-                match expected.map(|it| it.as_secs()) {
-                    Some(expected) => {
-                        write!(
-                            f,
-                            "jobs of its class take up to {expected} s, short ones less than {below} s"
-                        )
-                    }
-                    None => write!(
-                        f,
-                        "a job is short if nine of ten of its class (--class) took less than {below} s"
-                    ),
-                }
+                f.write_str(&kept_for_short((*kept, *total), *below, *expected))
             }
             Reason::Slots { wanted, free, total, left_to } => {
                 if *wanted == 1 {
@@ -195,13 +178,7 @@ impl fmt::Display for Reason {
                 write!(f, "its user runs {max} jobs in this tenant, as many as one user may")
             }
             Reason::After { job, count, must_succeed } => {
-                let what = if *must_succeed { "success" } else { "end" };
-                write!(f, "it waits for the {what} of job {job}")?;
-                match count.saturating_sub(1) {
-                    0 => Ok(()),
-                    1 => write!(f, " and of 1 other job"),
-                    others => write!(f, " and of {others} other jobs"),
-                }
+                f.write_str(&waits_for(*job, *count, *must_succeed))
             }
             Reason::Overtaken { job, times } => {
                 write!(f, "job {job} goes first: others have overtaken it {times} times")
@@ -213,6 +190,36 @@ impl fmt::Display for Reason {
                 write!(f, "job {job} of {tenant} goes first: others end for it")
             }
         }
+    }
+}
+
+fn kept_for_short(
+    (kept, total): (u32, u32),
+    below: Duration,
+    expected: Option<Duration>,
+) -> String {
+    let (are, below) = (if kept == 1 { "is" } else { "are" }, below.as_secs());
+    let kept =
+        format!("{kept} of {total} workers {are} kept for short jobs (admission.short_jobs)");
+    match expected.map(|it| it.as_secs()) {
+        Some(expected) => {
+            format!(
+                "{kept}: jobs of its class take up to {expected} s, short ones less than {below} s"
+            )
+        }
+        None => format!(
+            "{kept}: a job is short if nine of ten of its class (--class) took less than {below} s"
+        ),
+    }
+}
+
+fn waits_for(job: JobId, count: u32, must_succeed: bool) -> String {
+    let what = if must_succeed { "success" } else { "end" };
+    let first = format!("it waits for the {what} of job {job}");
+    match count.saturating_sub(1) {
+        0 => first,
+        1 => format!("{first} and of 1 other job"),
+        others => format!("{first} and of {others} other jobs"),
     }
 }
 
