@@ -45,7 +45,7 @@ cargo build --locked --quiet "${targets[@]}" --profile "$profile"
 made=target/package
 rm -rf "$made"
 mkdir -p "$made/bin" "$made/completions"
-for program in tenantd tenantctl; do
+for program in tenantd tenantctl tenantd-nri; do
     strip -o "$made/bin/$program" "$target/$folder/$program"
 done
 "$made/bin/tenantctl" generate man "$made/man"

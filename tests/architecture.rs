@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates from the bottom; each may depend only on crates before it.
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 14] = [
     "core",
     "fair",
     "dop",
@@ -26,6 +26,7 @@ const CRATES: [&str; 13] = [
     "host",
     "sim",
     "varlink",
+    "nri",
     "agent",
     "lab",
     "tenantctl",
@@ -49,13 +50,15 @@ const IMPURE: [&str; 11] = [
 ];
 
 /// Crates that may be named only below these paths.
-const ONE_PLACE: [(&str, &[&str]); 15] = [
+const ONE_PLACE: [(&str, &[&str]); 16] = [
     (
         "clap",
         &[
             "src/agent/src/args.rs",
             "src/agent/src/main.rs",
             "src/lab/src/args.rs",
+            "src/nri/src/args.rs",
+            "src/nri/src/main.rs",
             "src/tenantctl/src/args.rs",
             "src/tenantctl/src/common/complete.rs",
             "src/tenantctl/src/main.rs",
@@ -67,6 +70,7 @@ const ONE_PLACE: [(&str, &[&str]); 15] = [
     ("miniz_oxide", &["src/host/src/recording/segment.rs"]),
     ("postcard", &["src/host/src/recording"]),
     ("prometheus_client", &["src/tenantctl/src/show/metrics/exposition.rs"]),
+    ("prost", &["src/nri/src/messages.rs", "src/nri/src/session.rs"]),
     ("ratatui", &["src/tenantctl/src/show/top"]),
     ("serde_yaml", &["src/policy/src/parse.rs"]),
     ("annotate_snippets", &["src/policy/src/report.rs"]),
@@ -80,8 +84,16 @@ const ONE_PLACE: [(&str, &[&str]); 15] = [
     ("rand_pcg", &["src/lab/src/simulate/queue/distribution.rs"]),
 ];
 /// What `tenantd`, which runs as root, is built without: terminals, pictures, chance and HTTP.
-const NOT_IN_TENANTD: [&str; 7] =
-    ["ratatui", "crossterm", "plotters", "rand", "indicatif", "prometheus-client", "httparse"];
+const NOT_IN_TENANTD: [&str; 8] = [
+    "prost",
+    "ratatui",
+    "crossterm",
+    "plotters",
+    "rand",
+    "indicatif",
+    "prometheus-client",
+    "httparse",
+];
 
 /// Files that make text of bytes without [`tenantd_core::kernel_text`], because these cannot be a name that a user chose: the
 /// values in files of cgroups and sysfs, policy files, drop-ins, messages of systemd. This list may only shrink.

@@ -2,7 +2,7 @@
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload || :
     if [ "$1" -ge 1 ]; then
-        systemctl try-restart tenantd.service tenantd-serve.service || :
+        systemctl try-restart tenantd.service tenantd-serve.service tenantd-nri.service || :
     fi
 fi
 # What could not be put back is in the journal, for a tenantd that is installed again.

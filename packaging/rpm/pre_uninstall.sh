@@ -1,7 +1,7 @@
 # $1 is 0 if the package is removed permanently. Stopping the daemon restores all values.
 if [ "$1" -eq 0 ]; then
     if [ -d /run/systemd/system ]; then
-        systemctl --no-reload disable --now tenantd-serve.service tenantd.socket tenantd.service || :
+        systemctl --no-reload disable --now tenantd-nri.service tenantd-serve.service tenantd.socket tenantd.service || :
     fi
     # Values that cannot be restored are printed.
     tenantd --restore >/dev/null || :

@@ -158,7 +158,7 @@ fn each_refusal_of_the_daemon_has_its_exit_code() {
     denied.ask(&["reload"]).exits(77).says_in_one_line("Reload requires root");
     let old = json!({ "method": "io.tenantd.Manager.Explain" });
     let old = Oracle::refuses("org.varlink.service.MethodNotFound", &old);
-    old.ask(&["explain", "web"]).exits(69).says_in_one_line("older than this tenantctl");
+    old.ask(&["explain", "web"]).exits(69).says_in_one_line("older than this program");
     let busy = Oracle::refuses("io.tenantd.Manager.Busy", &none);
     busy.ask(&["mode", "enforce"]).exits(75).says_in_one_line("try again");
     let failed = json!({ "reason": "the disk is full" });

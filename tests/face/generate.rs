@@ -34,6 +34,10 @@ fn there_is_a_page_for_each_program_and_command() {
     assert!(!dir.path().join("tenantctl-load.1").exists(), "a hidden command has no page");
     for (page, parts) in [
         ("tenantd.8", ["--restore".replace('-', "\\-"), "SIGHUP".into(), "EXIT STATUS".into()]),
+        (
+            "tenantd-nri.8",
+            [".TH tenantd-nri 8".into(), "disable = false".into(), "EXIT STATUS".into()],
+        ),
         ("tenantctl.1", ["--socket".replace('-', "\\-"), "NO_COLOR".into(), "EXIT STATUS".into()]),
     ] {
         let text = read(page);

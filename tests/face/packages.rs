@@ -8,6 +8,7 @@ use std::process::Command;
 use clap::Parser;
 use serde_json::Value;
 use tenantctl::args::Tenantd;
+use tenantd_nri::args::Arguments;
 use tenantd_policy::model::Mode;
 
 use crate::util;
@@ -172,4 +173,34 @@ fn the_scripts_are_of_their_shell() {
         let Some(mut shellcheck) = util::optional("shellcheck", "shellcheck") else { continue };
         util::run(shellcheck.args(["--shell=sh", "--severity=warning"]).arg(&path)).exits(0);
     }
+}
+
+/// No kubelet runs the manifest here: its structure is that of apps/v1, and its command line that of the program.
+#[test]
+fn the_daemon_set_starts_the_plugin_with_its_sockets() {
+    let text = fs::read_to_string("packaging/kubernetes/tenantd-nri.yaml").unwrap();
+    let set: Value = serde_yaml::from_str(&text).unwrap();
+    assert_eq!((&set["apiVersion"], &set["kind"]), (&"apps/v1".into(), &"DaemonSet".into()));
+    let template = &set["spec"]["template"];
+    let selected = &set["spec"]["selector"]["matchLabels"];
+    assert!(selected.is_object() && *selected == template["metadata"]["labels"], "{selected}");
+    let pod = &template["spec"];
+    let container = &pod["containers"][0];
+    let command: Vec<&str> =
+        container["command"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    let arguments = Arguments::try_parse_from(&command).unwrap();
+    let list = |value: &Value| value.as_array().unwrap().clone();
+    for socket in [arguments.nri_socket, arguments.socket] {
+        let folder = socket.parent().unwrap().to_str().unwrap();
+        let mounts = list(&container["volumeMounts"]);
+        let mount = mounts.iter().find(|it| it["mountPath"] == folder).unwrap();
+        let volumes = list(&pod["volumes"]);
+        let volume = volumes.iter().find(|it| it["name"] == mount["name"]).unwrap();
+        assert_eq!(volume["hostPath"]["path"], folder);
+    }
+    // The service of a host has the same command line.
+    let unit = fs::read_to_string("systemd/tenantd-nri.service").unwrap();
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let of_unit = Arguments::try_parse_from(start.split(' ')).unwrap();
+    assert_eq!(of_unit.tenant, arguments.tenant);
 }

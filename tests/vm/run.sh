@@ -94,7 +94,7 @@ trap clean_up EXIT
 trap 'exit 130' INT TERM HUP
 mkdir -p "$work/payload/bin"
 # Four fifths of them are for a debugger, and an emulated guest copies them where a package would.
-for program in tenantd tenantctl; do strip -o "$work/payload/bin/$program" "$bin/$program"; done
+for program in tenantd tenantctl tenantd-nri; do strip -o "$work/payload/bin/$program" "$bin/$program"; done
 # Programs that need nothing else, linked statically as above.
 for load in one_per_cpu load; do
     rustc --edition 2024 -O -C target-feature=+crt-static -o "$work/payload/bin/$load" "examples/$load.rs"

@@ -11,9 +11,9 @@ mod run;
 pub mod show;
 
 use args::{Command, Tenantctl};
-use common::client::Endpoint;
 use common::exit::Exit;
 use tenantd_lab::{dop, simulate, solve};
+use tenantd_varlink::client::Endpoint;
 
 /// Runs one command line.
 ///

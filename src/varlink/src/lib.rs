@@ -18,6 +18,8 @@
 //! | `room` | room for one more connection |
 //! | `tickets` | calls in flight of all connections |
 //! | `turns` | pending work by user, taken in turn |
+//! | [`client`] | the caller of a daemon, with a deadline for every wait |
+//! | [`readers`] | the way to become a reader of all tenants |
 //! | [`class`] | figures of the finished jobs of one class |
 //! | [`own_view`] | the types of the own view of a user |
 //! | [`peers`] | the process at the other end, and its permissions |
@@ -39,6 +41,7 @@ mod answer;
 pub mod bridge;
 mod calls;
 pub mod class;
+pub mod client;
 mod connection;
 mod declare;
 pub mod descriptors;
@@ -51,6 +54,7 @@ mod limits;
 pub mod listen;
 pub mod own_view;
 pub mod peers;
+pub mod readers;
 mod room;
 pub mod server;
 mod tickets;

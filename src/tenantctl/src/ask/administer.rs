@@ -12,7 +12,6 @@ use serde_json::json;
 use tracing::level_filters::LevelFilter;
 
 use crate::args::{Colour, DiffArgs, ReloadArgs, RestoreArgs, SOCKET, STATE_DIR};
-use crate::common::client::{ClientError, Endpoint};
 use crate::common::exit::{self, Exit};
 use tenantd::args::colours;
 use tenantd::command::{load, may_look_into};
@@ -22,6 +21,7 @@ use tenantd_host::kernfs::RealKernFs;
 use tenantd_lab::json;
 use tenantd_lab::text::wrapped;
 use tenantd_policy::outline::{Change, ChangeKind, Outline};
+use tenantd_varlink::client::{ClientError, Endpoint};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::{Nothing, ReloadReply, RestoreReply, method};
 

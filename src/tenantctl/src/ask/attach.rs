@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::administer::{NOT_RESTORED, print_failures};
 use crate::args::{AttachArgs, DetachArgs};
-use crate::common::client::Endpoint;
 use tenantd::exit::Exit;
 use tenantd_lab::json;
+use tenantd_varlink::client::Endpoint;
 use tenantd_varlink::interface::{AttachParameters, AttachReply, DetachParameters, method};
 
 pub(crate) fn attach(daemon: &Endpoint, args: &AttachArgs) -> anyhow::Result<Exit> {

@@ -5,7 +5,6 @@ use std::io::{self, Write};
 
 use super::me;
 use crate::args::ExplainArgs;
-use crate::common::client::{ClientError, Endpoint};
 use crate::show::disk;
 use tenantd::exit::Exit;
 use tenantd_control::why::explain::{
@@ -15,6 +14,7 @@ use tenantd_control::why::explain::{
 use tenantd_core::resource::{CPU, PerResource, Resource};
 use tenantd_lab::text::{SHARE_IF_BUSY, SHARE_NOW, memory, missing, percent, times, wrapped};
 use tenantd_policy::outline::Setting;
+use tenantd_varlink::client::{ClientError, Endpoint};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::{ExplainParameters, ExplainReply, Nothing, method};
 

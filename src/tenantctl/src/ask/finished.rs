@@ -10,13 +10,13 @@ use serde_json::json;
 
 use super::jobs;
 use crate::args::{JobsArgs, WaitArgs};
-use crate::common::client::{ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME};
 use crate::common::readers;
 use tenantd::exit::Exit;
 use tenantd_lab::text::{age, memory, shortened, visible, wrapped};
 use tenantd_lab::time::Clock;
 use tenantd_lab::{json, table};
 use tenantd_varlink::class::{ClassFigures, Percentiles, declaration};
+use tenantd_varlink::client::{ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::{Nothing, method};
 use tenantd_varlink::jobs::{
@@ -189,7 +189,7 @@ fn one(daemon: &Endpoint, id: u64, is_json: bool) -> anyhow::Result<Exit> {
         // A daemon without finished jobs still has the others.
         Err(ClientError::OlderDaemon(_)) if job.is_some() => None,
         Err(error @ ClientError::Refused(CallError::NoSuchJob { .. })) if own_only => {
-            let remedy = readers::remedy(&daemon.path);
+            let remedy = tenantd_varlink::readers::remedy(&daemon.path);
             let what = format!("you have no job {id}, and may not see those of others; {remedy}");
             return Err(anyhow::Error::new(error).context(what));
         }

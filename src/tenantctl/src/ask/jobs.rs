@@ -14,12 +14,12 @@ use serde_json::json;
 
 use super::administer::print_failures;
 use crate::args::CancelArgs;
-use crate::common::client::{ClientError, Endpoint};
 use crate::common::readers::owner;
 use tenantd::exit::Exit;
 use tenantd_control::words::jobs::{HeldUnits, UnitsStatus};
 use tenantd_lab::text::{WIDTH, age, memory, shortened, visible, wrapped};
 use tenantd_lab::{json, table};
+use tenantd_varlink::client::{ClientError, Endpoint};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::method;
 use tenantd_varlink::jobs::{

@@ -10,7 +10,6 @@ use serde::{Serialize, Serializer};
 
 use super::{finished, jobs};
 use crate::args::MeArgs;
-use crate::common::client::{ClientError, Endpoint};
 use crate::common::readers;
 use crate::common::stale::stale;
 use tenantd::exit::Exit;
@@ -19,6 +18,7 @@ use tenantd_core::resource::{CPU, MEMORY, PerResource};
 use tenantd_lab::text::{age, cores, lacks, memory, percent, short, times, visible, wrapped};
 use tenantd_lab::{json, table};
 use tenantd_policy::model::Mode;
+use tenantd_varlink::client::{ClientError, Endpoint};
 use tenantd_varlink::interface::{Nothing, method};
 use tenantd_varlink::jobs::{FinishedJob, FinishedParameters, ListReply};
 use tenantd_varlink::own_view::{OwnBasis, OwnTenant, OwnView};
@@ -96,7 +96,12 @@ fn print(out: &mut impl Write, own: &Own, is_json: bool) -> io::Result<()> {
 }
 
 fn shown(view: &OwnView, now: SystemTime) -> String {
-    let head = format!("{}: mode {}, tick {}", readers::user_name(), view.mode.word(), view.tick);
+    let head = format!(
+        "{}: mode {}, tick {}",
+        tenantd_varlink::readers::user_name(),
+        view.mode.word(),
+        view.tick
+    );
     let mut text = wrapped("", &head) + "\n";
     if let Some(old) = age_of(view, now) {
         let since = format!("this is {} old: the ticks of tenantd do not come", age(old));

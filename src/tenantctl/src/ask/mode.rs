@@ -13,13 +13,13 @@ use serde_json::json;
 
 use super::administer::{NOT_RESTORED, print_failures};
 use crate::args::ModeArgs;
-use crate::common::client::Endpoint;
 use crate::common::exit::Exit;
 use tenantd_lab::json;
 use tenantd_lab::text::wrapped;
 use tenantd_policy::model::Mode;
 use tenantd_policy::outline::Outline;
 use tenantd_policy::{is_policy_file, load, load_text};
+use tenantd_varlink::client::Endpoint;
 use tenantd_varlink::interface::{ModeReply, SetModeParameters, method};
 
 pub(crate) fn mode(daemon: &Endpoint, args: &ModeArgs) -> anyhow::Result<Exit> {

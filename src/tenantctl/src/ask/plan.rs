@@ -13,7 +13,6 @@ use serde::Serialize;
 use tracing::level_filters::LevelFilter;
 
 use crate::args::{Colour, PlanArgs, SOCKET};
-use crate::common::client::{Client, ClientError, Endpoint};
 use crate::common::machine::{self, memory_of};
 use tenantd::agent::{Agent, Options};
 use tenantd::backend::claims;
@@ -29,6 +28,7 @@ use tenantd_host::kernfs::RealKernFs;
 use tenantd_lab::replay;
 use tenantd_lab::text::{SHARE_IF_BUSY, SHARE_NOW, memory};
 use tenantd_policy::accounts::people::People;
+use tenantd_varlink::client::{Client, ClientError, Endpoint};
 use tenantd_varlink::interface::{Nothing, StatusReply, method};
 
 const INSTALLED: &str = "/etc/tenantd";

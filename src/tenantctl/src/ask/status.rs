@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use super::me;
 use crate::args::{StatusArgs, TenantsArgs, WatchArgs};
-use crate::common::client::{ClientError, Endpoint};
 use crate::common::output::{Output, has_escapes};
 use crate::common::rows::{Choice, Idle, is_chosen, lacks};
 use crate::show::status::{Look, shown};
 use tenantd::exit::Exit;
 use tenantd_control::report::status::Status;
+use tenantd_varlink::client::{ClientError, Endpoint};
 use tenantd_varlink::interface::{Nothing, WatchReply, method};
 
 pub(crate) fn run(daemon: &Endpoint, args: &StatusArgs) -> anyhow::Result<Exit> {

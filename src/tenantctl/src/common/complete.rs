@@ -14,8 +14,8 @@ use clap_complete::Shell;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
 
-use super::client::{ClientError, Endpoint};
 use crate::args::{Program, SOCKET, command_of};
+use tenantd_varlink::client::{ClientError, Endpoint};
 use tenantd_varlink::interface::{Nothing, method};
 use tenantd_varlink::jobs::FinishedParameters;
 

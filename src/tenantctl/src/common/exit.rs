@@ -3,7 +3,7 @@
 pub use tenantd::exit::{Exit, is_broken_pipe};
 use tenantd_varlink::error::CallError;
 
-use super::client::ClientError;
+use tenantd_varlink::client::ClientError;
 
 /// Exit code of an error, from the first of its causes that has one, or [`Exit::Failed`].
 pub fn of(error: &anyhow::Error) -> Exit {

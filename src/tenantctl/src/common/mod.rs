@@ -1,6 +1,5 @@
 //! Parts of several commands.
 
-pub mod client;
 pub mod complete;
 pub mod exit;
 pub mod file;

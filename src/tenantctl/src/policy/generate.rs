@@ -21,6 +21,8 @@ use tenantd_policy::schema;
 /// Hand-written parts of tenantd(8) and tenantctl(1).
 const TENANTD_SECTIONS: &str = include_str!("../../../../packaging/man/tenantd.8.roff");
 const TENANTCTL_SECTIONS: &str = include_str!("../../../../packaging/man/tenantctl.1.roff");
+/// All of tenantd-nri(8), except its title.
+const NRI_PAGE: &str = include_str!("../../../../packaging/man/tenantd-nri.8.roff");
 /// Exit codes and examples of the commands, a block each.
 const COMMANDS: &str = include_str!("../../../../packaging/man/commands.txt");
 /// tenantd.policy(5), with placeholders for the keys and the rules.
@@ -51,12 +53,15 @@ fn man(dir: &Path) -> anyhow::Result<()> {
 }
 
 fn pages() -> anyhow::Result<Vec<(String, String)>> {
+    // Without a date a generated title shifts the fields after it.
+    let title = |name: &str, section: &str| {
+        format!(".TH {name} {section} \"\" \"tenantd {VERSION}\" tenantd\n")
+    };
     let manual = |name: &str, section: &str, command| {
         let mut roff = Vec::new();
         Man::new(command).section(section).render(&mut roff)?;
         let roff = String::from_utf8(roff)?;
-        // Without a date the generated title shifts the fields after it.
-        let title = format!(".TH {name} {section} \"\" \"tenantd {VERSION}\" tenantd\n");
+        let title = title(name, section);
         let lines = roff.split_inclusive('\n');
         let titled = lines.map(|line| if line.starts_with(".TH ") { title.as_str() } else { line });
         anyhow::Ok(titled.collect::<String>())
@@ -68,6 +73,7 @@ fn pages() -> anyhow::Result<Vec<(String, String)>> {
     let mut pages = vec![
         ("tenantd.8".into(), manual("tenantd", "8", tenantd)? + TENANTD_SECTIONS),
         ("tenantctl.1".into(), manual("tenantctl", "1", tenantctl.clone())? + TENANTCTL_SECTIONS),
+        ("tenantd-nri.8".into(), title("tenantd-nri", "8") + NRI_PAGE),
         ("tenantd.policy.5".into(), super::policy_page::page(POLICY_PAGE)),
     ];
     for command in tenantctl.get_subcommands().filter(|command| !command.is_hide_set()) {

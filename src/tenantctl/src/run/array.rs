@@ -31,11 +31,13 @@ use super::progress::Progress;
 use super::request::parameters;
 use super::requeue::{self, Runs};
 use crate::args::RunArgs;
-use crate::common::client::{Client, ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME, Replies};
 use crate::common::exit::{self, Exit};
 use crate::common::job_options::Indices;
 use tenantd_dop::environment::replaced;
 use tenantd_lab::text::visible;
+use tenantd_varlink::client::{
+    Client, ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME, Replies,
+};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::method;
 use tenantd_varlink::jobs::{

@@ -14,7 +14,6 @@ use nix::fcntl::{FcntlArg, fcntl};
 
 use super::background::ROLE;
 use crate::args::RunArgs;
-use crate::common::client::ClientError;
 use crate::common::exit::{self, Exit};
 use tenantd_core::kernel_text::mountinfo::cgroup_mounts;
 use tenantd_core::kernel_text::path_of;

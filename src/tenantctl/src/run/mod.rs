@@ -27,12 +27,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::args::RunArgs;
-use crate::common::client::{ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME};
 use crate::common::exit::Exit;
 use background::{ROLE, Role};
 use progress::Progress;
 use request::parameters;
 use tenantd_lab::text::visible;
+use tenantd_varlink::client::{ClientError, Endpoint, RESTART_PAUSE, RESTART_TIME};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::interface::{Signature, method};
 use tenantd_varlink::jobs::{Started, SubmitParameters, SubmitReply};

@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::args::{HISTORY_DIR, HistoryArgs};
-use crate::common::client::Endpoint;
 use past::{Past, Window};
 use tenantd::exit::Exit;
 use tenantd_core::kernel_text::path_of;
@@ -25,6 +24,7 @@ use tenantd_host::recording::tape::{self, Damage, Listing, Tape, TapeError};
 use tenantd_lab::json;
 use tenantd_lab::text;
 use tenantd_lab::time::Clock;
+use tenantd_varlink::client::Endpoint;
 use tenantd_varlink::interface::{Nothing, method};
 
 const USUAL: Duration = Duration::from_secs(3600);

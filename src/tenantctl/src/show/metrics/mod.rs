@@ -17,9 +17,9 @@ use std::io::{self, Write};
 use anyhow::Context;
 
 use crate::args::{Format, MetricsArgs};
-use crate::common::client::Endpoint;
 use crate::common::file;
 use tenantd::exit::Exit;
+use tenantd_varlink::client::Endpoint;
 use tenantd_varlink::interface::{Nothing, method};
 
 pub use exposition::{OPENMETRICS_TYPE, PROMETHEUS_TYPE, openmetrics, prometheus};

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{bail, ensure};
 
-use crate::common::client::Endpoint;
 use crate::show::history::past::{Course, Past, Window};
 use crate::show::history::recorded_dir;
 use tenantd_host::recording::tape::{self, Tape, TapeError};
+use tenantd_varlink::client::Endpoint;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 /// Time between two points of a course.

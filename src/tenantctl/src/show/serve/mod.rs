@@ -38,10 +38,10 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::args::ServeArgs;
-use crate::common::client::Endpoint;
 use pages::Site;
 use source::Source;
 use tenantd::exit::Exit;
+use tenantd_varlink::client::Endpoint;
 
 const CONNECTIONS_MAX: usize = 64;
 /// Threads at once: `TasksMax=` of the unit has room for them.

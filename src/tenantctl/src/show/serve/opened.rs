@@ -10,11 +10,11 @@ use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::common::client::Endpoint;
 use crate::show::top::inspect::{Inspection, Inspector, homes};
 use tenantd_control::report::explanation::Explanation;
 use tenantd_core::kernel_text::hidden::hidden;
 use tenantd_host::kernfs::RealKernFs;
+use tenantd_varlink::client::Endpoint;
 use tenantd_varlink::interface::{ExplainParameters, method};
 
 const OPENED_MAX: usize = 8;

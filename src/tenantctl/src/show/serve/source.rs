@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::hour::Hours;
 use super::opened::Opened;
-use crate::common::client::Endpoint;
 use tenantd_control::report::status::Status;
+use tenantd_varlink::client::Endpoint;
 use tenantd_varlink::interface::{Nothing, Signature, method};
 use tenantd_varlink::jobs::ListReply;
 

@@ -44,7 +44,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{Colour, SortKey, TopArgs};
-use crate::common::client::{ClientError, Endpoint};
 use crate::common::output::{Output, has_escapes};
 use crate::common::rows::Choice;
 use crate::show::status::{self, Look};
@@ -56,6 +55,7 @@ use tenantd::exit::Exit;
 use tenantd_control::report::status::Status;
 use tenantd_host::kernfs::RealKernFs;
 use tenantd_lab::text::WIDTH;
+use tenantd_varlink::client::{ClientError, Endpoint};
 use tenantd_varlink::interface::{ExplainParameters, Nothing, WatchReply, method};
 use view::{Key, Shown, View};
 

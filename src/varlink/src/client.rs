@@ -21,10 +21,10 @@ use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::error::CallError;
+use super::interface::{Access, Method, Nothing, Signature, WatchReply, method};
 use super::readers;
-use tenantd_varlink::error::CallError;
-use tenantd_varlink::interface::{Access, Method, Nothing, Signature, WatchReply, method};
-use tenantd_varlink::wire::{Framer, WireError};
+use super::wire::{Framer, WireError};
 
 /// Longest reply: a status of ten thousand tenants is a tenth of it.
 const REPLY_MAX_BYTES: usize = 64 << 20;
@@ -37,9 +37,9 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Time for a daemon that went away to come back while jobs wait: a restart takes less than a second. Also the
 /// time for which a daemon may close connections without an answer, because one user opened too many at once.
-pub(crate) const RESTART_TIME: Duration = Duration::from_secs(10);
+pub const RESTART_TIME: Duration = Duration::from_secs(10);
 /// Pause before the next attempt to reach such a daemon.
-pub(crate) const RESTART_PAUSE: Duration = Duration::from_millis(100);
+pub const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
 /// Error of a call.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +115,7 @@ pub enum ClientError {
     NotYourJob(u64),
     /// The daemon does not have this method.
     #[error(
-        "the running tenantd does not know {0}: it is older than this tenantctl, restart it \
+        "the running tenantd does not know {0}: it is older than this program, restart it \
          (systemctl restart tenantd)"
     )]
     OlderDaemon(String),
@@ -134,16 +134,21 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) fn connect(&self) -> Result<Client, ClientError> {
+    /// Connects to the daemon.
+    ///
+    /// # Errors
+    /// [`ClientError`], if nothing listens or the deadline passes.
+    pub fn connect(&self) -> Result<Client, ClientError> {
         let time = self.time(Access::Read);
         let stream = connect(&self.path, time)?;
         Ok(Client { stream, framer: Framer::new(REPLY_MAX_BYTES), endpoint: self.clone() })
     }
 
-    pub(crate) fn call<S: Signature>(
-        &self,
-        parameters: &S::Parameters,
-    ) -> Result<S::Reply, ClientError> {
+    /// Connects and calls once; a call that may be repeated is made again while the daemon refuses connections.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn call<S: Signature>(&self, parameters: &S::Parameters) -> Result<S::Reply, ClientError> {
         let (begin, time) = (Instant::now(), self.time(S::METHOD.access()).min(RESTART_TIME));
         let once = || self.connect()?.call::<S>(parameters);
         let mut outcome = once();
@@ -160,7 +165,8 @@ impl Endpoint {
         outcome
     }
 
-    pub(crate) fn time(&self, access: Access) -> Duration {
+    /// Deadline of a call with this access.
+    pub fn time(&self, access: Access) -> Duration {
         self.timeout.unwrap_or(match access {
             Access::Open | Access::Read => READ_TIME,
             Access::Change | Access::Own => CHANGE_TIME,
@@ -207,15 +213,20 @@ fn connect(path: &Path, time: Duration) -> Result<UnixStream, ClientError> {
     Ok(stream)
 }
 
+/// Connection to a daemon.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub struct Client {
     stream: UnixStream,
     framer: Framer,
     endpoint: Endpoint,
 }
 
 impl Client {
-    pub(crate) fn call<S: Signature>(
+    /// Calls and waits for the reply.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn call<S: Signature>(
         &mut self,
         parameters: &S::Parameters,
     ) -> Result<S::Reply, ClientError> {
@@ -225,7 +236,11 @@ impl Client {
         self.receive(S::METHOD, Some((deadline, time)))
     }
 
-    pub(crate) fn stream<S: Signature>(
+    /// Calls a method with more than one reply.
+    ///
+    /// # Errors
+    /// [`ClientError`], if the call cannot be sent.
+    pub fn stream<S: Signature>(
         mut self,
         parameters: &S::Parameters,
     ) -> Result<Replies<S>, ClientError> {
@@ -235,15 +250,19 @@ impl Client {
     }
 
     /// Sends a call without waiting for a reply.
-    pub(crate) fn notify<S: Signature>(
-        &mut self,
-        parameters: &S::Parameters,
-    ) -> Result<(), ClientError> {
+    ///
+    /// # Errors
+    /// [`ClientError`], if the call cannot be sent.
+    pub fn notify<S: Signature>(&mut self, parameters: &S::Parameters) -> Result<(), ClientError> {
         let time = self.endpoint.time(S::METHOD.access());
         self.send::<S>(parameters, "oneway", time)
     }
 
-    pub(crate) fn watch(self) -> Result<Frames, ClientError> {
+    /// Calls `Watch`.
+    ///
+    /// # Errors
+    /// [`ClientError`], if the call cannot be sent.
+    pub fn watch(self) -> Result<Frames, ClientError> {
         let time = self.endpoint.time(Access::Read);
         Ok(Frames { replies: self.stream(&Nothing {})?, time })
     }
@@ -339,14 +358,19 @@ impl Client {
     }
 }
 
+/// Replies of a call with more than one.
 #[derive(Debug)]
-pub(crate) struct Replies<S> {
+pub struct Replies<S> {
     client: Client,
     method: PhantomData<S>,
 }
 
 impl<S: Signature> Replies<S> {
-    pub(crate) fn next(&mut self, time: Option<Duration>) -> Result<S::Reply, ClientError> {
+    /// Waits for the next reply, at most `time`.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn next(&mut self, time: Option<Duration>) -> Result<S::Reply, ClientError> {
         let deadline = time.map(|time| (Instant::now() + time, time));
         self.client.receive(S::METHOD, deadline)
     }
@@ -359,15 +383,19 @@ impl<S> AsFd for Replies<S> {
     }
 }
 
+/// Ticks of a daemon.
 #[derive(Debug)]
-pub(crate) struct Frames {
+pub struct Frames {
     replies: Replies<method::Watch>,
     time: Duration,
 }
 
 impl Frames {
     /// Next tick. The first one is sent at once; each later one may take an interval longer than a reply.
-    pub(crate) fn next_tick(&mut self) -> Result<WatchReply, ClientError> {
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn next_tick(&mut self) -> Result<WatchReply, ClientError> {
         let reply = self.replies.next(Some(self.time))?;
         let interval = Duration::try_from_secs_f64(reply.status.interval_seconds);
         let reply_time = self.replies.client.endpoint.time(Access::Read);
