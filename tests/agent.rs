@@ -22,6 +22,7 @@ mod evenness;
 mod evict;
 mod explain;
 mod faults;
+mod finish_time;
 mod finished;
 mod guarantee;
 pub(crate) mod history;

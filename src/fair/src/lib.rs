@@ -53,6 +53,7 @@ mod course;
 mod decimal;
 mod drf;
 mod exact;
+pub mod finish_time;
 mod front;
 mod growth;
 mod hierarchy;

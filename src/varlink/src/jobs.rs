@@ -311,6 +311,12 @@ pub struct FinishedJob {
     /// Runs of a job that could be evicted.
     #[serde(default)]
     pub run: Option<u32>,
+    /// Finish-time fairness: the time in the queue and of the run, over the time alone at the tenant's share of the CPUs.
+    #[serde(default)]
+    pub rho: Option<f64>,
+    /// Reason for the lack of it.
+    #[serde(default)]
+    pub rho_unknown: Option<String>,
 }
 
 impl FinishedJob {
@@ -415,6 +421,12 @@ pub struct Job {
     /// Jobs whose end it waits for.
     #[serde(default)]
     pub after: Vec<Requirement>,
+    /// Finish-time fairness: the time in the queue and of the run, over the time alone at the tenant's share of the CPUs.
+    #[serde(default)]
+    pub rho: Option<f64>,
+    /// Reason for the lack of it.
+    #[serde(default)]
+    pub rho_unknown: Option<String>,
     /// Remaining time of a running job, from the history of its class.
     #[serde(default)]
     pub ends: Option<Forecast>,

@@ -10,7 +10,7 @@ use crate::recovery::processes::{listed_up_to, nested, nested_up_to};
 use tenantd_control::measure::sample::TenantSample;
 use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::kernel_text::text_of_name;
-use tenantd_host::cgroup::{Cgroup, Facet, Last, Layout, Tree, pids_sample};
+use tenantd_host::cgroup::{Cgroup, Facet, Last, Layout, Threads, Tree, pids_sample};
 use tenantd_host::kernfs::{DirId, KernError, KernFs, Operation};
 
 #[derive(Debug)]
@@ -224,6 +224,19 @@ impl JobCgroup {
         };
         let sample = pids_sample(kernel, dir, self.inode()).ok()??;
         u32::try_from(sample.nr_current).ok()
+    }
+
+    /// Threads in the cgroup and below it, all of them if at most `nr_max`; `None` if unknown.
+    pub(crate) fn threads<K: KernFs>(
+        &self,
+        kernel: &mut K,
+        layout: &Layout,
+        nr_max: usize,
+    ) -> Option<Threads> {
+        let read = |kernel: &mut K, cgroup: &Cgroup| {
+            cgroup.threads(kernel, layout, nr_max, &mut Vec::new())
+        };
+        self.with(kernel, layout, read).ok().flatten()
     }
 
     /// Counts the listed threads: in cgroup v1 a tenant is in the pids tree only if a policy limits its

@@ -66,6 +66,12 @@ impl JobRoom {
             if let Ok(sample) = &sample {
                 record.seen.note(sample.memory);
             }
+            // The counters of a cgroup say nothing about a process outside.
+            if let (Ok(sample), Some(view), false) = (&sample, self.admission.job(job), is_left) {
+                let states = (sample, self.preemption.is_frozen(job));
+                let seen = &mut record.seen.finish_time;
+                seen.note(&mut self.round, host, (&view, &home.cgroup), states, now);
+            }
             if let Ok(sample) = sample
                 && let Some(usec) = sample.usage_usec
             {
@@ -74,7 +80,7 @@ impl JobRoom {
             }
             let view = self.admission.job(job);
             if view.as_ref().is_some_and(&lingers) && !self.preemption.is_frozen(job) {
-                home.cgroup.rest(kernel);
+                home.cgroup.rest(&mut host.kernel);
             }
             let is_running = view.is_some_and(|view| matches!(view.phase, Phase::Running { .. }));
             if !runs && is_running {

@@ -142,6 +142,12 @@ impl FinishedJobs {
         of_class.filter(|job| is_typical(job)).filter_map(|job| job.ran_seconds)
     }
 
+    /// Tenant and finish-time fairness of the jobs that ended since a time in seconds since 1970.
+    pub(crate) fn rhos(&self, since: f64) -> impl Iterator<Item = (&str, f64)> {
+        let recent = self.all.values().filter(move |job| job.ended_unix_seconds >= since);
+        recent.filter_map(|job| Some((job.tenant.as_str(), job.rho?)))
+    }
+
     pub(crate) fn list(&self) -> Vec<Arc<FinishedJob>> {
         self.all.values().map(Arc::clone).collect()
     }

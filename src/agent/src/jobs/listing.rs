@@ -85,6 +85,8 @@ fn job(jobs: &JobRoom, view: &JobView<'_>, record: &Record, now: f64) -> Job {
         JobState::Running => class.zip(ran_seconds),
         JobState::Waiting | JobState::Lingering => None,
     };
+    let is_running = matches!(state, JobState::Running);
+    let rho = is_running.then(|| record.seen.finish_time.rho(view, now));
     Job {
         id,
         tenant: view.request.tenant.clone(),
@@ -108,6 +110,8 @@ fn job(jobs: &JobRoom, view: &JobView<'_>, record: &Record, now: f64) -> Job {
         run: evict::run_of(view),
         eviction: evict::shown(view),
         after: jobs.admission.requirements(view.job).map(requirement).collect(),
+        rho: rho.and_then(Result::ok),
+        rho_unknown: rho.and_then(Result::err).map(str::to_string),
         ends: ends.and_then(|(class, ran)| remaining(jobs.finished.runs(request.user, class), ran)),
     }
 }

@@ -37,6 +37,7 @@
 //! | `preempt` | preemption of running jobs |
 //! | `evict` | jobs that end for others and wait again |
 //! | `end` | charging, end and removal |
+//! | `finish_time` | counters for their finish-time fairness |
 //! | `finished` | records of finished jobs |
 //! | `outcome` | making these records; waits for an end; exit status |
 //! | `waits` | clients that wait for the end of a job |
@@ -56,6 +57,7 @@ mod credit;
 mod devices;
 mod end;
 mod evict;
+mod finish_time;
 mod finished;
 mod home;
 mod listing;

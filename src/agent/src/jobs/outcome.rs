@@ -42,6 +42,7 @@ pub(super) fn record_unstarted(
     let Some(mut finished) = draft(room, job, now) else { return };
     finished.started_unix_seconds = None;
     (finished.ran_seconds, finished.cpu_seconds, finished.dop) = (None, None, None);
+    (finished.rho, finished.rho_unknown) = (None, None);
     (finished.reason, finished.text) = (reason, text.to_string());
     finish(room, job, finished, now);
 }
@@ -157,7 +158,10 @@ fn draft(room: &JobRoom, job: JobId, now: f64) -> Option<FinishedJob> {
         Phase::Lingering { since } => (Some(since), None),
     };
     let times = Times { submitted: view.submitted, since, now };
+    let rho = record.map(|record| record.seen.finish_time.rho(&view, now));
     Some(FinishedJob {
+        rho: rho.and_then(Result::ok),
+        rho_unknown: rho.and_then(Result::err).map(str::to_string),
         command: record.and_then(|record| record.command.clone()),
         cpu_seconds: since.map(|_| view.cpu_seconds),
         // No task of an ended set runs.

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::cgroup::JobCgroup;
+use super::finish_time::FinishTime;
 use super::watch::is_alive;
 use tenantd_admission::{Indices, JobId};
 use tenantd_control::measure::death::Killer;
@@ -50,6 +51,7 @@ pub(crate) struct Seen {
     /// Sums of a set, as the process reports them that starts its tasks, and the indices that they use.
     pub(crate) tasks: TaskSums,
     pub(crate) in_use: Indices,
+    pub(crate) finish_time: FinishTime,
 }
 
 impl Seen {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cgroup::JobCgroup;
+use super::finish_time::Round;
 use super::finished::FinishedJobs;
 use super::pace::Pace;
 use super::records::{Home, Records};
@@ -60,6 +61,7 @@ pub(crate) struct JobRoom {
     /// Sets with reports since they were written to the state directory.
     pub(crate) progressed: BTreeSet<JobId>,
     pub(crate) pace: Pace,
+    pub(crate) round: Round,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +111,7 @@ impl JobRoom {
             reported: BTreeSet::new(),
             progressed: BTreeSet::new(),
             pace: Pace::default(),
+            round: Round::default(),
         }
     }
 

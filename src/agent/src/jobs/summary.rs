@@ -4,10 +4,15 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::evict;
+use super::finish_time::fairness;
 use super::room::JobRoom;
+use crate::recovery::credit_store::unix_seconds;
 use tenantd_admission::{Admission, JobView, Phase};
 use tenantd_control::report::status::Status;
 use tenantd_control::words::jobs::{HeldUnits, JobsStatus, TenantJobs, UnitsStatus, WaitCount};
+
+/// Time for which ended jobs count in the fairness of finish times.
+const HOUR_SECONDS: f64 = 3600.0;
 
 pub(crate) fn tell(jobs: &JobRoom, slots_reason: String, status: &mut Status, now: f64) {
     let (all, mut of_tenants) = sums(jobs, now);
@@ -36,11 +41,14 @@ fn units(admission: &Admission) -> Vec<UnitsStatus> {
 fn sums(jobs: &JobRoom, now: f64) -> (JobsStatus, BTreeMap<&str, TenantJobs>) {
     let admission = &jobs.admission;
     let free = admission.free();
+    let fairness = fairness(jobs.finished.rhos(unix_seconds() - HOUR_SECONDS));
     let mut all = JobsStatus {
         slots: admission.slots(),
         free_slots: free.slots,
         nr_waiting: admission.nr_waiting() as u64,
         units: units(admission),
+        finish_time_jain: fairness.map(|it| it.0),
+        nr_finish_times: fairness.map_or(0, |it| it.1),
         ..JobsStatus::default()
     };
     let mut of_tenants: BTreeMap<&str, TenantJobs> = BTreeMap::new();

@@ -43,6 +43,7 @@ impl JobRoom {
             return self.start(tenants, now);
         }
         self.charged = now;
+        self.round.begin(tenants, is_tick);
         self.charge(&mut tenants.host, now);
         self.preempt(tenants, is_tick, now);
         self.start(tenants, now);

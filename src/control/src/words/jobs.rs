@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 /// Jobs of all tenants.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobsStatus {
     /// Waiting jobs.
@@ -27,6 +27,11 @@ pub struct JobsStatus {
     pub waiting_for: Vec<WaitCount>,
     /// Counted resources.
     pub units: Vec<UnitsStatus>,
+    /// Jain's index over the tenants' mean finish-time fairness of jobs that ended within an hour; absent for fewer than two
+    /// tenants.
+    pub finish_time_jain: Option<f64>,
+    /// Number of these jobs.
+    pub nr_finish_times: u64,
 }
 
 /// A counted resource, with the jobs that hold its units.

@@ -122,7 +122,10 @@ fn print_as(out: &mut impl Write, finished: &[FinishedJob], is_whole: bool) -> i
         return writeln!(out, "no finished jobs");
     }
     let mut table = table::plain();
-    table.set_header(["job", "tenant", "end", "cpu", "peak", "ran", "ago", "command"]);
+    // A terminal has no room for all columns.
+    let rho = is_whole.then_some("rho");
+    let heads = ["job", "tenant", "end", "cpu", "peak", "ran", "ago"];
+    table.set_header(heads.into_iter().chain(rho).chain(["command"]));
     table::align_right(&mut table, [0, 3, 4, 5, 6]);
     table::set_gap(&mut table, 2);
     let most = if is_whole { usize::MAX } else { JOBS_MAX };
@@ -132,11 +135,11 @@ fn print_as(out: &mut impl Write, finished: &[FinishedJob], is_whole: bool) -> i
     table::print(out, &table, finished.len(), most)
 }
 
-fn row(job: &FinishedJob, is_whole: bool) -> [String; 8] {
+fn row(job: &FinishedJob, is_whole: bool) -> Vec<String> {
     let unknown = || "-".to_string();
     let fit = |text: &str, width| if is_whole { visible(text) } else { shortened(text, width) };
     let ago = since_1970() - job.ended_unix_seconds;
-    [
+    let cells = [
         job.id.to_string(),
         fit(&job.tenant, NAME_WIDTH),
         end(job),
@@ -144,8 +147,10 @@ fn row(job: &FinishedJob, is_whole: bool) -> [String; 8] {
         job.peak_memory_bytes.map_or_else(unknown, |bytes| memory(bytes as f64)),
         job.ran_seconds.map_or_else(unknown, time),
         time(ago.max(0.0)),
-        fit(job.command.as_deref().unwrap_or("-"), COMMAND_WIDTH),
-    ]
+    ];
+    let command = fit(job.command.as_deref().unwrap_or("-"), COMMAND_WIDTH);
+    let rho = is_whole.then(|| jobs::rho(job.rho));
+    cells.into_iter().chain(rho).chain([command]).collect()
 }
 
 /// End in a word or two.
@@ -227,6 +232,7 @@ fn of_finished(job: &FinishedJob, lingers: bool) -> Vec<(&'static str, String)> 
     lines.extend([("ended", at(job.ended_unix_seconds)), ("waited", time(job.waited_seconds))]);
     lines.extend(job.ran_seconds.map(|seconds| ("ran", time(seconds))));
     lines.extend(job.cpu_seconds.map(|seconds| ("cpu", format!("{seconds:.1} s"))));
+    lines.extend(jobs::rho_line(job.rho, job.rho_unknown.as_deref()));
     let peak = job.peak_memory_bytes.map(|bytes| format!("peak {}", memory(bytes as f64)));
     lines.extend(of_memory(peak, job.memory_bytes));
     lines.extend(job.dop.map(|dop| ("width", dop.to_string())));
@@ -252,6 +258,7 @@ fn of_active(job: &Job) -> Vec<(&'static str, String)> {
     lines.extend(job.ran_seconds.map(|seconds| ("ran", time(seconds))));
     lines.extend(job.ends.map(|ends| ("ends in", forecast(&ends))));
     lines.extend(job.cpu_seconds.map(|seconds| ("cpu", format!("{seconds:.1} s"))));
+    lines.extend(jobs::rho_line(job.rho, job.rho_unknown.as_deref()));
     let used = job.used_memory_bytes.map(|bytes| format!("uses {}", memory(bytes as f64)));
     lines.extend(of_memory(used, job.memory_bytes));
     if let Some(started) = &job.started {

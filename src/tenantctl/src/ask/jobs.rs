@@ -27,7 +27,7 @@ use tenantd_varlink::jobs::{
 };
 
 const NAME_WIDTH: usize = 16;
-const COMMAND_WIDTH: usize = WIDTH - NAME_WIDTH - 46;
+const COMMAND_WIDTH: usize = WIDTH - NAME_WIDTH - 53;
 const JOBS_MAX: usize = 200;
 
 /// Prints the table of running and waiting jobs.
@@ -36,8 +36,9 @@ pub(super) fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
         return writeln!(out, "no jobs; {}", free(&list.pool));
     }
     let mut table = table::plain();
-    table.set_header(HEADS);
-    table::align_right(&mut table, [0, 3, 4, 5, 6]);
+    let [heads @ .., command] = HEADS;
+    table.set_header(heads.into_iter().chain(["rho", command]));
+    table::align_right(&mut table, [0, 3, 4, 5, 6, 7]);
     table::set_gap(&mut table, 2);
     for job in list.jobs.iter().take(JOBS_MAX) {
         table.add_row(row(job));
@@ -142,11 +143,25 @@ pub(super) fn state(job: &Job) -> String {
     }
 }
 
-fn row(job: &Job) -> [String; 8] {
-    let mut cells = cells(job);
+fn row(job: &Job) -> Vec<String> {
+    let mut cells = Vec::from(cells(job));
     cells[1] = shortened(&cells[1], NAME_WIDTH);
     cells[7] = shortened(&cells[7], COMMAND_WIDTH);
+    cells.insert(7, rho(job.rho));
     cells
+}
+
+/// Finish-time fairness in a cell.
+pub(super) fn rho(rho: Option<f64>) -> String {
+    rho.map_or_else(|| "-".to_string(), |rho| format!("{rho:.2}"))
+}
+
+/// Finish-time fairness as a line of everything about a job.
+pub(super) fn rho_line(rho: Option<f64>, unknown: Option<&str>) -> Option<(&'static str, String)> {
+    let known = rho.map(|rho| {
+        format!("{rho:.2} times as long as alone at its tenant's share of the CPUs, at most")
+    });
+    Some(("rho", known.or_else(|| unknown.map(|why| format!("not known: {why}")))?))
 }
 
 /// Heads of the columns of a list of jobs.

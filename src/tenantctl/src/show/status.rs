@@ -182,6 +182,12 @@ fn all_jobs(all: &JobsStatus) -> String {
         let kinds: Vec<String> = all.waiting_for.iter().map(kind).collect();
         words += &format!("; waiting for: {}", kinds.join(", "));
     }
+    if let Some(jain) = all.finish_time_jain {
+        words += &format!(
+            "; finish-time fairness {jain:.2} (Jain, {} jobs of the last hour)",
+            all.nr_finish_times
+        );
+    }
     words
 }
 
