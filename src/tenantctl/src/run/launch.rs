@@ -19,6 +19,7 @@ use tenantd_core::kernel_text::mountinfo::cgroup_mounts;
 use tenantd_core::kernel_text::path_of;
 use tenantd_dop::environment::{self, Jobserver, Make, Width};
 use tenantd_lab::text::visible;
+use tenantd_varlink::client::ClientError;
 use tenantd_varlink::jobs::{Started, Valve};
 
 /// Time for real-time tasks of a legacy cgroup, where the kernel has CONFIG_RT_GROUP_SCHED.

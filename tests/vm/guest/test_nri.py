@@ -1,0 +1,107 @@
+"""Pods below a CRI: tenants are named as their namespaces, by the plugin of containerd's NRI that the package has."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+from cgroups import MOUNT, Cgroup, telling, wait_until
+from cri import Containerd
+from host import BIN, finish, run
+from marks import newer
+from test_units import SERVICE, SYSTEMD, UNITS, install, log, settle
+import fairness
+
+NRI = "tenantd-nri.service"
+SETTLE_SECONDS = 5
+
+
+def everywhere(host):
+    return "while :; do :; done &\n" * host.cpus + "wait"
+
+
+def uid(number):
+    return f"2b9f4c1e-7c52-4a4e-8f1b-{number:012}"
+
+
+def slice_of(number):
+    """The slice that a kubelet makes for a pod, and its cgroup."""
+    name = f"kubepods-pod{uid(number).replace('-', '_')}.slice"
+    return name, Cgroup(MOUNT / "kubepods.slice" / name)
+
+
+def weight(group):
+    """The weight of a cgroup; where systemd does not give it the controller, the kernel's own."""
+    file = group.path / "cpu.weight"
+    return int(file.read_text()) if file.exists() else 100
+
+
+def start_plugin(host):
+    program, unit = Path("/usr/bin/tenantd-nri"), UNITS / NRI
+    for source, to in ((BIN / "tenantd-nri", program), (SYSTEMD / NRI, unit)):
+        shutil.copy(source, to)
+        host.cleanup.callback(to.unlink)
+    run("systemctl", "daemon-reload")
+    host.cleanup.callback(finish, ["systemctl", "stop", NRI])
+    run("systemctl", "start", NRI)
+
+
+def plugin_log():
+    return run("journalctl", "--no-pager", "-o", "cat", "-u", NRI)
+
+
+@newer
+def test_namespaces_of_pods_are_tenants(host):
+    install(host, {"shop": {"weight": 3}, "bank": {"weight": 1}})
+    settle()
+    containerd = Containerd(host)
+    told = lambda: f"{log()}\n{plugin_log()}\n{containerd.log()}"
+    host.cleanup.callback(finish, ["systemctl", "stop", "kubepods.slice"])
+    burn = everywhere(host)
+    groups = [slice_of(number)[1] for number in range(3)]
+    # One runs before the plugin is there.
+    containerd.pod("shop", "web", uid(0), burn, slice_of(0)[0])
+    before = weight(groups[0])
+    run("systemctl", "start", SERVICE)
+    start_plugin(host)
+    first, _ = containerd.pod("bank", "ledger", uid(1), burn, slice_of(1)[0])
+    containerd.pod("bank", "ledger-2", uid(2), burn, slice_of(2)[0])
+
+    def is_weighed():
+        weights = [weight(group) for group in groups]
+        return weights[0] > 2.5 * sum(weights[1:])
+
+    with telling(told):
+        wait_until(is_weighed, "the weights of the pods")
+    time.sleep(SETTLE_SECONDS)
+    fairness.expect_shares(host, groups, [0.75, 0.125, 0.125], "one pod of a namespace, two of the other")
+    # In a slice that is not one pod's the container's own cgroup is a member; a namespace without a tenant stays out.
+    _, loose = containerd.pod("bank", "loose", "short", "sleep infinity", "kubepods-shared.slice")
+    stranger, _ = containerd.pod("stranger", "some", uid(3), "sleep infinity", slice_of(3)[0])
+    scope = f"/kubepods.slice/kubepods-shared.slice/cri-containerd-{loose}.scope"
+    with telling(told):
+        wait_until(lambda: scope in attached(host, "bank"), "the scope of a container to be a member")
+        wait_until(lambda: "the policy has no tenant `stranger`" in plugin_log(), "a line about the stranger")
+    assert weight(slice_of(3)[1]) == 100, told()
+    containerd.remove(stranger)
+    containerd.remove(first)
+    with telling(told):
+        wait_until(lambda: groups[1].path.name not in str(attached(host, "bank")), "the ended pod to be forgotten")
+    time.sleep(SETTLE_SECONDS)
+    fairness.expect_shares(host, [groups[0], groups[2]], [0.75, 0.25], "one pod each")
+    # A plugin that starts again takes what runs.
+    run("systemctl", "restart", NRI)
+    with telling(told):
+        wait_until(lambda: "containerd runs 3 containers" in plugin_log(), "the pods to be known again")
+    # Without tenantd the pods go on as before.
+    run("systemctl", "stop", SERVICE)
+    with telling(told):
+        wait_until(lambda: weight(groups[0]) == before, "the weight from before")
+    containerd.remove_all()
+    assert "closed" not in plugin_log(), plugin_log()
+
+
+def attached(host, tenant):
+    """Cgroups that are attached to a tenant."""
+    status = json.loads(host.installed("status", "--json").stdout)
+    return [cgroup for it in status["attached"] if it["tenant"] == tenant for cgroup in it["cgroups"]]
