@@ -54,12 +54,12 @@ impl Write for Script {
 }
 
 fn frame(connection: u32, bytes: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(bytes.len()).unwrap();
+    let length = bytes.len() as u32;
     [&connection.to_be_bytes(), &length.to_be_bytes(), bytes].concat()
 }
 
 fn encoded(message: &Message) -> Vec<u8> {
-    let length = u32::try_from(message.data.len()).unwrap();
+    let length = message.data.len() as u32;
     let header = [length.to_be_bytes(), message.stream.to_be_bytes()].concat();
     [&header[..], &[message.kind, 0], &message.data].concat()
 }
