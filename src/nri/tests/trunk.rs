@@ -1,5 +1,7 @@
 //! The multiplexed connection: any division into frames and reads, hostile lengths, random bytes.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test asserts; it need not handle")]
+
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
