@@ -8,7 +8,7 @@ from pathlib import Path
 from cgroups import MOUNT, Cgroup, telling, wait_until
 from cri import Containerd
 from host import BIN, finish, run
-from marks import newer
+from marks import long, newer
 from test_units import SERVICE, SYSTEMD, UNITS, install, log, settle
 import fairness
 
@@ -50,6 +50,7 @@ def plugin_log():
     return run("journalctl", "--no-pager", "-o", "cat", "-u", NRI)
 
 
+@long
 @newer
 def test_namespaces_of_pods_are_tenants(host):
     install(host, {"shop": {"weight": 3}, "bank": {"weight": 1}})
@@ -85,6 +86,8 @@ def test_namespaces_of_pods_are_tenants(host):
     assert weight(slice_of(3)[1]) == 100, told()
     containerd.remove(stranger)
     containerd.remove(first)
+    # As a kubelet does.
+    run("systemctl", "stop", slice_of(1)[0])
     with telling(told):
         wait_until(lambda: groups[1].path.name not in str(attached(host, "bank")), "the ended pod to be forgotten")
     time.sleep(SETTLE_SECONDS)

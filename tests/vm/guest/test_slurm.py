@@ -202,6 +202,7 @@ def test_weights_are_those_of_the_share_tree_and_a_death_is_in_the_comment(host)
     script = "python3 -c 'held = bytearray(600 << 20)'"
     number = run("sbatch", "--parsable", "--account=biology", "--chdir=/tmp", "--output=/dev/null", f"--wrap={script}").strip()
     comment = lambda: finish(["scontrol", "show", "job", number]).stdout
-    with telling(lambda: f"{comment()}\n{told()}"):
+    deaths = lambda: host.installed("explain", "biology").stdout[-1500:]
+    with telling(lambda: f"{comment()}\n{deaths()}\n{log()[-1500:]}"):
         wait_until(lambda: "Comment=tenantd: " in comment() and "256MiB" in comment(), "the reason in the comment of the job")
     run("systemctl", "stop", SERVICE)
