@@ -38,9 +38,9 @@ test:
 	@tests/all.sh pure kernel core
 
 test-all:
-	@tests/all.sh lint pure kernel core package rest
+	@tests/all.sh lint pure kernel core package rest newest
 
-# What `make test` leaves out of `make test-all`, for those who have just run it.
+# What `make test` leaves out of `make test-all`, for those who have just run it, but for the newest kernels.
 test-rest:
 	@tests/all.sh lint package rest
 
