@@ -130,11 +130,7 @@ impl Admission {
     /// A senior that lacks more than all running jobs hold is not counted: it blocks no other while the end of
     /// theirs would not help it ([`Admission::senior_before`]).
     fn count_overtaken(&mut self, id: JobId, passed: &[Passed], free: &Free) {
-        if passed.is_empty() {
-            return;
-        }
         let taker = self.jobs[&id].need.clone();
-        let free_without_jobs = self.free_without_jobs();
         for Passed { id, lacks } in passed {
             let Some(need) = self.jobs.get(id).map(|job| &job.need) else { continue };
             let is_taken = |lack: &Lack| lack.is_taken_by(need, &taker);
@@ -143,7 +139,7 @@ impl Admission {
                 continue;
             }
             let is_senior = self.seniors.contains(id);
-            if is_senior && self.lack(need, &free_without_jobs).is_some() {
+            if is_senior && !self.is_helped_by_ends(need) {
                 continue;
             }
             let Some(job) = self.jobs.get_mut(id) else { continue };

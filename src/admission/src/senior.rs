@@ -71,14 +71,19 @@ impl Admission {
     pub(super) fn senior_before(&self, id: JobId, need: &Need, free: &Free) -> Option<JobId> {
         let blocks = |senior: &&JobId| {
             let Some(job) = self.jobs.get(senior) else { return false };
-            // Waiting for others to end would not help a senior that lacks more than they hold.
             let is_kept = |at: &usize| free.is_for_one(*at, &job.need, need);
             let mut lacks = self.lacks(&job.need, free);
             (lacks.any(|lack| lack.is_taken_by(&job.need, need))
                 || job.lacked_units.iter().any(is_kept))
-                && self.lack(&job.need, &self.free_without_jobs()).is_none()
+                && self.is_helped_by_ends(&job.need)
         };
         self.seniors.iter().take_while(|senior| **senior != id).find(blocks).copied()
+    }
+
+    /// True if a job could start once all running ones have ended. Waiting for them does not help one that lacks more than
+    /// they hold.
+    pub(super) fn is_helped_by_ends(&self, need: &Need) -> bool {
+        self.lack(need, &self.free_without_jobs()).is_none()
     }
 
     pub(super) fn note_lacked_units(&mut self, free: &Free) {

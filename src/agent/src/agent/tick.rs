@@ -277,8 +277,11 @@ impl<K: KernFs> Agent<K> {
         } else {
             Ways::default()
         };
-        let leaves = access.machine.leaf_disks().to_vec();
-        let leaves = if control.tree().limits_disks() { leaves } else { Vec::new() };
+        let leaves = if control.tree().limits_disks() {
+            access.machine.leaf_disks().to_vec()
+        } else {
+            Vec::new()
+        };
         Input { now, host, nodes, topology, above, ways, leaves }
     }
 
