@@ -7,7 +7,7 @@ STEPS := 100000
 SCENARIOS := 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest check vm compare compare-here selfish bench fuzz soak scenarios deb rpm dist pictures
+.PHONY: help demo test test-all test-once check vm compare compare-here selfish bench fuzz soak scenarios deb rpm dist pictures
 
 help:
 	@echo 'make demo      the main job on this machine; as root on its kernel, otherwise simulated'
@@ -40,9 +40,9 @@ test:
 test-all:
 	@tests/all.sh lint pure kernel core package rest newest
 
-# What `make test` leaves out of `make test-all`, for those who have just run it, but for the newest kernels.
-test-rest:
-	@tests/all.sh lint package rest
+# Beside `make test`, for each change: `make test-all` but for second releases of Debian, the newest kernels and the harness itself.
+test-once:
+	@tests/all.sh lint package once
 
 check:
 	@tests/all.sh lint pure

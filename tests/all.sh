@@ -7,6 +7,7 @@
 #   lint     rustfmt, clippy, documentation, dependencies, shell scripts
 #   package  the Debian package and the RPM, built with the profile `dev`, what lintian says, and the same bytes twice
 #   rest     tier 3: the scenarios that `core` leaves, on Debian 12 and 13, and the harness itself; needs root
+#   once     tier 3: the scenarios that `core` leaves, each on one release; needs root
 #   newest   tier 3: a few scenarios on the newest kernels and systemd of Debian; needs root
 #   vm       tier 3: `core` and `rest` in the same guests, and `newest`
 #
@@ -211,6 +212,10 @@ core() {
     in_guests || return 0
     guests "vm, core" tests/vm/run.sh --tier core
 }
+once() {
+    in_guests || return 0
+    guests "vm, once" tests/vm/run.sh --tier once "${packages[@]}"
+}
 rest() {
     with_selftest --tier rest
 }
@@ -276,7 +281,7 @@ if [[ $# -eq 0 ]]; then
 fi
 for part in "$@"; do
     case $part in
-        pure | kernel | core | lint | package | rest | newest | vm) ;;
+        pure | kernel | core | lint | package | once | rest | newest | vm) ;;
         *) echo "all.sh: no part is called $part" >&2; exit 2 ;;
     esac
 done

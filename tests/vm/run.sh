@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Tier 3 of the tests: the programs on real Debian hosts with systemd and a unified hierarchy.
 #
-# Usage: run.sh [--tier core|newest|rest|all|long|compare] [--only PATTERN] [--suite bookworm|trixie|backports|forky] [--shape flat|numa]
+# Usage: run.sh [--tier core|newest|once|rest|all|long|compare] [--only PATTERN] [--suite bookworm|trixie|backports|forky] [--shape flat|numa]
 #               [--bin FOLDER] [--deb FILE] [--rpm FILE]
 #   --tier core   only the scenarios marked `core`, on the newer release; `newest`: those marked so, on the newest kernels and
-#                 the newest systemd that Debian has; `rest`: what core leaves; `all` (default)
+#                 the newest systemd that Debian has; `rest`: what core leaves; `once`: the same, each on one release; `all` (default)
 #                 each scenario on the releases it is marked for (guest/marks.py); `long`: those that measure for minutes;
 #                 `compare`: the tables of tests/vm/compare.sh
 #   --only PATTERN  only scenarios in whose name this regular expression is found, whatever their marks
@@ -39,7 +39,7 @@ packages=rest
 case $tier in
     core) guests=("trixie flat") packages=core ;;
     newest) guests=("backports flat" "forky flat") packages=core ;;
-    rest | all) ;;
+    once | rest | all) ;;
     # They have no scenario for the guest of two nodes.
     long) guests=("bookworm flat" "trixie flat") ;;
     compare) guests=("bookworm flat" "trixie flat") packages=compare ;;

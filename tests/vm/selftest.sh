@@ -78,7 +78,8 @@ expect selftest.failing_scenarios --limit 1200 -- \
     "ok x.passes" "FAIL x.fails: one is not two" "ok x.oopses" "skip x.skips: no such thing here" \
     "FAIL x.litters: left behind /system.slice/litter" "1 passed, 1 failed, 1 skipped"
 
-# Every scenario runs somewhere, and what `core` and `rest` run is together what there is, each in its guest once.
+# Every scenario runs somewhere; what `core` and `rest` run is together what there is, each in its guest once; and
+# `core` and `once` run each scenario once.
 python3 -B - "$here/guest" >"$work/out" 2>&1 <<'END' && left='' || left="see above"
 import importlib, pathlib, sys
 sys.path.insert(0, sys.argv[1])
@@ -89,11 +90,12 @@ for file in scenarios:
     module = importlib.import_module(file.stem)
     for name, scenario in vars(module).items():
         if name.startswith("test_") and callable(scenario) and scenario.__module__ == module.__name__:
-            tiers = ("core", "rest", "all", "long", "compare")
+            tiers = ("core", "rest", "once", "all", "long", "compare")
             runs = {tier: [g for g in guests if marks.runs(scenario, *g, tier)] for tier in tiers}
             ends = [tier for tier in ("all", "long", "compare") if runs[tier]]
             assert len(ends) == 1, f"{file.stem}.{name} has to run in `all`, in `long` or in `compare`: {runs}"
             assert sorted(runs["core"] + runs["rest"]) == sorted(runs["all"]), f"{file.stem}.{name}: {runs}"
+            assert len(runs["core"] + runs["once"]) == bool(runs["all"]), f"{file.stem}.{name}: {runs}"
 # What is shared stands in modules of its own: the runner starts whichever scenarios there are.
 for file in sorted(set(pathlib.Path(sys.argv[1]).glob("*.py")) - set(scenarios)):
     for line in file.read_text().splitlines():

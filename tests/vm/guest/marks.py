@@ -53,8 +53,9 @@ def compared(scenario):
 def runs(scenario, shape, release, tier):
     """Whether `scenario` runs in a guest of this shape and release.
 
-    `tier` is `core`, `newest`, `rest` (what `core` leaves), `all` (both of them), `long` or `compare` (what neither has
-    time for), or `any`: every scenario of this shape, whatever its other marks.
+    `tier` is `core`, `newest`, `rest` (what `core` leaves), `all` (both of them), `once` (what `core` leaves, each on one
+    release: Debian 13 if it is marked for it), `long` or `compare` (what none of these has time for), or `any`: every
+    scenario of this shape, whatever its other marks.
     """
     if getattr(scenario, "shape", "flat") != shape:
         return False
@@ -71,4 +72,7 @@ def runs(scenario, shape, release, tier):
     for own, mark in (("long", "long"), ("compare", "compared")):
         if getattr(scenario, mark, False) or tier == own:
             return is_due and tier == own and getattr(scenario, mark, False)
+    if tier == "once":
+        is_judged_by_core = getattr(scenario, "core", False)
+        return is_due and not is_judged_by_core and release == max(releases or fallback, key=(OLDER, NEWER).index)
     return {"core": is_core, "rest": is_due and not is_core, "all": is_due}[tier]
