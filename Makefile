@@ -7,7 +7,7 @@ STEPS := 100000
 SCENARIOS := 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-once check vm compare compare-here selfish figures bench fuzz soak scenarios deb rpm dist pictures
+.PHONY: help demo test test-all test-once check vm compare compare-here selfish foretell figures bench fuzz soak scenarios deb rpm dist pictures
 
 help:
 	@echo 'make demo      the main job on this machine; as root on its kernel, otherwise simulated'
@@ -18,6 +18,7 @@ help:
 	@echo 'make compare   tenantd beside static settings, an arbiter and systemd-oomd, in the guests; tables'
 	@echo 'make compare-here   the same on this kernel, where its hierarchies are legacy ones'
 	@echo 'make selfish   what random strategies gain on this kernel (legacy hierarchies, root), SEED=1, twelve minutes'
+	@echo 'make foretell  how well a replay foretells another policy on this kernel (legacy hierarchies, root), fifteen minutes'
 	@echo 'make figures   every row of SPECIFICATION.md that takes no guest and no hours, measured again (root)'
 	@echo 'make bench     the benchmarks'
 	@echo 'make fuzz      libFuzzer on the socket and the policy parser; RUNS=10000000 for more'
@@ -63,6 +64,10 @@ compare-here:
 selfish:
 	@tests/need.sh cc:gcc python3:python3
 	@tests/selfish_here.py --seed $(or $(SEED),1)
+
+foretell:
+	@tests/need.sh cc:gcc python3:python3
+	@tests/foretell_here.py --seed $(or $(SEED),1)
 
 figures:
 	@tests/need.sh cc:gcc valgrind:valgrind python3:python3

@@ -22,7 +22,9 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn of(socket: &Path) -> Server {
         let mut command = util::tenantctl();
-        command.args(["serve", "--listen", "127.0.0.1:0", "--socket"]).arg(socket);
+        // Beside other builds a daemon with thousands of tenants is slower than a page waits.
+        command.args(["serve", "--timeout", "30", "--listen", "127.0.0.1:0", "--socket"]);
+        command.arg(socket);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
