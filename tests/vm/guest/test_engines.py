@@ -68,7 +68,8 @@ def test_two_tenants_share_a_host_of_three_engines(host):
         assert what not in log(), told()
     cluster.cancel(jobs["bank"])
     containerd.remove_all()
-    run("systemctl", "stop", NRI, "kubepods.slice", SERVICE)
+    run("systemctl", "stop", NRI, SERVICE)
+    run("systemctl", "stop", "kubepods.slice")
     with telling(told):
         wait_until(lambda: now() == before, f"weights and drop-ins as before, {before}")
     if any(doubts):

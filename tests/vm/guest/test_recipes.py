@@ -16,7 +16,7 @@ SETTLE_SECONDS = 5
 # Of docs/hosts.md: the first process of a container without systemd.
 ENTRY = """
 mkdir -p /sys/fs/cgroup/init
-for pid in $(cat /sys/fs/cgroup/cgroup.procs); do echo $pid >/sys/fs/cgroup/init/cgroup.procs; done
+for pid in $(cat /sys/fs/cgroup/cgroup.procs); do echo $pid >/sys/fs/cgroup/init/cgroup.procs 2>/dev/null; done
 echo "+cpu +memory +pids" >/sys/fs/cgroup/cgroup.subtree_control
 """
 # A program that starts as many threads as it sees CPUs, in rounds, as steps of a build do.
@@ -52,7 +52,7 @@ def people(host, **uids):
 def test_a_login_node_in_a_container_without_systemd(host):
     people(host, ana=1000, ben=1001)
     folder = host.folder()
-    each = {"match": {"users": "*"}, "move": True, "weight": 1}
+    each = {"match": {"users": "*", "move": True}, "weight": 1}
     written = policy(host, {"people": {"weight": 1, "each": each}})
     burn = lambda uid: f"setpriv --reuid={uid} --regid={uid} --clear-groups sh -c 'while :; do :; done' &\n"
     daemon = f"exec {BIN}/tenantd --policy {written} --state-dir {folder}/state --socket {folder}/socket\n"
