@@ -55,7 +55,7 @@ def test_a_login_node_in_a_container_without_systemd(host):
     each = {"match": {"users": "*", "move": True}, "weight": 1}
     written = policy(host, {"people": {"weight": 1, "each": each}})
     burn = lambda uid: f"setpriv --reuid={uid} --regid={uid} --clear-groups sh -c 'while :; do :; done' &\n"
-    daemon = f"exec {BIN}/tenantd --policy {written} --state-dir {folder}/state --socket {folder}/socket\n"
+    daemon = f"exec {BIN}/tenantd --policy {written} --root / --state-dir {folder}/state --socket {folder}/socket\n"
     entry = folder / "entry"
     entry.write_text(f"{ENTRY}{burn(1000)}{burn(1001) * 5}{daemon}")
     mounts = [f"--volume={path}:{path}" for path in ("/payload", folder, written.parent)]
@@ -109,13 +109,16 @@ def test_agents_share_whatever_they_start(host):
     each = {"match": {"unit": "agent-*.service"}, "weight": 1, "allow": {"users": ["agents"]}, "limit": {"pids": 256}}
     daemon = host.daemon(policy(host, {"agents": {"each": each}}), None, state=state)
     socket = daemon.answering()
-    build = f"{TENANTCTL} --socket {socket} run --tenant agents/$AGENT -- sh -c 'while :; do :; done' &\n"
+    job = f"{TENANTCTL} --socket {socket} run --tenant agents/$AGENT -- sh -c 'while :; do :; done'"
+    # An agent is a tenant with the first tick after its start.
+    build = f"(until {job}; do sleep 1; done) &\n"
     # One thinks for itself; the other also starts builds.
     scripts = {"agent-a": everywhere(host), "agent-b": "while :; do :; done &\n" * 6 + build * 2 + "wait"}
     for name, script in scripts.items():
         start(host, f"{name}.service", "/bin/sh", "-c", script, User="agents", Environment=f"AGENT={name}")
     jobs = lambda: host.ctl("jobs", "--json", "--socket", socket).stdout
-    with telling(lambda: f"{daemon.log()}\n{jobs()}"):
+    unit_logs = lambda: finish(["journalctl", "--no-pager", "-n", "20", "-u", "agent-*.service"]).stdout
+    with telling(lambda: f"{daemon.log()}\n{jobs()}\n{unit_logs()}"):
         wait_until(lambda: '"running"' in jobs() and "agents/agent-b" in jobs(), "a build of an agent to run as a job")
     time.sleep(SETTLE_SECONDS)
     whole = Usage(host, socket, [f"agents/{name}" for name in scripts])
