@@ -1,6 +1,7 @@
 //! `tenantctl simulate queue`: the contract of its scenario files, and what it says of bad ones.
 
 mod entrance;
+mod evictions;
 mod figures;
 
 use std::path::{Path, PathBuf};

@@ -98,6 +98,7 @@ mod query;
 mod reason;
 mod senior;
 mod share;
+mod simulated;
 mod state;
 mod tasks;
 mod types;
@@ -113,6 +114,7 @@ pub use preempt::{
 };
 pub use reason::{Reason, Refusal};
 pub use share::weights;
+pub use simulated::{Holding, Host};
 pub use state::Admission;
 pub use tenantd_queue::indices::Indices;
 pub use tenantd_queue::sets::{Set, Sums, Tasks};

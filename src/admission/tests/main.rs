@@ -14,5 +14,6 @@ mod properties;
 mod reserve;
 mod seniors;
 mod sets;
+mod simulated;
 mod turns;
 mod units;

@@ -121,6 +121,12 @@ impl Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ticket(pub(super) u32);
 
+impl From<u32> for Ticket {
+    fn from(number: u32) -> Ticket {
+        Ticket(number)
+    }
+}
+
 impl fmt::Display for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{}", self.0)

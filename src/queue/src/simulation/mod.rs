@@ -7,12 +7,15 @@
 //!
 //! Work comes from a [`Source`], events go to an [`Observer`]; both are arguments, as is everything else. A
 //! request longer than the quantum runs in slices, between which it waits in the queue again. A request
-//! that uses more than it holds is killed when its use reaches its holdings: use grows with work.
+//! that uses more than it holds is killed when its use reaches its holdings: use grows with work. Decisions come from a
+//! [`Scheduler`], which may evict running requests: such a run ends after its grace, its work is lost, and the request
+//! waits again.
 //!
 //! # Properties
 //! - No worker idles while a request waits that may run (`no_worker_idles_beside_a_waiting_request`).
 //! - Two runs of the same source are the same (`the_same_seed_gives_the_same_answer`).
 
+mod scheduler;
 mod state;
 mod types;
 
@@ -20,9 +23,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::entrance::Arrived;
-use super::requests::{Pick, Queue};
+use super::requests::Pick;
 use super::tag::{STEP, Tag};
 use super::types::{Request, TenantId};
+pub use scheduler::{Entry, Leave, Scheduler};
 pub use state::State;
 use state::{Busy, Idle};
 pub use types::{Arrival, Before, Charge, Ended, Instance, Left, Observer, Run, Source, Work};
@@ -39,6 +43,7 @@ struct Job {
     /// Work left until it is killed, and the resource of which it uses too much.
     killed_after: Option<(f64, usize)>,
     operation: Option<usize>,
+    grace: Option<u32>,
     has_started: bool,
 }
 
@@ -48,7 +53,7 @@ const MOVED: f64 = 1e-12;
 
 /// Runs a queue to its horizon. The tenants of `before` have been admitted to it, numbered from 0.
 pub fn simulate(
-    queue: &mut Queue,
+    queue: &mut dyn Scheduler,
     run: Run,
     before: &mut Before,
     source: &mut dyn Source,
@@ -80,7 +85,7 @@ pub fn simulate(
 
 struct Simulation<'a> {
     run: Run,
-    queue: &'a mut Queue,
+    queue: &'a mut dyn Scheduler,
     before: &'a mut Before,
     observer: &'a mut dyn Observer,
     state: State,
@@ -165,6 +170,7 @@ impl Simulation<'_> {
             self.enter(now);
             self.dispatch(source, now);
             self.collect_fees(now);
+            self.evict(now);
             self.time_out(source, now);
             if now - stood.0 > self.run.horizon * MOVED {
                 stood = (now, self.nr_dispatched);
@@ -201,6 +207,11 @@ impl Simulation<'_> {
         {
             self.deadlines.pop();
         }
+        while let Some(Reverse((end, worker))) = self.ends.peek()
+            && self.state.end(*worker) != Some(*end)
+        {
+            self.ends.pop();
+        }
         let times = [
             first(&self.ends, |(time, _)| time),
             first(&self.timers, |(time, ..)| time),
@@ -223,13 +234,23 @@ impl Simulation<'_> {
         while let Some(Reverse((end, worker))) = self.ends.peek()
             && is_due(end.value(), now)
         {
-            free.push(*worker);
+            if self.state.end(*worker) == Some(*end) {
+                free.push(*worker);
+            }
             self.ends.pop();
         }
         free.sort_unstable();
+        free.dedup();
         for worker in free.drain(..) {
             self.idle.insert(worker);
             let Some(busy) = self.state.stop(worker) else { continue };
+            if busy.is_leaving {
+                self.queue.evicted(busy.ticket, busy.cost - busy.charged, now);
+                let number = self.jobs[busy.job].number;
+                let lost = busy.cost / self.state.rate;
+                self.observer.evicted(now, worker, busy.tenant, number, lost);
+                continue;
+            }
             self.queue.complete(busy.ticket, busy.cost - busy.charged, now);
             let job = &mut self.jobs[busy.job];
             job.rest -= busy.cost;
@@ -316,7 +337,7 @@ impl Simulation<'_> {
         let number = self.numbers[tenant.index()];
         self.observer.arrived(now, tenant, number, &work);
         let killed_after = work.killed_after();
-        let Work { cost, class, holds, .. } = work;
+        let Work { cost, class, holds, grace, .. } = work;
         let (arrived, rest, has_started) = (now, cost, false);
         let job = Job {
             tenant,
@@ -327,6 +348,7 @@ impl Simulation<'_> {
             holds,
             killed_after,
             operation,
+            grace,
             has_started,
         };
         let index = match self.free_jobs.pop() {
@@ -404,10 +426,12 @@ impl Simulation<'_> {
         let slice = self.run.quantum.map_or(f64::INFINITY, |quantum| quantum * self.state.rate);
         let (id, cost) = (index as u64, job.rest.min(slice));
         let request = Request { id, cost, class: job.class, holds: job.holds.clone() };
+        let grace = job.grace;
         for donor in self.donors_of(index) {
-            self.queue.enqueue(donor, Request { class: 0, ..request.clone() }, now);
+            let request = Request { class: 0, ..request.clone() };
+            self.queue.enqueue(donor, Entry { request, grace }, now);
         }
-        let waits = self.queue.enqueue(self.jobs[index].tenant, request, now);
+        let waits = self.queue.enqueue(self.jobs[index].tenant, Entry { request, grace }, now);
         debug_assert!(waits, "work of an unknown tenant, or of an impossible cost");
     }
 
@@ -459,12 +483,34 @@ impl Simulation<'_> {
             self.observer.dispatched(now, worker, tenant, job.number, cost);
             let (ticket, dispatch) = (picked.ticket, self.nr_dispatched);
             let (started, charged) = (now, 0.0);
-            let busy = Busy { ticket, tenant, job: index, dispatch, started, cost, charged };
+            let is_leaving = false;
+            let busy =
+                Busy { ticket, tenant, job: index, dispatch, started, cost, charged, is_leaving };
             self.state.start(worker, busy);
-            self.ends.push(Reverse((Tag::exact(now + cost / self.state.rate), worker)));
+            self.set_end(worker);
             self.set_timer(worker);
             self.continue_sets(now);
             self.keep_endless(source, tenant, now);
+        }
+    }
+
+    fn set_end(&mut self, worker: u32) {
+        let end = self.state.end(worker);
+        self.ends.extend(end.map(|end| Reverse((end, worker))));
+    }
+
+    /// Ends runs for other requests: each after its grace, or at its own end before.
+    fn evict(&mut self, now: f64) {
+        for Leave { ticket, grace_seconds } in self.queue.evict(now) {
+            let rate = self.state.rate;
+            let workers = (0..).zip(&mut self.state.workers);
+            let mut of_ticket = workers
+                .filter_map(|(worker, busy)| Some((worker, busy.as_mut()?)))
+                .filter(|(_, busy)| busy.ticket == ticket);
+            let Some((worker, busy)) = of_ticket.next() else { continue };
+            let left = (now + f64::from(grace_seconds) - busy.started) * rate;
+            (busy.cost, busy.is_leaving) = (busy.cost.min(left), true);
+            self.set_end(worker);
         }
     }
 

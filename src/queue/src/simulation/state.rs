@@ -1,5 +1,6 @@
 //! Workers and the work done, at an instant.
 
+use super::super::tag::Tag;
 use super::super::types::{Machine, TenantId, Ticket};
 
 /// The work done, at an instant.
@@ -28,6 +29,8 @@ pub(super) struct Busy {
     pub(super) cost: f64,
     /// Part of the cost that was charged to the queue.
     pub(super) charged: f64,
+    /// True while it ends for another request.
+    pub(super) is_leaving: bool,
 }
 
 impl Busy {
@@ -50,6 +53,12 @@ impl State {
 
     pub(super) fn busy(&self, worker: u32) -> Option<&Busy> {
         self.workers[worker as usize].as_ref()
+    }
+
+    /// End of the run on a worker.
+    pub(super) fn end(&self, worker: u32) -> Option<Tag> {
+        let busy = self.busy(worker)?;
+        Some(Tag::exact(busy.started + busy.cost / self.rate))
     }
 
     pub(super) fn start(&mut self, worker: u32, busy: Busy) {

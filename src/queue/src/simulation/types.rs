@@ -28,6 +28,8 @@ pub struct Work {
     pub holds: Box<[f64]>,
     /// Use of each resource at its end; empty for no more than its holdings.
     pub uses: Box<[f64]>,
+    /// Consent to an eviction ([`super::Entry::grace`]).
+    pub grace: Option<u32>,
 }
 
 impl Work {
@@ -78,6 +80,18 @@ pub trait Observer {
 
     /// A request has left without being completed.
     fn left(&mut self, _time: f64, _tenant: TenantId, _number: u64, _why: Left) {}
+
+    /// The run of a request on a worker has ended for another request, after this time in seconds. Its work is lost, and
+    /// the request waits again.
+    fn evicted(
+        &mut self,
+        _time: f64,
+        _worker: u32,
+        _tenant: TenantId,
+        _number: u64,
+        _lost_seconds: f64,
+    ) {
+    }
 
     /// A request has been completed, having arrived at `arrived`.
     fn completed(&mut self, _time: f64, _tenant: TenantId, _number: u64, _arrived: f64) {}

@@ -100,5 +100,7 @@ pub(super) const COUNT_MAX: u64 = 2_000_000;
 /// A seed: a whole number that a 64-bit floating-point number holds exactly.
 pub(super) type Seed = Whole<0, 9_000_000_000_000_000>;
 pub(super) type Count = Whole<1, COUNT_MAX>;
+/// Seconds from the order to end to the end of a run, as of `run --grace`.
+pub(super) type Grace = Whole<0, 3600>;
 /// Number of splits.
 pub(super) type Splits = Whole<0, COUNT_MAX>;

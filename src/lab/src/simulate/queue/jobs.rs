@@ -1,6 +1,7 @@
 //! The jobs of a scenario: sets of requests that wait for each other.
 
 use super::codes::{CONFLICT, COUNT_MAX, NAME, TOO_LONG};
+use super::hosted;
 use super::keys::JobKeys;
 use super::reading::{Reading, items};
 use super::scenario::Job;
@@ -26,13 +27,15 @@ impl Reading {
                 let message = "a backlogged tenant has no jobs of its own";
                 return Err(Refusal::new(CONFLICT, item.span(), message));
             }
+            let grace = self.tenants[tenant.0 as usize].grace;
+            let grace = hosted::grace((keys.requeue, keys.grace), grace, item)?;
             let count = keys.count.map_or(1, |count| count.0);
             let at = keys.at.map_or(0.0, |at| at.0);
             let after = earlier(&keys.after, items(item, "after"), &jobs)?;
             let at_once = keys.at_once.map(|most| u32::try_from(most.0).unwrap_or(u32::MAX));
             let plan = Plan { count, at, after, at_once };
             let name = keys.name.unwrap_or_else(|| (index + 1).to_string());
-            jobs.push(Job { name, tenant, cost: keys.cost.0, plan });
+            jobs.push(Job { name, tenant, cost: keys.cost.0, grace, plan });
         }
         let count: u64 = jobs.iter().map(|job| job.plan.count).sum();
         match tree.get("jobs").filter(|_| count > COUNT_MAX) {

@@ -4,7 +4,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::codes::{
-    Any, Burst, Cap, Count, HalfLife, Multiplier, NotNegative, Part, Positive, Seed, Splits,
+    Any, Burst, Cap, Count, Grace, HalfLife, Multiplier, NotNegative, Part, Positive, Seed, Splits,
     Spread, Weight,
 };
 use super::scenario::Named;
@@ -124,6 +124,9 @@ pub(super) struct Member {
     pub(super) queue_max: Option<Count>,
     pub(super) timeout: Option<Positive>,
     pub(super) guarantee: Option<IgnoredAny>,
+    /// True if its requests may be ended for others and run again.
+    pub(super) requeue: Option<bool>,
+    pub(super) grace: Option<Grace>,
     // The keys of a group.
     pub(super) name: Option<String>,
     pub(super) count: Option<Count>,
@@ -181,4 +184,7 @@ pub(super) struct JobKeys {
     pub(super) after: Vec<String>,
     /// Most tasks of a set that run at once; without it its requests are sent together.
     pub(super) at_once: Option<Count>,
+    /// As its tenant's if absent.
+    pub(super) requeue: Option<bool>,
+    pub(super) grace: Option<Grace>,
 }

@@ -1,8 +1,11 @@
 //! The results of a scenario: service beside the ideal, latency, gaps, and differences beside their bounds.
 
 use super::credits::{Accounts, Credit};
+use super::evictions::{Evictions, Unstarted};
 use super::generate::Generator;
+use super::hosted;
 use super::indices::Held;
+use super::moments::Moments;
 use super::pairs::Pairs;
 use super::scenario::{Job, Kind, Scenario};
 use tenantd_queue::entrance::Entrance;
@@ -10,7 +13,7 @@ use tenantd_queue::gps::Gps;
 use tenantd_queue::indices::Indices;
 use tenantd_queue::operations::{Course, Operations};
 use tenantd_queue::simulation::{
-    Before, Ended, Instance, Left, Observer, Run, Source, State, Work, simulate,
+    Before, Ended, Instance, Left, Observer, Run, Scheduler, Source, State, Work, simulate,
 };
 use tenantd_queue::{Discipline, Queue, Rule, Setup, TenantId, multilevel};
 
@@ -22,6 +25,8 @@ pub(super) struct Dispatch {
     pub(super) request: u64,
     pub(super) cost: f64,
     pub(super) indices: Indices,
+    /// True if it ended for another request before its end.
+    pub(super) is_evicted: bool,
 }
 
 /// A request that GPS has finished.
@@ -53,6 +58,8 @@ pub(super) struct Figures {
     pub(super) charged: Option<(f64, f64)>,
     /// With credits.
     pub(super) credit: Option<Credit>,
+    /// If some requests may be evicted.
+    pub(super) evictions: Option<Evictions>,
     begun: Option<f64>,
     /// Cost units dispatched so far.
     dispatched: f64,
@@ -86,29 +93,6 @@ pub(super) struct Killed {
     pub(super) tenant: TenantId,
     pub(super) request: u64,
     pub(super) resource: usize,
-}
-
-/// Mean and standard deviation of a stream of numbers (Welford).
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Moments {
-    count: f64,
-    pub(super) mean: f64,
-    squares: f64,
-    pub(super) max: f64,
-}
-
-impl Moments {
-    fn add(&mut self, number: f64) {
-        self.max = if self.count == 0.0 { number } else { self.max.max(number) };
-        self.count += 1.0;
-        let off = number - self.mean;
-        self.mean += off / self.count;
-        self.squares += off * (number - self.mean);
-    }
-
-    pub(super) fn stddev(&self) -> f64 {
-        if self.count > 0.0 { (self.squares / self.count).max(0.0).sqrt() } else { 0.0 }
-    }
 }
 
 /// A measurement beside its theoretical bound.
@@ -196,6 +180,20 @@ pub(super) const SERIES_MAX: usize = 8;
 /// The simulation has too many dispatches.
 pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> Result<Outcome, TooMany> {
     match &scenario.kind {
+        Kind::Queue(name, discipline) if scenario.is_hosted => {
+            let mut host = |evicts: bool, from: f64| {
+                let mut scheduler = hosted::scheduler(scenario, *name, evicts);
+                let mut half = |part: f64| progress(from + part / 2.0);
+                play(scenario, discipline, &mut scheduler, &mut half)
+            };
+            let (mut outcome, without) = (host(true, 0.0)?, host(false, 0.5)?);
+            for (figures, other) in outcome.tenants.iter_mut().zip(without.tenants) {
+                if let (Some(of), Some(other)) = (&mut figures.evictions, other.evictions) {
+                    of.waits_without = other.waits;
+                }
+            }
+            Ok(outcome)
+        }
         Kind::Queue(_, discipline) => run_queue(scenario, discipline, progress),
         Kind::Gps => Ok(ideal(scenario)),
     }
@@ -211,13 +209,34 @@ fn run_queue(
     if let Some(capacity) = &scenario.capacity {
         queue = queue.within(capacity.clone());
     }
-    let mut meter = Meter::new(scenario, progress);
-    let is_multilevel = matches!(discipline, Discipline::Multilevel { .. });
-    meter.outcome.levels = is_multilevel.then_some([0.0; multilevel::LEVELS]);
     for (tenant, member) in (0..).map(TenantId).zip(&scenario.tenants) {
         // Terms were checked when they were read.
         let admitted = queue.admit(tenant, &member.terms, 0.0);
         debug_assert_eq!(admitted, Ok(()));
+    }
+    let mut outcome = play(scenario, discipline, &mut queue, progress)?;
+    outcome.level_selected = queue.level_selected();
+    if discipline.estimates() {
+        for (tenant, figures) in (0..).map(TenantId).zip(&mut outcome.tenants) {
+            let ledger = queue.ledger(tenant);
+            figures.charged =
+                ledger.map(|ledger| (ledger.charged_in_all(), ledger.largest_estimate()));
+        }
+    }
+    Ok(outcome)
+}
+
+/// Runs the work of a scenario under a scheduler with its tenants.
+fn play(
+    scenario: &Scenario,
+    discipline: &Discipline,
+    scheduler: &mut dyn Scheduler,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Outcome, TooMany> {
+    let mut meter = Meter::new(scenario, progress);
+    let has_levels = matches!(discipline, Discipline::Multilevel { .. }) && !scenario.is_hosted;
+    meter.outcome.levels = has_levels.then_some([0.0; multilevel::LEVELS]);
+    for (tenant, member) in (0..).map(TenantId).zip(&scenario.tenants) {
         meter.gps.set_weight(tenant, member.terms.weight, 0.0);
     }
     let run = Run {
@@ -230,28 +249,23 @@ fn run_queue(
     };
     let mut source = Generator::new(scenario);
     let gates = scenario.tenants.iter().map(|tenant| tenant.gate);
-    let work = |job: &Job| (job.tenant, scenario.tenants[job.tenant.0 as usize].request(job.cost));
+    let work = |job: &Job| {
+        let request = scenario.tenants[job.tenant.0 as usize].request(job.cost);
+        (job.tenant, Work { grace: job.grace, ..request })
+    };
     let mut before = Before {
         entrance: Entrance::new(gates, scenario.splits),
         operations: Operations::new(scenario.jobs.iter().map(|job| job.plan.clone()).collect()),
         works: scenario.jobs.iter().map(work).collect(),
         donates: scenario.donates,
     };
-    match simulate(&mut queue, run, &mut before, &mut source, &mut meter) {
+    match simulate(scheduler, run, &mut before, &mut source, &mut meter) {
         Ended::TooMany { time } => return Err(TooMany::Dispatches(time)),
         Ended::Horizon if meter.is_overfull => return Err(TooMany::Listed),
         Ended::Horizon => {}
     }
     let mut outcome = meter.outcome(discipline);
-    outcome.level_selected = queue.level_selected();
     outcome.jobs = before.operations.courses().to_vec();
-    if discipline.estimates() {
-        for (tenant, figures) in (0..).map(TenantId).zip(&mut outcome.tenants) {
-            let ledger = queue.ledger(tenant);
-            figures.charged =
-                ledger.map(|ledger| (ledger.charged_in_all(), ledger.largest_estimate()));
-        }
-    }
     Ok(outcome)
 }
 
@@ -312,12 +326,14 @@ struct Meter<'a> {
     longest: f64,
     is_overfull: bool,
     held: Held,
+    unstarted: Unstarted,
 }
 
 impl<'a> Meter<'a> {
     fn new(scenario: &'a Scenario, progress: &'a mut dyn FnMut(f64)) -> Meter<'a> {
         let nr_tenants = scenario.tenants.len();
-        let tenants = vec![Figures::default(); nr_tenants];
+        let evictions = scenario.is_hosted.then(Evictions::default);
+        let tenants = vec![Figures { evictions, ..Figures::default() }; nr_tenants];
         let rates = scenario.fair_rates();
         let is_endless = || scenario.tenants.iter().map(|it| it.terms.endless).collect();
         let accounts =
@@ -333,6 +349,7 @@ impl<'a> Meter<'a> {
             pairs: Pairs::new(nr_tenants.min(PAIRED_MAX)),
             longest: 0.0,
             held: Held::default(),
+            unstarted: Unstarted::default(),
             is_overfull: false,
         }
     }
@@ -346,6 +363,7 @@ impl<'a> Meter<'a> {
         // The theorems cover only whole requests and plain weights.
         let is_plain =
             self.scenario.quantum.is_none()
+                && !self.scenario.is_hosted
                 && self.scenario.credits.is_none()
                 && self.scenario.reserve.is_none()
                 && self.scenario.tenants.iter().all(|tenant| {
@@ -374,6 +392,11 @@ impl<'a> Meter<'a> {
             bound: difference,
         };
         self.outcome.lag.bound = lag;
+        for (tenant, arrived) in self.unstarted.rest() {
+            if let Some(of) = &mut self.outcome.tenants[tenant.0 as usize].evictions {
+                of.waits.add(self.scenario.horizon - arrived);
+            }
+        }
         if let Some(credits) = &self.credits {
             for (figures, credit) in self.outcome.tenants.iter_mut().zip(credits.credits()) {
                 figures.credit = Some(credit);
@@ -410,11 +433,15 @@ impl Observer for Meter<'_> {
     fn dispatched(&mut self, time: f64, worker: u32, tenant: TenantId, request: u64, cost: f64) {
         self.outcome.nr_dispatched += 1;
         self.longest = self.longest.max(cost);
+        let arrived = self.unstarted.take(tenant, request);
         let figures = &mut self.outcome.tenants[tenant.0 as usize];
         if let Some(before) = figures.begun.replace(time)
             && before >= self.scenario.warmup
         {
             figures.longest_gap = Some(figures.longest_gap.unwrap_or(0.0).max(time - before));
+        }
+        if let (Some(of), Some(arrived)) = (&mut figures.evictions, arrived) {
+            of.waits.add(time - arrived);
         }
         let rate = self.scenario.machine.rate;
         let scheduled_nanos = (figures.dispatched / rate * 1e9) as u64;
@@ -427,14 +454,32 @@ impl Observer for Meter<'_> {
         if self.scenario.lists_dispatches {
             self.is_overfull |= self.outcome.dispatches.len() >= Scenario::LISTED_MAX;
             if !self.is_overfull {
-                let dispatch = Dispatch { time, worker, tenant, request, cost, indices };
+                let is_evicted = false;
+                let dispatch =
+                    Dispatch { time, worker, tenant, request, cost, indices, is_evicted };
                 self.outcome.dispatches.push(dispatch);
             }
         }
     }
 
-    fn arrived(&mut self, _: f64, _: TenantId, _: u64, work: &Work) {
+    fn arrived(&mut self, time: f64, tenant: TenantId, number: u64, work: &Work) {
         self.outcome.costs.push(work.cost);
+        if self.scenario.is_hosted && time >= self.scenario.warmup {
+            self.unstarted.arrive(tenant, number, time);
+        }
+    }
+
+    fn evicted(&mut self, _: f64, worker: u32, tenant: TenantId, request: u64, seconds: f64) {
+        self.held.end(tenant, request);
+        let mut dispatches = self.outcome.dispatches.iter_mut().rev();
+        if let Some(last) = dispatches.find(|dispatch| dispatch.worker == worker) {
+            (last.cost, last.is_evicted) = (seconds * self.scenario.machine.rate, true);
+        }
+        let of_tenant = &self.scenario.tenants[tenant.0 as usize];
+        if let Some(of) = &mut self.outcome.tenants[tenant.0 as usize].evictions {
+            of.count += 1;
+            of.lost_cpu_seconds += seconds * hosted::cpus(self.scenario, of_tenant);
+        }
     }
 
     fn entered(&mut self, time: f64, tenant: TenantId, number: u64, cost: f64) {
@@ -445,6 +490,7 @@ impl Observer for Meter<'_> {
     }
 
     fn left(&mut self, time: f64, tenant: TenantId, request: u64, why: Left) {
+        self.unstarted.take(tenant, request);
         let figures = &mut self.outcome.tenants[tenant.0 as usize];
         match why {
             Left::Dropped => figures.dropped += 1,

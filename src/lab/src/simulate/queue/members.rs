@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::codes::{CONFLICT, COUNT_MAX, NotNegative, Positive, TOO_LONG};
 use super::distribution::{Cost, Redraw, Shape};
+use super::hosted;
 use super::keys::{Arrive, CostKeys, Member};
 use super::reading::{Reading, items};
 use super::rules::check_member;
@@ -17,7 +18,8 @@ impl Tenant {
     /// Returns a tenant with defaults only.
     pub(super) fn plain(name: &str) -> Tenant {
         let (name, terms, gate) = (name.to_string(), Terms::default(), Gate::default());
-        Tenant { name, terms, holds: Box::default(), uses: Box::default(), gate, work: None }
+        let (holds, uses) = (Box::default(), Box::default());
+        Tenant { name, terms, holds, uses, gate, grace: None, work: None }
     }
 }
 
@@ -41,7 +43,8 @@ impl Reading {
 
     /// A tenant without work.
     fn member(&self, name: &str, keys: &Member, tree: &Node) -> Result<Tenant, Refusal> {
-        check_member(self.discipline, !self.resources.is_empty(), keys, tree)?;
+        let has_resources = !self.resources.is_empty();
+        check_member(self.discipline, has_resources, self.is_hosted, keys, tree)?;
         let mut tenant = Tenant::plain(name);
         let terms = &mut tenant.terms;
         terms.weight = keys.weight.map_or(1.0, |weight| weight.0);
@@ -55,6 +58,7 @@ impl Reading {
             let message = "`limit` is below `reservation`";
             return Err(Refusal::new(CONFLICT, limit.value.span(), message));
         }
+        tenant.grace = hosted::grace((keys.requeue, keys.grace), None, tree)?;
         let burst = keys.burst.map_or(1.0, |burst| burst.0);
         tenant.gate = Gate {
             bucket: keys.rate.map(|rate| Bucket::new(rate.0, burst)),

@@ -1,18 +1,21 @@
 //! `tenantctl simulate queue`: a scenario file, run and measured.
 //!
-//! [`read`](mod@read) turns the text into a [`scenario::Scenario`], `generate` makes its work,
-//! [`tenantd_queue`] decides, `measure` compares with the ideal, and `show` prints. The first error of a
-//! bad scenario is reported with its place, and the exit code is 78.
+//! [`read`](mod@read) turns the text into a [`scenario::Scenario`], `generate` makes its work, [`tenantd_queue`] decides (with
+//! evictable requests the admission of a host, `hosted`), `measure` compares with the ideal, and `show` prints. The first error
+//! of a bad scenario is reported with its place, and the exit code is 78.
 
 mod codes;
 mod credits;
 mod distribution;
+mod evictions;
 mod generate;
+mod hosted;
 mod indices;
 mod jobs;
 mod keys;
 mod measure;
 mod members;
+mod moments;
 mod page;
 mod pairs;
 mod read;

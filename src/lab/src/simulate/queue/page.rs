@@ -2,7 +2,9 @@
 
 use super::measure::{Bounded, Figures, Outcome, Sample, quantile};
 use super::scenario::{Scenario, Tenant};
-use super::show::{HEADER, figures_row, request_label, sentences, served_in_all};
+use super::show::{
+    EVICTIONS, HEADER, evictions_rows, figures_row, request_label, sentences, served_in_all,
+};
 use crate::simulate::report::{Bar, Curve, Gantt, Lines, Page};
 use crate::text::short;
 
@@ -57,6 +59,10 @@ pub(super) fn page(scenario: &Scenario, outcome: &Outcome) -> anyhow::Result<Str
     page.sentence(&bounded("Largest lag behind GPS, in cost units", &outcome.lag));
     page.sentence(&bounded("Largest difference of two backlogged tenants", &outcome.difference));
     figures(&mut page, scenario, outcome);
+    let rows = evictions_rows(scenario, outcome, "–");
+    if !rows.is_empty() {
+        page.table("Evictions", &EVICTIONS, &rows[..rows.len().min(ROWS_MAX)]);
+    }
     Ok(page.finish())
 }
 

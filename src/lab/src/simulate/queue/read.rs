@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::codes::{CONFLICT, COUNT_MAX, FORMAT, NotNegative, Positive, TOO_LONG};
-use super::indices;
 use super::keys::{CreditsKeys, EstimatorKeys, File, ReserveKeys, SplitsKeys};
 use super::measure::TooMany;
 use super::reading::{Reading, items};
 use super::rules::{charge, check_keys};
 use super::scenario::{Kind, Named, Scenario};
+use super::{hosted, indices};
 use crate::problem::parse;
 use crate::text::short;
 use tenantd_policy::Report;
@@ -68,8 +68,9 @@ pub(super) fn read(name: &str, text: Vec<u8>) -> Result<Parsed, Report> {
 }
 
 fn scenario(file: File, tree: &Node) -> Result<Scenario, Refusal> {
-    check_keys(&file, tree)?;
-    let charge = charge(&file, tree)?;
+    let is_hosted = hosted::is_asked_for(tree);
+    check_keys(&file, is_hosted, tree)?;
+    let charge = charge(&file, is_hosted, tree)?;
     let given = tree.get("capacity").map(|entry| entry.value.map()).transpose()?;
     if let (Some([]), Some(entry)) = (given, tree.get("capacity")) {
         let empty = Refusal::new(Cause::MissingKey, entry.value.span(), "there is no resource");
@@ -88,6 +89,7 @@ fn scenario(file: File, tree: &Node) -> Result<Scenario, Refusal> {
         tenants: Vec::new(),
         names: HashMap::new(),
         is_open: file.tenants.is_none(),
+        is_hosted,
     };
     reading.defaults = reading.amounts(tree, "defaults")?;
     reading.tenants(tree)?;
@@ -102,6 +104,9 @@ fn scenario(file: File, tree: &Node) -> Result<Scenario, Refusal> {
         return Err(none.help("name them under `tenants`, `backlogged` or `generators`"));
     }
     let of_all = (&reading.resources[..], capacity.as_deref().unwrap_or_default());
+    if is_hosted {
+        hosted::check_amounts(tree, of_all, &reading.tenants)?;
+    }
     let numbered = indices::numbered(&file.indices, tree, of_all, &reading.tenants)?;
     Ok(Scenario {
         machine: Machine {
@@ -124,6 +129,7 @@ fn scenario(file: File, tree: &Node) -> Result<Scenario, Refusal> {
         reserve,
         credits,
         splits,
+        is_hosted,
         kind,
         tenants: reading.tenants,
     })

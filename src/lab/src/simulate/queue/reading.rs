@@ -21,6 +21,8 @@ pub(super) struct Reading {
     pub(super) names: HashMap<Box<str>, TenantId>,
     /// True if the file does not define tenants, so that a name defines one.
     pub(super) is_open: bool,
+    /// True if the admission of a host decides.
+    pub(super) is_hosted: bool,
 }
 
 impl Reading {

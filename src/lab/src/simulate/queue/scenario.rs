@@ -36,6 +36,8 @@ pub(super) struct Scenario {
     pub(super) reserve: Option<Reserve>,
     pub(super) credits: Option<CreditsPolicy>,
     pub(super) splits: Option<Drivers>,
+    /// True if the admission of a host decides, because some requests may be evicted.
+    pub(super) is_hosted: bool,
 }
 
 /// A set of equal requests.
@@ -44,6 +46,8 @@ pub(super) struct Job {
     pub(super) name: String,
     pub(super) tenant: TenantId,
     pub(super) cost: f64,
+    /// Consent to an eviction, with the grace in seconds.
+    pub(super) grace: Option<u32>,
     pub(super) plan: Plan,
 }
 
@@ -65,12 +69,15 @@ pub(super) struct Tenant {
     /// Use of a request at its end.
     pub(super) uses: Box<[f64]>,
     pub(super) gate: Gate,
+    /// Consent of its requests to an eviction, with the grace in seconds.
+    pub(super) grace: Option<u32>,
     pub(super) work: Option<Made>,
 }
 
 impl Tenant {
     pub(super) fn request(&self, cost: f64) -> Work {
-        Work { cost, class: 0, holds: self.holds.clone(), uses: self.uses.clone() }
+        let (holds, uses) = (self.holds.clone(), self.uses.clone());
+        Work { cost, class: 0, holds, uses, grace: self.grace }
     }
 }
 

@@ -7,8 +7,10 @@ use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 
 use super::credits::Credit;
+use super::evictions::EvictionsRow;
 use super::measure::{Bounded, Figures, Outcome, quantile};
-use super::scenario::Scenario;
+use super::moments::Moments;
+use super::scenario::{Scenario, Tenant};
 use crate::json::write_line;
 use crate::table;
 use crate::text::{self, plain, short};
@@ -96,6 +98,13 @@ struct DispatchRow<'a> {
     cost: f64,
     #[serde(skip_serializing_if = "Indices::is_empty")]
     indices: &'a Indices,
+    #[serde(skip_serializing_if = "is_false")]
+    evicted: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl Serialize for Dispatches<'_> {
@@ -109,6 +118,7 @@ impl Serialize for Dispatches<'_> {
                 request: dispatch.request,
                 cost: plain(dispatch.cost),
                 indices: &dispatch.indices,
+                evicted: dispatch.is_evicted,
             })?;
         }
         rows.end()
@@ -148,6 +158,8 @@ struct TenantRow {
     bank: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fee: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evictions: Option<EvictionsRow>,
 }
 
 impl Serialize for Tenants<'_> {
@@ -176,6 +188,7 @@ impl Serialize for Tenants<'_> {
                     estimate: figures.charged.map(|(_, estimate)| plain(estimate)),
                     bank: figures.credit.map(|credit| plain(credit.bank)),
                     fee: figures.credit.map(|credit| plain(credit.fees)),
+                    evictions: figures.evictions.as_ref().map(EvictionsRow::new),
                 },
             )?;
         }
@@ -294,6 +307,7 @@ pub(super) fn table(
     table::align_figures(&mut table);
     table::print(out, &table, scenario.tenants.len(), MOST_ROWS)?;
     courses(out, scenario, outcome)?;
+    evicted(out, scenario, outcome)?;
     writeln!(out)?;
     for sentence in sentences(scenario, outcome) {
         writeln!(out, "{sentence}")?;
@@ -321,6 +335,52 @@ fn courses(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io::
     }
     table::align_figures(&mut table);
     table::print(out, &table, scenario.jobs.len(), MOST_ROWS)
+}
+
+/// The columns of [`evictions_rows`].
+pub(super) const EVICTIONS: [&str; 7] = [
+    "evictions",
+    "runs",
+    "CPU time lost",
+    "mean wait",
+    "longest",
+    "mean without",
+    "longest without",
+];
+
+/// Rows of the table of evictions; none if no request may be evicted.
+pub(super) fn evictions_rows(
+    scenario: &Scenario,
+    outcome: &Outcome,
+    none: &str,
+) -> Vec<Vec<String>> {
+    let tenants = scenario.tenants.iter().zip(&outcome.tenants);
+    let row = |(tenant, figures): (&Tenant, &Figures)| {
+        let of = figures.evictions.as_ref()?;
+        let seconds = |time: Option<f64>| time.map_or(none.to_string(), text::seconds);
+        let waits = [&of.waits, &of.waits_without].map(Moments::mean_and_max);
+        let waits = waits.into_iter().flat_map(|it| [it.map(|it| it.0), it.map(|it| it.1)]);
+        let name = text::shortened(&text::visible(&tenant.name), 20);
+        let first = [name, short(of.count as f64), text::seconds(of.lost_cpu_seconds)];
+        Some(first.into_iter().chain(waits.map(seconds)).collect())
+    };
+    tenants.filter_map(row).collect()
+}
+
+fn evicted(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io::Result<()> {
+    let rows = evictions_rows(scenario, outcome, "-");
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    let mut table = table::plain();
+    table.set_header(EVICTIONS);
+    let count = rows.len();
+    for row in rows.into_iter().take(MOST_ROWS) {
+        table.add_row(row);
+    }
+    table::align_figures(&mut table);
+    table::print(out, &table, count, MOST_ROWS)
 }
 
 /// Figures beside the tables, one a line.
@@ -419,7 +479,8 @@ fn units(indices: &Indices) -> String {
     if all.is_empty() { String::new() } else { format!("[{}]", all.join(";")) }
 }
 
-/// The first dispatches, a line for each worker: `W0  A1@0 C1@1`, with the units of numbered resources.
+/// The first dispatches, a line for each worker: `W0  A1@0 C1@1`, with the units of numbered resources, and with the end of
+/// an evicted run (`A1@0–130`).
 fn schedule(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io::Result<()> {
     if outcome.dispatches.is_empty() || scenario.machine.workers > 16 {
         return Ok(());
@@ -429,7 +490,11 @@ fn schedule(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome) -> io:
         let mut line = format!("W{worker} ");
         for dispatch in of_worker {
             let label = request_label(name(scenario, dispatch.tenant), dispatch.request);
-            let entry = format!(" {label}@{}{}", short(dispatch.time), units(&dispatch.indices));
+            let end = dispatch.time + dispatch.cost / scenario.machine.rate;
+            let end =
+                if dispatch.is_evicted { format!("–{}", short(end)) } else { String::new() };
+            let (start, units) = (short(dispatch.time), units(&dispatch.indices));
+            let entry = format!(" {label}@{start}{end}{units}");
             if line.chars().count() + entry.chars().count() + 2 > text::WIDTH {
                 line.push_str(" …");
                 break;
