@@ -67,6 +67,39 @@ fn a_job_that_waits_for_no_cpu_is_as_if_alone() {
     assert_eq!(finished.rho_unknown, None);
 }
 
+/// A thread that has to wait for CPUs takes as much longer as it got less of one.
+#[test]
+fn a_job_that_waits_for_cpus_takes_longer_than_alone() {
+    let mut world = begin("tenants: { a: {}, b: {} }");
+    let outside = Workload::constant("make", Load::busy(16));
+    world.host.with(|kernel| kernel.spawn(SESSION, outside)).unwrap();
+    // Of equal cgroups that of the job has one thread, and wants no more.
+    for _ in 0..4 {
+        submit(&mut world, "a", None, 100.0);
+    }
+    let now = pass(&mut world, 100.0, 30);
+    for job in jobs(&mut world, now) {
+        let expected = job.ran_seconds.unwrap() / job.cpu_seconds.unwrap();
+        let rho = job.rho.unwrap();
+        assert!(rho > 1.2 && (rho / expected - 1.0).abs() < 0.1, "{job:?}: {expected}");
+    }
+}
+
+/// The wait in the queue counts: 20 s of it before a run of 10 s without a wait.
+#[test]
+fn the_wait_in_the_queue_counts() {
+    let mut world = begin("admission: { max_running: 1 }\ntenants: { a: {}, b: {} }");
+    let first = submit(&mut world, "a", None, 100.0);
+    submit(&mut world, "b", None, 100.0);
+    let now = pass(&mut world, 100.0, 20);
+    end(&mut world, first, now);
+    let now = pass(&mut world, now, 10);
+    let second = jobs(&mut world, now).remove(0);
+    assert_eq!((&*second.tenant, second.waited_seconds), ("b", 20.0));
+    let rho = second.rho.unwrap();
+    assert!((rho - 3.0).abs() < 0.3, "{rho}");
+}
+
 #[test]
 fn tenants_with_ended_jobs_are_compared() {
     let mut world = begin("tenants: { a: {}, b: {} }");

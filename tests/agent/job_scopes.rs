@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use tenantd::agent::JobAnswer;
+use tenantd_control::report::status::Status;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::systemd::Order;
 use tenantd_sim::{Load, UnitFault, Workload};
@@ -424,6 +425,34 @@ fn a_scope_opens_all_devices_but_those_of_others() {
         assert!(!has(job, "char-1") && has(job, "/dev/char/1:8") && !has(job, "/dev/char/1:5"));
     }
     assert!(has(0, "/dev/char/1:3") && !has(1, "/dev/char/1:3"), "{allowed:?}");
+}
+
+/// A device of the policy that is missing is a finding until it is there.
+#[test]
+fn a_missing_device_is_a_finding_until_it_is_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |index: u32| dir.path().join(format!("fake{index}"));
+    std::os::unix::fs::symlink("/dev/null", of(0)).unwrap();
+    let devices = dir.path().join("fake{}").display().to_string();
+    let resources = format!("{{ fake: {{ count: 2, devices: \"{devices}\" }}, gpu: 1 }}");
+    let mut world = World::new(&format!("host: {{ resources: {resources} }}\n{POLICY}"));
+    world.start().unwrap();
+    let found = |status: Status| {
+        let all = status.findings.iter().map(ToString::to_string);
+        all.filter(|it| it.contains("missing of resource")).collect::<Vec<String>>()
+    };
+    let path = of(1).display().to_string();
+    let expected = format!(
+        "1 device is missing of resource `fake`: {path}; a job that gets index 1 starts without it; load the driver, or \
+         correct `count` and `devices` of `host.resources.fake` in the policy"
+    );
+    assert_eq!(found(world.ticks(1)), std::slice::from_ref(&expected));
+    std::os::unix::fs::symlink("/dev/zero", of(1)).unwrap();
+    assert_eq!(found(world.ticks(10)), [""; 0]);
+    std::fs::remove_file(of(1)).unwrap();
+    // A file of another kind is no device.
+    std::fs::write(of(1), "").unwrap();
+    assert_eq!(found(world.ticks(10)), [expected]);
 }
 
 // --- jobs whose first process leaves, and jobs within jobs ---

@@ -12,10 +12,11 @@ use tenantd::agent::{Agent, Options};
 use tenantd::backend::claims;
 use tenantd::service::event_loop::EventLoop;
 use tenantd::service::{PolicySource, Service};
+use tenantd_control::report::status::DeathCause;
 use tenantd_core::units::Bytes;
 use tenantd_host::notify::Notifier;
 use tenantd_policy::HostFacts;
-use tenantd_sim::{SimHost, SimKernel};
+use tenantd_sim::{Load, SimHost, SimKernel};
 use tenantd_varlink::listen::Listener;
 use tenantd_varlink::server::Limits;
 
@@ -330,4 +331,53 @@ fn the_end_of_the_sockets_thread_ends_the_service() {
     let mut events = EventLoop::new(Duration::from_millis(20)).unwrap();
     let error = ground.service.run(&mut events, None, false).unwrap_err();
     assert!(error.to_string().contains("socket"), "{error}");
+}
+
+/// systemd-oomd announces the end of a cgroup: a death of its tenant once the cgroup is empty, with the figures of the tenant, and
+/// none if the cgroup goes on. The socket is there while the policy asks for it.
+#[test]
+fn a_notice_of_oomd_is_a_death_once_its_cgroup_is_empty() {
+    let mut ground = Ground::with("mode: enforce\nmemory: { victims: share }");
+    let hooks = ground.dir.path().join("hooks");
+    std::fs::create_dir(&hooks).unwrap();
+    ground.service.listen_to_oomd(&hooks);
+    let socket = hooks.join("io.tenantd");
+    (0..11).for_each(|_| ground.tick());
+    let notify = |cgroup: &str| {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        let parameters = json!({ "cgroup": cgroup });
+        let call = json!({ "method": "io.systemd.oom.Prekill.Notify", "parameters": parameters });
+        stream.write_all(format!("{call}\0").as_bytes()).unwrap();
+        let mut answer = [0; 18];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"{\"parameters\":{}}\0");
+    };
+    let spawn = |ground: &Ground, cgroup: &str| {
+        ground.host.with(|kernel| kernel.spawn(cgroup, Load::busy(1))).unwrap()
+    };
+    let deaths = |ground: &mut Ground, name: &str| {
+        ground.tick();
+        let tenants = ground.service.agent().status().tenants.iter();
+        tenants.filter(|it| it.name == name).flat_map(|it| it.deaths.clone()).collect::<Vec<_>>()
+    };
+    let (first, second) = (spawn(&ground, "/web"), spawn(&ground, "/db"));
+    ground.tick();
+    for cgroup in ["/web", "/db", "/elsewhere", "../..", ""] {
+        notify(cgroup);
+    }
+    assert_eq!(deaths(&mut ground, "web"), [], "it still runs");
+    ground.host.with(|kernel| kernel.kill(first)).unwrap();
+    let of_web = deaths(&mut ground, "web");
+    assert_eq!(of_web.len(), 1, "{of_web:?}");
+    assert_eq!(of_web[0].cause, DeathCause::Oomd);
+    assert!(of_web[0].text.contains("web used"), "{of_web:?}");
+    (0..40).for_each(|_| ground.tick());
+    assert_eq!(deaths(&mut ground, "web").len(), 1);
+    // A kill that did not come is forgotten: the later end of the process is its own.
+    ground.host.with(|kernel| kernel.kill(second)).unwrap();
+    assert_eq!(deaths(&mut ground, "db"), []);
+    util::file(ground.dir.path(), "policy.yaml", TWO);
+    ground.service.reload().unwrap();
+    ground.tick();
+    util::wait_until("the socket is gone", || !socket.exists());
 }

@@ -90,6 +90,7 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     };
     let source = PolicySource { path: path.to_path_buf(), facts: None };
     let mut service = Service::new(agent, source, Notifier::from_env());
+    service.listen_to_oomd(Path::new(tenantd_varlink::prekill::DIRECTORY));
     let ran = service.run(&mut events, listener, args.once).context("the service cannot go on");
     let _reserve = Reserve::open();
     let (restored, _) = service.into_agent().stop()?;

@@ -24,6 +24,7 @@
 //! | [`own_view`] | the types of the own view of a user |
 //! | [`peers`] | the process at the other end, and its permissions |
 //! | [`listen`] | the listening socket |
+//! | [`prekill`] | notices of systemd-oomd before a kill |
 //! | [`server`] | the socket thread: all connections behind one epoll |
 //! | `connection` | one connection: its input, its output, its turn |
 //! | `limits` | limits of clients in number, size and time |
@@ -54,6 +55,7 @@ mod limits;
 pub mod listen;
 pub mod own_view;
 pub mod peers;
+pub mod prekill;
 pub mod readers;
 mod room;
 pub mod server;

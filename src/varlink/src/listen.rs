@@ -111,7 +111,7 @@ pub fn check_permission(path: &Path) -> Result<(), ListenError> {
     access(existing, AccessFlags::W_OK | AccessFlags::X_OK).map_err(error)
 }
 
-fn clear(path: &Path) -> Result<(), ListenError> {
+pub(super) fn clear(path: &Path) -> Result<(), ListenError> {
     let error = |source| ListenError::Io { path: path.to_path_buf(), source };
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {

@@ -10,6 +10,10 @@
 //! | the kernel's log | each victim with its cgroup, and the limit that was reached; in every hierarchy |
 //! | results of units (decision 37) | runs that ended by a kill; those without a kill in the log were ended by systemd-oomd |
 //! | counters of cgroups | kills that the log does not have ([`tenantd_control::measure::death`]) |
+//! | notices of systemd-oomd | the cgroup that it is about to end, with its memory ([`tenantd_varlink::prekill`]) |
+//!
+//! **Notices.** systemd-oomd may yet not kill. So a notice becomes a death when its cgroup is empty or gone, and is dropped after
+//! [`RECENT_TICKS`]. At most [`NOTICED_MAX`] wait for that.
 //!
 //! **Order.** The kernel writes the log before it kills. So the log is read at the begin of a tick, while the nodes of removed
 //! cgroups are still known; after the counters, so that they are never ahead; and before jobs are charged, because a job's
@@ -41,9 +45,11 @@ use tenantd_core::resource::MEMORY;
 use tenantd_core::units::Limit;
 use tenantd_host::cgroup::{Facet, Tree};
 use tenantd_host::kernfs::{KernFs, KernelLog};
+use tenantd_varlink::prekill::Notice;
 
 const KILLS_MAX: usize = 64;
 const LINES_MAX: usize = 20;
+const NOTICED_MAX: usize = 64;
 /// Systemd reports the result of a unit this many ticks after the kill at most.
 const RECENT_TICKS: u64 = 30;
 /// Longest text of a path that is kept, from its end.
@@ -60,11 +66,24 @@ pub(crate) struct Deaths {
     recent: HashMap<NodeId, u64>,
     /// True if kills are missing in what was read since the last tick.
     has_gaps: bool,
+    /// Ends that systemd-oomd has announced.
+    noticed: Vec<Noticed>,
     /// Number of the last logged death of each tenant.
     logged: HashMap<NodeId, u64>,
 }
 
+/// An end that systemd-oomd has announced.
+#[derive(Debug)]
+struct Noticed {
+    kill: Kill,
+    place: Place,
+    cgroup: PathBuf,
+    /// Tick of the notice.
+    tick: u64,
+}
+
 /// Place of a kill: a tenant, and its cgroup or job that contains the victim.
+#[derive(Debug)]
 struct Place {
     tenant: NodeId,
     node: Option<NodeId>,
@@ -86,8 +105,43 @@ impl Deaths {
         Deaths { log: log.ok(), ..Deaths::default() }
     }
 
+    /// Takes a notice of systemd-oomd before a kill.
+    pub(super) fn note<K: KernFs>(
+        &mut self,
+        tenants: &mut Tenants<K>,
+        jobs: &JobRoom,
+        notice: Notice,
+    ) {
+        let Notice { cgroup, held_bytes } = notice;
+        let index = tenants.host.layout.tree(Facet::Memory);
+        let tree = index.map(|index| &tenants.host.layout.trees[index]);
+        let dir = tree.and_then(|tree| Some(tree.dir_of(&tree.from_mount(&cgroup)?)));
+        let Some(dir) = dir.filter(|_| self.noticed.len() < NOTICED_MAX) else { return };
+        let killed = OomKill { cgroup, nr_kills: 1, ..OomKill::default() };
+        // Work of no tenant is reported by systemd-oomd alone.
+        let Some((place, kill)) = attribute(tenants, jobs, killed) else { return };
+        let kill = Kill { victim: None, held_bytes, killer: Killer::Oomd, ..kill };
+        let tick = tenants.control.tick();
+        self.noticed.push(Noticed { kill, place, cgroup: dir, tick });
+    }
+
+    /// Finds the announced ends that have come.
+    fn confirm<K: KernFs>(&mut self, tenants: &mut Tenants<K>, jobs: &mut JobRoom) {
+        let tick = tenants.control.tick();
+        for noticed in std::mem::take(&mut self.noticed) {
+            if !is_empty(&mut tenants.host, &noticed.cgroup) {
+                if noticed.tick + RECENT_TICKS >= tick {
+                    self.noticed.push(noticed);
+                }
+                continue;
+            }
+            self.add(noticed.place, noticed.kill, tick, jobs);
+        }
+    }
+
     /// Reads the kernel's log.
     pub(super) fn collect<K: KernFs>(&mut self, tenants: &mut Tenants<K>, jobs: &mut JobRoom) {
+        self.confirm(tenants, jobs);
         let Some(log) = &mut self.log else { return };
         let reader = &mut self.reader;
         let is_whole = log.read(&mut |record: &[u8]| reader.note(record));
@@ -96,16 +150,20 @@ impl Deaths {
         for kill in kills.into_iter().take(KILLS_MAX) {
             // Work of no tenant is reported by the kernel alone.
             let Some((place, kill)) = attribute(tenants, jobs, kill) else { continue };
-            if let Some(node) = place.node {
-                self.recent.insert(node, tenants.control.tick());
-            }
-            if let Some(record) = place.job.and_then(|job| jobs.records.get_mut(&job)) {
-                record.seen.killer = Some(kill.killer.clone());
-                let logged = &mut record.seen.nr_logged_kills;
-                *logged = logged.saturating_add(kill.nr_kills);
-            }
-            self.found.entry(place.tenant).or_default().push(kill);
+            self.add(place, kill, tenants.control.tick(), jobs);
         }
+    }
+
+    fn add(&mut self, place: Place, kill: Kill, tick: u64, jobs: &mut JobRoom) {
+        if let Some(node) = place.node {
+            self.recent.insert(node, tick);
+        }
+        if let Some(record) = place.job.and_then(|job| jobs.records.get_mut(&job)) {
+            record.seen.killer = Some(kill.killer.clone());
+            let logged = &mut record.seen.nr_logged_kills;
+            *logged = logged.saturating_add(kill.nr_kills);
+        }
+        self.found.entry(place.tenant).or_default().push(kill);
     }
 
     /// Passes the kills to the inputs of their tenants.
@@ -209,6 +267,19 @@ fn attribute<K: KernFs>(
         is_more: kill.is_more,
     };
     Some((place, found))
+}
+
+/// True if a cgroup has no processes, or is gone.
+fn is_empty<K: KernFs>(host: &mut HostAccess<K>, dir: &Path) -> bool {
+    let dir = match host.kernel.open_dir(dir) {
+        Ok(dir) => dir,
+        Err(error) => return error.is_gone(),
+    };
+    let events = host.kernel.read_once(dir, "cgroup.events");
+    let is_empty = events
+        .is_ok_and(|text| text.split(|byte| *byte == b'\n').any(|line| line == b"populated 0"));
+    host.kernel.close_dir(dir);
+    is_empty
 }
 
 fn job_at<K: KernFs>(

@@ -5,6 +5,7 @@
 //! reporter writes for readers. The agent passes values between them.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::deaths::Deaths;
@@ -24,14 +25,15 @@ use tenantd_control::words::finding::Finding;
 use tenantd_control::words::jobs::reason_of_slots;
 use tenantd_core::resource::CPU;
 use tenantd_dop::Topology;
-use tenantd_host::cgroup::Layout;
+use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::notify::Notifier;
 use tenantd_policy::accounts::Accounts;
-use tenantd_policy::model::{Amount, Mode, Policy};
+use tenantd_policy::model::{Amount, Mode, Policy, Victims as VictimsRule};
 use tenantd_varlink::bridge::{Caller, Submission, Ticket};
 use tenantd_varlink::jobs::{FinishedJob, ListReply, ReportParameters};
 use tenantd_varlink::own_view::Claimants;
+use tenantd_varlink::prekill::Notice;
 
 /// The agent of one host.
 #[derive(Debug)]
@@ -52,6 +54,19 @@ impl<K: KernFs> Agent<K> {
     /// Directory of the recording, as an absolute path; `None` if nothing is recorded.
     pub fn history(&self) -> Option<&str> {
         self.tenants.control.place()
+    }
+
+    /// Mount of the cgroups of which systemd-oomd gives notice; `None` if these are not wanted, or there is no such mount.
+    pub fn wants_notices(&self) -> Option<PathBuf> {
+        let layout = &self.tenants.host.layout;
+        let rule = self.tenants.base.written.memory.victims;
+        let is_wanted = rule == VictimsRule::Share && layout.is_unified();
+        layout.tree(Facet::Memory).filter(|_| is_wanted).map(|at| layout.trees[at].mount.clone())
+    }
+
+    /// Takes a notice of systemd-oomd before a kill.
+    pub fn note_kill(&mut self, notice: Notice) {
+        self.deaths.note(&mut self.tenants, &self.jobs, notice);
     }
 
     /// The status of the last tick.

@@ -208,9 +208,10 @@ impl<K: KernFs> Agent<K> {
             self.tenants.backends.attach(&mut self.tenants.host, tree, tick, is_enforcing, nr_max);
         self.tenants.take_in(events, findings);
         self.tenants.grow(findings);
-        let Tenants { host, backends, control, reporter, .. } = &mut self.tenants;
+        let Tenants { host, base, backends, control, reporter, .. } = &mut self.tenants;
         reporter.look_around(host, backends, control, now);
         findings.extend(reporter.mount_findings(host, control, tick).iter().cloned());
+        findings.extend(reporter.device_findings(&base.written, tick).iter().cloned());
         if is_enforcing {
             if control.wants_effects() {
                 reporter.find_competition(host, backends, control);

@@ -12,11 +12,13 @@
 //! | `surroundings` | what is around tenants that lack something |
 //! | `outsiders`, `programs` | CPUs that work of no tenant uses, by cgroup; the program behind it |
 //! | `mounts` | options of mounts that make protection or claims void |
+//! | `absent` | devices of counted resources that do not exist |
 //! | [`recorded`] | one tick of a recording as a status |
 //! | `finding_log` | findings in the log: when they begin and when they are over |
 //! | `held` | findings about the load, which stay for a while |
 //! | `reporter` | all of it after each tick |
 
+mod absent;
 mod binding;
 mod charged;
 mod competition;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
+use super::absent::Absent;
 use super::charged::Charged;
 use super::competition::{self, Competition};
 use super::engine::Engine;
@@ -29,7 +30,7 @@ use tenantd_control::words::knob::{Action, Knob};
 use tenantd_core::node::NodeId;
 use tenantd_core::resource::MEMORY;
 use tenantd_host::kernfs::KernFs;
-use tenantd_policy::model::{CpusPolicy, Mode};
+use tenantd_policy::model::{CpusPolicy, Mode, Policy};
 
 #[derive(Debug)]
 pub(crate) struct Reporter {
@@ -46,6 +47,7 @@ pub(crate) struct Reporter {
     around: Neighbourhood,
     charged: Charged,
     mounts: Mounts,
+    absent: Absent,
     nr_reloads: u64,
     /// Ticks that were missed or decided nothing.
     nr_skipped_ticks: u64,
@@ -87,6 +89,7 @@ impl Reporter {
             around: Neighbourhood::default(),
             charged: Charged::default(),
             mounts: Mounts::default(),
+            absent: Absent::default(),
             nr_reloads: 0,
             nr_skipped_ticks: 0,
             late_actions: Vec::new(),
@@ -104,6 +107,11 @@ impl Reporter {
     ) -> &[Finding] {
         self.mounts.refresh(host, control, tick);
         self.mounts.findings()
+    }
+
+    /// Findings on devices of counted resources that do not exist.
+    pub(crate) fn device_findings(&mut self, policy: &Arc<Policy>, tick: u64) -> &[Finding] {
+        self.absent.look(policy, tick)
     }
 
     /// The status of the last tick.

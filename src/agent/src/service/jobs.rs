@@ -58,6 +58,7 @@ impl<K: KernFs> Service<K> {
     }
 
     pub(super) fn tend_jobs(&mut self, is_tick: bool) {
+        self.take_notices();
         self.agent.tend_jobs(is_tick, since_boot());
         self.tell_of_jobs();
     }

@@ -6,10 +6,12 @@
 //! | [`event_loop`] | epoll, timers and signals around an agent |
 //! | `jobs` | jobs on the socket |
 //! | `policy_watch` | detecting changes of the policy on disk |
+//! | `prekill` | the hook of systemd-oomd |
 
 pub mod event_loop;
 mod jobs;
 mod policy_watch;
+mod prekill;
 pub mod run;
 
 pub use run::{PolicySource, Service};

@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 
 use super::event_loop::{EventLoop, Wake};
 use super::policy_watch::{PolicyWatch, STILL};
+use super::prekill::OomdHook;
 use crate::agent::attach::{AttachError, Moved};
 use crate::agent::{Agent, ChangeError};
 use crate::backend::claims;
@@ -72,6 +73,7 @@ pub struct Service<K> {
     notifier: Arc<Notifier>,
     pub(super) socket: Option<(AgentEnd, JoinHandle<()>)>,
     watch: Option<PolicyWatch>,
+    hook: OomdHook,
     longest_tick: Duration,
     /// True if the policy's files could not be watched; tried again with the next policy.
     watch_refused: bool,
@@ -90,6 +92,7 @@ impl<K: KernFs> Service<K> {
             notifier,
             socket: None,
             watch: None,
+            hook: OomdHook::default(),
             longest_tick: Duration::ZERO,
             watch_refused: false,
         }
@@ -123,7 +126,10 @@ impl<K: KernFs> Service<K> {
     pub fn tick(&mut self, now: Duration, late: Duration) {
         let begin = Instant::now();
         self.agent.note_delay(late);
+        self.take_notices();
         self.agent.short_tick(now);
+        let mount = self.agent.wants_notices();
+        self.hook.tend(mount.as_deref(), self.agent.status().tick);
         let (cost, took) = (cost::own(), begin.elapsed());
         self.longest_tick = self.longest_tick.max(took);
         self.agent.note_cost(AgentStatus {
@@ -138,6 +144,16 @@ impl<K: KernFs> Service<K> {
         self.note_jobs();
         self.publish();
         self.tend_jobs(true);
+    }
+
+    /// Listens for systemd-oomd in this directory, where the policy wants its notices.
+    pub fn listen_to_oomd(&mut self, directory: &Path) {
+        self.hook = OomdHook::in_directory(directory);
+    }
+
+    /// Passes notices to the agent, before ends of jobs are looked at.
+    pub(super) fn take_notices(&mut self) {
+        self.hook.take().into_iter().for_each(|notice| self.agent.note_kill(notice));
     }
 
     fn publish(&mut self) {
