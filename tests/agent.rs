@@ -13,6 +13,7 @@ mod deaths;
 mod devices;
 mod disk;
 mod disk_limits;
+mod disk_shares;
 mod disk_weights;
 mod each;
 mod effect;

@@ -58,7 +58,12 @@ fn leaf() -> impl Strategy<Value = Tenant> {
                 amounts.map(|amount| amount.map(Amount::Absolute))
             };
             let (guarantee, limit) = (absolute(guarantee), absolute(limit).into());
-            Tenant { weight: weight.into(), guarantee, limit, ..Tenant::default() }
+            Tenant {
+                weight: weight.into(),
+                guarantee: guarantee.into(),
+                limit,
+                ..Tenant::default()
+            }
         })
 }
 

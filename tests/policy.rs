@@ -228,6 +228,36 @@ fn only_the_first_ten_findings_are_printed_and_errors_before_notes() {
     assert_eq!((all.matches("error[").count(), all.matches("note[").count()), (30, 2), "{all}");
 }
 
+#[test]
+fn guarantees_of_disks_fit_and_need_weights() {
+    let codes_of = |text: &str| {
+        let text = format!("version: 1\n{text}");
+        let report = match check_input("p.yaml", text.as_bytes(), Some(&machine())) {
+            Ok(loaded) => loaded.report,
+            Err(report) => report,
+        };
+        let codes = codes(&report).into_iter().filter(|code| !["P046", "P047"].contains(code));
+        codes.map(str::to_string).collect::<Vec<_>>()
+    };
+    let weigh = "host: { disks: weigh }\n";
+    // Of the machine: file systems and a scheduler that ignore weights.
+    let usual = ["P078"; 3];
+    let tenants = |of: &str| {
+        format!(
+            "{weigh}tenants: {{ a: {{ guarantee: {{ disk: {of} }} }}, b: {{ guarantee: {{ disk: 30% }} }} }}"
+        )
+    };
+    assert_eq!(codes_of(&tenants("50%")), usual);
+    assert_eq!(codes_of(&tenants("51%")), ["P061"]);
+    for wrong in ["81%", "0%", "20", "a"] {
+        assert_eq!(codes_of(&tenants(wrong)), ["P026"], "{wrong}");
+    }
+    let group = "tenants: { g: { guarantee: { disk: 20% }, tenants: { a: { guarantee: { disk: 21% } } } } }";
+    assert_eq!(codes_of(&format!("{weigh}{group}")), ["P055"]);
+    let left = "tenants: { a: { guarantee: { disk: 20% } } }";
+    assert_eq!(codes_of(left), ["P078"]);
+}
+
 /// Notes are for a person who checks a policy: the daemon logs none of them at each start.
 #[test]
 fn only_check_gives_notes_about_a_valid_policy() {

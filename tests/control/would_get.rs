@@ -39,7 +39,12 @@ fn tenant(name: &str, weight: f64, guarantee: Option<u64>) -> Tenant {
     let weight = Weight::try_new(weight).unwrap();
     let guarantee = PerResource([guarantee.map(Amount::Absolute), None]);
     let weight = PerResource::all(weight);
-    Tenant { name: name.into(), weight: weight.into(), guarantee, ..Tenant::default() }
+    Tenant {
+        name: name.into(),
+        weight: weight.into(),
+        guarantee: guarantee.into(),
+        ..Tenant::default()
+    }
 }
 
 #[test]

@@ -134,7 +134,7 @@ fn tenants_have_the_values_of_the_text() {
     let absolute = |amount| Some(Amount::Absolute(amount));
     let texts = |texts: &[&str]| texts.iter().map(|text| text.to_string()).collect::<Vec<_>>();
     let web = Tenant {
-        guarantee: PerResource([absolute(2000), absolute(4 << 30)]),
+        guarantee: PerResource([absolute(2000), absolute(4 << 30)]).into(),
         limit: PerResource([absolute(8000), absolute(32 << 30)]).into(),
         matches: Matches {
             units: texts(&["nginx.service"]),

@@ -167,7 +167,7 @@ fn plain(parent: Option<usize>, weight: f64) -> TreeNode {
         is_leaf: true,
         is_found: false,
         weight: PerResource::all(weight),
-        disk_weight: None,
+        disk: None,
         guarantee: PerResource::default(),
         limit: PerResource::default(),
         written: Default::default(),

@@ -11,6 +11,7 @@ use super::amount::Amount;
 use super::bounds::too_small;
 use super::claims;
 use super::disk_notes;
+use super::disk_shares;
 use super::facts::{HostFacts, Scope, Systemd};
 use super::nodes::{Node, nodes};
 use super::notes;
@@ -41,6 +42,7 @@ pub(super) fn check(draft: &Draft, scope: Scope<'_>, report: &mut Report) {
     }
     if scope.has_notes && !report.has_errors() {
         notes::check(draft, &nodes, &known, host, report);
+        disk_shares::notes(draft, &nodes, report);
         if let Some(host) = host {
             disk_notes::check(draft, &nodes, host, report);
         }
@@ -60,6 +62,7 @@ fn check_policy(
             group_bounds(nodes, index, owed.below, resource, report);
         }
     }
+    disk_shares::check(nodes, report);
     nodes.iter().for_each(|node| dop_beyond_limit(node, report));
     let is_leaf = |node: &&Node<'_>| !node.tenant.is_group() && !node.is_template();
     let leaves: Vec<Node<'_>> = nodes.iter().filter(is_leaf).copied().collect();

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::amount::Amount;
 use super::bounds::{AmountOf, Processes, UpTo};
 use super::counted::{Counted, Counts};
-use super::credits::{Optional, Percent};
+use super::credits::{self, Optional};
 use super::disk_limits::{Operations, Throughput};
+use super::disk_shares::PartOfDisks;
 use super::durations::{AGE, Bound, CAP, HALF_LIFE, INTERVAL, SHORT_TIME};
 use super::forms::{
     Count, DisciplineWord, DopForm, Keys, KeysOr, Number, OneOrEach, Structure, Template,
@@ -27,7 +28,7 @@ use super::types::*;
 use super::values::{GROUPS, MATCHED_USERS, UNITS, USERS};
 use tenantd_core::disk_rate::DiskRate;
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
-use tenantd_core::units::Weight;
+use tenantd_core::units::{Percent, Weight};
 use tenantd_queue::discipline::Name;
 
 section! {
@@ -132,7 +133,7 @@ section! {
         /// Largest credit, in time of the tenant's own fair share, from 1s to 1h; at most the half-life.
         "cap" => cap: Duration = Duration::from_secs(60), CAP;
         /// Part of its fair share that each sibling keeps during a burst, from 1% to 90%.
-        "keep" => keep: f64 = 0.1, Percent { least: 1.0, most: 90.0 };
+        "keep" => keep: f64 = 0.1, credits::Percent { least: 1.0, most: 90.0 };
     }
 }
 
@@ -227,7 +228,7 @@ section! {
         /// resource that is left out has the first weight that is given.
         "weight" => weight: Weights, OneOrEach { keys: WEIGHT, quiet: &["disk"] };
         /// What it gets whenever it has the demand. A group's guarantee is at least the sum of its tenants'.
-        "guarantee" => guarantee: PerResource<Option<Amount>>, Keys(GUARANTEE);
+        "guarantee" => guarantee: Guarantees, Keys(GUARANTEE);
         /// What it never exceeds.
         "limit" => limit: Limits, Keys(LIMIT);
         /// Which existing processes belong to it: those that match any of the keys. rest: all work that no other
@@ -279,11 +280,13 @@ table! {
 }
 
 table! {
-    GUARANTEE: PerResource<Option<Amount>> {
+    GUARANTEE: Guarantees {
         /// CPUs, or a percentage of the machine's.
         "cpu" => [CPU]: Option<Amount>, AmountOf(CPU);
         /// Memory, or a percentage of the machine's.
         "memory" => [MEMORY]: Option<Amount>, AmountOf(MEMORY);
+        /// A percentage of the time of each disk that obeys weights, under `host.disks: weigh`; at most 80% for all tenants.
+        "disk" => disk: Option<Percent>, PartOfDisks;
     }
 }
 

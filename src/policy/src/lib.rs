@@ -34,6 +34,7 @@ pub mod counted;
 mod credits;
 mod disk_limits;
 mod disk_notes;
+mod disk_shares;
 mod durations;
 pub mod expand;
 mod facts;

@@ -44,7 +44,8 @@ pub(super) fn nodes<'d>(draft: &'d Draft, host: Option<&HostFacts>) -> Vec<Node<
             let known = |amounts: &PerResource<Option<Amount>>| {
                 PerResource::from_fn(|r| amounts[r]?.on(host.map(|host| host.capacity(r))))
             };
-            let (guarantee, limit) = (known(&tenant.guarantee), known(&tenant.limit.amounts));
+            let (guarantee, limit) =
+                (known(&tenant.guarantee.amounts), known(&tenant.limit.amounts));
             let (parent, each_at) = (*parent, each_at.as_ref());
             into.push(Node { tenant, path, at, each_at, parent, given, guarantee, limit });
             walk(&tenant.tenants, host, located, into);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::amount::Amount;
 use tenantd_core::disk_rate::PerRate;
 use tenantd_core::resource::{PerResource, Resource};
-use tenantd_core::units::Weight;
+use tenantd_core::units::{Percent, Weight};
 use tenantd_queue::discipline::Name;
 
 /// A type whose values are words of the policy.
@@ -201,6 +201,43 @@ impl Index<Resource> for Weights {
 impl IndexMut<Resource> for Weights {
     fn index_mut(&mut self, resource: Resource) -> &mut Weight {
         &mut self.each[resource]
+    }
+}
+
+/// `guarantee:` amounts that a tenant gets whenever it has the demand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guarantees {
+    /// Amounts of the divided resources.
+    pub amounts: PerResource<Option<Amount>>,
+    /// Part of the time of each disk.
+    pub disk: Option<Percent>,
+}
+
+impl Guarantees {
+    /// Guaranteed part of each disk, 0 ..= 0.8; 0 without a guarantee.
+    pub fn disk_ratio(&self) -> f64 {
+        const WHOLE: u64 = 1_000_000;
+        self.disk.map_or(0.0, |part| part.of(WHOLE) as f64 / WHOLE as f64)
+    }
+}
+
+impl From<PerResource<Option<Amount>>> for Guarantees {
+    fn from(amounts: PerResource<Option<Amount>>) -> Guarantees {
+        Guarantees { amounts, disk: None }
+    }
+}
+
+impl Index<Resource> for Guarantees {
+    type Output = Option<Amount>;
+
+    fn index(&self, resource: Resource) -> &Option<Amount> {
+        &self.amounts[resource]
+    }
+}
+
+impl IndexMut<Resource> for Guarantees {
+    fn index_mut(&mut self, resource: Resource) -> &mut Option<Amount> {
+        &mut self.amounts[resource]
     }
 }
 

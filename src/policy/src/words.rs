@@ -160,7 +160,7 @@ const CONTAINERS: &str = "name the containers' units: `match: { unit: \"docker-*
 const UNITS: &str = "the policy counts GPUs for the host, as in `host.resources: { gpu: 2 }`; jobs ask for them with \
                      `tenantctl run --gpu 1`";
 const DISK: &str = "requests to disks are limited by `limit: { disk: { read: 100MiB/s, write_iops: 500 } }`, and weighed by \
-                    `weight: { disk: 300 }` with `host: { disks: weigh }`";
+                    `weight: { disk: 300 }` and `guarantee: { disk: 20% }` with `host: { disks: weigh }`";
 const NETWORK: &str = "a policy bounds no network: leave it out";
 const STORAGE: &str = "a policy bounds requests to disks, and no room on them: leave it out, and use quotas of the file \
                        system";

@@ -29,9 +29,55 @@ impl SimKernel {
     /// # Errors
     /// ESRCH if a process has ended.
     pub fn contend(&mut self, pids: &[u32], work: DiskWork) -> Result<(), Errno> {
-        let parts = self.parts(pids)?;
-        for (pid, part) in pids.iter().zip(parts) {
-            self.use_disk(*pid, work.part(part))?;
+        let wants: Vec<(u32, f64)> = pids.iter().map(|pid| (*pid, 1.0)).collect();
+        self.contend_for(&wants, work)
+    }
+
+    /// The same for processes that want at most this part of `work`; others get the rest. Those that get less than they want
+    /// wait all the time.
+    ///
+    /// # Errors
+    /// ESRCH if a process has ended.
+    pub fn contend_for(&mut self, wants: &[(u32, f64)], work: DiskWork) -> Result<(), Errno> {
+        let mut left = 1.0;
+        let mut open: Vec<(u32, f64)> = wants.to_vec();
+        let mut waiting = Vec::new();
+        while !open.is_empty() {
+            let pids: Vec<u32> = open.iter().map(|(pid, _)| *pid).collect();
+            let parts: Vec<f64> = self.parts(&pids)?.iter().map(|part| part * left).collect();
+            let is_met = open.iter().zip(&parts).map(|((_, want), part)| want <= part);
+            let is_met: Vec<bool> = is_met.collect();
+            if !is_met.contains(&true) {
+                for (pid, part) in pids.iter().zip(parts) {
+                    self.use_disk(*pid, work.part(part))?;
+                }
+                waiting = pids;
+                break;
+            }
+            let (met, unmet): (Vec<_>, Vec<_>) =
+                open.into_iter().zip(is_met).partition(|(_, is_met)| *is_met);
+            for ((pid, want), _) in met {
+                self.use_disk(pid, work.part(want))?;
+                left -= want;
+            }
+            open = unmet.into_iter().map(|(want, _)| want).collect();
+        }
+        self.wait_for_disk(&waiting, work.busy_msec)
+    }
+
+    /// Adds a time to the IO pressure of the cgroups of these processes, once to each.
+    fn wait_for_disk(&mut self, pids: &[u32], msec: u64) -> Result<(), Errno> {
+        let mut stalled: Vec<CgroupId> = Vec::new();
+        for pid in pids {
+            let process = self.live.processes.get(pid).ok_or(Errno::ESRCH)?;
+            let tree = &self.live.tree;
+            for own in &process.cgroups {
+                let up = std::iter::successors(Some(*own), |id| tree[*id].parent);
+                stalled.extend(up.filter(|id| !stalled.contains(id)).collect::<Vec<_>>());
+            }
+        }
+        for id in stalled {
+            self.live.tree[id].pressure.wait_for_disk(msec as f64 * 1e6);
         }
         Ok(())
     }

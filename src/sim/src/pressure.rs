@@ -97,6 +97,11 @@ impl Pressure {
         }
     }
 
+    /// Adds a time in which some task waited for a disk.
+    pub(super) fn wait_for_disk(&mut self, nsec: f64) {
+        self.totals_nsec[2 * Resource::Io as usize] += nsec;
+    }
+
     /// Closes an averaging interval of [`AVERAGING_NSEC`]; `kept` is the result of [`kept`].
     pub(super) fn average(&mut self, kept: &[f64; 3]) {
         for line in 0..6 {

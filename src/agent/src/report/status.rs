@@ -8,7 +8,7 @@ use tenantd_control::measure::disks::Disk;
 use tenantd_control::measure::fault::{Fault, Faults};
 use tenantd_control::measure::sample::HostSample;
 use tenantd_control::measure::usage::Tally;
-use tenantd_control::report::disk::{DiskLimitStatus, DiskStatus, DiskUseStatus};
+use tenantd_control::report::disk::{DiskLimitStatus, DiskShareStatus, DiskStatus, DiskUseStatus};
 use tenantd_control::report::reason::Reason;
 use tenantd_control::report::status::{
     ActionStatus, CreditPreview, FaultStatus, FaultsStatus, GroupStatus, HostStatus, ReasonStatus,
@@ -20,7 +20,7 @@ use tenantd_control::share::would_get::would_get;
 use tenantd_control::state::NodeState;
 use tenantd_control::state::capacity::Capacity;
 use tenantd_control::state::step::Decision;
-use tenantd_control::tick::control_loop::{ControlLoop, disks_of};
+use tenantd_control::tick::control_loop::{ControlLoop, disks_of, weighing_of};
 use tenantd_control::tree::{Node, Tree, TreeNode};
 use tenantd_control::why::death::deaths;
 use tenantd_control::why::explain_credit::kept_cores;
@@ -106,6 +106,7 @@ fn tenant_statuses(
         credit_factor: credit(control, state).map(|(_, factor)| factor),
         credit_preview: previews.of(control, at),
         disks: disk_uses(control, state),
+        disk_share: disk_share(control, node, state),
         nr_deaths: state.deaths.nr_all(),
         deaths: deaths(node, state),
         ..tenant_status(node, state)
@@ -137,6 +138,28 @@ fn disk_statuses(control: &ControlLoop, tenants: &[TenantStatus]) -> Vec<DiskSta
         }
     };
     disks_of(control).iter().map(status).collect()
+}
+
+/// Share of a tenant in the disks; `None` if the policy weighs none.
+fn disk_share(
+    control: &ControlLoop,
+    node: &TreeNode,
+    state: &NodeState,
+) -> Option<DiskShareStatus> {
+    let (terms, disks) = (node.disk?, disks_of(control));
+    let weighing = weighing_of(control);
+    let contended = weighing.contended(disks);
+    let most_used = || disks.of(state.usage.as_ref()?).first().map(|of| of.name);
+    let of = contended.or_else(most_used);
+    let device = of.and_then(|name| disks.iter().find(|(_, disk)| disk.name == name));
+    Some(DiskShareStatus {
+        disk: contended.map(|name| name.to_string()),
+        demand_ratio: state.disk.demand,
+        share_now_ratio: state.disk.now_ratio,
+        share_if_busy_ratio: state.disk.standing_ratio,
+        guarantee_ratio: Some(terms.guarantee).filter(|part| *part > 0.0),
+        is_void: device.is_some_and(|(device, _)| !weighing.obeys(device)),
+    })
 }
 
 fn disk_uses(control: &ControlLoop, state: &NodeState) -> Vec<DiskUseStatus> {

@@ -50,6 +50,40 @@ impl DiskUseStatus {
     }
 }
 
+/// Share of a tenant in the time of disks, where the policy weighs them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DiskShareStatus {
+    /// Full disk for which tenants wait most, kept for a minute; absent without one.
+    pub disk: Option<String>,
+    /// Part of its time that the tenant could use now; absent without such a disk.
+    pub demand_ratio: Option<f64>,
+    /// Part of that disk that it gets now if it wants it, or without one of any disk.
+    pub share_now_ratio: f64,
+    /// Part of each disk while all tenants want all of it.
+    pub share_if_busy_ratio: f64,
+    /// Guaranteed part of each disk; absent without a guarantee.
+    pub guarantee_ratio: Option<f64>,
+    /// True if weights have no effect on that disk or, without one, on the disk that it uses most.
+    pub is_void: bool,
+}
+
+impl DiskShareStatus {
+    /// The share for a sentence, as in `share now 75 % of sda, 60 % if busy, 20 % guaranteed`.
+    pub fn shown(&self) -> String {
+        let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
+        let of = self.disk.as_ref().map(|disk| format!(" of {disk}")).unwrap_or_default();
+        let guarantee = self.guarantee_ratio.map(|part| format!(", {} guaranteed", percent(part)));
+        let void = if self.is_void { "; void: weights are ineffective there" } else { "" };
+        format!(
+            "share now {}{of}, {} if busy{}{void}",
+            percent(self.share_now_ratio),
+            percent(self.share_if_busy_ratio),
+            guarantee.unwrap_or_default(),
+        )
+    }
+}
+
 /// Limits of requests to each disk; absent ones are not limited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -170,6 +204,8 @@ pub struct DiskStep {
     pub pressure_ratio: Option<f64>,
     /// Its work on each disk, the largest part first.
     pub uses: Vec<DiskUseStatus>,
+    /// Its share of the time of disks; absent if the policy weighs none.
+    pub share: Option<DiskShareStatus>,
     /// Explanation of these figures.
     pub reason: String,
 }

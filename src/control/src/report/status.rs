@@ -14,7 +14,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-use super::disk::{DiskLimitStatus, DiskStatus, DiskUseStatus};
+use super::disk::{DiskLimitStatus, DiskShareStatus, DiskStatus, DiskUseStatus};
 use super::reason::{Outsider, ReasonKind, without_names};
 use crate::share::demand::{CpuBasis, MemoryBasis};
 use crate::share::fairness::FAIR_ERROR_MAX;
@@ -416,6 +416,8 @@ pub struct TenantStatus {
     pub limit_pids: Option<u64>,
     /// Limits of requests to each disk; absent without one.
     pub limit_disk: Option<DiskLimitStatus>,
+    /// Share of the time of disks; absent if the policy weighs none.
+    pub disk_share: Option<DiskShareStatus>,
     /// Processes and threads; absent if the policy has no limit, or if unreadable.
     pub usage_pids: Option<u64>,
     /// Refused forks since the agent started; absent likewise.

@@ -19,8 +19,7 @@
 //! **Properties** (tests below, and `tests/control/weights.rs`): `a_burst_holds_what_is_promised_below`,
 //! `bursts_fit_into_their_parent`, `promises_are_scaled_down_together`.
 
-use crate::tree::TreeNode;
-use tenantd_core::resource::Resource;
+use crate::tree::{Row, TreeNode};
 use tenantd_fair::max_min::{self, Claim};
 
 /// Part of the weight-only share that other tenants' guarantees cannot take.
@@ -29,12 +28,13 @@ pub const FLOOR_RATIO: f64 = 0.1;
 /// Rounding tolerance (`0.1 + 0.2 > 0.3`), smaller than that of the allocation core.
 const ROUNDING: f64 = 1e-13;
 
-/// Promise of each node for a resource, within its limit.
-pub fn promised(nodes: &[TreeNode], resource: Resource) -> Vec<f64> {
+/// Promise of each node on a row, within its limit.
+pub fn promised(nodes: &[TreeNode], row: impl Into<Row>) -> Vec<f64> {
+    let row = row.into();
     let mut promised = vec![0.0; nodes.len()];
     for (index, node) in nodes.iter().enumerate().rev() {
-        let own = node.guarantee[resource].unwrap_or(0.0).max(promised[index]);
-        promised[index] = own.min(node.limit[resource].unwrap_or(f64::INFINITY));
+        let terms = node.terms(row);
+        promised[index] = terms.guarantee.max(promised[index]).min(terms.limit);
         if let Some(parent) = node.parent {
             promised[parent] += promised[index];
         }
@@ -43,29 +43,32 @@ pub fn promised(nodes: &[TreeNode], resource: Resource) -> Vec<f64> {
 }
 
 /// Amount of each node by weight alone, within its limit.
-pub fn by_weight(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f64> {
+pub fn by_weight(nodes: &[TreeNode], amount: f64, row: impl Into<Row>) -> Vec<f64> {
+    let row = row.into();
     let mut totals = vec![0.0; nodes.len() + 1];
     for node in nodes {
-        totals[siblings_of(node)] += node.weight[resource];
+        totals[siblings_of(node)] += node.terms(row).weight;
     }
     let mut shares: Vec<f64> = Vec::with_capacity(nodes.len());
     for node in nodes {
         let above = node.parent.map_or(amount, |parent| shares[parent]);
-        let share = above * node.weight[resource] / totals[siblings_of(node)];
-        shares.push(share.min(node.limit[resource].unwrap_or(f64::INFINITY)));
+        let terms = node.terms(row);
+        let share = above * terms.weight / totals[siblings_of(node)];
+        shares.push(share.min(terms.limit));
     }
     shares
 }
 
 /// Part of every promise that `amount` can keep, 0 ..= 1.
-pub fn kept_ratio(nodes: &[TreeNode], amount: f64, resource: Resource) -> f64 {
-    let promised = promised(nodes, resource);
+pub fn kept_ratio(nodes: &[TreeNode], amount: f64, row: impl Into<Row>) -> f64 {
+    let row = row.into();
+    let promised = promised(nodes, row);
     let top = || nodes.iter().zip(&promised).filter(|(node, _)| node.parent.is_none());
     let sum: f64 = top().map(|(_, promised)| promised).sum();
     if sum <= amount * (1.0 + ROUNDING) {
         return 1.0;
     }
-    let floors = by_weight(nodes, amount * FLOOR_RATIO, resource);
+    let floors = by_weight(nodes, amount * FLOOR_RATIO, row);
     let floors = nodes.iter().zip(&floors).filter(|(node, _)| node.parent.is_none());
     // `Σ max(t·promise, floor) = amount`: a promise counts from the ratio at which it exceeds its floor.
     let mut bends: Vec<(f64, f64, f64)> = top()
@@ -74,7 +77,7 @@ pub fn kept_ratio(nodes: &[TreeNode], amount: f64, resource: Resource) -> f64 {
         .map(|((_, promised), (_, floor))| (floor / promised, *promised, *floor))
         .collect();
     bends.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let all: f64 = by_weight(nodes, amount * FLOOR_RATIO, resource)
+    let all: f64 = by_weight(nodes, amount * FLOOR_RATIO, row)
         .iter()
         .zip(nodes)
         .filter(|(_, node)| node.parent.is_none())
@@ -92,15 +95,26 @@ pub fn kept_ratio(nodes: &[TreeNode], amount: f64, resource: Resource) -> f64 {
     ratio.clamp(0.0, 1.0)
 }
 
-/// Burst of each node when `amount` (cores, slots or bytes) is divided.
-pub fn bursts(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f64> {
-    let ratio = kept_ratio(nodes, amount, resource);
-    let promised = promised(nodes, resource);
+/// Burst of each node when `amount` (cores, slots, bytes, or a part of a disk) is divided.
+pub fn bursts(nodes: &[TreeNode], amount: f64, row: impl Into<Row>) -> Vec<f64> {
+    divided(nodes, amount, row, &|_| true)
+}
+
+/// The same among the nodes that count; those below one that does not count get nothing.
+pub fn divided(
+    nodes: &[TreeNode],
+    amount: f64,
+    row: impl Into<Row>,
+    counts: &dyn Fn(usize) -> bool,
+) -> Vec<f64> {
+    let row = row.into();
+    let ratio = kept_ratio(nodes, amount, row);
+    let promised = promised(nodes, row);
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); nodes.len() + 1];
     let mut ceilings = vec![0.0; nodes.len()];
-    for (index, node) in nodes.iter().enumerate().rev() {
+    for (index, node) in nodes.iter().enumerate().rev().filter(|(index, _)| counts(*index)) {
         let below = if node.is_leaf { f64::INFINITY } else { ceilings[index] };
-        ceilings[index] = below.min(node.limit[resource].unwrap_or(f64::INFINITY));
+        ceilings[index] = below.min(node.terms(row).limit);
         members[siblings_of(node)].push(index);
         if let Some(parent) = node.parent {
             ceilings[parent] += ceilings[index];
@@ -111,7 +125,7 @@ pub fn bursts(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f64> {
     for (set, members) in members.iter().enumerate().filter(|(_, members)| !members.is_empty()) {
         let whole = set.checked_sub(1).map_or(amount, |parent| bursts[parent]);
         let claim = |&node: &usize| Claim {
-            weight: nodes[node].weight[resource],
+            weight: nodes[node].terms(row).weight,
             floor: (promised[node] * ratio).min(ceilings[node]),
             ceiling: ceilings[node],
         };
@@ -142,7 +156,7 @@ mod tests {
             is_leaf,
             is_found: false,
             weight: PerResource::all(weight),
-            disk_weight: None,
+            disk: None,
             guarantee: PerResource::all(guarantee),
             limit: PerResource::all(None),
             written: Default::default(),

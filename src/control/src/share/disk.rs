@@ -11,6 +11,8 @@
 //! cgroup the two give the same ratios, and nothing is written when loads come and go. Several cgroups of a tenant have
 //! equal parts of it, or of its second part the active ones.
 //!
+//! A guarantee is a floor of both parts.
+//!
 //! **Values** are whole numbers from 1 to [`MOST`]. The largest of siblings that are all governed is [`TOP`] if the smallest
 //! is then still exact enough, because systemd writes smaller numbers to bfq for those above it. They are computed once a
 //! second at most.
@@ -23,15 +25,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::disk::{Device, DiskFlow};
+use crate::measure::disk::{Device, DiskFlow, DiskName};
 use crate::measure::disks::{Disk, Disks};
 use crate::measure::ways::{UsedDisks, Ways};
+use crate::share::burst;
+use crate::share::contended::{self, Contended};
 use crate::share::govern;
 use crate::share::siblings::Share;
 use crate::share::weight::{Entitlement, Weights};
+use crate::share::would_get::would_get;
 use crate::state::NodeState;
 use crate::state::drift::Observation;
-use crate::tree::{Node, Tree, TreeNode};
+use crate::tree::{Node, Row, Tree, TreeNode};
 use crate::words::finding::{Code, Finding};
 use crate::words::knob::{Knob, Purpose, Value};
 
@@ -47,6 +52,8 @@ const EXACT: f64 = 20.0;
 const FRESH: u8 = 2;
 /// Weight of a new cgroup.
 const NEW: f64 = 100.0;
+/// Most tenants reported by name for void guarantees.
+const MOST_REPORTED: usize = 4;
 /// Part of a disk that other work never takes from the weights of tenants.
 const LEFT_RATIO: f64 = 0.1;
 
@@ -58,6 +65,7 @@ pub struct Weighing {
     /// [`FRESH`] after the ways changed, so that files may have come or gone; then less by one in each tick.
     fresh: u8,
     age: Duration,
+    contended: Contended,
 }
 
 impl Weighing {
@@ -75,7 +83,8 @@ impl Weighing {
         new.for_each(|seen| seen.is_ours = true);
     }
 
-    /// Findings on the disks that tenants use and that divide badly or not at all, and on cgroups without weights.
+    /// Findings on the disks that tenants use and that divide badly or not at all, and on cgroups and
+    /// guarantees without effect.
     pub(crate) fn findings(
         &self,
         (tree, states): (&Tree, &[NodeState]),
@@ -84,11 +93,46 @@ impl Weighing {
         let name = |device| disks.iter().find(|(it, _)| *it == device).map(|(_, disk)| disk.name);
         let mut findings = self.used.findings(&self.ways, name);
         findings.extend(without_files(tree, states).filter(|_| self.fresh == 0));
+        findings.extend(self.void_guarantees((tree, states), disks));
         findings
     }
 
-    /// Takes the ways found in this tick, and computes the weights.
-    pub(crate) fn step(
+    /// Name of the contended device; `None` if none is contended, or if its speed is unknown.
+    pub fn contended(&self, disks: &Disks) -> Option<DiskName> {
+        self.contended.disk(disks).map(|(_, disk)| disk.name)
+    }
+
+    /// True if a device is known to divide its time by weights; false as well if that is unknown.
+    pub fn obeys(&self, device: Device) -> bool {
+        self.ways.0.get(device).is_some_and(|way| contended::obeys(&way))
+    }
+
+    /// Findings on tenants with a guarantee that is void on the disk that they use most.
+    fn void_guarantees(
+        &self,
+        (tree, states): (&Tree, &[NodeState]),
+        disks: &Disks,
+    ) -> Vec<Finding> {
+        let void = |(node, state): (&TreeNode, &NodeState)| {
+            let guarantee = node.disk?.guarantee;
+            let usage = state.usage.as_ref().filter(|_| guarantee > 0.0)?;
+            let used = usage.disks.iter().max_by(|a, b| a.1.bytes().total_cmp(&b.1.bytes()));
+            let (device, _) = used.filter(|(_, flow)| has_requests(*flow))?;
+            self.ways.0.get(device).filter(|way| !contended::obeys(way))?;
+            let (_, disk) = disks.iter().find(|(it, _)| *it == device)?;
+            let what = format!(
+                "its guarantee of {:.0} % of {} is void: weights are ineffective there",
+                guarantee * 100.0,
+                disk.name
+            );
+            let remedy = "let one scheduler divide the disk by weights (bfq, or io.cost)";
+            Some(Finding::of(&node.path, Code::Ineffective, what).with_remedy(remedy))
+        };
+        tree.nodes().iter().zip(states).filter_map(void).take(MOST_REPORTED).collect()
+    }
+
+    /// Takes the ways found in this tick, and the use of the disks since the last.
+    pub(crate) fn prepare(
         &mut self,
         (tree, states): (&Tree, &mut [NodeState]),
         ways: Ways,
@@ -108,6 +152,13 @@ impl Weighing {
         let usages = || tenants.iter().filter_map(|state| state.usage.as_ref());
         let is_used = |device| usages().any(|it| it.disks.get(device).is_some_and(has_requests));
         self.used.note(&self.ways, is_used, elapsed);
+        if tree.weighs_disks() {
+            self.contended.step((tree, states), disks, elapsed);
+        }
+    }
+
+    /// Computes the parts and weights of all nodes, after the resources were allocated.
+    pub(crate) fn weigh(&mut self, (tree, states): (&Tree, &mut [NodeState]), disks: &Disks) {
         if !tree.weighs_disks() || !self.ways.obey() {
             states.iter_mut().for_each(|state| state.disk.weight = None);
         } else if self.has_changed()
@@ -117,7 +168,23 @@ impl Weighing {
             self.age = Duration::ZERO;
             weigh(tree, states, disks);
         }
+        if self.contended.disk(disks).is_some() {
+            let now = would_get(
+                tree.nodes(),
+                &demands(tree, states),
+                self.contended.capacity(),
+                Row::Disk,
+            );
+            for (state, now) in states.iter_mut().zip(now) {
+                state.disk.now_ratio = now;
+            }
+        }
     }
+}
+
+/// Demand of each node of the policy for the contended disk.
+fn demands(tree: &Tree, states: &[NodeState]) -> Vec<f64> {
+    states.iter().take(tree.nodes().len()).map(|state| state.disk.demand.unwrap_or(0.0)).collect()
 }
 
 /// Finding on cgroups that other programs made, and that have no file for the weight that they should have.
@@ -167,6 +234,10 @@ fn weigh(tree: &Tree, states: &mut [NodeState], disks: &Disks) {
     for (at, written, _) in weights {
         states[at].disk.weight = Some(written.round().clamp(1.0, MOST));
     }
+    for (at, state) in states.iter_mut().enumerate() {
+        (state.disk.standing_ratio, state.disk.now_ratio) =
+            (standing[at], now[at].max(standing[at]));
+    }
 }
 
 /// Weight of an ancestor before the agent.
@@ -208,16 +279,8 @@ fn parts(tree: &Tree, is_active: &[bool], whole: f64) -> [Vec<f64>; 2] {
         }
     }
     let among = |counts: &dyn Fn(usize) -> bool| {
-        let set = |node: &TreeNode| node.parent.map_or(0, |parent| parent + 1);
-        let weight = |node: &TreeNode| node.disk_weight.unwrap_or(TOP);
-        let mut sums = vec![0.0; nodes.len() + 1];
-        let counted = nodes.iter().enumerate().filter(|(at, _)| counts(*at));
-        counted.for_each(|(_, node)| sums[set(node)] += weight(node));
-        let mut parts = vec![0.0; is_active.len()];
-        for (at, node) in nodes.iter().enumerate().filter(|(at, _)| counts(*at)) {
-            let above = node.parent.map_or(whole, |parent| parts[parent]);
-            parts[at] = above * weight(node) / sums[set(node)].max(f64::MIN_POSITIVE);
-        }
+        let mut parts = burst::divided(nodes, whole, Row::Disk, counts);
+        parts.resize(is_active.len(), 0.0);
         for (tenant, members) in tree.sets_of_members() {
             let nr = members.clone().filter(|member| counts(*member)).count().max(1) as f64;
             members.filter(|member| counts(*member)).for_each(|at| parts[at] = parts[tenant] / nr);

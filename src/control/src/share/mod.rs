@@ -1,6 +1,7 @@
 //! Demand, fair shares, and the values that enforce them.
 
 pub mod burst;
+pub mod contended;
 pub mod credit;
 pub mod demand;
 pub mod disk;

@@ -40,7 +40,7 @@ use crate::share::demand::Demand;
 use crate::share::siblings::{self, Share};
 use crate::share::weight;
 use crate::tree::bounds::AncestorBounds;
-use crate::tree::{Node, Tree, TreeNode};
+use crate::tree::{Node, Row, Tree, TreeNode};
 use crate::words::finding::{Code, Finding};
 use crate::words::knob::{Knob, Value};
 use serde::{Deserialize, Serialize};
@@ -326,8 +326,8 @@ pub(crate) fn bursts(nodes: &[TreeNode], cores: f64) -> Vec<f64> {
 
 /// Share of `amount` of a resource for each node while all want everything: within its limit, with the
 /// guarantees below it.
-pub fn fair_shares(nodes: &[TreeNode], amount: f64, resource: Resource) -> Vec<f64> {
-    burst::bursts(nodes, amount, resource)
+pub fn fair_shares(nodes: &[TreeNode], amount: f64, row: impl Into<Row>) -> Vec<f64> {
+    burst::bursts(nodes, amount, row)
 }
 
 fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target]) {

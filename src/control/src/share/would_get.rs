@@ -19,8 +19,7 @@
 //! **Properties** (`tests/control/would_get.rs`): the result equals the allocation with the tenant's demand
 //! raised; it is at least the guarantee, at most the limit, and at least the present allocation.
 
-use crate::tree::TreeNode;
-use tenantd_core::resource::Resource;
+use crate::tree::{Row, TreeNode};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bounds {
@@ -42,14 +41,16 @@ pub fn would_get(
     nodes: &[TreeNode],
     demands: &[f64],
     capacity: f64,
-    resource: Resource,
+    row: impl Into<Row>,
 ) -> Vec<f64> {
+    let row = row.into();
     let (mut now, mut awake) = (vec![Bounds::default(); nodes.len()], Vec::new());
     awake.clone_from(&now);
     for (index, node) in nodes.iter().enumerate().rev() {
         if node.is_leaf {
-            let limit = node.limit[resource].unwrap_or(f64::INFINITY).min(capacity);
-            let guarantee = node.guarantee[resource].unwrap_or(0.0).min(limit);
+            let terms = node.terms(row);
+            let limit = terms.limit.min(capacity);
+            let guarantee = terms.guarantee.min(limit);
             let high = demands.get(index).copied().unwrap_or(0.0).clamp(0.0, limit);
             now[index] = Bounds { low: guarantee.min(high), high };
             awake[index] = Bounds { low: guarantee, high: limit };
@@ -65,7 +66,7 @@ pub fn would_get(
     let set_of = |node: &TreeNode| node.parent.map_or(0, |parent| parent + 1);
     let mut sets = vec![Vec::new(); nodes.len() + 1];
     for (node, bounds) in nodes.iter().zip(&now) {
-        sets[set_of(node)].push((node.weight[resource], *bounds));
+        sets[set_of(node)].push((node.terms(row).weight, *bounds));
     }
     let curves: Vec<Curve> = sets.iter().map(|siblings| Curve::of(siblings)).collect();
     let mut path = Vec::new();
@@ -88,7 +89,7 @@ pub fn would_get(
         result.push(from_top.fold(capacity, |amount, (index, awake)| {
             let node = &nodes[*index];
             let curve = &curves[set_of(node)];
-            curve.share_of(node.weight[resource], now[*index], *awake, amount)
+            curve.share_of(node.terms(row).weight, now[*index], *awake, amount)
         }));
     }
     result

@@ -12,6 +12,12 @@ pub const REST: Duration = Duration::from_secs(10);
 pub struct DiskState {
     /// Desired weight; `None` if no disk obeys one, or before the first computation.
     pub weight: Option<f64>,
+    /// Demand for the contended disk, as a part of its time; `None` without such a disk.
+    pub demand: Option<f64>,
+    /// Part that it gets now if it wants it: of the contended disk, else of any with the present users.
+    pub now_ratio: f64,
+    /// Part of each disk while all tenants want all of it.
+    pub standing_ratio: f64,
     /// Time since its last request; `None` before the first.
     rested: Option<Duration>,
     /// Smoothed part of the busiest disk used by foreign work below it; only for an ancestor.

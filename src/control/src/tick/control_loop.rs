@@ -96,6 +96,11 @@ pub fn disks_of(control: &ControlLoop) -> &Disks {
     &control.disks
 }
 
+/// Division of the disks in the last interval.
+pub fn weighing_of(control: &ControlLoop) -> &Weighing {
+    &control.weighing
+}
+
 impl ControlLoop {
     /// Creates a loop without samples.
     pub fn new(settings: Settings, tree: Tree) -> ControlLoop {
@@ -239,17 +244,18 @@ impl ControlLoop {
         let capacity = capacity::measure(tenants, reserve, &above, host, since);
         self.estimate(host, elapsed);
         self.listen(host, since);
+        let nodes = (&self.tree, &mut self.states[..]);
+        self.weighing.prepare(nodes, ways, &self.disks, elapsed.unwrap_or_default());
         let mut findings = self.allocate(capacity.divided, &above, host);
         self.credit(capacity.divided[CPU], elapsed);
         self.trim(elapsed);
         for state in &mut self.states {
             state.steady.note(state.target.cpu_weight, elapsed.unwrap_or_default());
         }
-        let nodes = (&self.tree, &mut self.states[..]);
         if !leaves.is_empty() {
             self.leaves = leaves;
         }
-        self.weighing.step(nodes, ways, &self.disks, elapsed.unwrap_or_default());
+        self.weighing.weigh((&self.tree, &mut self.states), &self.disks);
         findings.extend(self.weighing.findings((&self.tree, &self.states), &self.disks));
         let slots = self.slots(host.nr_cpus, reserve[CPU]);
         findings.extend(self.widen(slots, now));

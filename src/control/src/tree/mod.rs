@@ -16,4 +16,4 @@ mod node;
 mod policy;
 
 pub use node::{Ancestor, CgroupParent, Member, Node, Tree};
-pub use policy::{TreeNode, Written, fit, flatten, on_machine};
+pub use policy::{DiskTerms, Row, Terms, TreeNode, Written, fit, flatten, on_machine};

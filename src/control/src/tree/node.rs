@@ -161,7 +161,7 @@ impl Tree {
 
     /// True if tenants have weights on disks.
     pub fn weighs_disks(&self) -> bool {
-        self.nodes.first().is_some_and(|node| node.disk_weight.is_some())
+        self.nodes.first().is_some_and(|node| node.disk.is_some())
     }
 
     /// True if a tenant or group has limits on disks.

@@ -5,8 +5,11 @@ use smol_str::{SmolStr, format_smolstr};
 
 use crate::words::knob::Knob;
 use tenantd_core::resource::{PerResource, Resource};
+use tenantd_core::units::Weight;
 use tenantd_policy::key::Setting;
-use tenantd_policy::model::{Amount, CpusPolicy, DisksChoice, DopPolicy, Limits, Policy, Tenant};
+use tenantd_policy::model::{
+    Amount, CpusPolicy, DisksChoice, DopPolicy, Guarantees, Limits, Policy, Tenant,
+};
 
 /// One node of the tree: a tenant or a group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,8 +27,8 @@ pub struct TreeNode {
     pub is_found: bool,
     /// Weight among its siblings, for each resource.
     pub weight: PerResource<f64>,
-    /// Weight among its siblings on disks; `None` if the policy divides no disk.
-    pub disk_weight: Option<f64>,
+    /// Terms on disks; `None` if the policy divides no disk.
+    pub disk: Option<DiskTerms>,
     /// Guaranteed amount. A percentage is `None` until the machine is known ([`fit`]).
     pub guarantee: PerResource<Option<f64>>,
     /// Upper limit, likewise.
@@ -40,11 +43,26 @@ pub struct TreeNode {
     pub has_credit: bool,
 }
 
+/// Terms of a node on disks.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DiskTerms {
+    /// Weight among its siblings.
+    pub weight: f64,
+    /// Guaranteed part of each disk, 0 ..= 0.8; 0 without a guarantee.
+    pub guarantee: f64,
+}
+
+impl Default for DiskTerms {
+    fn default() -> DiskTerms {
+        DiskTerms { weight: Weight::default().get(), guarantee: 0.0 }
+    }
+}
+
 /// Bounds of a node as written in the policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// Guarantees.
-    pub guarantee: PerResource<Option<Amount>>,
+    pub guarantee: Guarantees,
     /// Limits.
     pub limit: Limits,
 }
@@ -52,7 +70,7 @@ pub struct Written {
 impl Written {
     /// The given bounds, as settings of the policy.
     pub fn settings(&self) -> Vec<Setting> {
-        let bounds = [("guarantee", &self.guarantee), ("limit", &self.limit.amounts)];
+        let bounds = [("guarantee", &self.guarantee.amounts), ("limit", &self.limit.amounts)];
         let each = bounds.into_iter().flat_map(|(key, amounts)| {
             amounts.iter().filter_map(move |(r, amount)| {
                 let value = (*amount)?.notation(r);
@@ -67,16 +85,61 @@ impl Written {
             key: format!("limit.disk.{}", rate.name()),
             value: rate.notation(limit),
         });
-        each.chain(pids).chain(disk).collect()
+        let part = self
+            .guarantee
+            .disk
+            .map(|part| Setting { key: "guarantee.disk".to_string(), value: part.to_string() });
+        each.chain(part).chain(pids).chain(disk).collect()
     }
 
     pub(super) fn has_percent(&self) -> bool {
-        let all = self.guarantee.0.iter().chain(&self.limit.amounts.0);
+        let all = self.guarantee.amounts.0.iter().chain(&self.limit.amounts.0);
         all.flatten().any(|amount| amount.is_percent())
     }
 }
 
+/// One amount that is divided by terms of the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Row {
+    /// A resource of the machine.
+    Host(Resource),
+    /// Time of a disk, as a part of all of it.
+    Disk,
+}
+
+impl From<Resource> for Row {
+    fn from(resource: Resource) -> Row {
+        Row::Host(resource)
+    }
+}
+
+/// Terms of a node on one row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Terms {
+    /// Weight among its siblings.
+    pub weight: f64,
+    /// Guaranteed amount; 0 without a guarantee.
+    pub guarantee: f64,
+    /// Upper limit; infinite without one.
+    pub limit: f64,
+}
+
 impl TreeNode {
+    /// Terms on `row`.
+    pub fn terms(&self, row: impl Into<Row>) -> Terms {
+        match row.into() {
+            Row::Host(r) => Terms {
+                weight: self.weight[r],
+                guarantee: self.guarantee[r].unwrap_or(0.0),
+                limit: self.limit[r].unwrap_or(f64::INFINITY),
+            },
+            Row::Disk => {
+                let DiskTerms { weight, guarantee } = self.disk.unwrap_or_default();
+                Terms { weight, guarantee, limit: f64::INFINITY }
+            }
+        }
+    }
+
     /// Upper limit that `knob` enforces, in the unit of the policy.
     pub fn limit_of(&self, knob: Knob) -> Option<f64> {
         match knob {
@@ -186,8 +249,11 @@ fn add(tenant: &Tenant, parent: Option<usize>, disks: DisksChoice, nodes: &mut V
         is_leaf: !tenant.is_group(),
         is_found: tenant.is_found,
         weight: tenant.weight.each.map(|weight| weight.get()),
-        disk_weight: (disks == DisksChoice::Weigh).then(|| tenant.weight.disk.get()),
-        guarantee: absolute(&tenant.guarantee),
+        disk: (disks == DisksChoice::Weigh).then(|| DiskTerms {
+            weight: tenant.weight.disk.get(),
+            guarantee: tenant.guarantee.disk_ratio(),
+        }),
+        guarantee: absolute(&tenant.guarantee.amounts),
         limit: absolute(&tenant.limit.amounts),
         written: Written { guarantee: tenant.guarantee, limit: tenant.limit },
         dop: tenant.dop,

@@ -29,7 +29,8 @@ pub(crate) fn disk_step(status: &Status, tenant: &TenantStatus) -> Option<DiskSt
         .map(|ratio| format!("; tasks waited for disks {:.0} % of the time", ratio * 100.0));
     let reason = reason + &waited.unwrap_or_default();
     let pressure_ratio = tenant.disk_pressure_ratio;
-    Some(DiskStep { pressure_ratio, uses: tenant.disks.clone(), reason })
+    let share = tenant.disk_share.clone();
+    Some(DiskStep { pressure_ratio, uses: tenant.disks.clone(), share, reason })
 }
 
 const NOT_COUNTED: &str = "no request was counted yet; if it made some, in cgroup v2 enable the controller io above its \

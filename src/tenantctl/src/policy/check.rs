@@ -9,7 +9,7 @@ use crate::args::{CheckArgs, Colour};
 use tenantd::args::colours;
 use tenantd::exit::Exit;
 use tenantd_control::share::target::fair_shares;
-use tenantd_control::tree::{self, TreeNode};
+use tenantd_control::tree::{self, Row, TreeNode};
 use tenantd_control::words::jobs::reason_of_slots;
 use tenantd_core::resource::{CPU, PerResource};
 use tenantd_dop::tenant;
@@ -193,19 +193,21 @@ fn summary(policy: &Policy, host: Option<&HostFacts>) -> String {
         let left = |resource| (machine[resource] - reserve[resource]).max(0.0);
         PerResource::from_fn(|resource| fair_shares(&nodes, left(resource), resource))
     });
+    let of_disks = fair_shares(&nodes, 1.0, Row::Disk);
     let mut table = table::plain();
     table.set_header(["", "tenant", "weight", "guarantee", "limit", SHARE_IF_BUSY]);
     for (index, node) in nodes.iter().enumerate().take(MOST_ROWS) {
         let name = node.path.rsplit('/').next().unwrap_or_default();
         let share = shares.as_ref().map(|shares| {
             let figures = shares.iter().map(|(resource, amounts)| resource.figure(amounts[index]));
-            figures.collect::<Vec<_>>().join(", ")
+            let of_disk = node.disk.map(|_| format!("{:.0} % of disks", of_disks[index] * 100.0));
+            figures.chain(of_disk).collect::<Vec<_>>().join(", ")
         });
         table.add_row([
             String::new(),
             format!("{}{name}", "  ".repeat(node.depth)),
             shown_weights(&node.weight),
-            shown_bound(&node.guarantee, &node.written.guarantee),
+            shown_guarantee(node),
             shown_limit(node),
             share.unwrap_or_else(|| "unknown".into()),
         ]);
@@ -232,6 +234,16 @@ fn shown_weights(weights: &PerResource<f64>) -> String {
     } else {
         let each = weights.iter().map(|(resource, weight)| format!("{} {weight}", resource.name()));
         each.collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn shown_guarantee(node: &TreeNode) -> String {
+    let amounts = shown_bound(&node.guarantee, &node.written.guarantee.amounts);
+    let disk = node.written.guarantee.disk.map(|part| format!("{part} of disks"));
+    match disk {
+        None => amounts,
+        Some(disk) if amounts == "-" => disk,
+        Some(disk) => format!("{amounts}, {disk}"),
     }
 }
 

@@ -72,7 +72,8 @@ pub(crate) fn explained(step: &DiskStep) -> String {
         .map(|of| format!("{} {}", percent(Some(of.ratio())), visible(&of.disk)));
     let more: Vec<String> = more.collect();
     let more = if more.is_empty() { String::new() } else { format!("; also {}", more.join(", ")) };
-    format!("{}{more}", step.reason)
+    let share = step.share.as_ref().map(|share| format!("; {}", visible(&share.shown())));
+    format!("{}{more}{}", step.reason, share.unwrap_or_default())
 }
 
 #[cfg(test)]
