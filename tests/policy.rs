@@ -16,6 +16,7 @@ mod model;
 mod names;
 mod outline;
 mod pattern;
+mod pods;
 mod rest;
 mod syntax;
 mod values;

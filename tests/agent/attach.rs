@@ -1,5 +1,7 @@
 //! Running work that is handed to a tenant while the agent runs.
 
+mod pods;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 

@@ -20,7 +20,7 @@ pub(crate) struct Changed {
 }
 
 /// Texts of which some value of each kind is one.
-const SAMPLES: [&str; 19] = [
+const SAMPLES: [&str; 20] = [
     "2",
     "1GiB",
     "500ms",
@@ -40,6 +40,7 @@ const SAMPLES: [&str; 19] = [
     "[b, c]",
     "{ gpu: 2 }",
     "50",
+    "team=core",
 ];
 
 /// A policy with one key, of the whole or of the tenant `a`.

@@ -10,7 +10,7 @@ use tenantd_core::disk_rate::PerRate;
 use tenantd_core::resource::PerResource;
 use tenantd_core::units::Weight;
 use tenantd_policy::hint::listed;
-use tenantd_policy::keys::HOST;
+use tenantd_policy::keys::{HOST, PodMatch};
 use tenantd_policy::model::*;
 use tenantd_policy::report::Severity;
 use tenantd_policy::{load, load_text, load_with_host};
@@ -67,7 +67,12 @@ tenants:
     weight: 300
     guarantee: { cpu: 2, memory: 4GiB }
     limit: { cpu: 8, memory: 32GiB }
-    match: { unit: nginx.service, cgroup: [web.slice, /jobs/web-*/], users: 33, groups: [www] }
+    match:
+      unit: nginx.service
+      cgroup: [web.slice, /jobs/web-*/]
+      users: 33
+      groups: [www]
+      pod: { namespace: shop, label: [team=core, a/b=*] }
   analytics:
     weight: { cpu: 100, memory: 50 }
     limit: { cpu: max, memory: 8GiB, pids: 4096, disk: { read: 100MiB/s, write: max, write_iops: 500 } }
@@ -141,6 +146,7 @@ fn tenants_have_the_values_of_the_text() {
             cgroups: texts(&["/web.slice", "/jobs/web-*"]),
             users: texts(&["+33"]),
             groups: texts(&["www"]),
+            pods: PodMatch { namespaces: texts(&["shop"]), labels: texts(&["team=core", "a/b=*"]) },
             moves: false,
             is_rest: false,
         },

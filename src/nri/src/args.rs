@@ -16,10 +16,10 @@ pub struct Arguments {
     /// The socket of the running tenantd.
     #[arg(long, value_name = "PATH", default_value = "/run/tenantd/socket")]
     pub socket: PathBuf,
-    /// The tenant of a pod: a path with {namespace}, {pod} or {label:KEY} for facts of the pod, as in `pods/{namespace}`. A
-    /// pod for which the policy has no such tenant runs as without tenantd.
-    #[arg(long, value_name = "TEMPLATE", default_value = "{namespace}")]
-    pub tenant: Template,
+    /// The tenant of a pod, instead of the one that the policy chooses by its matches of pods: a path with {namespace}, {pod} or
+    /// {label:KEY} for facts of the pod, as in `pods/{namespace}`.
+    #[arg(long, value_name = "TEMPLATE")]
+    pub tenant: Option<Template>,
 }
 
 #[cfg(test)]

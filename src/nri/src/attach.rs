@@ -1,7 +1,7 @@
 //! Attaching containers by calls of tenantd, apart from the thread that answers containerd.
 //!
-//! **Failures.** While tenantd is away, all wait with a growing pause. A refusal (no such tenant, a cgroup that another tenant has,
-//! mode observe) is tried again after a long pause, because a reload or a change of mode can end it. Meanwhile the container runs as
+//! **Failures.** While tenantd is away, all wait with a growing pause. A refusal (no tenant for the pod, a cgroup that another tenant
+//! has, mode observe) is tried again after a long pause, because a reload or a change of mode can end it. Meanwhile the container runs as
 //! without tenantd. The log has one line for an absence, and one for each namespace and reason.
 
 use std::collections::HashSet;
@@ -41,6 +41,7 @@ impl Attach for Endpoint {
         let parameters = AttachParameters {
             tenant: place.tenant.clone(),
             cgroup: Some(place.cgroup.clone()),
+            pod: Some(place.pod.clone()),
             ..AttachParameters::default()
         };
         match self.call::<method::Attach>(&parameters) {
@@ -106,11 +107,13 @@ pub fn work(table: &Table, tenantd: &mut impl Attach, pauses: Pauses) {
             }
             Err(Failure::Refused(why)) => {
                 away = None;
-                let namespace = place.pod.namespace.clone();
-                if logged.len() < LOGGED_MAX && logged.insert((namespace, generic(&why, &place))) {
+                let namespace = cleaned(&place.pod.namespace);
+                if logged.len() < LOGGED_MAX
+                    && logged.insert((namespace.clone(), generic(&why, &place)))
+                {
                     warn!(
-                        "containers of the namespace `{}` run as without tenantd, {} among them: {why}",
-                        place.pod.namespace, place.cgroup
+                        "containers of the namespace `{namespace}` run as without tenantd, {} among them: {why}",
+                        place.cgroup
                     );
                 }
                 table.settle(&id, &place, Some(Instant::now() + pauses.refused));

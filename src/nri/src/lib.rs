@@ -9,7 +9,7 @@
 //! | [`trunk`] | messages on the multiplexed connection |
 //! | [`messages`] | the messages that are used |
 //! | [`cgroup`] | the cgroup of a container |
-//! | [`tenant`] | the tenant of a pod |
+//! | [`tenant`] | facts about a pod, and the tenant that an option names for it |
 //! | [`table`] | running containers |
 //! | [`attach`] | calls of tenantd |
 //!
@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Error {
 
 fn serve(arguments: &Arguments, table: &Table) -> Error {
     let path = arguments.nri_socket.display();
-    let mut session = Session::new(&arguments.tenant, table);
+    let mut session = Session::new(arguments.tenant.as_ref(), table);
     let mut pause = FIRST_PAUSE;
     let mut is_away = false;
     loop {

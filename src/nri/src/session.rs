@@ -25,7 +25,7 @@ use super::messages::{
     SynchronizeRequest, SynchronizeResponse, code, event,
 };
 use super::table::{CONTAINERS_MAX, Place, Table};
-use super::tenant::{Facts, Template};
+use super::tenant::{Template, facts};
 use super::trunk::{Message, REQUEST, RESPONSE, TO_PLUGIN, TO_RUNTIME, Trunk, TrunkError};
 use tenantd_core::kernel_text::{cleaned, text_of};
 
@@ -65,7 +65,8 @@ pub enum SessionError {
 /// The plugin between events.
 #[derive(Debug)]
 pub struct Session<'a> {
-    tenant: &'a Template,
+    /// `None` if the policy chooses.
+    tenant: Option<&'a Template>,
     table: &'a Table,
     pods: HashMap<Vec<u8>, Pod>,
     containers: Vec<Container>,
@@ -74,7 +75,7 @@ pub struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Creates a session that keeps `table` up to date.
-    pub fn new(tenant: &'a Template, table: &'a Table) -> Session<'a> {
+    pub fn new(tenant: Option<&'a Template>, table: &'a Table) -> Session<'a> {
         Session {
             tenant,
             table,
@@ -213,23 +214,26 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Cgroup and tenant of a container; `None`, with a line in the log, if it has none.
+    /// Cgroup, pod and tenant of a container; `None`, with a line in the log, if it has none.
     fn place(&mut self, pod: &Pod, container: &Container) -> Option<Place> {
-        let facts = Facts::of(pod);
+        let facts = facts(pod);
         let path = container.linux.as_ref().map_or(&b""[..], |linux| &linux.cgroups_path);
         let found = match cgroup::to_attach(path, &pod.uid) {
-            Some(cgroup) => self.tenant.fill(&facts).map(|tenant| (cgroup, tenant)),
+            Some(cgroup) => {
+                let tenant = self.tenant.map(|template| template.fill(&facts)).transpose();
+                tenant.map(|tenant| (cgroup, tenant))
+            }
             None => Err(format!("the form of its cgroup `{}` is not known", shown(path))),
         };
         match found {
             Ok((cgroup, tenant)) => Some(Place { cgroup, tenant, pod: facts }),
             Err(why) => {
-                let namespace = facts.namespace;
+                let namespace = cleaned(&facts.namespace);
                 let is_new = !self.logged.contains(&namespace) && self.logged.len() < LOGGED_MAX;
                 if is_new {
                     warn!(
                         "pods of the namespace `{namespace}` run as without tenantd, `{}` among them: {why}",
-                        facts.name
+                        cleaned(&facts.name)
                     );
                     self.logged.insert(namespace);
                 }

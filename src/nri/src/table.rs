@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use super::tenant::Facts;
+use tenantd_varlink::interface::Pod;
 
 /// Most containers. A kubelet runs 110 pods by default.
 pub const CONTAINERS_MAX: usize = 16_384;
 
-/// A cgroup and its tenant.
+/// A cgroup, and its tenant or pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Path from the mount.
     pub cgroup: String,
-    /// Path of the tenant.
-    pub tenant: String,
+    /// Path of the tenant; `None` if the policy chooses it by the pod.
+    pub tenant: Option<String>,
     /// The pod.
-    pub pod: Facts,
+    pub pod: Pod,
 }
 
 /// The table; see above.

@@ -1,42 +1,33 @@
-//! Facts about a pod, and the name of its tenant.
+//! Facts about a pod, and the name of its tenant, if an option gives one.
 //!
 //! A [`Template`] is a path of a tenant in which `{namespace}`, `{pod}` and `{label:KEY}` stand for facts of the pod. A fact with a
 //! character that no name of a tenant has gives no tenant: it could name another one, as `a/b` does.
 
-use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use tenantd_core::kernel_text::{cleaned, text_of};
 
-use super::messages::Pod;
+use super::messages;
+use tenantd_varlink::interface::{FACTS_MAX, LABELS_MAX, Pod};
 
-/// Labels of a pod that are kept, in number.
-pub const LABELS_MAX: usize = 128;
 /// Longest fact, in bytes; a label of Kubernetes has up to 317 characters.
 pub const FACT_MAX: usize = 512;
 /// Longest path of a tenant, in bytes.
 const NAME_MAX: usize = 1024;
 
-/// Facts about a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// Name.
-    pub name: String,
-    /// Namespace.
-    pub namespace: String,
-    /// Labels. Those longer than [`FACT_MAX`] are left out.
-    pub labels: BTreeMap<String, String>,
-}
-
-impl Facts {
-    /// Facts in a message of the runtime.
-    pub fn of(pod: &Pod) -> Facts {
-        let text = |bytes: &[u8]| text_of(&bytes[..bytes.len().min(FACT_MAX)]);
-        let is_short = |text: &[u8]| text.len() <= FACT_MAX;
-        let labels = pod.labels.iter().filter(|it| is_short(&it.key) && is_short(&it.value));
-        let labels = labels.take(LABELS_MAX).map(|it| (text(&it.key), text(&it.value)));
-        Facts { name: text(&pod.name), namespace: text(&pod.namespace), labels: labels.collect() }
+/// Facts in a message of the runtime, within the bounds of tenantd: labels that are too long, or one too many, are left out.
+pub fn facts(pod: &messages::Pod) -> Pod {
+    let text = |bytes: &[u8]| text_of(&bytes[..bytes.len().min(FACT_MAX)]);
+    let is_short = |text: &[u8]| text.len() <= FACT_MAX;
+    let mut facts =
+        Pod { name: text(&pod.name), namespace: text(&pod.namespace), ..Pod::default() };
+    for label in pod.labels.iter().filter(|it| is_short(&it.key) && is_short(&it.value)) {
+        let (key, value) = (text(&label.key), text(&label.value));
+        if facts.labels.len() < LABELS_MAX && facts.size() + key.len() + value.len() <= FACTS_MAX {
+            facts.labels.insert(key, value);
+        }
     }
+    facts
 }
 
 /// Path of a tenant with placeholders.
@@ -92,7 +83,7 @@ impl Template {
     ///
     /// # Errors
     /// The reason why the pod has no tenant.
-    pub fn fill(&self, pod: &Facts) -> Result<String, String> {
+    pub fn fill(&self, pod: &Pod) -> Result<String, String> {
         let mut path = String::new();
         for part in &self.0 {
             let (what, fact) = match part {
@@ -139,24 +130,24 @@ mod tests {
     use super::*;
     use crate::messages::Label;
 
-    fn facts(labels: &[(&[u8], &[u8])]) -> Facts {
+    fn pod(labels: &[(&[u8], &[u8])]) -> Pod {
         let label =
             |(key, value): &(&[u8], &[u8])| Label { key: key.to_vec(), value: value.to_vec() };
-        Facts::of(&Pod {
+        facts(&messages::Pod {
             name: b"web-7".to_vec(),
             namespace: b"shop".to_vec(),
             labels: labels.iter().map(label).collect(),
-            ..Pod::default()
+            ..messages::Pod::default()
         })
     }
 
-    fn filled(template: &str, pod: &Facts) -> Result<String, String> {
+    fn filled(template: &str, pod: &Pod) -> Result<String, String> {
         template.parse::<Template>().unwrap().fill(pod)
     }
 
     #[test]
     fn facts_fill_a_template() {
-        let pod = facts(&[(b"app.kubernetes.io/part-of", b"till")]);
+        let web = pod(&[(b"app.kubernetes.io/part-of", b"till")]);
         for (template, path) in [
             ("{namespace}", "shop"),
             ("pods/{namespace}", "pods/shop"),
@@ -164,39 +155,43 @@ mod tests {
             ("{namespace}-{pod}", "shop-web-7"),
             ("{label:app.kubernetes.io/part-of}", "till"),
         ] {
-            assert_eq!(filled(template, &pod).as_deref(), Ok(path), "{template}");
+            assert_eq!(filled(template, &web).as_deref(), Ok(path), "{template}");
         }
     }
 
     #[test]
     fn a_fact_that_could_name_another_tenant_gives_none() {
         for value in ["a/b", "a b", "é", "\u{202e}", "\\x41", ""] {
-            let pod = facts(&[(b"team", value.as_bytes())]);
-            let why = filled("{label:team}", &pod).unwrap_err();
+            let web = pod(&[(b"team", value.as_bytes())]);
+            let why = filled("{label:team}", &web).unwrap_err();
             assert!(why.contains("label `team`"), "{value}: {why}");
         }
-        let pod = facts(&[(b"team", b"\xff\x1b[2J")]);
+        let web = pod(&[(b"team", b"\xff\x1b[2J")]);
         assert_eq!(
-            filled("{label:team}", &pod).unwrap_err(),
+            filled("{label:team}", &web).unwrap_err(),
             "`\\xff\\x1b[2J`, the label `team` of the pod, has characters that the name of a tenant cannot have"
         );
-        assert_eq!(filled("{label:team}", &facts(&[])).unwrap_err(), "the pod has no label `team`");
+        assert_eq!(filled("{label:team}", &pod(&[])).unwrap_err(), "the pod has no label `team`");
         let long = "x".repeat(FACT_MAX);
-        let pod = facts(&[(b"a", long.as_bytes())]);
-        assert!(filled("{label:a}{label:a}", &pod).is_ok());
-        assert!(filled("{label:a}{label:a}/", &pod).unwrap_err().contains("bytes"));
+        let web = pod(&[(b"a", long.as_bytes())]);
+        assert!(filled("{label:a}{label:a}", &web).is_ok());
+        assert!(filled("{label:a}{label:a}/", &web).unwrap_err().contains("bytes"));
     }
 
     #[test]
     fn facts_are_bounded() {
         let long = vec![b'x'; FACT_MAX + 1];
-        assert_eq!(facts(&[(b"a", &long), (&long, b"a"), (b"b", b"c")]).labels.len(), 1);
+        assert_eq!(pod(&[(b"a", &long), (&long, b"a"), (b"b", b"c")]).labels.len(), 1);
         let keys: Vec<String> = (0..2 * LABELS_MAX).map(|key| key.to_string()).collect();
         let many: Vec<(&[u8], &[u8])> =
             keys.iter().map(|key| (key.as_bytes(), &b"v"[..])).collect();
-        assert_eq!(facts(&many).labels.len(), LABELS_MAX);
-        let pod = Pod { name: vec![0xff; 4 * FACT_MAX], ..Pod::default() };
-        assert_eq!(Facts::of(&pod).name.len(), 4 * FACT_MAX);
+        assert_eq!(pod(&many).labels.len(), LABELS_MAX);
+        let value = [b'x'; FACT_MAX];
+        let long: Vec<(&[u8], &[u8])> =
+            keys.iter().map(|key| (key.as_bytes(), &value[..])).collect();
+        assert!(pod(&long).is_bounded() && pod(&long).labels.len() > 30);
+        let long = messages::Pod { name: vec![0xff; 4 * FACT_MAX], ..messages::Pod::default() };
+        assert_eq!(facts(&long).name.len(), 4 * FACT_MAX);
     }
 
     #[test]

@@ -114,16 +114,16 @@ fn refused(reason: &str) -> Value {
 
 /// Runs a session with a worker until the containerd of `play` hangs up.
 fn with_plugin(
-    template: &str,
+    template: Option<&str>,
     play: impl FnOnce(&mut Runtime, &Receiver<Value>, &Sender<Value>),
 ) -> SessionError {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tenantd");
     let (calls, answers) = tenantd(&path);
     let (socket, plugin) = UnixStream::pair().unwrap();
-    let (table, template) = (Table::default(), template.parse::<Template>().unwrap());
+    let (table, template) = (Table::default(), template.map(|it| it.parse::<Template>().unwrap()));
     thread::scope(|scope| {
-        let session = scope.spawn(|| Session::new(&template, &table).run(plugin, || {}));
+        let session = scope.spawn(|| Session::new(template.as_ref(), &table).run(plugin, || {}));
         scope.spawn(|| {
             let pause = Duration::from_millis(1);
             let pauses = Pauses { first: pause, longest: pause, refused: pause };
@@ -167,11 +167,38 @@ fn assert_attach(call: &Value, tenant: &str, cgroup: &str) {
     assert_eq!(call["method"], "io.tenantd.Manager.Attach");
     let parameters = &call["parameters"];
     assert_eq!((&parameters["tenant"], &parameters["cgroup"]), (&json!(tenant), &json!(cgroup)));
+    assert!(parameters["pod"]["namespace"].is_string(), "{parameters}");
+}
+
+#[test]
+fn without_a_template_the_policy_chooses_by_the_facts_of_the_pod() {
+    with_plugin(None, |runtime, calls, answers| {
+        runtime.accept_registration(None);
+        let about = |namespace: &[u8], labels: &[(&str, &str)], id: &str| ContainerRequest {
+            pod: Some(pod("p1", namespace, labels)),
+            container: Some(container(id, "p1", 1)),
+        };
+        runtime.call("StartContainer", &about(b"shop\xff", &[("team", "a/b")], "c1"));
+        let call = calls.recv().unwrap();
+        let facts = json!({ "name": "web", "namespace": "shop\\xff", "labels": { "team": "a/b" } });
+        assert_eq!(call["method"], "io.tenantd.Manager.Attach");
+        assert_eq!(call["parameters"]["pod"], facts);
+        assert_eq!(call["parameters"]["cgroup"], "/k8s.io/c1");
+        assert_eq!(call["parameters"]["tenant"], Value::Null);
+        // A policy that has no tenant for it may get one.
+        answers.send(refused("no `match` fits")).unwrap();
+        assert_eq!(calls.recv().unwrap(), call);
+        answers.send(attached()).unwrap();
+        runtime.call("StartContainer", &about(b"bank", &[], "c2"));
+        let call = calls.recv().unwrap();
+        assert_eq!(call["parameters"]["cgroup"], "/k8s.io/c2", "the first is settled");
+        answers.send(attached()).unwrap();
+    });
 }
 
 #[test]
 fn containers_are_attached_and_nothing_else_is_sent() {
-    let error = with_plugin("{namespace}", |runtime, calls, answers| {
+    let error = with_plugin(Some("{namespace}"), |runtime, calls, answers| {
         runtime.accept_registration(None);
         let configured = runtime.call("Configure", &());
         let mask = ConfigureResponse::decode(&*configured.payload).unwrap().events;
@@ -229,7 +256,7 @@ fn containers_are_attached_and_nothing_else_is_sent() {
 
 #[test]
 fn what_is_unknown_or_unreadable_has_a_status() {
-    let error = with_plugin("{namespace}", |runtime, _, _| {
+    let error = with_plugin(Some("{namespace}"), |runtime, _, _| {
         runtime.accept_registration(None);
         for (service, method, payload, code) in [
             (PLUGIN, "CreateContainer", &b""[..], code::UNIMPLEMENTED),
@@ -250,7 +277,7 @@ fn what_is_unknown_or_unreadable_has_a_status() {
 
 #[test]
 fn a_refused_attachment_is_tried_until_the_container_stops() {
-    with_plugin("{label:team}", |runtime, calls, answers| {
+    with_plugin(Some("{label:team}"), |runtime, calls, answers| {
         runtime.accept_registration(None);
         let about = |namespace: &[u8], labels: &[(&str, &str)], id: &str| ContainerRequest {
             pod: Some(pod("p1", namespace, labels)),
@@ -283,11 +310,8 @@ fn a_refused_registration_ends_the_program() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("nri.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let arguments = Arguments {
-        nri_socket: path,
-        socket: dir.path().join("tenantd"),
-        tenant: "{namespace}".parse().unwrap(),
-    };
+    let arguments =
+        Arguments { nri_socket: path, socket: dir.path().join("tenantd"), tenant: None };
     let program = thread::spawn(move || tenantd_nri::run(&arguments));
     // A containerd that goes away is tried again; the one after it refuses.
     for status in [None, Some(Status { code: 7, message: b"plugins are\x1b[2J disabled".to_vec() })]

@@ -128,7 +128,7 @@ proptest! {
         let wire = if is_framed { frame(TO_PLUGIN, &encoded(&message)) } else { bytes };
         let (table, tenant) = (Table::default(), "{namespace}".parse().unwrap());
         let mut script = Script::new(&wire, &[]);
-        let _ = Session::new(&tenant, &table).run(&mut script, || {});
+        let _ = Session::new(Some(&tenant), &table).run(&mut script, || {});
         prop_assert_eq!(table.count(), 0);
     }
 }

@@ -15,6 +15,7 @@ use super::disk_shares;
 use super::facts::{HostFacts, Scope, Systemd};
 use super::nodes::{Node, nodes};
 use super::notes;
+use super::pod_claims;
 use super::presence::{self, Known};
 use super::read::Draft;
 use super::report::{Label, Report, Severity};
@@ -69,6 +70,7 @@ fn check_policy(
     templates::check(nodes, known, report);
     cpus_overlap(&leaves, report);
     claims::overlapping_matches(&leaves, known, report);
+    pod_claims::overlaps(&leaves.iter().collect::<Vec<_>>(), report);
     claims::owners(nodes, report);
     // Unless the machine is known, users may have slices.
     let systemd = host.map_or(Systemd::Unknown, |host| notes::systemd_of(draft, host));

@@ -254,6 +254,16 @@ fn within_units(
 /// Finds overlapping patterns. Sorted by their literal prefixes, two patterns can meet only if one prefix
 /// begins the other: each is compared with the run that follows it.
 pub(super) fn overlapping_patterns(what: &str, claims: &mut [Claim<'_>], report: &mut Report) {
+    overlapping_among(what, claims, |_, _| true, report);
+}
+
+/// The same for those pairs that may overlap otherwise.
+pub(super) fn overlapping_among(
+    what: &str,
+    claims: &mut [Claim<'_>],
+    may_overlap: impl Fn(&Claim<'_>, &Claim<'_>) -> bool,
+    report: &mut Report,
+) {
     claims.sort_by_key(|claim| pattern::literal_prefix(claim.name));
     let mut work = 0;
     for (index, &earlier) in claims.iter().enumerate() {
@@ -270,8 +280,9 @@ pub(super) fn overlapping_patterns(what: &str, claims: &mut [Claim<'_>], report:
                 report.push(finding.help("put the name that differs before the first `*` or `?`"));
                 return;
             }
-            if both && (what == "cgroup" || [earlier, later].iter().any(|it| has_wildcard(it.name)))
-            {
+            let is_here = matches!(what, "cgroup" | "label")
+                || [earlier, later].iter().any(|it| has_wildcard(it.name));
+            if both && is_here && may_overlap(&earlier, &later) {
                 report.push(overlapping_pair(what, earlier, later));
             }
             if report.is_full() {

@@ -1,4 +1,4 @@
-//! Expansion of templates: one tenant for each user, unit or cgroup found.
+//! Expansion of templates: one tenant for each user, unit, cgroup, and namespace or label of pods found.
 //!
 //! **Problem.** A template (`each`) stands for tenants that are not known in advance.
 //!
@@ -9,10 +9,11 @@
 //! - Named things belong to no template. Among several templates the first in the policy takes a thing.
 //! - A cgroup inside a named one is left out, and so is one that contains a named one. Of nested cgroups
 //!   that fit a template the outermost is found.
+//! - Pods are chosen by facts, not by cgroup: [`super::pods`].
 //! - The tenants of a template follow the named ones of its group, in the order of their names.
 //!
 //! **Names.** A user has the login name (or the UID), a unit its own, a cgroup its path below the common
-//! directory of its template's patterns. Characters that a tenant's name cannot have are escaped as `_xHH`,
+//! directory of its template's patterns, pods their namespace or the value of their label. Characters that a tenant's name cannot have are escaped as `_xHH`,
 //! and so is a `_` that would read as such an escape. This is reversible, so two found things never share a
 //! name. If the name is taken or unsafe (`cpu.service`), its first character is escaped as well, then the
 //! second, and so on. If no name is free, the thing is left out.
@@ -26,6 +27,7 @@ use std::fmt::Write as _;
 
 use super::keys::{Matches, Policy, Tenant};
 use super::pattern;
+use super::pods::{Choice, Pod, choice};
 use super::read::MOST_TENANTS;
 use super::rest::Claimed;
 use super::unit_path::{slice_of_user, unit_at, units_of, user_of_slice};
@@ -48,6 +50,8 @@ pub struct Found {
     pub units: BTreeSet<String>,
     /// Cgroups, by their paths from the mount.
     pub cgroups: BTreeSet<String>,
+    /// Pods whose tenant the policy chooses.
+    pub pods: BTreeSet<Pod>,
     /// UIDs of people.
     pub people: People,
 }
@@ -135,6 +139,7 @@ pub fn expand(policy: &Policy, numbers: &Numbers, found: &Found) -> Expanded {
         found,
         named,
         taken: HashSet::new(),
+        pods: names_of_pods(policy, found),
         nr_left: MOST_TENANTS.saturating_sub(nr_named),
         next: 0,
         expanded: Expanded { policy: policy.clone(), ..Expanded::default() },
@@ -143,6 +148,36 @@ pub fn expand(policy: &Policy, numbers: &Numbers, found: &Found) -> Expanded {
     expansion.all(&mut tenants, "");
     expansion.expanded.policy.tenants = tenants;
     expansion.expanded
+}
+
+/// Path of the tenant that a policy has for a pod, and that its expansion with this pod among the finds has.
+pub fn tenant_of_pod(policy: &Policy, pod: &Pod) -> Option<String> {
+    match choice(&policy.tenants, pod)? {
+        Choice::Named(path) => Some(path),
+        Choice::Found(group, name, _) => {
+            let mut level = &policy.tenants;
+            for name in group.split('/') {
+                level = &level.iter().find(|tenant| tenant.name == name)?.tenants;
+            }
+            let taken = level.iter().filter(|it| !it.is_found).map(|it| it.name.as_str());
+            let name = free_name(name, &taken.collect())?;
+            Some(format!("{group}/{name}"))
+        }
+    }
+}
+
+/// Names found in pods, by the path of the group whose template finds them, with the keys of their labels.
+type NamesOfPods = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+
+fn names_of_pods(policy: &Policy, found: &Found) -> NamesOfPods {
+    let mut all = NamesOfPods::new();
+    for pod in &found.pods {
+        if let Some(Choice::Found(group, name, label)) = choice(&policy.tenants, pod) {
+            let keys = all.entry(group).or_default().entry(name.to_string()).or_default();
+            keys.extend(label.map(str::to_string));
+        }
+    }
+    all
 }
 
 /// Cgroups of `found` that no tenant of an expanded `policy` claims.
@@ -268,6 +303,7 @@ struct Expansion<'a> {
     named: Named,
     /// Units and cgroups that earlier templates have taken.
     taken: HashSet<String>,
+    pods: NamesOfPods,
     nr_left: usize,
     next: usize,
     expanded: Expanded,
@@ -292,7 +328,11 @@ impl Expansion<'_> {
 
     fn of_template(&mut self, template: &Tenant, named: &[Tenant], group: &str) -> Vec<Tenant> {
         let names: HashSet<&str> = named.iter().map(|tenant| tenant.name.as_str()).collect();
-        let all = self.matches(&template.matches);
+        let all = if template.matches.pods.is_empty() {
+            self.matches(&template.matches)
+        } else {
+            self.of_pods(&template.matches, group)
+        };
         let mut tenants = Vec::new();
         let mut nr_left_out = 0;
         for (original, matches) in &all {
@@ -387,6 +427,15 @@ impl Expansion<'_> {
             }
         }
         all
+    }
+
+    fn of_pods(&mut self, template: &Matches, group: &str) -> Vec<(String, Matches)> {
+        let found = self.pods.remove(group).unwrap_or_default().into_iter();
+        let matches = |(name, keys): (String, BTreeSet<String>)| {
+            let pods = template.pods.of_found(&name, keys);
+            (name, Matches { pods, ..Matches::default() })
+        };
+        found.map(matches).collect()
     }
 
     fn cgroups(&mut self, template: &Matches) -> Vec<(String, Matches)> {

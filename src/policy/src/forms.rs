@@ -39,6 +39,33 @@ impl<M: PartialEq + Default> Form<M> for Keys<M> {
     }
 }
 
+/// A map with at least one key of a table; the text is the remedy for an empty one.
+pub(super) struct SomeKeys<M: 'static>(pub(super) &'static [Key<M>], pub(super) &'static str);
+
+impl<M: PartialEq + Default> Form<M> for SomeKeys<M> {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut M) {
+        if node.is_empty() {
+            return reader.find(&rules::EMPTY_MATCH, node, "this map names nothing", self.1);
+        }
+        reader.keys(self.0, node, into);
+    }
+
+    fn schema(&self) -> Value {
+        let mut schema = object(&self.rows());
+        schema["type"] = "object".into();
+        schema["minProperties"] = 1.into();
+        schema
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        rows(self.0)
+    }
+
+    fn outline(&self, value: &M, default: &M, path: &str, into: &mut Vec<Setting>) {
+        outline(self.0, value, default, &format!("{path}."), into);
+    }
+}
+
 pub(super) struct KeysOr<M: 'static>(
     pub(super) &'static [Key<M>],
     pub(super) &'static str,

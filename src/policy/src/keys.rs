@@ -17,7 +17,7 @@ use super::disk_limits::{Operations, Throughput};
 use super::disk_shares::PartOfDisks;
 use super::durations::{AGE, Bound, CAP, HALF_LIFE, INTERVAL, SHORT_TIME};
 use super::forms::{
-    Count, DisciplineWord, DopForm, Keys, KeysOr, Number, OneOrEach, Structure, Template,
+    Count, DisciplineWord, DopForm, Keys, KeysOr, Number, OneOrEach, SomeKeys, Structure, Template,
     VersionNumber, WeightNumber, Word,
 };
 use super::key::Flag::{Group, Leaf, Needed, Restart};
@@ -25,7 +25,7 @@ use super::key::{section, table};
 use super::names::{CgroupPaths, CpusForm, Names, Root};
 use super::retention::Size;
 use super::types::*;
-use super::values::{GROUPS, MATCHED_USERS, UNITS, USERS};
+use super::values::{GROUPS, LABELS, MATCHED_USERS, NAMESPACES, UNITS, USERS};
 use tenantd_core::disk_rate::DiskRate;
 use tenantd_core::resource::{CPU, MEMORY, PerResource};
 use tenantd_core::units::{Percent, Weight};
@@ -335,6 +335,22 @@ section! {
         "users" => users: Vec<String>, Names(&MATCHED_USERS);
         /// Group names or GIDs.
         "groups" => groups: Vec<String>, Names(&GROUPS);
+        /// Pods of containerd, as tenantd-nri reports them. A pod has one tenant: the first in the policy that fits, and that of
+        /// an `each` only if no other tenant fits.
+        "pod" => pods: PodMatch, SomeKeys(POD, "name a `namespace` or a `label`, or drop `pod`");
+    }
+}
+
+section! {
+    /// `match: { pod: … }`: pods by namespace and label. A pod fits if it has one of the namespaces and one of the labels, or
+    /// one of the only kind that is given.
+    #[derive(Eq)]
+    pub struct PodMatch, POD {
+        /// Namespaces, with * and ?. Without labels beside them, an `each` makes a tenant of each namespace.
+        "namespace" => namespaces: Vec<String>, Names(&NAMESPACES);
+        /// Labels, as in team=core, with * and ? in the value. An `each` makes a tenant of each value. Anyone who may create
+        /// a pod chooses its labels.
+        "label" => labels: Vec<String>, Names(&LABELS);
     }
 }
 

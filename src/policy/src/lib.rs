@@ -52,6 +52,8 @@ mod notes;
 pub mod outline;
 pub mod parse;
 pub mod pattern;
+mod pod_claims;
+pub mod pods;
 mod presence;
 mod read;
 pub mod reader;

@@ -10,6 +10,7 @@ use super::claims::{Claim, claims};
 use super::facts::{HostFacts, Systemd};
 use super::hint::shortened;
 use super::nodes::Node;
+use super::pod_claims;
 use super::presence::Known;
 use super::read::Draft;
 use super::report::{Report, Source};
@@ -34,6 +35,7 @@ pub(super) fn check(
     default_weights(nodes, report);
     keys_without_values(nodes, report);
     limited_writes(nodes, report);
+    pod_claims::note_order(nodes, report);
     if !closed_tenants(nodes, report) {
         no_submitter(draft, nodes, report);
     }

@@ -126,7 +126,7 @@ rules! {
     FAILED_LOOK_UP = "P070", Warning, "a user or group that could not be looked up";
     NAME_OF_DIGITS = "P071", Warning, "digits that are the name of an account and the number of another";
     LIMIT_BEYOND_MACHINE = "P072", Note, "a limit beyond what the machine has";
-    CLAIMED_TWICE = "P073", Note, "a user claimed by name and through a group";
+    CLAIMED_TWICE = "P073", Note, "a user or pod that fits two matches";
     NO_UNITS = "P074", Note, "a unit on a machine where units cannot be tenants";
     NO_DEVICE = "P075", Note, "a device of a counted resource that is not there now";
     OPEN_DEVICES = "P076", Note, "devices that stay open to every job";

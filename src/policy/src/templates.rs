@@ -11,6 +11,7 @@ use super::expand::{expand, left};
 use super::facts::HostFacts;
 use super::nodes::Node;
 use super::pattern;
+use super::pod_claims;
 use super::presence::Known;
 use super::read::Draft;
 use super::report::{Report, Severity};
@@ -42,6 +43,7 @@ pub(super) fn check(nodes: &[Node<'_>], known: &Known<'_>, report: &mut Report) 
         refused_values(template, report);
     }
     overlaps(&templates, known, report);
+    pod_claims::overlaps(&templates, report);
 }
 
 fn users<'d>(node: &Node<'d>) -> impl Iterator<Item = Claim<'d>> + use<'d> {
@@ -60,8 +62,9 @@ fn one_kind(template: &Node<'_>, report: &mut Report) {
         ("match.users", &matches.users),
         ("match.groups", &matches.groups),
     ];
-    let given: Vec<&str> =
-        kinds.iter().filter(|(_, names)| !names.is_empty()).map(|(key, _)| *key).collect();
+    let names = kinds.iter().filter(|(_, names)| !names.is_empty()).map(|(key, _)| *key);
+    let pods = (!matches.pods.is_empty()).then_some("match.pod");
+    let given: Vec<&str> = names.chain(pods).collect();
     let group = template.path.trim_end_matches("/*");
     let (message, help) = match given[..] {
         _ if matches.is_rest => (
@@ -74,7 +77,7 @@ fn one_kind(template: &Node<'_>, report: &mut Report) {
         [] => (
             format!("the `each` of `{group}` does not say what to find"),
             "add its `match`, as in `{ users: \"*\" }`, `{ groups: [staff] }` or \
-             `{ unit: \"docker-*.scope\" }`",
+             `{ unit: \"docker-*.scope\" }` or `{ pod: { namespace: \"*\" } }`",
         ),
         _ => (
             format!("the `each` of `{group}` finds more than one kind of tenant"),
@@ -143,7 +146,9 @@ pub(super) fn found_now(
     host: &HostFacts,
     report: &mut Report,
 ) {
-    let templates: Vec<&Node<'_>> = nodes.iter().filter(|node| node.is_template()).collect();
+    // Pods are known to a running tenantd alone.
+    let finds_here = |node: &&Node<'_>| node.is_template() && node.tenant.matches.pods.is_empty();
+    let templates: Vec<&Node<'_>> = nodes.iter().filter(finds_here).collect();
     let rest = nodes.iter().filter(|node| !node.is_template()).find_map(claims::rest);
     // A wrong template would find wrong things.
     if templates.is_empty() && rest.is_none() || report.count(Severity::Error) > 0 {

@@ -25,6 +25,11 @@ pub(super) static MATCHED_USERS: NameKind = NameKind {
 pub(super) static GROUPS: NameKind =
     NameKind { what: "a group of users", check: account_name, has_numbers: true };
 
+pub(super) static NAMESPACES: NameKind =
+    NameKind { what: "a namespace of pods", check: namespace, has_numbers: false };
+pub(super) static LABELS: NameKind =
+    NameKind { what: "a label of pods", check: label, has_numbers: false };
+
 /// In-memory form of a user or group name: a number has a plus sign, so that it differs from a name of
 /// digits. Digits without quotes are a number, unless they begin with a 0.
 pub(super) fn account(text: &str, is_plain: bool) -> String {
@@ -205,6 +210,55 @@ pub(super) fn account_name(name: &str) -> Result<(), String> {
     } else {
         Err(SEVERAL.into())
     }
+}
+
+/// Longest namespace, and longest value of a label. Those of Kubernetes have up to 63 characters.
+const LONGEST_OF_POD: usize = 253;
+/// Longest key of a label: in Kubernetes a prefix of 253 characters, a slash and a name of 63.
+const LONGEST_KEY: usize = 317;
+
+/// Checks a namespace of pods or a pattern of such.
+///
+/// # Errors
+/// The remedy.
+fn namespace(name: &str) -> Result<(), String> {
+    if name.contains('=') {
+        return Err(format!("a label is `label: \"{}\"`", shortened(name)));
+    }
+    if name.contains([',', ' ']) {
+        return Err("several make a list: `[shop, bank]`".into());
+    }
+    if name.len() > LONGEST_OF_POD || !name.chars().all(is_of_pattern) {
+        return Err("a namespace has letters, digits, `-`, `_` and `.`; a pattern has `*` and `?`, as in `team-*`".into());
+    }
+    Ok(())
+}
+
+/// Checks a label of pods, with a pattern for its value.
+///
+/// # Errors
+/// The remedy.
+fn label(text: &str) -> Result<(), String> {
+    const SYNTAX: &str =
+        "a label is `KEY=VALUE`, as in `team=core`; the value may have `*` and `?`, as in `team=*`";
+    let is_of_key = |c: char| c.is_ascii_alphanumeric() || "_.-/".contains(c);
+    let is_key = |key: &str| (1..=LONGEST_KEY).contains(&key.len()) && key.chars().all(is_of_key);
+    match text.split_once('=') {
+        None if is_key(text) => Err(format!(
+            "add the value: `{text}=core`, or `{text}=*` for any value",
+            text = shortened(text)
+        )),
+        Some((key, value))
+            if is_key(key) && value.len() <= LONGEST_OF_POD && value.chars().all(is_of_pattern) =>
+        {
+            Ok(())
+        }
+        _ => Err(SYNTAX.into()),
+    }
+}
+
+fn is_of_pattern(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "_.-*?".contains(c)
 }
 
 #[derive(Debug, PartialEq, Eq)]

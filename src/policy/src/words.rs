@@ -53,11 +53,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("tenant", "user users uid username", "match: { users: <text> }"),
     ("tenant", "group groups gid account accounts", "match: { groups: <text> }"),
     ("tenant", "path", "match: { cgroup: <text> }"),
-    (
-        "tenant",
-        "namespace pod pods",
-        "name the cgroup of the pods: `match: { cgroup: \"/kubepods.slice/**/*\" }`",
-    ),
+    ("tenant", "namespace namespaces pod pods", "match: { pod: { namespace: <text> } }"),
     ("tenant", "image container containers containername", CONTAINERS),
     ("tenant", "partition queue", "each tenant has a queue of its own: give the tenant this name"),
     (
@@ -117,7 +113,9 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("amounts", "max min", "write the resource: `{ cpu: 2, memory: 4GiB }`"),
     ("match", "rest default others other all everything any", REST),
     ("match", "service services slice scope", "write `unit: <text>`"),
-    ("match", "image container containers pod", CONTAINERS),
+    ("match", "image container containers", CONTAINERS),
+    ("match", "namespace namespaces pods", "write `pod: { namespace: <text> }`"),
+    ("match", "label labels podlabels", "write `pod: { label: \"team=core\" }`"),
     (
         "match",
         "pid pids process processes command cmd comm cmdline exe executable program name args",
@@ -169,7 +167,7 @@ const TIME: &str =
     "a policy bounds amounts such as `cpu` and `memory`, and no run time: leave it out";
 const NOTHING: &str = "a policy has `weight`, `guarantee` and `limit` for running work, and starts nothing: leave it out";
 const REST: &str = "write `match: rest` for all work that no other tenant claims";
-const PROCESSES: &str = "processes are found by `unit`, `cgroup`, `users` or `groups`; `tenantctl attach` hands running ones \
+const PROCESSES: &str = "processes are found by `unit`, `cgroup`, `users`, `groups` or `pod`; `tenantctl attach` hands running ones \
                          to a tenant";
 
 /// Kinds of values in a remedy: name, example, and the value in the notation of a policy.

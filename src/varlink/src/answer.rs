@@ -115,8 +115,12 @@ fn try_answer(
         Request::Change(request) => {
             let user = match &request {
                 _ if is_administrator => None,
+                // The facts about a pod are those of its runtime, which runs as root.
+                Change::Attach(AttachParameters { pod: Some(_), .. }) => {
+                    return Err(CallError::PermissionDenied {});
+                }
                 Change::Attach(AttachParameters { tenant, .. }) => {
-                    match may_attach(peer, tenant, newest) {
+                    match may_attach(peer, tenant.as_deref().unwrap_or_default(), newest) {
                         Permission::Granted => Some(peer.uid),
                         Permission::Refused => return Err(CallError::PermissionDenied {}),
                         Permission::Later => return Ok(Reply::Later),
@@ -243,10 +247,7 @@ fn change(request: Change, caller: Caller) -> Result<Reply, CallError> {
         Change::Reload(Nothing {}) => Command::Reload,
         Change::SetMode(SetModeParameters { mode }) => Command::SetMode(mode),
         Change::Restore(Nothing {}) => Command::Restore,
-        Change::Attach(AttachParameters { tenant, cgroup, pids, leave_unit }) => {
-            let leaves_unit = leave_unit.unwrap_or_default();
-            Command::Attach(tenant, work(cgroup, pids)?, leaves_unit, caller)
-        }
+        Change::Attach(attachment) => attach(attachment, caller)?,
         Change::Detach(DetachParameters { cgroup, pids }) => {
             Command::Detach(work(cgroup, pids)?, caller)
         }
@@ -270,6 +271,24 @@ fn change(request: Change, caller: Caller) -> Result<Reply, CallError> {
         // It has several replies, so it is not a command.
         Change::Submit(_) => return Err(CallError::ExpectedMore {}),
     }))
+}
+
+fn attach(attachment: AttachParameters, caller: Caller) -> Result<Command, CallError> {
+    let AttachParameters { tenant, cgroup, pids, leave_unit, pod } = attachment;
+    let invalid = |parameter: &str| CallError::InvalidParameter { parameter: parameter.into() };
+    if !pod.as_ref().is_none_or(Pod::is_bounded) {
+        return Err(invalid("pod"));
+    }
+    match (tenant, pod, work(cgroup, pids)?) {
+        (_, Some(_), Work::Processes(_)) => Err(invalid("pids")),
+        (Some(tenant), _, work) => {
+            Ok(Command::Attach(tenant, work, leave_unit.unwrap_or_default(), caller))
+        }
+        (None, Some(pod), Work::Cgroup(cgroup)) => {
+            Ok(Command::AttachPod(Box::new(pod), cgroup, caller))
+        }
+        (None, None, _) => Err(invalid("tenant")),
+    }
 }
 
 fn work(cgroup: Option<String>, pids: Option<Vec<u32>>) -> Result<Work, CallError> {
@@ -416,6 +435,44 @@ mod tests {
                 (reply, _) => panic!("{tenant}: {reply:?}"),
             }
         }
+        // Facts about a pod, and a choice by them, are an administrator's: a user would choose the tenant.
+        let pod = json!({ "name": "a", "namespace": "web" });
+        for (tenant, is_whole) in [(None, true), (Some("web"), true), (None, false)] {
+            let whole = json!({ "tenant": tenant, "cgroup": "/a", "pod": pod });
+            let without = json!({ "cgroup": "/a" });
+            let parameters = if is_whole { whole } else { without };
+            let call = Call {
+                method: Method::Attach.full_name(),
+                parameters: parameters.as_object().cloned(),
+                ..Call::default()
+            };
+            let reply = answer(&call, &STRANGER, Membership::Member, &newest);
+            assert!(matches!(&reply, Reply::Once(message) if *message == denied), "{parameters}");
+            match answer(&call, &ROOT, Membership::None, &newest) {
+                Reply::Ask(Command::AttachPod(pod, cgroup, _)) => {
+                    assert_eq!((tenant, &*pod.namespace, &*cgroup), (None, "web", "/a"));
+                }
+                Reply::Ask(Command::Attach(name, ..)) => assert_eq!(Some(&*name), tenant),
+                reply => assert!(!is_whole && matches!(reply, Reply::Once(_)), "{parameters}"),
+            }
+        }
+        let many: std::collections::BTreeMap<String, &str> =
+            (0..129).map(|nr| (nr.to_string(), "x")).collect();
+        for pod in [
+            json!({ "name": "a", "namespace": "web", "labels": many }),
+            json!({ "name": "a", "namespace": "x".repeat(16 << 10) }),
+        ] {
+            let parameters = json!({ "cgroup": "/a", "pod": pod });
+            let call = Call {
+                method: Method::Attach.full_name(),
+                parameters: parameters.as_object().cloned(),
+                ..Call::default()
+            };
+            let reply = answer(&call, &ROOT, Membership::None, &newest);
+            let refused: Message =
+                refusal(&CallError::InvalidParameter { parameter: "pod".into() });
+            assert!(matches!(reply, Reply::Once(message) if message == refused));
+        }
         for parameters in
             [json!({}), json!({ "pids": [] }), json!({ "pids": [ 7 ], "cgroup": "/a" })]
         {
@@ -480,7 +537,11 @@ mod tests {
             Reply::WatchJobs(Viewer::All) => "all",
             Reply::WatchJobs(Viewer::User(_)) => "programs",
             Reply::WatchJobs(Viewer::Own(_)) => "own",
-            Reply::Ask(Command::Attach(.., caller) | Command::Detach(_, caller)) => of(caller),
+            Reply::Ask(
+                Command::Attach(.., caller)
+                | Command::AttachPod(.., caller)
+                | Command::Detach(_, caller),
+            ) => of(caller),
             Reply::Ask(Command::Reload | Command::SetMode(_) | Command::Restore) => "any",
             Reply::Job(JobCall::Submit(_)) | Reply::None | Reply::Later => "?",
             Reply::Job(

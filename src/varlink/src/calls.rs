@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::jobs::{ReportParameters, SubmitParameters};
 use tenantd_policy::model::Mode;
+use tenantd_policy::pods::Pod;
 
 /// A requested change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum Command {
     Restore,
     /// Attachment of work to the tenant with this path; true if processes leave their units.
     Attach(String, Work, bool, Caller),
+    /// Attachment of the cgroup of a pod to the tenant that the policy has for it.
+    AttachPod(Box<Pod>, String, Caller),
     /// Detachment of work.
     Detach(Work, Caller),
 }

@@ -19,6 +19,7 @@ use tenantd_control::report::explanation::Explanation;
 use tenantd_control::report::status::{ActionStatus, MoveStatus, Status};
 use tenantd_policy::model::Mode;
 use tenantd_policy::outline::{Change as Difference, Outline};
+pub use tenantd_policy::pods::{FACTS_MAX, LABELS_MAX, Pod};
 use tenantd_policy::report::Finding;
 
 /// Interface of every Varlink service.
@@ -190,8 +191,9 @@ pub struct SetModeParameters {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttachParameters {
-    /// Path of a tenant.
-    pub tenant: String,
+    /// Path of a tenant. It may be absent with a pod: the policy chooses.
+    #[serde(default)]
+    pub tenant: Option<String>,
     /// Cgroup, from the mount or as a path of the file system.
     #[serde(default)]
     pub cgroup: Option<String>,
@@ -201,6 +203,9 @@ pub struct AttachParameters {
     /// True if processes leave their service or session.
     #[serde(default)]
     pub leave_unit: Option<bool>,
+    /// Pod of the cgroup.
+    #[serde(default)]
+    pub pod: Option<Pod>,
 }
 
 /// Parameters of `Detach`: a cgroup, or processes.

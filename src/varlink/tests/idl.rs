@@ -27,6 +27,7 @@ enum Type {
     String,
     Named(String),
     Array(Box<Type>),
+    Map(Box<Type>),
     Nullable(Box<Type>),
     Enum(Vec<String>),
     Struct(Vec<(String, Type)>),
@@ -50,6 +51,7 @@ fn ty(tokens: &mut Tokens) -> Type {
         "(" => fields(tokens),
         "?" => Type::Nullable(Box::new(ty(tokens))),
         "[]" => Type::Array(Box::new(ty(tokens))),
+        "[string]" => Type::Map(Box::new(ty(tokens))),
         "bool" => Type::Bool,
         "int" => Type::Int,
         "float" => Type::Float,
@@ -76,7 +78,11 @@ fn fields(tokens: &mut Tokens) -> Type {
 
 fn parse(text: &str) -> Interface {
     let code: Vec<&str> = text.lines().map(|line| line.split('#').next().unwrap()).collect();
-    let mut code = code.join("\n").replace("[]", " [] ").replace("->", " -> ");
+    let mut code = code
+        .join("\n")
+        .replace("[]", " [] ")
+        .replace("[string]", " [string] ")
+        .replace("->", " -> ");
     for mark in ["(", ")", ",", ":", "?"] {
         code = code.replace(mark, &format!(" {mark} "));
     }
@@ -156,6 +162,9 @@ impl<'de> Deserializer<'de> for Place<'_> {
             Type::Named(_) => self.of(self.ty).deserialize_any(visitor),
             Type::Nullable(of) => visitor.visit_some(self.of(of)),
             Type::Array(of) => visitor.visit_seq(SeqDeserializer::new([self.of(of)].into_iter())),
+            Type::Map(of) => {
+                visitor.visit_map(MapDeserializer::new([("key", self.of(of))].into_iter()))
+            }
             Type::Enum(words) => visitor.visit_str(&words[self.reading.choice % words.len()]),
             Type::Struct(fields) => {
                 visitor.visit_map(MapDeserializer::new(fields.iter().map(|it| self.field(it))))

@@ -1,4 +1,4 @@
-"""Pods below a CRI: tenants are named as their namespaces, by the plugin of containerd's NRI that the package has."""
+"""Pods below a CRI: the policy chooses their tenants by namespace and label, as the plugin of containerd's NRI reports them."""
 
 import json
 import shutil
@@ -30,6 +30,10 @@ def slice_of(number):
     return name, Cgroup(MOUNT / "kubepods.slice" / name)
 
 
+def slice_path(number):
+    return f"/kubepods.slice/{slice_of(number)[0]}"
+
+
 def weight(group):
     """The weight of a cgroup; where systemd does not give it the controller, the kernel's own."""
     file = group.path / "cpu.weight"
@@ -53,7 +57,10 @@ def plugin_log():
 @long
 @newer
 def test_namespaces_of_pods_are_tenants(host):
-    install(host, {"shop": {"weight": 3}, "bank": {"weight": 1}})
+    shop = {"weight": 3, "match": {"pod": {"namespace": "shop"}}}
+    spaces = {"weight": 1, "each": {"match": {"pod": {"namespace": ["bank", "till"]}}}}
+    teams = {"weight": 1, "each": {"match": {"pod": {"label": "team=*"}}}}
+    install(host, {"shop": shop, "spaces": spaces, "teams": teams})
     settle()
     containerd = Containerd(host)
     told = lambda: f"{log()}\n{plugin_log()}\n{containerd.log()}"
@@ -81,21 +88,37 @@ def test_namespaces_of_pods_are_tenants(host):
     stranger, _ = containerd.pod("stranger", "some", uid(3), "sleep infinity", slice_of(3)[0])
     scope = f"/kubepods.slice/kubepods-shared.slice/cri-containerd-{loose}.scope"
     with telling(told):
-        wait_until(lambda: scope in attached(host, "bank"), "the scope of a container to be a member")
-        wait_until(lambda: "the policy has no tenant `stranger`" in plugin_log(), "a line about the stranger")
+        wait_until(lambda: scope in attached(host, "spaces/bank"), "the scope of a container to be a member")
+        wait_until(lambda: "this pod of the namespace `stranger`" in plugin_log(), "a line about the stranger")
     assert weight(slice_of(3)[1]) == 100, told()
+    # A label gives it a tenant.
+    labelled, _ = containerd.pod("stranger", "red", uid(4), "sleep infinity", slice_of(4)[0], {"team": "red"})
+    with telling(told):
+        wait_until(lambda: attached(host, "teams/red") == [slice_path(4)], "the tenant of a label")
+    containerd.remove(labelled)
     containerd.remove(stranger)
     containerd.remove(first)
     # As a kubelet does.
     run("systemctl", "stop", slice_of(1)[0])
     with telling(told):
-        wait_until(lambda: groups[1].path.name not in str(attached(host, "bank")), "the ended pod to be forgotten")
+        wait_until(lambda: groups[1].path.name not in str(attached(host, "spaces/bank")), "the ended pod to be forgotten")
     time.sleep(SETTLE_SECONDS)
     fairness.expect_shares(host, [groups[0], groups[2]], [0.75, 0.25], "one pod each")
     # A plugin that starts again takes what runs.
     run("systemctl", "restart", NRI)
     with telling(told):
         wait_until(lambda: "containerd runs 3 containers" in plugin_log(), "the pods to be known again")
+    # Another policy chooses anew, and a restarted tenantd knows the pods.
+    bank = {"weight": 1, "match": {"pod": {"namespace": "bank"}}}
+    shutil.copy(host.policy({"shop": shop, "bank": bank}), "/etc/tenantd/tenants.yaml")
+    run("systemctl", "reload", SERVICE)
+    with telling(told):
+        wait_until(lambda: slice_path(2) in attached(host, "bank"), "the pod in the tenant of the other policy")
+    run("systemctl", "stop", NRI)
+    run("systemctl", "restart", SERVICE)
+    with telling(told):
+        wait_until(lambda: slice_path(2) in attached(host, "bank"), "the pod after a restart")
+    run("systemctl", "start", NRI)
     # Without tenantd the pods go on as before.
     run("systemctl", "stop", SERVICE)
     with telling(told):

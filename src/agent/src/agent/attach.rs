@@ -9,6 +9,9 @@
 //! An attach outranks a `match`: a process of another tenant is moved, and its origin stays the one from before the
 //! `match` moved it. Work that was attached before, and processes of jobs, are refused.
 //!
+//! A cgroup may come with facts about its pod instead of a tenant. The policy chooses the tenant then, and chooses anew with
+//! every other policy. Facts are taken from administrators only: a user would choose a tenant by them.
+//!
 //! An administrator may attach anything. Any other user may attach own processes, and cgroups without processes
 //! of others, to tenants whose `allow` names that user, and may detach what the same user attached. The agent
 //! checks the real and the effective user of a process right before and after the move. It keeps the `/proc`
@@ -37,15 +40,17 @@ use crate::tenants::attached::{check_owner, cpu_dir, inode};
 use crate::tenants::state::Tenants;
 use tenantd_control::tree::Node;
 use tenantd_control::words::finding::Finding;
-use tenantd_core::kernel_text::{bytes_of, path_of, text_of_path};
+use tenantd_core::kernel_text::{bytes_of, cleaned, path_of, text_of_path};
 use tenantd_core::node::NodeId;
 use tenantd_host::cgroup::{Facet, Layout};
 use tenantd_host::enforce::with_causes;
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{KernError, KernFs};
 use tenantd_host::process::{self, Candidate};
+use tenantd_policy::expand::tenant_of_pod;
 use tenantd_policy::model::Mode;
 use tenantd_policy::pattern;
+use tenantd_policy::pods::Pod;
 use tenantd_varlink::bridge::{Caller, Work};
 
 /// Bounds on cgroups below, and processes in, a cgroup that a user attaches. Beyond them nothing is read.
@@ -102,11 +107,50 @@ impl<K: KernFs> Agent<K> {
         let node = tenant_for(tenants, tenant, caller)?;
         let to = Target { node, leaves_unit, caller, jobs: &self.jobs };
         let moved = match work {
-            Work::Cgroup(path) => attach_cgroup(tenants, node, path, caller),
+            Work::Cgroup(path) => {
+                let to = To { node: Some(node), tenant, caller, pod: None };
+                attach_cgroup(tenants, to, path)
+            }
             Work::Processes(pids) => attach_processes(tenants, &to, pids),
         };
         tenants.tell_attached();
         moved
+    }
+
+    /// Attaches the cgroup of a pod to the tenant that the policy has for it; a template makes that tenant at once. On an
+    /// error the cgroup is not attached.
+    pub fn attach_pod(
+        &mut self,
+        pod: Pod,
+        path: &str,
+        caller: Caller,
+    ) -> Result<Moved, AttachError> {
+        let Some(tenant) = tenant_of_pod(&self.tenants.base.written, &pod) else {
+            return refused(format!(
+                "no `match: {{ pod: … }}` of the policy fits this pod of the namespace `{}`: add one if it should have a tenant",
+                cleaned(&pod.namespace)
+            ));
+        };
+        let node = if self.tenants.id_of(&tenant).is_some() {
+            Some(tenant_for(&mut self.tenants, &tenant, caller)?)
+        } else {
+            check_caller(&mut self.tenants, caller)?;
+            check_mode(&self.tenants)?;
+            None
+        };
+        let by_policy = To { node, tenant: &tenant, caller, pod: Some(pod) };
+        let moved = attach_cgroup(&mut self.tenants, by_policy, path)?;
+        if node.is_none() {
+            self.take_found();
+        }
+        self.tenants.settle_attached(&mut Vec::new());
+        self.tenants.tell_attached();
+        if self.tenants.id_of(&tenant).is_some() {
+            return Ok(moved);
+        }
+        self.tenants.keeper.attachments.retain(|it| it.path != moved.cgroup, |_| true);
+        let why = self.tenants.base.failure.as_ref().map(Finding::to_string);
+        refused(why.unwrap_or_else(|| format!("there are too many tenants for {tenant}")))
     }
 
     /// Takes `work` back from its tenant. Fails if the caller may not detach it.
@@ -137,32 +181,51 @@ fn tenant_for<K: KernFs>(
 ) -> Result<NodeId, AttachError> {
     let node = tenants.control.tree().named(tenant).map(|node| (node.id(), node.at()));
     let Some((node, at)) = node else { return Err(AttachError::NoSuchTenant(tenant.to_string())) };
-    let proc = tenants.host.proc();
-    let kernel = &mut tenants.host.kernel;
-    if caller.pid > 0 && process::start_ticks(kernel, proc, caller.pid)?.is_none() {
-        return refused("the process that asked has ended");
-    }
+    check_caller(tenants, caller)?;
     if !tenants.nodes()[at].is_leaf {
         return refused(format!("{tenant} is a group: name one of the tenants in it"));
     }
-    if tenants.mode() != Mode::Enforce {
-        return refused(
-            "tenantd only observes: `tenantctl mode enforce` lets it enforce, and attach",
-        );
-    }
+    check_mode(tenants)?;
     match &tenants.backends.locations(tenants.control.tree())[at] {
         Location::Unknown(why) => refused(format!("{tenant} has no cgroup: {why}")),
         _ => Ok(node),
     }
 }
 
+fn check_caller<K: KernFs>(tenants: &mut Tenants<K>, caller: Caller) -> Result<(), AttachError> {
+    let proc = tenants.host.proc();
+    let kernel = &mut tenants.host.kernel;
+    if caller.pid > 0 && process::start_ticks(kernel, proc, caller.pid)?.is_none() {
+        return refused("the process that asked has ended");
+    }
+    Ok(())
+}
+
+fn check_mode<K>(tenants: &Tenants<K>) -> Result<(), AttachError> {
+    if tenants.mode() == Mode::Enforce {
+        return Ok(());
+    }
+    refused("tenantd only observes: `tenantctl mode enforce` lets it enforce, and attach")
+}
+
+/// Tenant that a cgroup is attached to.
+#[derive(Debug)]
+struct To<'a> {
+    /// Absent until a template makes the tenant.
+    node: Option<NodeId>,
+    tenant: &'a str,
+    caller: Caller,
+    /// Set if the policy chose the tenant.
+    pod: Option<Pod>,
+}
+
 fn attach_cgroup<K: KernFs>(
     tenants: &mut Tenants<K>,
-    node: NodeId,
+    to: To<'_>,
     path: &str,
-    caller: Caller,
 ) -> Result<Moved, AttachError> {
-    let tenant = tenants.name_of(node);
+    let To { node, caller, pod, .. } = to;
+    let tenant = to.tenant.to_string();
     let path = path_from_mount(&tenants.host.layout, path)?;
     let dir = cpu_dir(&tenants.host.layout, &path);
     let inode = match inode(&mut tenants.host.kernel, &dir) {
@@ -170,10 +233,16 @@ fn attach_cgroup<K: KernFs>(
         inode => inode?,
     };
     let known = tenants.keeper.attachments.cgroups().iter().find(|it| it.path == path);
-    if known.is_some_and(|it| it.tenant == tenant && it.inode == inode) {
+    let is_listed = known.is_some();
+    let known = known.filter(|it| it.inode == inode);
+    let is_same = |it: &Option<Pod>| pod.is_none() || it.is_none() || *it == pod;
+    if known.is_some_and(|it| it.tenant == tenant && is_same(&it.pod)) {
         return Ok(Moved { cgroup: path, ..Moved::default() });
     }
-    if let Some(owner) = owner_of(tenants, &path, true, node) {
+    // Other facts about a pod may choose another tenant. What was attached by hand stays.
+    let chosen = known.filter(|it| pod.is_some() && it.pod.is_some()).map(|it| it.tenant.clone());
+    let owner = owner_of(tenants, &path, true, node);
+    if let Some(owner) = owner.filter(|owner| chosen.as_ref() != Some(owner)) {
         return refused(if owner == tenant {
             format!("{path} is {tenant}'s already, or contains what is")
         } else {
@@ -197,7 +266,10 @@ fn attach_cgroup<K: KernFs>(
         Err(why) => return refused(why),
     };
     let by = caller.user;
-    let cgroup = AttachedCgroup { tenant: tenant.clone(), path: path.clone(), at, inode, by };
+    if is_listed {
+        tenants.keeper.attachments.retain(|it| it.path != path, |_| true);
+    }
+    let cgroup = AttachedCgroup { tenant: tenant.clone(), path: path.clone(), at, inode, by, pod };
     tenants.keeper.attachments.add_cgroup(cgroup);
     tenants.settle_attached(&mut Vec::new());
     info!(tenant, action = "attach", "{path} is a member from now on");
@@ -294,7 +366,7 @@ fn vet<K: KernFs>(
     let layout = &tenants.host.layout;
     let tree = layout.tree(Facet::Cpu).unwrap_or(0);
     let from = layout.trees[tree].path_to(&found.claim.from[tree]);
-    let owner = owner_of(tenants, &from, false, to.node);
+    let owner = owner_of(tenants, &from, false, Some(to.node));
     if owner.as_ref().is_some_and(|owner| *owner == tenant) {
         return Ok(false);
     }
@@ -454,11 +526,11 @@ fn owner_of<K: KernFs>(
     tenants: &Tenants<K>,
     path: &str,
     both_ways: bool,
-    to: NodeId,
+    to: Option<NodeId>,
 ) -> Option<String> {
     let (tree, dir) = (tenants.control.tree(), cpu_dir(&tenants.host.layout, path));
     let is_left =
-        |node: Node<'_>| node.tenant().map(Node::id) != Some(to) && tenants.backends.is_rest(node);
+        |node: Node<'_>| node.tenant().map(Node::id) != to && tenants.backends.is_rest(node);
     let is_owner = |node: &Node<'_>| {
         let home = tenants.backends.dir_of(&tenants.host, *node, Facet::Cpu);
         home.is_some_and(|home| dir.starts_with(&home) || both_ways && home.starts_with(&dir))

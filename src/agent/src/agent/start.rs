@@ -38,7 +38,7 @@ use tenantd_host::journal::{Entry, JournalError};
 use tenantd_host::kernfs::{DirId, KernFs};
 use tenantd_host::machine::Machine;
 use tenantd_host::notify::Notifier;
-use tenantd_policy::expand::Found;
+use tenantd_policy::expand::{Found, tenant_of_pod};
 use tenantd_policy::model::{Mode, OnExit, Policy, RootChoice};
 
 impl<K: KernFs> Agent<K> {
@@ -87,7 +87,8 @@ impl<K: KernFs> Agent<K> {
             notifier: Arc::new(notifier),
         };
         let nodes = tree.shared_nodes();
-        let keeper = keeper.with_credits(credit_store(options, &base.written));
+        let mut keeper = keeper.with_credits(credit_store(options, &base.written));
+        keeper.attachments.choose(|pod| tenant_of_pod(&base.written, pod));
         let mut tenants = Tenants {
             backends: Backends::new(&host.kernel, &tree, &locations, claim_rules),
             reporter: Reporter::new(&host),

@@ -46,7 +46,7 @@ use tenantd_control::words::finding::{Code, Finding};
 use tenantd_host::claiming::ClaimRule;
 use tenantd_host::enforce::{EnforceError, with_causes};
 use tenantd_host::kernfs::KernFs;
-use tenantd_policy::expand::{Expanded, Numbers, expand};
+use tenantd_policy::expand::{Expanded, Found, Numbers, expand, tenant_of_pod};
 use tenantd_policy::model::{CpusPolicy, Mode, Policy};
 
 impl<K: KernFs> Agent<K> {
@@ -80,9 +80,14 @@ impl<K: KernFs> Agent<K> {
         numbers: Numbers,
         claim_rules: Vec<ClaimRule>,
     ) -> Result<Vec<String>, ChangeError> {
-        let found = self.tenants.backends.found(self.tenants.control.tree());
+        let before = self.tenants.keeper.attachments.choose(|pod| tenant_of_pod(&policy, pod));
+        let found = found(&self.tenants);
         let (base, expanded) = Base::new(policy, numbers, claim_rules, &found);
-        change(&mut self.tenants, &mut self.jobs, Some(base), &expanded)
+        let changed = change(&mut self.tenants, &mut self.jobs, Some(base), &expanded);
+        if let (Err(_), Some(before)) = (&changed, before) {
+            self.tenants.keeper.attachments.undo(before);
+        }
+        changed
     }
 
     /// Applies late numbers of names in the policy, as a reload of the same policy.
@@ -117,11 +122,15 @@ impl<K: KernFs> Agent<K> {
 
     /// Applies the units found by templates if they changed; returns true if the set of tenants changed.
     pub(super) fn take_found(&mut self) -> bool {
-        let Tenants { base, backends, control, .. } = &mut self.tenants;
-        if !base.has_templates || !(backends.has_found() || base.failure.is_some()) {
+        let Tenants { base, backends, keeper, .. } = &mut self.tenants;
+        let has_new = base.has_templates
+            && (backends.has_found() | keeper.attachments.has_new_pods() || base.failure.is_some());
+        if !has_new {
             return false;
         }
-        let expanded = expand(&base.written, &base.numbers, &backends.found(control.tree()));
+        let found = found(&self.tenants);
+        let base = &mut self.tenants.base;
+        let expanded = expand(&base.written, &base.numbers, &found);
         if expanded.policy == base.expanded {
             base.note(&expanded);
             return false;
@@ -173,6 +182,11 @@ impl<K: KernFs> Agent<K> {
     pub fn put_all_back(&mut self) -> Restored {
         mode::observe(&mut self.tenants, &mut self.jobs)
     }
+}
+
+fn found<K>(tenants: &Tenants<K>) -> Found {
+    let found = tenants.backends.found(tenants.control.tree());
+    Found { pods: tenants.keeper.attachments.pods(), ..found }
 }
 
 fn not_kept(failures: &[String]) -> Vec<Finding> {

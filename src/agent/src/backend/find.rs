@@ -71,7 +71,7 @@ impl Backends {
         self.search.look_again(|uid| self.claim_rules.has_user(uid));
     }
 
-    /// Present finds. A unit in the slice of a tenant belongs to that tenant, whatever patterns it matches.
+    /// Present finds, except pods. A unit in the slice of a tenant belongs to that tenant, whatever patterns it matches.
     pub(crate) fn found(&self, tree: &Tree) -> Found {
         let units = self.locations_of(tree).filter_map(Location::unit);
         let slices: BTreeSet<&str> = units.filter(|unit| unit.ends_with(".slice")).collect();
@@ -81,7 +81,13 @@ impl Backends {
         let patterns = sources.flat_map(|sources| &sources.cgroup_patterns);
         let cgroups = patterns.flat_map(|it| discovery.of_template(it)).map(str::to_string);
         let people = self.finds.people.clone();
-        Found { users: self.finds.users(), units, cgroups: cgroups.collect(), people }
+        Found {
+            users: self.finds.users(),
+            units,
+            cgroups: cgroups.collect(),
+            people,
+            ..Found::default()
+        }
     }
 
     pub(crate) fn has_found(&mut self) -> bool {

@@ -5,7 +5,7 @@
 //! | one unit | that unit |
 //! | one user | the slice of that user, if systemd keeps slices or is the owner |
 //! | one cgroup | that cgroup in place; the agent writes it unless it is a unit |
-//! | several of them, patterns, or groups of users | members ([`super::members`]) |
+//! | several of them, patterns, groups of users, or only pods | members ([`super::members`]) |
 //! | anything else | a cgroup below the agent's root; with `owner: systemd` a slice of its own |
 //!
 //! A group is where its tenants are; a group of units only has no cgroup.
@@ -334,6 +334,9 @@ fn location_of(
             return Location::Members(Sources { is_direct, ..by_name(units, cgroups) });
         }
     }
+    if owner == OwnerChoice::Auto && is_of_pods(tenant) {
+        return Location::Members(Sources::default());
+    }
     if owner == OwnerChoice::Auto && slices == UserSlices::Kept && are_several_users(tenant) {
         return Location::Members(of_users(tenant, numbers));
     }
@@ -373,6 +376,11 @@ fn are_several_users(tenant: &Tenant) -> bool {
     let matches = &tenant.matches;
     let is_some = matches.users.len() > 1 || !matches.groups.is_empty();
     is_some && matches.cgroups.is_empty()
+}
+
+fn is_of_pods(tenant: &Tenant) -> bool {
+    let matches = &tenant.matches;
+    !matches.pods.is_empty() && matches.users.is_empty() && matches.groups.is_empty()
 }
 
 fn is_one_user(tenant: &Tenant) -> bool {

@@ -7,6 +7,9 @@
 //! same inode number, a process while it runs. Before the journal is undone, processes that attached ones have
 //! started in the tenant's cgroup are added to the list, because they go back with them
 //! ([`Attachments::gather`]).
+//!
+//! **Pods.** A cgroup whose tenant the policy chose is kept with the facts about its pod, so that each later policy and agent
+//! chooses anew. It stays in the list while no tenant fits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,9 +20,11 @@ use tracing::warn;
 use super::boot_file::BootFile;
 use super::processes::{ancestor, listed_up_to, nested_up_to};
 use tenantd_control::report::status::{ATTACHED_MAX, AttachedStatus};
+use tenantd_core::kernel_text::cleaned;
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernFs};
 use tenantd_host::process;
+use tenantd_policy::pods::Pod;
 
 /// Number of processes above which ended ones are dropped, each time that the list has doubled.
 const PROCESSES_MAX: usize = 256;
@@ -43,6 +48,9 @@ pub(crate) struct AttachedCgroup {
     pub(crate) inode: u64,
     /// User who attached it; absent for an administrator.
     pub(crate) by: Option<u32>,
+    /// Set if the policy chooses the tenant of this pod. `tenant` is then empty while the policy has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pod: Option<Pod>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +79,8 @@ pub(crate) struct Attachments {
     forget_at: usize,
     /// Next process to look at.
     next: usize,
+    /// True if pods came or went since the last call of [`Attachments::has_new_pods`].
+    has_new_pods: bool,
 }
 
 /// Processes that a tick looks at, because they may have ended.
@@ -79,8 +89,42 @@ const LOOKS: usize = 16;
 impl Attachments {
     pub(super) fn load(state_dir: &Path, boot_id: &str) -> Attachments {
         let file = BootFile::new(state_dir, "attached.json", boot_id);
-        let record = file.load();
-        Attachments { file: Some(file), record, forget_at: PROCESSES_MAX, next: 0 }
+        let record: Record = file.load();
+        let has_new_pods = record.cgroups.iter().any(|it| it.pod.is_some());
+        Attachments { file: Some(file), record, forget_at: PROCESSES_MAX, has_new_pods, next: 0 }
+    }
+
+    /// Pods whose tenant the policy chooses.
+    pub(crate) fn pods(&self) -> BTreeSet<Pod> {
+        self.record.cgroups.iter().filter_map(|it| it.pod.clone()).collect()
+    }
+
+    pub(crate) fn has_new_pods(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_pods)
+    }
+
+    /// Chooses the tenants of all pods anew. Returns the list before the change, if any, for [`Attachments::undo`].
+    pub(crate) fn choose(
+        &mut self,
+        tenant_of: impl Fn(&Pod) -> Option<String>,
+    ) -> Option<Vec<AttachedCgroup>> {
+        let mut new = self.record.cgroups.clone();
+        for cgroup in &mut new {
+            if let Some(pod) = &cgroup.pod {
+                cgroup.tenant = tenant_of(pod).unwrap_or_default();
+            }
+        }
+        (new != self.record.cgroups).then(|| {
+            let old = std::mem::replace(&mut self.record.cgroups, new);
+            self.save();
+            old
+        })
+    }
+
+    pub(crate) fn undo(&mut self, before: Vec<AttachedCgroup>) {
+        self.record.cgroups = before;
+        self.has_new_pods = true;
+        self.save();
     }
 
     pub(crate) fn cgroups(&self) -> &[AttachedCgroup] {
@@ -121,11 +165,13 @@ impl Attachments {
             let new = || AttachedStatus { tenant: tenant.to_string(), ..Default::default() };
             all.entry(tenant).or_insert_with(new)
         }
-        for cgroup in &self.record.cgroups {
+        for cgroup in self.record.cgroups.iter().filter(|it| !it.tenant.is_empty()) {
             let status = of(&mut all, &cgroup.tenant);
             status.nr_cgroups += 1;
             if status.cgroups.len() < ATTACHED_MAX {
                 status.cgroups.push(cgroup.path.clone());
+                let pod = cgroup.pod.iter();
+                status.pods.extend(pod.map(|it| cleaned(&format!("{}/{}", it.namespace, it.name))));
             }
         }
         let is_there = |it: &&AttachedProcess| has_processes && it.is_inside && !it.has_ended;
@@ -170,6 +216,7 @@ impl Attachments {
     }
 
     pub(crate) fn add_cgroup(&mut self, cgroup: AttachedCgroup) {
+        self.has_new_pods |= cgroup.pod.is_some();
         self.record.cgroups.push(cgroup);
         self.save();
     }
@@ -199,7 +246,10 @@ impl Attachments {
         is_process: impl FnMut(&AttachedProcess) -> bool,
     ) -> bool {
         let nr_before = (self.record.cgroups.len(), self.record.processes.len());
+        let nr_pods = |all: &[AttachedCgroup]| all.iter().filter(|it| it.pod.is_some()).count();
+        let nr_pods_before = nr_pods(&self.record.cgroups);
         self.record.cgroups.retain(is_cgroup);
+        self.has_new_pods |= nr_pods(&self.record.cgroups) != nr_pods_before;
         self.record.processes.retain(is_process);
         let has_changed = nr_before != (self.record.cgroups.len(), self.record.processes.len());
         if has_changed {

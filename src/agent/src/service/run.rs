@@ -200,6 +200,12 @@ impl<K: KernFs> Service<K> {
                     json(&AttachReply { cgroup, pids, failures })
                 })
             }
+            Command::AttachPod(pod, cgroup, caller) => {
+                let outcome = self.agent.attach_pod(*pod, &cgroup, caller);
+                outcome.map_err(not_attached).map(|Moved { cgroup, pids, failures }| {
+                    json(&AttachReply { cgroup, pids, failures })
+                })
+            }
             Command::Detach(work, caller) => {
                 let outcome = self.agent.detach_work(&work, caller);
                 outcome.map_err(not_attached).map(|it| json(&DetachReply { failures: it.failures }))

@@ -140,6 +140,9 @@ impl<K: KernFs> Tenants<K> {
     /// Detaches the work of tenants that are not in `tree` and that no template can find; restores its cgroups.
     fn detach_unknown(&mut self, tree: &Tree) {
         let is_there = |tenant: &str| {
+            if tenant.is_empty() {
+                return true;
+            }
             let is_it = |node: &TreeNode| node.is_leaf && node.path == tenant;
             let is_known = tree.nodes().iter().any(is_it) || self.base.written.may_find(tenant);
             if !is_known {

@@ -635,6 +635,8 @@ pub struct AttachedStatus {
     pub nr_cgroups: u64,
     /// The first [`ATTACHED_MAX`] of them, by path from the mount.
     pub cgroups: Vec<String>,
+    /// The first [`ATTACHED_MAX`] pods of them whose tenant the policy chose, as `NAMESPACE/NAME`.
+    pub pods: Vec<String>,
 }
 
 /// Most processes and cgroups of a tenant that an [`AttachedStatus`] names.
@@ -651,8 +653,9 @@ impl fmt::Display for AttachedStatus {
         let pids = self.processes.iter().map(u32::to_string).collect();
         let processes = list(self.nr_processes, "process", "processes", pids);
         let cgroups = list(self.nr_cgroups, "cgroup", "cgroups", self.cgroups.clone());
-        let both: Vec<String> = processes.into_iter().chain(cgroups).collect();
-        f.write_str(&both.join("; "))
+        let pods = list(self.pods.len() as u64, "pod", "pods", self.pods.clone());
+        let all: Vec<String> = processes.into_iter().chain(cgroups).chain(pods).collect();
+        f.write_str(&all.join("; "))
     }
 }
 

@@ -13,10 +13,11 @@ use tenantd_varlink::interface::{AttachParameters, AttachReply, DetachParameters
 
 pub(crate) fn attach(daemon: &Endpoint, args: &AttachArgs) -> anyhow::Result<Exit> {
     let parameters = AttachParameters {
-        tenant: args.tenant.clone(),
+        tenant: Some(args.tenant.clone()),
         cgroup: args.cgroup.clone(),
         pids: (!args.pids.is_empty()).then(|| args.pids.clone()),
         leave_unit: Some(args.leave_unit),
+        pod: None,
     };
     let reply = daemon.call::<method::Attach>(&parameters)?;
     let AttachReply { cgroup, pids, failures } = &reply;
