@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
+use super::evict::RUNS_MAX;
 use super::state::Admission;
 use super::types::{JobId, Measured, Request, Requeue};
 use tenantd_dop::target::Width;
@@ -107,7 +108,7 @@ impl Host {
         job.expected = Duration::try_from_secs_f64(request.cost / self.rate).ok();
         if let Some(grace_seconds) = *grace {
             job.requeue = Some(Requeue { grace_seconds });
-            job.tasks = Some(Tasks { count: super::RUNS_MAX, at_once: Some(1) });
+            job.tasks = Some(Tasks { count: RUNS_MAX, at_once: Some(1) });
         }
         Some(job)
     }

@@ -116,16 +116,14 @@ fn try_answer(
             let user = match &request {
                 _ if is_administrator => None,
                 // The facts about a pod are those of its runtime, which runs as root.
-                Change::Attach(AttachParameters { pod: Some(_), .. }) => {
-                    return Err(CallError::PermissionDenied {});
-                }
-                Change::Attach(AttachParameters { tenant, .. }) => {
-                    match may_attach(peer, tenant.as_deref().unwrap_or_default(), newest) {
+                Change::Attach(AttachParameters { pod: None, tenant: Some(tenant), .. }) => {
+                    match is_allowed(peer, tenant, newest) {
                         Permission::Granted => Some(peer.uid),
                         Permission::Refused => return Err(CallError::PermissionDenied {}),
                         Permission::Later => return Ok(Reply::Later),
                     }
                 }
+                Change::Attach(_) => return Err(CallError::PermissionDenied {}),
                 Change::Cancel(CancelParameters { id })
                 | Change::Wait(WaitParameters { id })
                 | Change::Report(ReportParameters { id, .. })
@@ -189,12 +187,14 @@ fn read(
     }))
 }
 
-fn may_attach(peer: &Peer, tenant: &str, newest: &Published) -> Permission {
-    let mut level = &newest.governance.policy.tenants;
+/// Whether the peer may hand work to a tenant: by its `allow`, by that of a group around it, or by that of its template.
+fn is_allowed(peer: &Peer, tenant: &str, newest: &Published) -> Permission {
+    let (mut level, mut template) = (&*newest.governance.policy.tenants, &[][..]);
     let mut all = Permission::Refused;
     for name in tenant.split('/') {
-        let Some(node) = level.iter().find(|node| node.name == name) else { break };
-        level = &node.tenants;
+        let named = level.iter().find(|node| node.name == name);
+        let Some(node) = named.or(template.first()) else { break };
+        (level, template) = (&node.tenants, node.template());
         match peer.is_among(&node.allow, &newest.governance.accounts) {
             Permission::Granted => return Permission::Granted,
             Permission::Later => all = Permission::Later,
@@ -229,7 +229,7 @@ fn viewer(peer: &Peer, membership: Membership, newest: &Published) -> Option<Vie
 fn allowed(peer: &Peer, tenant: Option<&str>, newest: &Published) -> Option<Allowed> {
     let governance = &newest.governance;
     let allowed = match tenant {
-        Some(tenant) => match may_attach(peer, tenant, newest) {
+        Some(tenant) => match is_allowed(peer, tenant, newest) {
             Permission::Granted => vec![tenant.to_string()],
             Permission::Refused => Vec::new(),
             Permission::Later => return None,
@@ -412,22 +412,28 @@ mod tests {
     /// Requests about a user's own work reach the agent with the user's number, and no other call does.
     #[test]
     fn a_user_reaches_the_agent_with_own_work_alone() {
-        let text = "version: 1\ntenants: { web: { allow: { users: [ 54321 ] } }, db: {} }";
+        let text = "version: 1\ntenants: { web: { allow: { users: [ 54321 ] } }, db: {}, \
+                    ci: { each: { match: { unit: \"ci-*.service\" }, allow: { users: [ 54321 ] } }, tenants: { x: {} } } }";
         let policy = tenantd_policy::load_text("policy.yaml", text).unwrap().policy;
         let governance = Governance { policy: Arc::new(policy), ..Governance::default() };
         let status = tenantd_control::report::status::Status::default();
         let newest = Published::new(status, Arc::default(), Arc::new(governance));
         let denied: Message = refusal(&CallError::PermissionDenied {});
-        for (peer, tenant, user) in
-            [(STRANGER, "web", Some(Some(54321))), (STRANGER, "db", None), (ROOT, "db", Some(None))]
-        {
+        let reply_to = |method: Method, parameters: &Value, peer: &Peer| {
+            let (method, parameters) = (method.full_name(), parameters.as_object().cloned());
+            let call = Call { method, parameters, ..Call::default() };
+            answer(&call, peer, Membership::Member, &newest)
+        };
+        for (peer, tenant, user) in [
+            (STRANGER, "web", Some(Some(54321))),
+            (STRANGER, "db", None),
+            (ROOT, "db", Some(None)),
+            (STRANGER, "ci/a", Some(Some(54321))),
+            (STRANGER, "ci/x", None),
+            (STRANGER, "ci", None),
+        ] {
             let parameters = json!({ "tenant": tenant, "pids": [ 7 ] });
-            let call = Call {
-                method: Method::Attach.full_name(),
-                parameters: parameters.as_object().cloned(),
-                ..Call::default()
-            };
-            match (answer(&call, &peer, Membership::None, &newest), user) {
+            match (reply_to(Method::Attach, &parameters, &peer), user) {
                 (Reply::Ask(Command::Attach(_, work, false, caller)), Some(user)) => {
                     assert_eq!((work, caller), (Work::Processes(vec![7]), Caller { user, pid: 1 }));
                 }
@@ -441,14 +447,9 @@ mod tests {
             let whole = json!({ "tenant": tenant, "cgroup": "/a", "pod": pod });
             let without = json!({ "cgroup": "/a" });
             let parameters = if is_whole { whole } else { without };
-            let call = Call {
-                method: Method::Attach.full_name(),
-                parameters: parameters.as_object().cloned(),
-                ..Call::default()
-            };
-            let reply = answer(&call, &STRANGER, Membership::Member, &newest);
+            let reply = reply_to(Method::Attach, &parameters, &STRANGER);
             assert!(matches!(&reply, Reply::Once(message) if *message == denied), "{parameters}");
-            match answer(&call, &ROOT, Membership::None, &newest) {
+            match reply_to(Method::Attach, &parameters, &ROOT) {
                 Reply::Ask(Command::AttachPod(pod, cgroup, _)) => {
                     assert_eq!((tenant, &*pod.namespace, &*cgroup), (None, "web", "/a"));
                 }
@@ -463,12 +464,7 @@ mod tests {
             json!({ "name": "a", "namespace": "x".repeat(16 << 10) }),
         ] {
             let parameters = json!({ "cgroup": "/a", "pod": pod });
-            let call = Call {
-                method: Method::Attach.full_name(),
-                parameters: parameters.as_object().cloned(),
-                ..Call::default()
-            };
-            let reply = answer(&call, &ROOT, Membership::None, &newest);
+            let reply = reply_to(Method::Attach, &parameters, &ROOT);
             let refused: Message =
                 refusal(&CallError::InvalidParameter { parameter: "pod".into() });
             assert!(matches!(reply, Reply::Once(message) if message == refused));
@@ -476,12 +472,7 @@ mod tests {
         for parameters in
             [json!({}), json!({ "pids": [] }), json!({ "pids": [ 7 ], "cgroup": "/a" })]
         {
-            let call = Call {
-                method: Method::Detach.full_name(),
-                parameters: parameters.as_object().cloned(),
-                ..Call::default()
-            };
-            let reply = answer(&call, &ROOT, Membership::Member, &newest);
+            let reply = reply_to(Method::Detach, &parameters, &ROOT);
             assert!(matches!(reply, Reply::Once(_)), "{parameters}");
         }
     }

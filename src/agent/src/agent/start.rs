@@ -113,8 +113,7 @@ impl<K: KernFs> Agent<K> {
         info!(action = "start", "{}", first_words(&tenants));
         tenants.take_up_attached();
         let (names, victims) = (Names::of(&tenants.base.written), Victims::default());
-        let deaths = Deaths::new(&tenants.host.kernel);
-        Ok(Agent { names, tenants, jobs, victims, deaths })
+        Ok(Agent { names, deaths: Deaths::new(&tenants.host.kernel), tenants, jobs, victims })
     }
 
     /// Restores all values and returns the kernel.

@@ -57,6 +57,11 @@ impl<K: KernFs> Service<K> {
         true
     }
 
+    /// Passes notices to the agent, before ends of jobs are looked at.
+    pub(super) fn take_notices(&mut self) {
+        self.hook.take().into_iter().for_each(|notice| self.agent.note_kill(notice));
+    }
+
     pub(super) fn tend_jobs(&mut self, is_tick: bool) {
         self.take_notices();
         self.agent.tend_jobs(is_tick, since_boot());

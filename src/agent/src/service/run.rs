@@ -73,7 +73,7 @@ pub struct Service<K> {
     notifier: Arc<Notifier>,
     pub(super) socket: Option<(AgentEnd, JoinHandle<()>)>,
     watch: Option<PolicyWatch>,
-    hook: OomdHook,
+    pub(super) hook: OomdHook,
     longest_tick: Duration,
     /// True if the policy's files could not be watched; tried again with the next policy.
     watch_refused: bool,
@@ -149,11 +149,6 @@ impl<K: KernFs> Service<K> {
     /// Listens for systemd-oomd in this directory, where the policy wants its notices.
     pub fn listen_to_oomd(&mut self, directory: &Path) {
         self.hook = OomdHook::in_directory(directory);
-    }
-
-    /// Passes notices to the agent, before ends of jobs are looked at.
-    pub(super) fn take_notices(&mut self) {
-        self.hook.take().into_iter().for_each(|notice| self.agent.note_kill(notice));
     }
 
     fn publish(&mut self) {

@@ -302,10 +302,10 @@ pub(crate) fn meets(allocation: f64, demand: f64) -> bool {
     allocation >= demand * (1.0 - SATISFIED_RATIO)
 }
 
-type Row = [f64; Resource::ALL.len()];
+type Amounts = [f64; Resource::ALL.len()];
 
 /// Converts a node for the allocation core, with the kept part of its guarantees.
-fn describe(node: &TreeNode, demand: &Demand, kept_ratio: PerResource<f64>) -> fair::Node<Row> {
+fn describe(node: &TreeNode, demand: &Demand, kept_ratio: PerResource<f64>) -> fair::Node<Amounts> {
     let guarantee = Resource::ALL.map(|r| node.guarantee[r].unwrap_or(0.0) * kept_ratio[r]);
     let limit = Resource::ALL.map(|r| node.limit[r].unwrap_or(f64::INFINITY));
     let wanted = |r: Resource| if demand.amount[r] > r.noise() { demand.amount[r] } else { 0.0 };
