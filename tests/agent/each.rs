@@ -218,6 +218,21 @@ tenants:
 }
 
 #[test]
+fn units_are_found_where_no_tenant_is_a_unit_yet() {
+    let mut world = world("tenants:\n  agents: { each: { match: { unit: 'agent-*.service' } } }\n");
+    world.start().unwrap();
+    world.ticks(2);
+    world.host.systemd(|systemd, kernel| {
+        systemd.add(kernel, "agent-a.service", "/system.slice/agent-a.service");
+    });
+    world.spawn("/system.slice/agent-a.service", Load::busy(8));
+    let status = world.ticks(4);
+    let names: Vec<&str> = status.tenants.iter().map(|tenant| tenant.name.as_str()).collect();
+    assert_eq!(names, ["agents/agent-a.service"]);
+    world.stop();
+}
+
+#[test]
 fn cgroups_that_fit_are_tenants_each_where_they_are() {
     let pattern = "/kubepods.slice/**/kubepods*-pod*.slice";
     let yaml = format!(

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::bridge::Governance;
 use super::peers::{Peer, Permission};
 use tenantd_policy::accounts::Accounts;
 use tenantd_policy::model::{Policy, Tenant};
@@ -59,6 +60,23 @@ impl Access {
         }
         Some(rights)
     }
+}
+
+/// Whether the peer may hand work to a tenant: by its `allow`, by that of a group around it, or by that of its template.
+pub(super) fn is_allowed(peer: &Peer, tenant: &str, governance: &Governance) -> Permission {
+    let (mut level, mut template) = (&*governance.policy.tenants, &[][..]);
+    let mut all = Permission::Refused;
+    for name in tenant.split('/') {
+        let named = level.iter().find(|node| node.name == name);
+        let Some(node) = named.or(template.first()) else { break };
+        (level, template) = (&node.tenants, node.template());
+        match peer.is_among(&node.allow, &governance.accounts) {
+            Permission::Granted => return Permission::Granted,
+            Permission::Later => all = Permission::Later,
+            Permission::Refused => {}
+        }
+    }
+    all
 }
 
 fn walk(

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::access::is_allowed;
 use super::bridge::{
     self, Allowed, Caller, Command, Governance, JobCall, Published, Submission, Viewer, Work,
 };
@@ -102,12 +103,11 @@ fn try_answer(
             return Err(CallError::ExpectedMore {});
         }
         Request::Change(Change::Submit(parameters)) => {
-            let allowed = if is_administrator {
-                Some(Allowed::All)
-            } else {
-                allowed(peer, parameters.tenant.as_deref(), newest)
+            let tenant = parameters.tenant.as_deref();
+            let all = is_administrator.then_some(Allowed::All);
+            let Some(allowed) = all.or_else(|| allowed(peer, tenant, newest)) else {
+                return Ok(Reply::Later);
             };
-            let Some(allowed) = allowed else { return Ok(Reply::Later) };
             let (uid, pid) = (peer.uid, u32::try_from(peer.pid).unwrap_or(0));
             let submission = Submission { parameters, uid, pid, process: None, allowed };
             Reply::Submit(Box::new(submission))
@@ -115,15 +115,11 @@ fn try_answer(
         Request::Change(request) => {
             let user = match &request {
                 _ if is_administrator => None,
-                // The facts about a pod are those of its runtime, which runs as root.
-                Change::Attach(AttachParameters { pod: None, tenant: Some(tenant), .. }) => {
-                    match is_allowed(peer, tenant, newest) {
-                        Permission::Granted => Some(peer.uid),
-                        Permission::Refused => return Err(CallError::PermissionDenied {}),
-                        Permission::Later => return Ok(Reply::Later),
-                    }
-                }
-                Change::Attach(_) => return Err(CallError::PermissionDenied {}),
+                Change::Attach(parameters) => match may_attach(peer, parameters, newest) {
+                    Permission::Granted => Some(peer.uid),
+                    Permission::Refused => return Err(CallError::PermissionDenied {}),
+                    Permission::Later => return Ok(Reply::Later),
+                },
                 Change::Cancel(CancelParameters { id })
                 | Change::Wait(WaitParameters { id })
                 | Change::Report(ReportParameters { id, .. })
@@ -187,21 +183,12 @@ fn read(
     }))
 }
 
-/// Whether the peer may hand work to a tenant: by its `allow`, by that of a group around it, or by that of its template.
-fn is_allowed(peer: &Peer, tenant: &str, newest: &Published) -> Permission {
-    let (mut level, mut template) = (&*newest.governance.policy.tenants, &[][..]);
-    let mut all = Permission::Refused;
-    for name in tenant.split('/') {
-        let named = level.iter().find(|node| node.name == name);
-        let Some(node) = named.or(template.first()) else { break };
-        (level, template) = (&node.tenants, node.template());
-        match peer.is_among(&node.allow, &newest.governance.accounts) {
-            Permission::Granted => return Permission::Granted,
-            Permission::Later => all = Permission::Later,
-            Permission::Refused => {}
-        }
-    }
-    all
+fn may_attach(peer: &Peer, parameters: &AttachParameters, newest: &Published) -> Permission {
+    // The facts about a pod are those of its runtime, which runs as root.
+    let (Some(tenant), None) = (&parameters.tenant, &parameters.pod) else {
+        return Permission::Refused;
+    };
+    is_allowed(peer, tenant, &newest.governance)
 }
 
 /// True if the last list has a job with this number of another user. Numbers are not reused, so the call
@@ -229,7 +216,7 @@ fn viewer(peer: &Peer, membership: Membership, newest: &Published) -> Option<Vie
 fn allowed(peer: &Peer, tenant: Option<&str>, newest: &Published) -> Option<Allowed> {
     let governance = &newest.governance;
     let allowed = match tenant {
-        Some(tenant) => match is_allowed(peer, tenant, newest) {
+        Some(tenant) => match is_allowed(peer, tenant, &newest.governance) {
             Permission::Granted => vec![tenant.to_string()],
             Permission::Refused => Vec::new(),
             Permission::Later => return None,

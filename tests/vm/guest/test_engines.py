@@ -36,7 +36,9 @@ def service(host, tenant):
 @newer
 def test_two_tenants_share_a_host_of_three_engines(host):
     cluster = Cluster(host)
-    install(host, {name: {"weight": weight, "match": {"unit": f"{name}-*.service"}} for name, weight in TENANTS.items()})
+    # Jobs of Slurm are attached by the names of their accounts.
+    match = lambda name: {"unit": f"{name}-*.service", "pod": {"namespace": name}}
+    install(host, {name: {"weight": weight, "match": match(name)} for name, weight in TENANTS.items()})
     settle()
     # What Slurm enables for its first job stays.
     cluster.cancel(cluster.submit("nobody"))

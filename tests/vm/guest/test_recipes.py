@@ -1,11 +1,11 @@
-"""Recipes of docs/hosts.md whose hosts are unlike the others: a container without systemd, programs that count CPUs, many
-agents that start builds, and a cluster of workers in one slice."""
+"""Recipes of docs/hosts.md whose work is unlike the others': programs that count CPUs, many agents that start builds, and a
+cluster of workers in one slice."""
 
 import json
 import time
 
 from cgroups import MOUNT, Cgroup, telling, wait_until
-from host import BIN, TENANTCTL, Skip, finish, run
+from host import TENANTCTL, Skip, finish, run
 from marks import long, newer
 from test_nri import everywhere
 from test_systemd import Host, policy
@@ -13,12 +13,6 @@ from units import start
 import fairness
 
 SETTLE_SECONDS = 5
-# Of docs/hosts.md: the first process of a container without systemd.
-ENTRY = """
-mkdir -p /sys/fs/cgroup/init
-for pid in $(cat /sys/fs/cgroup/cgroup.procs); do echo $pid >/sys/fs/cgroup/init/cgroup.procs 2>/dev/null; done
-echo "+cpu +memory +pids" >/sys/fs/cgroup/cgroup.subtree_control
-"""
 # A program that starts as many threads as it sees CPUs, in rounds, as steps of a build do.
 ROUNDS = """
 import os, multiprocessing, sys, time
@@ -45,37 +39,6 @@ def people(host, **uids):
     for name, uid in uids.items():
         run("useradd", "--create-home", f"--uid={uid}", name)
         host.cleanup.callback(run, "userdel", "--force", "--remove", name)
-
-
-@long
-@newer
-def test_a_login_node_in_a_container_without_systemd(host):
-    people(host, ana=1000, ben=1001)
-    folder = host.folder()
-    each = {"match": {"users": "*", "move": True}, "weight": 1}
-    written = policy(host, {"people": {"weight": 1, "each": each}})
-    burn = lambda uid: f"setpriv --reuid={uid} --regid={uid} --clear-groups sh -c 'while :; do :; done' &\n"
-    daemon = f"exec {BIN}/tenantd --policy {written} --root / --state-dir {folder}/state --socket {folder}/socket\n"
-    entry = folder / "entry"
-    entry.write_text(f"{ENTRY}{burn(1000)}{burn(1001) * 5}{daemon}")
-    mounts = [f"--volume={path}:{path}" for path in ("/payload", folder, written.parent)]
-    fixed = ["--detach", "--privileged", "--cgroupns=private", "--network=none", "--systemd=false", "--name=node"]
-    host.cleanup.callback(finish, ["systemctl", "stop", "machine.slice"])
-    host.cleanup.callback(finish, ["podman", "rm", "--all", "--force", "--time", "0"])
-    run("podman", "run", *fixed, *mounts, "--rootfs", "/:O", "/bin/sh", str(entry))
-    told = lambda: (lambda done: done.stdout + done.stderr)(finish(["podman", "logs", "node"]))
-    found = lambda name: [group for group in Cgroup(MOUNT / "machine.slice").below() if group.path.name == name]
-    with telling(told):
-        wait_until(lambda: all(found(name) and found(name)[0].stat("cgroup.events", "populated") for name in ("ana", "ben")), "both at work in their tenants")
-    time.sleep(SETTLE_SECONDS)
-    groups = [found(name)[0] for name in ("ana", "ben")]
-    doubt = fairness.doubt_of_shares(host, groups, [0.5, 0.5], "one process of one user, five of the other")
-    # The daemon is the first process: it restores, and ends the container.
-    run("podman", "kill", "--signal=TERM", "node")
-    with telling(told):
-        wait_until(lambda: run("podman", "inspect", "--format={{.State.Status}} {{.State.ExitCode}}", "node").strip() == "exited 0", "an orderly end")
-    if doubt:
-        raise Skip(doubt)
 
 
 @long
@@ -109,7 +72,7 @@ def test_agents_share_whatever_they_start(host):
     each = {"match": {"unit": "agent-*.service"}, "weight": 1, "allow": {"users": ["agents"]}, "limit": {"pids": 256}}
     daemon = host.daemon(policy(host, {"agents": {"each": each}}), None, state=state)
     socket = daemon.answering()
-    job = f"{TENANTCTL} --socket {socket} run --tenant agents/$AGENT -- sh -c 'while :; do :; done'"
+    job = f"{TENANTCTL} --socket {socket} run --tenant agents/$AGENT.service -- sh -c 'while :; do :; done'"
     # An agent is a tenant with the first tick after its start.
     build = f"(until {job}; do sleep 1; done) &\n"
     # One thinks for itself; the other also starts builds.
@@ -119,9 +82,9 @@ def test_agents_share_whatever_they_start(host):
     jobs = lambda: host.ctl("jobs", "--json", "--socket", socket).stdout
     unit_logs = lambda: finish(["journalctl", "--no-pager", "-n", "20", "-u", "agent-*.service"]).stdout
     with telling(lambda: f"{daemon.log()}\n{jobs()}\n{unit_logs()}"):
-        wait_until(lambda: '"running"' in jobs() and "agents/agent-b" in jobs(), "a build of an agent to run as a job")
+        wait_until(lambda: '"running"' in jobs() and "agents/agent-b.service" in jobs(), "a build of an agent to run as a job")
     time.sleep(SETTLE_SECONDS)
-    whole = Usage(host, socket, [f"agents/{name}" for name in scripts])
+    whole = Usage(host, socket, [f"agents/{name}.service" for name in scripts])
     doubt = fairness.doubt_of(host, lambda: whole.looks_like([0.5, 0.5]), "one agent with two processes, one with six and builds")
     for name in scripts:
         run("systemctl", "stop", f"{name}.service")

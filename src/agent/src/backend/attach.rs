@@ -33,6 +33,9 @@ impl Backends {
         is_enforcing: bool,
     ) -> Events {
         let mut events = Events::default();
+        if !self.finds.wants.units.is_empty() {
+            self.systemd.connect(&host.kernel);
+        }
         let units = self.systemd.refresh(host, tree, tick, is_enforcing);
         for running in units.listed {
             self.members.answered(running, tick);

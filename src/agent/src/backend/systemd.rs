@@ -86,6 +86,14 @@ impl Systemd {
         systemd
     }
 
+    /// Connects to systemd though no tenant is a unit now: a template may find one.
+    pub(super) fn connect(&mut self, kernel: &impl KernFs) {
+        if !self.is_needed {
+            self.is_needed = true;
+            self.manager = kernel.unit_manager();
+        }
+    }
+
     fn index(&mut self) {
         let units = self.units.iter();
         let names = units.flat_map(|(id, unit)| [&unit.name, &unit.unit].map(|n| (n.clone(), id)));
