@@ -320,7 +320,8 @@ fn the_page_is_whole_without_a_script() {
     browser.click("#choice button");
     let search = "?sort=lacking&filter=&idle=shown&tenant=web";
     wait_until("the form", || browser.value("location.search") == search);
-    assert!(shows(&mut browser, "#explanation", "a finding"));
+    // The address is known before the page of it.
+    wait_until("the panel of the form", || shows(&mut browser, "#explanation", "a finding"));
     browser.click("#close");
     wait_until("the end of the panel", || {
         browser.value("document.querySelector('#opened')") == Value::Null

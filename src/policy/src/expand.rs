@@ -13,10 +13,10 @@
 //! - The tenants of a template follow the named ones of its group, in the order of their names.
 //!
 //! **Names.** A user has the login name (or the UID), a unit its own, a cgroup its path below the common
-//! directory of its template's patterns, pods their namespace or the value of their label. Characters that a tenant's name cannot have are escaped as `_xHH`,
-//! and so is a `_` that would read as such an escape. This is reversible, so two found things never share a
-//! name. If the name is taken or unsafe (`cpu.service`), its first character is escaped as well, then the
-//! second, and so on. If no name is free, the thing is left out.
+//! directory of its template's patterns, pods their namespace or the value of their label. Characters that a
+//! tenant's name cannot have are escaped as `_xHH`, and so is a `_` that would read as such an escape. This is
+//! reversible, so two found things never share a name. If the name is taken or unsafe (`cpu.service`), its first
+//! character is escaped as well, then the second, and so on. If no name is free, the thing is left out.
 //!
 //! **Properties** (`tests/policy/expand.rs`): names are safe and injective; named things are not found; the
 //! order depends only on the found things; expanding twice changes nothing. The time is that of sorting the

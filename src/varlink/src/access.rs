@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::bridge::Governance;
 use super::peers::{Peer, Permission};
 use tenantd_policy::accounts::Accounts;
 use tenantd_policy::model::{Policy, Tenant};
@@ -62,15 +61,20 @@ impl Access {
     }
 }
 
-/// Whether the peer may hand work to a tenant: by its `allow`, by that of a group around it, or by that of its template.
-pub(super) fn is_allowed(peer: &Peer, tenant: &str, governance: &Governance) -> Permission {
-    let (mut level, mut template) = (&*governance.policy.tenants, &[][..]);
+/// Permission to hand work to a tenant: by its `allow`, by that of a group around it, or by that of its template.
+pub(super) fn is_allowed(
+    peer: &Peer,
+    tenant: &str,
+    policy: &Policy,
+    accounts: &Accounts,
+) -> Permission {
+    let (mut level, mut template) = (&*policy.tenants, &[][..]);
     let mut all = Permission::Refused;
     for name in tenant.split('/') {
         let named = level.iter().find(|node| node.name == name);
         let Some(node) = named.or(template.first()) else { break };
         (level, template) = (&node.tenants, node.template());
-        match peer.is_among(&node.allow, &governance.accounts) {
+        match peer.is_among(&node.allow, accounts) {
             Permission::Granted => return Permission::Granted,
             Permission::Later => all = Permission::Later,
             Permission::Refused => {}

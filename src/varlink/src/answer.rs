@@ -188,7 +188,7 @@ fn may_attach(peer: &Peer, parameters: &AttachParameters, newest: &Published) ->
     let (Some(tenant), None) = (&parameters.tenant, &parameters.pod) else {
         return Permission::Refused;
     };
-    is_allowed(peer, tenant, &newest.governance)
+    is_allowed(peer, tenant, &newest.governance.policy, &newest.governance.accounts)
 }
 
 /// True if the last list has a job with this number of another user. Numbers are not reused, so the call
@@ -216,11 +216,13 @@ fn viewer(peer: &Peer, membership: Membership, newest: &Published) -> Option<Vie
 fn allowed(peer: &Peer, tenant: Option<&str>, newest: &Published) -> Option<Allowed> {
     let governance = &newest.governance;
     let allowed = match tenant {
-        Some(tenant) => match is_allowed(peer, tenant, &newest.governance) {
-            Permission::Granted => vec![tenant.to_string()],
-            Permission::Refused => Vec::new(),
-            Permission::Later => return None,
-        },
+        Some(tenant) => {
+            match is_allowed(peer, tenant, &newest.governance.policy, &newest.governance.accounts) {
+                Permission::Granted => vec![tenant.to_string()],
+                Permission::Refused => Vec::new(),
+                Permission::Later => return None,
+            }
+        }
         None => {
             let (policy, accounts) = (&governance.policy, &governance.accounts);
             governance.access.of(peer, policy, accounts)?.allowed.to_vec()
