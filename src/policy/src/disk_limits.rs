@@ -1,4 +1,4 @@
-//! Forms of limits of requests to disks.
+//! Forms of limits of requests to disks, and of guaranteed parts of disks.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::reader::Reader;
 use super::rules;
 use super::tree::Node;
 use tenantd_core::disk_rate::DiskRate;
-use tenantd_core::units::Bytes;
+use tenantd_core::units::{Bytes, Percent};
 
 /// Least bytes per second: less would stall the start of every program.
 const BYTES_LEAST: u64 = 64 << 10;
@@ -92,5 +92,37 @@ impl Form<Option<u64>> for Operations {
         let number =
             json!({ "type": "integer", "minimum": OPERATIONS_LEAST, "maximum": OPERATIONS_MOST });
         json!({ "anyOf": [number, { "const": "max" }] })
+    }
+}
+
+/// Thousandths of a percent of the whole.
+pub(super) const DISKS_WHOLE: u64 = 100_000;
+/// Most of it that is guaranteed, likewise: the rest is for work outside tenants and for those without a guarantee.
+pub(super) const DISKS_MOST: u64 = 80_000;
+
+/// A percentage of the time of each disk.
+pub(super) struct PartOfDisks;
+
+impl Form<Option<Percent>> for PartOfDisks {
+    fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut Option<Percent>) {
+        const EXPECTED: &str = "a percentage of the time of each disk such as `20%`";
+        let Some(text) = reader.text(node, EXPECTED) else { return };
+        match text.parse::<Percent>() {
+            Ok(part) if part.of(DISKS_WHOLE) <= DISKS_MOST => *into = Some(part),
+            Ok(_) => reader.out_of_range(node, "above 0% and at most 80% of a disk"),
+            Err(_) => {
+                let message = format!("`{}` is not a part of a disk", shortened(text));
+                let help = format!("write {EXPECTED}, at most 80%");
+                reader.find(&rules::OUT_OF_RANGE, node, message, help);
+            }
+        }
+    }
+
+    fn show(&self, value: &Option<Percent>) -> Option<String> {
+        value.map(|part| part.to_string())
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?%$" })
     }
 }

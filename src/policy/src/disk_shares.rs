@@ -1,50 +1,13 @@
-//! Guaranteed parts of disks: the form and the rules.
+//! Rules of guaranteed parts of disks.
 
-use serde_json::{Value, json};
-
-use super::hint::shortened;
-use super::key::Form;
+use super::disk_limits::{DISKS_MOST as MOST, DISKS_WHOLE as WHOLE};
 use super::nodes::Node;
 use super::notes::note;
 use super::read::Draft;
-use super::reader::Reader;
 use super::report::Report;
 use super::rules;
-use super::tree::{self, Place};
+use super::tree::Place;
 use super::types::DisksChoice;
-use tenantd_core::units::Percent;
-
-/// Thousandths of a percent of the whole.
-const WHOLE: u64 = 100_000;
-/// Most of it that is guaranteed, likewise: the rest is for work outside tenants and for those without a guarantee.
-const MOST: u64 = 80_000;
-
-/// A percentage of the time of each disk.
-pub(super) struct PartOfDisks;
-
-impl Form<Option<Percent>> for PartOfDisks {
-    fn read(&self, reader: &mut Reader<'_>, node: &tree::Node, into: &mut Option<Percent>) {
-        const EXPECTED: &str = "a percentage of the time of each disk such as `20%`";
-        let Some(text) = reader.text(node, EXPECTED) else { return };
-        match text.parse::<Percent>() {
-            Ok(part) if part.of(WHOLE) <= MOST => *into = Some(part),
-            Ok(_) => reader.out_of_range(node, "above 0% and at most 80% of a disk"),
-            Err(_) => {
-                let message = format!("`{}` is not a part of a disk", shortened(text));
-                let help = format!("write {EXPECTED}, at most 80%");
-                reader.find(&rules::OUT_OF_RANGE, node, message, help);
-            }
-        }
-    }
-
-    fn show(&self, value: &Option<Percent>) -> Option<String> {
-        value.map(|part| part.to_string())
-    }
-
-    fn schema(&self) -> Value {
-        json!({ "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?%$" })
-    }
-}
 
 /// Refuses guarantees of disks that do not fit into that of their group, or into a disk.
 pub(super) fn check(nodes: &[Node<'_>], report: &mut Report) {

@@ -13,8 +13,7 @@ use super::amount::Amount;
 use super::bounds::{AmountOf, Processes, UpTo};
 use super::counted::{Counted, Counts};
 use super::credits::{self, Optional};
-use super::disk_limits::{Operations, Throughput};
-use super::disk_shares::PartOfDisks;
+use super::disk_limits::{Operations, PartOfDisks, Throughput};
 use super::durations::{AGE, Bound, CAP, HALF_LIFE, INTERVAL, SHORT_TIME};
 use super::forms::{
     Count, DisciplineWord, DopForm, Keys, KeysOr, Number, OneOrEach, SomeKeys, Structure, Template,
