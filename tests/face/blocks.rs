@@ -24,9 +24,10 @@ use crate::agent::stage::Stage;
 use crate::util::{self, Ran};
 
 /// Outputs and pictures: document, beginning, and the reason why it is not compared.
-const TEXTS: [(&str, &str, &str); 5] = [
+const TEXTS: [(&str, &str, &str); 6] = [
     ("ARCHITECTURE.md", " tenantctl ", "a picture"),
     ("docs/history.md", "03:01:04  a lacked", "from agent::history, which compares it"),
+    ("docs/hosts.md", "#!/bin/sh", "the start of a container, which a scenario of the guests runs"),
     ("docs/resize.md", "/run/tenantd/tenants/NAME/dop", "a path"),
     (
         "docs/using.md",

@@ -1,11 +1,11 @@
-"""Recipes of docs/hosts.md whose work is unlike the others': programs that count CPUs, many agents that start builds, and a
-cluster of workers in one slice."""
+"""Recipes of docs/hosts.md whose hosts are unlike the others: a container without systemd, programs that count CPUs, many
+agents that start builds, and a cluster of workers in one slice."""
 
 import json
 import time
 
 from cgroups import MOUNT, Cgroup, telling, wait_until
-from host import TENANTCTL, Skip, finish, run
+from host import BIN, TENANTCTL, Skip, finish, run
 from marks import long, newer
 from test_nri import everywhere
 from test_systemd import Host, policy
@@ -13,6 +13,13 @@ from units import start
 import fairness
 
 SETTLE_SECONDS = 5
+# Of docs/hosts.md: the first process of a container without systemd.
+ENTRY = """
+mkdir -p /sys/fs/cgroup/init
+for pid in $(cat /sys/fs/cgroup/cgroup.procs); do echo $pid >/sys/fs/cgroup/init/cgroup.procs 2>/dev/null; done
+echo "+cpu +memory +pids" >/sys/fs/cgroup/cgroup.subtree_control
+mkdir -p /sys/fs/cgroup/tenants
+"""
 # A program that starts as many threads as it sees CPUs, in rounds, as steps of a build do.
 ROUNDS = """
 import os, multiprocessing, sys, time
@@ -39,6 +46,37 @@ def people(host, **uids):
     for name, uid in uids.items():
         run("useradd", "--create-home", f"--uid={uid}", name)
         host.cleanup.callback(run, "userdel", "--force", "--remove", name)
+
+
+@long
+@newer
+def test_a_login_node_in_a_container_without_systemd(host):
+    people(host, ana=1000, ben=1001)
+    folder = host.folder()
+    each = {"match": {"users": "*", "move": True}, "weight": 1}
+    written = policy(host, {"people": {"weight": 1, "each": each}})
+    burn = lambda uid: f"setpriv --reuid={uid} --regid={uid} --clear-groups sh -c 'while :; do :; done' &\n"
+    daemon = f"exec {BIN}/tenantd --policy {written} --root /tenants --state-dir {folder}/state --socket {folder}/socket\n"
+    entry = folder / "entry"
+    entry.write_text(f"{ENTRY}{burn(1000)}{burn(1001) * 5}{daemon}")
+    mounts = [f"--volume={path}:{path}" for path in ("/payload", folder, written.parent)]
+    fixed = ["--detach", "--privileged", "--cgroupns=private", "--network=none", "--systemd=false", "--name=node"]
+    host.cleanup.callback(finish, ["systemctl", "stop", "machine.slice"])
+    host.cleanup.callback(finish, ["podman", "rm", "--all", "--force", "--time", "0"])
+    run("podman", "run", *fixed, *mounts, "--rootfs", "/:O", "/bin/sh", str(entry))
+    told = lambda: (lambda done: done.stdout + done.stderr)(finish(["podman", "logs", "node"]))
+    found = lambda name: [group for group in Cgroup(MOUNT / "machine.slice").below() if group.path.name == name]
+    with telling(told):
+        wait_until(lambda: all(found(name) and found(name)[0].stat("cgroup.events", "populated") for name in ("ana", "ben")), "both at work in their tenants")
+    time.sleep(SETTLE_SECONDS)
+    groups = [found(name)[0] for name in ("ana", "ben")]
+    doubt = fairness.doubt_of_shares(host, groups, [0.5, 0.5], "one process of one user, five of the other")
+    # The daemon is the first process: it restores, and ends the container.
+    run("podman", "kill", "--signal=TERM", "node")
+    with telling(told):
+        wait_until(lambda: run("podman", "inspect", "--format={{.State.Status}} {{.State.ExitCode}}", "node").strip() == "exited 0", "an orderly end")
+    if doubt:
+        raise Skip(doubt)
 
 
 @long
