@@ -90,11 +90,16 @@ boot() {
     qemu=$!
     tail -n "+$((seen + 1))" -f -s 0.2 --pid="$qemu" "$work/results" &
     tail=$!
-    silent=
-    IFS= read -r -t "$patience" _ < <(tail -n "+$((seen + 1))" -f -s 0.2 --pid="$qemu" "$work/results") || {
-        # Above 128 the time is over; else the guest has ended.
-        if [[ $? -gt 128 ]]; then silent=yes; fi
-    }
+    # Between two looks the shell notices that a guest has ended, as one that panics before its first line.
+    local end=$((SECONDS + patience))
+    silent=yes
+    while [[ $SECONDS -lt $end ]]; do
+        if [[ $(wc -l <"$work/results") -gt $seen ]] || ! kill -0 "$qemu" 2>/dev/null; then
+            silent=
+            break
+        fi
+        sleep 0.2
+    done
     if [[ -n $silent ]]; then kill -TERM "$qemu" 2>/dev/null || true; fi
     status=0
     wait "$qemu" || status=$?
