@@ -124,7 +124,7 @@ def test_namespaces_of_pods_are_tenants(host):
     with telling(told):
         wait_until(lambda: weight(groups[0]) == before, "the weight from before")
     containerd.remove_all()
-    assert "closed" not in plugin_log(), plugin_log()
+    assert "containerd closed" not in plugin_log(), plugin_log()
 
 
 def attached(host, tenant):
