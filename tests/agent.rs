@@ -15,6 +15,7 @@ mod disk;
 mod disk_limits;
 mod disk_shares;
 mod disk_weights;
+mod disks;
 mod each;
 mod effect;
 mod engine;

@@ -4,6 +4,7 @@ use tenantd_control::report::status::Status;
 use tenantd_host::systemd::{Property, PropertyValue, Setting};
 use tenantd_sim::{DiskWork, Load, SimHost};
 
+use super::disks::reads;
 use super::units;
 use super::world::{World, assert_same, legacy, snapshot, tenant};
 
@@ -14,14 +15,7 @@ tenants:
 ";
 
 /// A second of a disk that does 160 reads of 64 KiB.
-const SECOND: DiskWork = DiskWork {
-    reads: 160,
-    read_bytes: 160 * (64 << 10),
-    busy_msec: 1000,
-    queued_msec: 4000,
-    written_bytes: 0,
-    writes: 0,
-};
+const SECOND: DiskWork = reads(160, 4000);
 
 /// Files of `a` with its limits.
 fn limits(world: &World) -> String {

@@ -4,22 +4,11 @@ use tenantd_control::report::disk::DiskShareStatus;
 use tenantd_control::report::status::Status;
 use tenantd_sim::{DiskWork, Divider, Load, SimHost};
 
+use super::disks::{BFQ, COST, DEADLINE, WEIGH, reads};
 use super::world::{World, assert_near, legacy, tenant};
 
-const WEIGH: &str = "host: { disks: weigh }\n";
-const BFQ: Divider = Divider { is_bfq: true, has_cost: false, is_strict: false, nr_choices: 0 };
-const COST: Divider = Divider { has_cost: true, is_bfq: false, ..BFQ };
-const DEADLINE: Divider = Divider { is_bfq: false, ..BFQ };
-
 /// A second of a disk that does 400,000 reads of 64 KiB: enough that rounding is no matter.
-const SECOND: DiskWork = DiskWork {
-    reads: 400_000,
-    read_bytes: 400_000 * (64 << 10),
-    busy_msec: 1000,
-    queued_msec: 8000,
-    written_bytes: 0,
-    writes: 0,
-};
+const SECOND: DiskWork = reads(400_000, 8000);
 
 struct Scene {
     world: World,

@@ -4,24 +4,14 @@ use tenantd_control::report::status::Status;
 use tenantd_host::systemd::Property;
 use tenantd_sim::{DiskWork, Divider, Load, SimHost};
 
+use super::disks::{BFQ, COST, DEADLINE, WEIGH, reads};
 use super::units;
 use super::world::{World, assert_near, assert_same, legacy, snapshot, tenant};
 
-const WEIGH: &str = "host: { disks: weigh }\n";
 const AB: &str = "tenants: { a: { weight: { cpu: 100, memory: 100, disk: 300 } }, b: {}, idle: { weight: 200 } }\n";
-const BFQ: Divider = Divider { is_bfq: true, has_cost: false, is_strict: false, nr_choices: 0 };
-const COST: Divider = Divider { has_cost: true, is_bfq: false, ..BFQ };
-const DEADLINE: Divider = Divider { is_bfq: false, ..BFQ };
 
 /// A second of a disk that does 400 reads of 64 KiB.
-const SECOND: DiskWork = DiskWork {
-    reads: 400,
-    read_bytes: 400 * (64 << 10),
-    busy_msec: 1000,
-    queued_msec: 8000,
-    written_bytes: 0,
-    writes: 0,
-};
+const SECOND: DiskWork = reads(400, 8000);
 
 struct Scene {
     world: World,

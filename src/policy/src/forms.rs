@@ -40,29 +40,29 @@ impl<M: PartialEq + Default> Form<M> for Keys<M> {
 }
 
 /// A map with at least one key of a table; the text is the remedy for an empty one.
-pub(super) struct SomeKeys<M: 'static>(pub(super) &'static [Key<M>], pub(super) &'static str);
+pub(super) struct SomeKeys<M: 'static>(pub(super) Keys<M>, pub(super) &'static str);
 
 impl<M: PartialEq + Default> Form<M> for SomeKeys<M> {
     fn read(&self, reader: &mut Reader<'_>, node: &Node, into: &mut M) {
         if node.is_empty() {
             return reader.find(&rules::EMPTY_MATCH, node, "this map names nothing", self.1);
         }
-        reader.keys(self.0, node, into);
+        self.0.read(reader, node, into);
     }
 
     fn schema(&self) -> Value {
-        let mut schema = object(&self.rows());
+        let mut schema = self.0.schema();
         schema["type"] = "object".into();
         schema["minProperties"] = 1.into();
         schema
     }
 
     fn rows(&self) -> Vec<Row> {
-        rows(self.0)
+        self.0.rows()
     }
 
     fn outline(&self, value: &M, default: &M, path: &str, into: &mut Vec<Setting>) {
-        outline(self.0, value, default, &format!("{path}."), into);
+        self.0.outline(value, default, path, into);
     }
 }
 

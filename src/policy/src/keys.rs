@@ -336,7 +336,7 @@ section! {
         "groups" => groups: Vec<String>, Names(&GROUPS);
         /// Pods of containerd, as tenantd-nri reports them. A pod has one tenant: the first in the policy that fits, and that of
         /// an `each` only if no other tenant fits.
-        "pod" => pods: PodMatch, SomeKeys(POD, "name a `namespace` or a `label`, or drop `pod`");
+        "pod" => pods: PodMatch, SomeKeys(Keys(POD), "name a `namespace` or a `label`, or drop `pod`");
     }
 }
 

@@ -43,7 +43,7 @@ use tenantd_core::kernel_text::oom::{OomKill, OomLog};
 use tenantd_core::node::NodeId;
 use tenantd_core::resource::MEMORY;
 use tenantd_core::units::Limit;
-use tenantd_host::cgroup::{Facet, Tree};
+use tenantd_host::cgroup::{Facet, Tree, parse};
 use tenantd_host::kernfs::{KernFs, KernelLog};
 use tenantd_varlink::prekill::Notice;
 
@@ -276,8 +276,8 @@ fn is_empty<K: KernFs>(host: &mut HostAccess<K>, dir: &Path) -> bool {
         Err(error) => return error.is_gone(),
     };
     let events = host.kernel.read_once(dir, "cgroup.events");
-    let is_empty = events
-        .is_ok_and(|text| text.split(|byte| *byte == b'\n').any(|line| line == b"populated 0"));
+    let populated = |text: &[u8]| parse::keyed(text, ["populated"]).ok()?[0];
+    let is_empty = events.is_ok_and(|text| populated(text) == Some(0));
     host.kernel.close_dir(dir);
     is_empty
 }

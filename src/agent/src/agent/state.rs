@@ -5,7 +5,7 @@
 //! reporter writes for readers. The agent passes values between them.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::deaths::Deaths;
@@ -57,11 +57,11 @@ impl<K: KernFs> Agent<K> {
     }
 
     /// Mount of the cgroups of which systemd-oomd gives notice; `None` if these are not wanted, or there is no such mount.
-    pub fn wants_notices(&self) -> Option<PathBuf> {
+    pub fn wants_notices(&self) -> Option<&Path> {
         let layout = &self.tenants.host.layout;
         let rule = self.tenants.base.written.memory.victims;
         let is_wanted = rule == VictimsRule::Share && layout.is_unified();
-        layout.tree(Facet::Memory).filter(|_| is_wanted).map(|at| layout.trees[at].mount.clone())
+        layout.tree(Facet::Memory).filter(|_| is_wanted).map(|at| &*layout.trees[at].mount)
     }
 
     /// Takes a notice of systemd-oomd before a kill.

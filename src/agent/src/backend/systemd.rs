@@ -77,16 +77,15 @@ impl Systemd {
         let mut systemd =
             Systemd { units: places.iter().filter_map(unit).collect(), ..Systemd::default() };
         systemd.index();
-        systemd.is_needed = places
-            .values()
-            .any(|place| place.location.unit().is_some() || place.location.is_of_systemd());
-        if systemd.is_needed {
-            systemd.manager = kernel.unit_manager();
+        let is_unit =
+            |place: &Place| place.location.unit().is_some() || place.location.is_of_systemd();
+        if places.values().any(is_unit) {
+            systemd.connect(kernel);
         }
         systemd
     }
 
-    /// Connects to systemd though no tenant is a unit now: a template may find one.
+    /// Connects to systemd, unless that was done: a tenant is a unit, or a template may find one.
     pub(super) fn connect(&mut self, kernel: &impl KernFs) {
         if !self.is_needed {
             self.is_needed = true;

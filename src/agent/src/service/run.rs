@@ -129,7 +129,7 @@ impl<K: KernFs> Service<K> {
         self.take_notices();
         self.agent.short_tick(now);
         let mount = self.agent.wants_notices();
-        self.hook.tend(mount.as_deref(), self.agent.status().tick);
+        self.hook.tend(mount, self.agent.status().tick);
         let (cost, took) = (cost::own(), begin.elapsed());
         self.longest_tick = self.longest_tick.max(took);
         self.agent.note_cost(AgentStatus {
