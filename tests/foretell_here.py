@@ -5,8 +5,9 @@ Usage: tests/foretell_here.py [--minutes N] [--seed N] [--programs target/dist]
 
 The same planned loads run twice: first under one policy, recorded, then under another one. The recording of the first is replayed
 with the second policy, and compared with what came true, minute by minute of each tenant: the CPUs that it was
-entitled to, and those that it used (foretold as the smaller of demand and entitlement). An error is a part of the CPUs of the
-machine. Needs root and legacy cgroups. Exit status 1: fewer than 90 % of the errors of entitlements are within 0.05.
+entitled to, and those that it used. An error is a part of the CPUs of the machine. Of minutes with use, it counts those within
+the interval that was foretold. Needs root and legacy cgroups. Exit status 1: fewer than 90 % of the errors of entitlements are
+within 0.05.
 """
 
 import argparse
@@ -29,8 +30,9 @@ import loads
 WEIGHTS = {"steady": (100, 300), "one": (100, 100), "bursts": (200, 50), "shifts": (100, 200)}
 THREADS_PER_CPU = {"steady": 2, "bursts": 2, "shifts": 1}
 MINUTE = 60
-SETTLE_SECONDS = 10
 ERROR_MAX, WITHIN_MIN = 0.05, 0.9
+# CPUs from which a tenant counts as using any.
+USED_MIN = 0.01
 
 
 def plan(seed, seconds):
@@ -60,7 +62,7 @@ def play(options, side, folder):
         running = {name: loads.Load(name, "spin", max(1, host.cpus * THREADS_PER_CPU.get(name, 0))) for name in WEIGHTS}
         for load in running.values():
             load.start(host, host.folder())
-        seconds = options.minutes * MINUTE + SETTLE_SECONDS
+        seconds = (options.minutes + 1) * MINUTE + 2
         began = time.monotonic()
         for at, name, signum in plan(options.seed, seconds):
             time.sleep(max(0.0, began + at - time.monotonic()))
@@ -75,25 +77,31 @@ def play(options, side, folder):
 
 
 def minutes(recording, policy, side, count):
-    """Of each tenant and minute of a recording, after the loads have settled: entitled and used CPUs. `side` is `was` for what was
-    recorded, `would` for what the policy would have done."""
+    """Of each tenant and minute of a recording, after the loads have settled: CPUs entitled and used, and the interval of the
+    forecast. `side` is `was` for what was recorded, `would` for what the policy would have done."""
     command = [str(programs.TENANTCTL), "plan", "--replay", str(recording), "--policy", str(policy), "--json"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     ticks = [line for line in lines if "time" in line and "tenants" in line]
-    stamp = lambda line: datetime.fromisoformat(line["time"]).timestamp()
-    began = stamp(ticks[0]) + SETTLE_SECONDS
+    stamp = lambda text: datetime.fromisoformat(text).timestamp()
+    began = stamp(ticks[0]["time"])
     sums = {}
     for tick in ticks:
-        minute = int((stamp(tick) - began) // MINUTE)
-        if not 0 <= minute < count:
+        minute = int((stamp(tick["time"]) - began) // MINUTE)
+        # The loads settle in the first one.
+        if not 0 < minute <= count:
             continue
         for name, told in tick["tenants"].items():
-            entitled = told[side]["allocation_cores"]
-            used = told["usage_cores"] if side == "was" else min(told["demand_cores"], entitled)
             entry = sums.setdefault((name, minute), [0, 0.0, 0.0])
-            sums[name, minute] = [entry[0] + 1, entry[1] + entitled, entry[2] + used]
-    return {key: (entitled / n, used / n) for key, (n, entitled, used) in sums.items()}
+            sums[name, minute] = [entry[0] + 1, entry[1] + told[side]["allocation_cores"], entry[2] + told["usage_cores"]]
+    came = {key: {"entitled": entitled / n, "used": used / n} for key, (n, entitled, used) in sums.items()}
+    if side == "would":
+        for line in (line for line in lines if "minute" in line):
+            minute = round((stamp(line["minute"]) - began) / MINUTE)
+            for name, told in line["tenants"].items():
+                if (name, minute) in came:
+                    came[name, minute] |= {"used": told["usage_cores"], "interval": (told["low_cores"], told["high_cores"])}
+    return came
 
 
 def main():
@@ -111,13 +119,19 @@ def main():
         came = minutes(folders[1] / "history", policies[1], "was", options.minutes)
     cpus = len(os.sched_getaffinity(0))
     errors = {"entitled": [], "used": []}
+    nr_used = nr_covered = 0
     for key in sorted(came):
-        for number, what in enumerate(errors):
-            errors[what].append(abs(foretold[key][number] - came[key][number]) / cpus)
+        for what, all in errors.items():
+            all.append(abs(foretold[key][what] - came[key][what]) / cpus)
+        low, high = foretold[key]["interval"]
+        used = came[key]["used"]
+        nr_used += used > USED_MIN
+        nr_covered += used > USED_MIN and low <= used <= high
         print(json.dumps({"tenant": key[0], "minute": key[1], "foretold": foretold[key], "came": came[key]}))
     within = {what: sum(error <= ERROR_MAX for error in all) / len(all) for what, all in errors.items()}
     largest = {what: max(all) for what, all in errors.items()}
     print(json.dumps({"what": "foretelling", "seed": options.seed, "tenant_minutes": len(came), "within": within, "largest": largest}))
+    print(json.dumps({"what": "intervals", "minutes_with_use": nr_used, "within": nr_covered / max(1, nr_used)}))
     return 0 if within["entitled"] >= WITHIN_MIN else 1
 
 

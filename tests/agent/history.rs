@@ -6,15 +6,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tenantd_control::tick::control_loop::ControlLoop;
+use tenantd_control::tick::event::{Event, Witness};
 use tenantd_host::recording::recorder::Recorder;
 use tenantd_host::recording::ring::Bounds;
 use tenantd_sim::Load;
 
 use super::world::{MIB, World};
-use crate::util;
+use crate::util::{self, Dice};
 
 /// 2026-11-23 03:00:00.
 const THREE: u64 = 1_795_402_800;
+
+/// A recorder that loses nothing, however much faster than real ones the simulated ticks are.
+#[derive(Debug)]
+pub(super) struct Patient(pub(super) Recorder);
+
+impl Witness for Patient {
+    fn note(&mut self, control: &ControlLoop, event: &Event) {
+        self.0.note(control, event);
+        if let Event::Begin = event {
+            self.0.catch_up();
+        }
+    }
+
+    fn trouble(&self) -> Option<&str> {
+        self.0.trouble()
+    }
+
+    fn place(&self) -> Option<&str> {
+        self.0.place()
+    }
+
+    fn bound(&mut self, max_bytes: u64, max_age: Duration) {
+        Witness::bound(&mut self.0, max_bytes, max_age);
+    }
+}
 
 struct Recorded {
     world: World,
@@ -46,7 +73,7 @@ impl Recorded {
         let clock = move || Duration::from_secs(clock.load(Ordering::Relaxed));
         let bounds = Bounds::of(&self.world.policy.history);
         let recorder = Recorder::start(&self.history(), bounds, "alpha".into(), clock).unwrap();
-        self.world.agent.as_mut().unwrap().record(Some(Box::new(recorder)));
+        self.world.agent.as_mut().unwrap().record(Some(Box::new(Patient(recorder))));
     }
 
     fn ticks(&mut self, count: usize) {
@@ -396,7 +423,15 @@ fn a_replay_under_the_same_policy_changes_nothing_and_another_one_gives_more() {
     let ran = replay(&dir, &same, &["--json"]).exits(0);
     let lines: Vec<serde_json::Value> =
         ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.len(), 601, "each tick, and the summary");
+    assert_eq!(lines.len(), 611, "each tick, each minute, and the summary");
+    let minute = &lines[602];
+    assert_eq!(minute["minute"], "2026-11-23T03:02:01Z", "{minute}");
+    let a = &minute["tenants"]["a"];
+    let [low, cores, high] =
+        ["low_cores", "usage_cores", "high_cores"].map(|key| a[key].as_f64().unwrap());
+    for end in [low, cores, high] {
+        assert!((0.49..=0.51).contains(&end), "{minute}");
+    }
     for tick in &lines[..600] {
         for (name, tenant) in tick["tenants"].as_object().unwrap() {
             assert_eq!(tenant["was"], tenant["would"], "{name}: {tick}");
@@ -424,6 +459,76 @@ fn a_replay_under_the_same_policy_changes_nothing_and_another_one_gives_more() {
         "{html}"
     );
     assert!(!html.contains("http-equiv") && !html.contains("src="), "one file without links");
+}
+
+/// Two quarters of an hour of loads that change by plan: the first under a policy that is recorded, the second under another one.
+/// Returns how many minutes with use there were, and how many of them the replay foretold.
+fn foretold(seed: u64) -> (usize, usize) {
+    let policy = |a: u32, b: u32| {
+        format!("tenants: {{ a: {{ weight: {a} }}, b: {{ weight: {b} }}, c: {{}} }}")
+    };
+    let play = |policy: &str| {
+        let mut recorded = Recorded::new(policy);
+        let mut dice = Dice::new(seed);
+        recorded.ticks(1);
+        let pids = ["/a", "/b", "/c"].map(|path| recorded.world.spawn(path, Load::idle()));
+        let mut left = [0; 3];
+        for _ in 0..900 {
+            for (pid, left) in pids.into_iter().zip(&mut left) {
+                if *left == 0 {
+                    *left = 3 + dice.below(40) as usize;
+                    let load = Load::busy(1 + dice.below(12) as u32);
+                    let duty = dice.below(11) as f64 / 10.0;
+                    recorded.world.set_load(pid, Load { duty, ..load });
+                }
+                *left -= 1;
+            }
+            recorded.ticks(1);
+        }
+        recorded.end()
+    };
+    let [(first, _one), (second, scratch)] =
+        [policy(100, 300), policy(300, 100)].map(|it| play(&it));
+    let other = format!("version: 1\nmode: enforce\n{}", policy(300, 100));
+    let other = util::file(scratch.path(), "other.yaml", other);
+    let lines = |dir: &Path| -> Vec<serde_json::Value> {
+        let ran = replay(dir, &other, &["--json"]).exits(0);
+        ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let (foretold, came) = (lines(&first), lines(&second));
+    let minutes = foretold.iter().filter(|line| line["minute"].is_string());
+    let (mut nr_all, mut nr_within) = (0, 0);
+    for (minute, ticks) in minutes.zip(came[..900].chunks(60)) {
+        for name in ["a", "b", "c"] {
+            let used = |tick: &serde_json::Value| tick["tenants"][name]["usage_cores"].as_f64();
+            let used = ticks.iter().filter_map(used).sum::<f64>() / ticks.len() as f64;
+            let interval = &minute["tenants"][name];
+            let end = |key: &str| interval[key].as_f64().unwrap();
+            nr_all += usize::from(used > 0.01);
+            let is_within = (end("low_cores")..=end("high_cores")).contains(&used);
+            nr_within += usize::from(used > 0.01 && is_within);
+            if used > 0.01 && !is_within {
+                println!(
+                    "{name}: {used:.4} is not in {:.4} to {:.4}",
+                    end("low_cores"),
+                    end("high_cores")
+                );
+            }
+        }
+    }
+    (nr_all, nr_within)
+}
+
+#[test]
+fn four_of_five_minutes_are_within() {
+    let (mut nr_all, mut nr_within) = (0, 0);
+    for seed in 1..=6 {
+        let (all, within) = foretold(seed);
+        println!("seed {seed}: {within} of {all} minutes of tenants within their intervals");
+        (nr_all, nr_within) = (nr_all + all, nr_within + within);
+    }
+    let part = nr_within as f64 / nr_all as f64;
+    assert!((0.75..=0.85).contains(&part), "{nr_within} of {nr_all}: {part}");
 }
 
 #[test]

@@ -18,6 +18,7 @@ use tenantd_sim::{Load, SimHost, SimKernel};
 use tenantd_varlink::listen::Listener;
 use tenantd_varlink::server::Limits;
 
+use super::history::Patient;
 use super::world::Host;
 
 /// Ticks before the first question, five minutes apart: each time of the last day is in the recording.
@@ -65,7 +66,7 @@ fn serve(dir: &Path, is_over: &AtomicBool) {
         Agent::start(host.clone(), policy.clone(), claims::rules(&policy), &options).unwrap();
     let nr_ticks = Arc::new(AtomicU64::new(0));
     let recorder = recorder(&dir.join("history"), bounds, Arc::clone(&nr_ticks));
-    agent.record(Some(Box::new(recorder)));
+    agent.record(Some(Box::new(Patient(recorder))));
     let mut service = Service::new(agent, source, Notifier::default());
     let tick = |service: &mut Service<Host>, number: u64| {
         nr_ticks.store(number, Ordering::Relaxed);

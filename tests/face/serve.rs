@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 use serde_json::Value;
+use tenantd_control::report::disk::{DiskRates, DiskShareStatus, DiskStatus, DiskUseStatus};
 use tenantd_control::report::status::{Status, TenantStatus};
+use tenantd_varlink::jobs::{Assigned, Units};
 
 use super::daemon::{Daemon, job_list, nobody, status};
 use super::openmetrics;
@@ -147,6 +149,50 @@ fn the_page_is_drawn_by_the_server_and_all_names_are_text() {
     let page = server.get(opened).body;
     assert!(page.contains("value=\"&quot;&gt;&lt;b&gt;\""), "{page}");
     assert!(page.contains("&lt;b&gt;a finding&lt;/b&gt;"), "{page}");
+}
+
+#[test]
+fn disks_and_holders_of_devices_are_on_the_page() {
+    let mut told = status();
+    let rates =
+        DiskRates { read_bytes_per_second: 1e8, reads_per_second: 100.0, ..DiskRates::default() };
+    let disk =
+        DiskStatus { name: "sda".into(), rates, time_ratio: Some(0.8), ..DiskStatus::default() };
+    told.host.disks = vec![disk];
+    let of_disk = DiskUseStatus {
+        disk: "sda".into(),
+        rates,
+        time_ratio: Some(0.6),
+        work_ratio: 0.75,
+        ..DiskUseStatus::default()
+    };
+    told.tenants[0].disks = vec![of_disk];
+    let share = DiskShareStatus {
+        share_now_ratio: 0.75,
+        share_if_busy_ratio: 0.5,
+        ..DiskShareStatus::default()
+    };
+    told.tenants[0].disk_share = Some(share);
+    let mut jobs = job_list();
+    let units = |count| Units { name: "gpu".into(), count };
+    (jobs.pool.units, jobs.pool.free_units) = (vec![units(4)], vec![units(2)]);
+    let assigned = Assigned { name: "gpu".into(), indices: vec![1, 3], env: Vec::new() };
+    jobs.jobs[0].started.as_mut().unwrap().assigned = vec![assigned];
+    let name = told.tenants[0].name.clone();
+    let daemon = Daemon::with(told);
+    daemon.list(jobs);
+    let page = Server::of(&daemon.socket).get(&format!("/?tenant={name}")).body;
+    for part in [
+        format!(
+            "<li>sda: 80.0% of its time in use; its work: {name} 75.0%, other processes 25.0%</li>"
+        )
+        .as_str(),
+        "gpu: 1, 3 in job 7 of ci/nightly; 2 of 4 free",
+        "<dt>disk time</dt>",
+        "share now 75 %, 50 % if busy",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
 }
 
 #[test]

@@ -80,6 +80,8 @@ mmdebstrap --quiet --variant=minbase --format=directory --keyring="$keyring" \
 echo "tenantd-$suite" >"$root/etc/hostname"
 echo "/dev/vda / ext4 defaults 0 0
 LABEL=payload /payload ext4 ro 0 0" >"$root/etc/fstab"
+# Accounts come from files, but for a scenario that sets something else.
+if [[ -e $root/etc/nsswitch.conf ]]; then sed -i 's/ *\bsystemd\b//' "$root/etc/nsswitch.conf"; fi
 mkdir "$root/payload"
 # A fixed machine id: a machine without one takes its first boot for an installation.
 echo 0123456789abcdef0123456789abcdef >"$root/etc/machine-id"

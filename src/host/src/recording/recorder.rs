@@ -110,10 +110,15 @@ impl Recorder {
         self.trouble = Some(why);
     }
 
+    /// Waits for a bounded time until all complete chunks are written.
+    pub fn catch_up(&self) {
+        self.writer.finish();
+    }
+
     /// Writes the remaining events, and waits for a bounded time.
     pub fn finish(&mut self) {
         self.hand_on(true);
-        self.writer.finish();
+        self.catch_up();
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::forecast::{self, Forecast, Model};
 use super::origin::Origin;
 use super::rival::{Rival, Tick};
 use crate::{text, time};
@@ -47,7 +48,7 @@ pub(super) struct Both {
     pub(super) wanted: PerResource<f64>,
     /// The recorded side, and the side of the other policy.
     pub(super) sides: [Side; 2],
-    /// By point: seconds, and the means of CPUs used, demanded and entitled to on both sides.
+    /// Means over time.
     pub(super) points: Vec<Point>,
 }
 
@@ -68,6 +69,7 @@ pub(super) struct Point {
     seconds: f64,
     pub(super) used: PerResource<f64>,
     pub(super) entitled: [PerResource<f64>; 2],
+    pub(super) model: Model,
 }
 
 /// One tenant in one tick.
@@ -76,6 +78,7 @@ struct Now {
     used: PerResource<f64>,
     wanted: PerResource<f64>,
     entitled: [PerResource<f64>; 2],
+    model: Model,
     dop: [u32; 2],
     credit: [Option<(f64, f64)>; 2],
 }
@@ -88,9 +91,11 @@ impl Now {
         };
         let usage = was.usage.as_ref()?;
         let demand = |state: &NodeState, r| state.demand.map_or(0.0, |demand| demand.amount[r]);
+        let wanted = PerResource::from_fn(|r| demand(was, r).max(demand(would, r)));
         Some(Now {
             used: PerResource::from_fn(|r| usage.used(r).unwrap_or(0.0)),
-            wanted: PerResource::from_fn(|r| demand(was, r).max(demand(would, r))),
+            wanted,
+            model: Model::of([was, would], wanted[CPU]),
             entitled: [was.target.allocation, would.target.allocation],
             dop: [was, would].map(|state| state.width.dop().unwrap_or(0)),
             credit: [credit(was, has_credits[0]), credit(would, has_credits[1])],
@@ -249,36 +254,15 @@ impl Both {
             self.points.push(Point { seconds: at, ..Point::default() });
         }
         if let Some(point) = self.points.last_mut() {
-            let (n, more) = (point.nr_ticks as f64, point.nr_ticks as f64 + 1.0);
-            let mean = |old: PerResource<f64>, new: PerResource<f64>| {
-                PerResource::from_fn(|r| (old[r] * n + new[r]) / more)
-            };
-            point.used = mean(point.used, now.used);
-            for (old, new) in point.entitled.iter_mut().zip(now.entitled) {
-                *old = mean(*old, new);
-            }
-            point.nr_ticks += 1;
+            let Now { used, entitled, model, .. } = *now;
+            let tick = Point { nr_ticks: 1, seconds: at, used, entitled, model };
+            *point = Point::joined(&[*point, tick]);
         }
     }
 
     /// Halves the number of points by averaging pairs.
     fn halve(&mut self) {
-        let join = |pair: &[Point]| {
-            let mut sum = Point { seconds: pair[0].seconds, ..Point::default() };
-            let nr_ticks: u64 = pair.iter().map(|point| point.nr_ticks).sum();
-            let add = |sum: &mut PerResource<f64>, of: PerResource<f64>, weight: f64| {
-                Resource::ALL.into_iter().for_each(|r| sum[r] += of[r] * weight);
-            };
-            for point in pair {
-                let weight = point.nr_ticks as f64 / nr_ticks.max(1) as f64;
-                add(&mut sum.used, point.used, weight);
-                for (sum, of) in sum.entitled.iter_mut().zip(point.entitled) {
-                    add(sum, of, weight);
-                }
-            }
-            Point { nr_ticks, ..sum }
-        };
-        self.points = self.points.chunks(2).map(join).collect();
+        self.points = self.points.chunks(2).map(Point::joined).collect();
     }
 
     /// Mean credit of a side.
@@ -296,6 +280,25 @@ impl Point {
     /// Seconds since the beginning.
     pub(super) fn seconds(&self) -> f64 {
         self.seconds
+    }
+
+    /// The means of all ticks of some points.
+    pub(super) fn joined(points: &[Point]) -> Point {
+        let join = |sum: Point, point: &Point| {
+            let (one, two) = (sum.nr_ticks as f64, point.nr_ticks as f64);
+            let mean = |old: PerResource<f64>, new: PerResource<f64>| {
+                PerResource::from_fn(|r| (old[r] * one + new[r] * two) / (one + two))
+            };
+            Point {
+                nr_ticks: sum.nr_ticks + point.nr_ticks,
+                seconds: sum.seconds,
+                used: mean(sum.used, point.used),
+                entitled: [0, 1].map(|side| mean(sum.entitled[side], point.entitled[side])),
+                model: sum.model.mean(one, &point.model, two),
+            }
+        };
+        let Some((first, others)) = points.split_first() else { return Point::default() };
+        others.iter().fold(*first, join)
     }
 }
 
@@ -332,6 +335,12 @@ struct Entitled {
 }
 
 #[derive(Debug, Serialize)]
+pub(super) struct MinuteLine<'a> {
+    minute: String,
+    tenants: BTreeMap<&'a str, Forecast>,
+}
+
+#[derive(Debug, Serialize)]
 pub(super) struct Summary<'a> {
     host: &'a str,
     begin: String,
@@ -357,6 +366,7 @@ struct TenantSummary {
     demand_cores: f64,
     #[serde(serialize_with = "wire::bytes")]
     demand_memory_bytes: f64,
+    forecast: Forecast,
     was: SideSummary,
     would: SideSummary,
 }
@@ -399,8 +409,22 @@ impl Comparison {
         Some(Line { time: time::stamp(tick.wall), tenants: tenants.collect() })
     }
 
+    /// The forecasts of each minute of the recording.
+    pub(super) fn minutes(&self) -> Vec<MinuteLine<'_>> {
+        let mut lines: BTreeMap<Duration, BTreeMap<&str, Forecast>> = BTreeMap::new();
+        for (name, minutes) in forecast::forecasts(&self.tenants) {
+            for (seconds, forecast) in minutes {
+                let at = self.first + Duration::from_secs_f64(seconds);
+                lines.entry(at).or_default().insert(name, forecast);
+            }
+        }
+        let line = |(at, tenants)| MinuteLine { minute: time::stamp(at), tenants };
+        lines.into_iter().map(line).collect()
+    }
+
     pub(super) fn summary(&self) -> Summary<'_> {
-        let tenant = |tenant: &Both| {
+        let forecasts = forecast::forecasts(&self.tenants);
+        let tenant = |name: &str, tenant: &Both| {
             let side = |side: &Side| SideSummary {
                 entitled: Entitled {
                     allocation_cores: tenant.mean(side.entitled[CPU]),
@@ -420,6 +444,7 @@ impl Comparison {
                 usage_memory_bytes: tenant.mean(tenant.used[MEMORY]),
                 demand_cores: tenant.mean(tenant.wanted[CPU]),
                 demand_memory_bytes: tenant.mean(tenant.wanted[MEMORY]),
+                forecast: forecasts.get(name).map(forecast::mean).unwrap_or_default(),
                 was: side(&tenant.sides[0]),
                 would: side(&tenant.sides[1]),
             }
@@ -431,7 +456,11 @@ impl Comparison {
             ticks: self.nr_ticks,
             writes: Pair { was: self.nr_writes[0], would: self.nr_writes[1] },
             notes: &self.notes,
-            tenants: self.tenants.iter().map(|(name, of)| (name.as_str(), tenant(of))).collect(),
+            tenants: self
+                .tenants
+                .iter()
+                .map(|(name, of)| (name.as_str(), tenant(name, of)))
+                .collect(),
         }
     }
 }

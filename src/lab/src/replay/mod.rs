@@ -2,13 +2,14 @@
 //!
 //! Two control loops replay the same recording: that of the agent, which repeats its decisions, and a
 //! *rival* with the other policy ([`rival`]). Both estimate demand from the usage that was recorded under
-//! the policy of that time. The usage under the other policy is unknown. The comparison therefore shows the
-//! entitlements, beside the larger of the two estimates of demand. A tenant that was throttled then may
+//! the policy of that time. The comparison shows the entitlements, beside the larger of the two estimates of demand, and a
+//! forecast of the use under the other policy, with an interval ([`forecast`]). A tenant that was throttled then may
 //! have wanted more than either estimate.
 //!
 //! The values that the rival would write count as written at once. The cgroups above tenants keep their
 //! values, and tenants are nested like in the policy.
 
+mod forecast;
 mod measure;
 mod origin;
 mod page;
@@ -98,6 +99,9 @@ pub fn run(
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     if args.json {
+        for line in comparison.minutes() {
+            json::write_line(&mut out, &line)?;
+        }
         json::write_line(&mut out, &comparison.summary())?
     } else {
         show::print(&mut out, &comparison, &clock)?

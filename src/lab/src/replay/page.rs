@@ -1,5 +1,6 @@
 //! The comparison as a page.
 
+use super::forecast;
 use super::measure::{Both, Comparison, POINTS_MAX, Point};
 use super::show;
 use crate::simulate::report::{Curve, Lines, Page};
@@ -20,8 +21,12 @@ pub(super) fn page(comparison: &Comparison, clock: &Clock) -> anyhow::Result<Str
     for note in &comparison.notes {
         page.sentence(note);
     }
-    let tenants = comparison.tenants.iter();
-    let rows: Vec<Vec<String>> = tenants.map(|(name, tenant)| show::row(name, tenant)).collect();
+    let forecasts = forecast::forecasts(&comparison.tenants);
+    let row = |(name, tenant): (&String, &Both)| {
+        let forecast = forecasts.get(name.as_str()).map(forecast::mean).unwrap_or_default();
+        show::row(name, tenant, forecast)
+    };
+    let rows: Vec<Vec<String>> = comparison.tenants.iter().map(row).collect();
     page.table("Means: as it was -> with the other policy", &show::HEADER, &rows);
     for resource in Resource::ALL {
         for (name, tenant) in changed(comparison, resource) {

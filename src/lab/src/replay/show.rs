@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use super::forecast::{self, Forecast};
 use super::measure::{Both, Comparison};
 use crate::time::{self, Clock};
 use crate::{table, text};
@@ -29,9 +30,11 @@ pub(super) fn print(
     let has_credits = comparison.tenants.values().any(has_credit);
     table.set_header(HEADER.into_iter().chain(has_credits.then_some("CREDIT")));
     let all = comparison.tenants.iter();
+    let forecasts = forecast::forecasts(&comparison.tenants);
     let (busy, idle): (Vec<_>, Vec<_>) = all.partition(|(_, tenant)| tenant.has_use());
     for (name, tenant) in busy {
-        let mut cells = row(&text::shortened(name, NAME_CHARS), tenant);
+        let forecast = forecasts.get(name.as_str()).map(forecast::mean).unwrap_or_default();
+        let mut cells = row(&text::shortened(name, NAME_CHARS), tenant, forecast);
         let [was, would] = sides(tenant).map(text::credit);
         cells.extend(has_credits.then(|| pair(was, would)));
         table.add_row(cells);
@@ -66,15 +69,20 @@ fn pair(was: String, would: String) -> String {
     if was == would { was } else { format!("{was} -> {would}") }
 }
 
-/// One tenant: CPUs used and demanded, then both sides of its share now.
-pub(super) fn row(name: &str, tenant: &Both) -> Vec<String> {
+/// One tenant: CPUs used and the interval of the forecast, CPUs demanded, then both sides of its share now.
+pub(super) fn row(name: &str, tenant: &Both, forecast: Forecast) -> Vec<String> {
     let [was, would] = &tenant.sides;
     let short = |time: Duration| if time.is_zero() { "-".into() } else { time::length(time) };
     let cores = |cores: f64| format!("{:.2}", tenant.mean(cores));
     let memory = |bytes: f64| text::memory(tenant.mean(bytes));
     vec![
         name.to_string(),
-        cores(tenant.used[CPU]),
+        format!(
+            "{} -> {:.2}-{:.2}",
+            cores(tenant.used[CPU]),
+            forecast.low_cores,
+            forecast.high_cores
+        ),
         cores(tenant.wanted[CPU]),
         pair(cores(was.entitled[CPU]), cores(would.entitled[CPU])),
         pair(short(was.short[CPU]), short(would.short[CPU])),

@@ -45,9 +45,8 @@ pub(super) fn print(out: &mut impl Write, list: &ListReply) -> io::Result<()> {
     }
     table::print(out, &table, list.jobs.len(), JOBS_MAX)?;
     writeln!(out, "{}", free(&list.pool))?;
-    for units in holders(list) {
-        let lead = format!("{}: ", visible(&units.name));
-        writeln!(out, "{}", wrapped(&lead, &units.in_words(owner)))?;
+    for (name, words) in holders(list, owner) {
+        writeln!(out, "{}", wrapped(&format!("{name}: "), &words))?;
     }
     for job in list.jobs.iter().take(JOBS_MAX) {
         for (verb, note) in notes(job) {
@@ -207,8 +206,11 @@ pub(crate) fn reason(waiting: &Waiting) -> String {
     format!("{}{estimate}", waiting.reason.text)
 }
 
-/// Counted resources with the jobs in the list that hold units.
-fn holders(list: &ListReply) -> Vec<UnitsStatus> {
+/// Counted resources that jobs in the list hold, each with its holders in words.
+pub(crate) fn holders(
+    list: &ListReply,
+    owner: impl Fn(&HeldUnits) -> String,
+) -> Vec<(String, String)> {
     let of_one = |units: &Units| {
         let free = list.pool.free_units.iter().find(|free| free.name == units.name);
         let held = list.jobs.iter().filter_map(|job| {
@@ -222,7 +224,8 @@ fn holders(list: &ListReply) -> Vec<UnitsStatus> {
         UnitsStatus { name, count, free: free.map_or(0, |it| it.count), held: held.collect() }
     };
     let all = list.pool.units.iter().map(of_one);
-    all.filter(|units| !units.held.is_empty()).collect()
+    let all = all.filter(|units| !units.held.is_empty());
+    all.map(|units| (visible(&units.name), units.in_words(&owner))).collect()
 }
 
 /// Free slots, memory and counted resources of jobs.

@@ -13,8 +13,9 @@ use super::panel::{self, Panel};
 use super::query::{ORDERS, Query, encoded};
 use super::source::Newest;
 use crate::ask::jobs;
-use crate::common::rows::{Row, lacks, place_in_tree, rows};
+use crate::common::rows::{Choice, Row, lacks, place_in_tree, rows};
 use crate::common::stale::stale;
+use crate::show::disk;
 use crate::show::tenants::fold_in_words;
 use tenantd_control::report::status::{Line, Status, TenantStatus};
 use tenantd_core::resource::{CPU, MEMORY, Resource};
@@ -403,9 +404,10 @@ fn bar(html: &mut Html, line: Line<'_>, r: Resource, capacity: f64) {
 /// Section below the tenants: id, title and content.
 type Section = (&'static str, &'static str, fn(&mut Html, &View<'_>));
 
-const SECTIONS: [Section; 4] = [
+const SECTIONS: [Section; 5] = [
     ("jobs", "Jobs", job_list),
     ("cpus", "CPUs", cpus),
+    ("disks", "Disks", disks),
     ("findings-title", "Findings", findings),
     ("writes", "Last writes", writes),
 ];
@@ -417,6 +419,10 @@ fn job_list(html: &mut Html, view: &View<'_>) {
         Some(Ok(list)) => list,
     };
     html.note(&jobs::free(&list.pool));
+    // By tenant: a look-up of accounts may take seconds.
+    for (name, words) in jobs::holders(list, |held| held.tenant.clone()) {
+        html.add("<p class=\"quiet held\">{}: {}</p>\n", &[&name, &words]);
+    }
     if list.jobs.is_empty() {
         return;
     }
@@ -486,6 +492,19 @@ fn outline(set: &CpuSet) -> String {
         }
     }
     runs.iter().map(|(first, length)| format!("M{first} 0h{length}v1h-{length}z")).collect()
+}
+
+fn disks(html: &mut Html, view: &View<'_>) {
+    let lines = disk::lines(view.status, &Choice::default());
+    if lines.is_empty() {
+        return html.note("No disk is in use.");
+    }
+    html.add("<ul class=\"lines\">\n", &[]);
+    for line in lines.iter().take(LINES_MAX) {
+        html.add("<li>{}</li>\n", &[line]);
+    }
+    html.add("</ul>\n", &[]);
+    more(html, lines.len(), LINES_MAX, "tenantctl status");
 }
 
 fn findings(html: &mut Html, view: &View<'_>) {

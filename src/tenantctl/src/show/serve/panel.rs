@@ -8,6 +8,7 @@ use super::hour::{HOUR, Hour, Known, STEP};
 use super::html::Html;
 use super::opened::Details;
 use crate::ask::explain::{Part, parts};
+use crate::show::disk;
 use crate::show::history::past::{Course, Sums};
 use crate::show::history::show::{length_of, missing};
 use crate::show::top::inspect::Inspection;
@@ -77,13 +78,13 @@ pub(crate) fn add(html: &mut Html, panel: &Panel<'_>, closing: &str) {
 // --- figures ---
 
 fn figures_of(line: Line<'_>) -> Vec<Figure> {
-    let (weight, guarantee, limit, limit_pids, usage_pids, refused) = match line {
-        Line::Tenant(_, it) => {
-            (it.weight, it.guarantee, it.limit, it.limit_pids, it.usage_pids, it.nr_refused_forks)
-        }
-        Line::Group(it) => {
-            (it.weight, it.guarantee, it.limit, it.limit_pids, it.usage_pids, it.nr_refused_forks)
-        }
+    let (weight, guarantee, limit) = match line {
+        Line::Tenant(_, it) => (it.weight, it.guarantee, it.limit),
+        Line::Group(it) => (it.weight, it.guarantee, it.limit),
+    };
+    let (limit_disk, limit_pids, usage_pids, refused) = match line {
+        Line::Tenant(_, it) => (it.limit_disk, it.limit_pids, it.usage_pids, it.nr_refused_forks),
+        Line::Group(it) => (it.limit_disk, it.limit_pids, it.usage_pids, it.nr_refused_forks),
     };
     let tenant = line.tenant();
     let count = |count: Option<u64>| count.filter(|nr| *nr > 0).map(|nr| nr.to_string());
@@ -95,6 +96,7 @@ fn figures_of(line: Line<'_>) -> Vec<Figure> {
     let credit = line.credit().filter(has_credit).map(|it| credit(Some(it)));
     let stalls = tenant.map(|it| percent(it.memory_pressure_ratio));
     let kills = count(tenant.and_then(|it| it.nr_oom_kills));
+    let disk_share = tenant.and_then(|it| it.disk_share.as_ref()).map(|share| share.shown());
     let cpus = tenant.and_then(|it| it.cpus.clone());
     let jobs = tenant.and_then(|it| it.jobs.as_ref()).map(|jobs| jobs.in_words());
     let nr_tenants = match line {
@@ -113,6 +115,17 @@ fn figures_of(line: Line<'_>) -> Vec<Figure> {
         ("credit", credit, "CPU time left to its siblings, and the factor of its weight for it."),
         ("tenants", nr_tenants, "Tenants of the group, at any depth."),
         ("memory waits", stalls, "Part of the time in which a task waited for memory (PSI some)."),
+        ("disk time", Some(disk::used(line)), "Part of the time of the disk that it uses most."),
+        (
+            "disk share",
+            disk_share,
+            "Part of the time of a disk: now, and if all tenants want all of it.",
+        ),
+        (
+            "disk limit",
+            limit_disk.map(|limit| limit.shown()),
+            "Most requests and bytes in a second, on each disk.",
+        ),
         ("pinned to CPUs", cpus, "CPUs that its processes run on."),
         ("OOM kills", kills, "Processes killed for lack of memory, since tenantd started."),
         ("jobs", jobs, "Its running and waiting jobs."),
