@@ -507,13 +507,6 @@ fn foretold(seed: u64) -> (usize, usize) {
             nr_all += usize::from(used > 0.01);
             let is_within = (end("low_cores")..=end("high_cores")).contains(&used);
             nr_within += usize::from(used > 0.01 && is_within);
-            if used > 0.01 && !is_within {
-                println!(
-                    "{name}: {used:.4} is not in {:.4} to {:.4}",
-                    end("low_cores"),
-                    end("high_cores")
-                );
-            }
         }
     }
     (nr_all, nr_within)

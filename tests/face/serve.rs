@@ -156,8 +156,13 @@ fn disks_and_holders_of_devices_are_on_the_page() {
     let mut told = status();
     let rates =
         DiskRates { read_bytes_per_second: 1e8, reads_per_second: 100.0, ..DiskRates::default() };
-    let disk =
-        DiskStatus { name: "sda".into(), rates, time_ratio: Some(0.8), ..DiskStatus::default() };
+    let disk = DiskStatus {
+        name: "sda".into(),
+        rates,
+        time_ratio: Some(0.8),
+        outside_ratio: Some(0.25),
+        ..DiskStatus::default()
+    };
     told.host.disks = vec![disk];
     let of_disk = DiskUseStatus {
         disk: "sda".into(),

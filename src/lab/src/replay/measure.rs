@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::forecast::{self, Forecast, Model};
+use super::forecast::{self, Forecast, Model, Wish};
 use super::origin::Origin;
 use super::rival::{Rival, Tick};
 use crate::{text, time};
@@ -78,13 +78,17 @@ struct Now {
     used: PerResource<f64>,
     wanted: PerResource<f64>,
     entitled: [PerResource<f64>; 2],
-    model: Model,
+    wish: Wish,
     dop: [u32; 2],
     credit: [Option<(f64, f64)>; 2],
 }
 
 impl Now {
-    fn of([was, would]: [&NodeState; 2], has_credits: [bool; 2]) -> Option<Now> {
+    fn of(
+        [was, would]: [&NodeState; 2],
+        limits: [Option<f64>; 2],
+        has_credits: [bool; 2],
+    ) -> Option<Now> {
         let credit = |state: &NodeState, has_credits: bool| {
             let Credit { account, entry, .. } = &state.credit;
             has_credits.then_some((entry.bank_seconds, account.factor))
@@ -95,7 +99,7 @@ impl Now {
         Some(Now {
             used: PerResource::from_fn(|r| usage.used(r).unwrap_or(0.0)),
             wanted,
-            model: Model::of([was, would], wanted[CPU]),
+            wish: Wish::of([was, would], limits, wanted[CPU]),
             entitled: [was.target.allocation, would.target.allocation],
             dop: [was, would].map(|state| state.width.dop().unwrap_or(0)),
             credit: [credit(was, has_credits[0]), credit(would, has_credits[1])],
@@ -111,8 +115,11 @@ fn both<'a>(
     let has_credits = [recorded, &rival.control].map(|it| it.settings().credits.is_some());
     let nodes = rival.control.tree().nodes().iter().zip(rival.control.states()).zip(&rival.origins);
     nodes.filter(|((node, _), _)| node.is_leaf).filter_map(move |((node, would), origin)| {
-        let was = recorded.states().get((*origin)?)?;
-        Some((node.path.as_str(), Now::of([was, would], has_credits)?))
+        let origin = (*origin)?;
+        let was = recorded.states().get(origin)?;
+        let limit_was = recorded.tree().nodes().get(origin).and_then(|node| node.limit[CPU]);
+        let limits = [limit_was, node.limit[CPU]];
+        Some((node.path.as_str(), Now::of([was, would], limits, has_credits)?))
     })
 }
 
@@ -197,12 +204,15 @@ impl Comparison {
         let Some(elapsed) = tick.was.elapsed else { return };
         self.time += elapsed;
         let at = tick.wall.saturating_sub(self.first).as_secs_f64();
-        for (name, now) in both(recorded, rival) {
+        let tenants: Vec<(&str, Now)> = both(recorded, rival).collect();
+        let wishes: Vec<Wish> = tenants.iter().map(|(_, now)| now.wish).collect();
+        let capacity = [&tick.was, &tick.would].map(|it| it.capacity.divided[CPU]);
+        for ((name, now), model) in tenants.into_iter().zip(forecast::models(&wishes, capacity)) {
             if !self.tenants.contains_key(name) {
                 self.tenants.insert(name.to_string(), Both::default());
             }
             if let Some(tenant) = self.tenants.get_mut(name) {
-                tenant.take(&now, elapsed, at, self.per_point);
+                tenant.take(&now, model, elapsed, at, self.per_point);
             }
         }
         if self.tenants.values().any(|tenant| tenant.points.len() >= 2 * POINTS_MAX) {
@@ -226,7 +236,7 @@ impl Both {
         Resource::ALL.into_iter().any(is_seen)
     }
 
-    fn take(&mut self, now: &Now, elapsed: Duration, at: f64, per_point: u64) {
+    fn take(&mut self, now: &Now, model: Model, elapsed: Duration, at: f64, per_point: u64) {
         let seconds = elapsed.as_secs_f64();
         self.time += elapsed;
         for r in Resource::ALL {
@@ -254,7 +264,7 @@ impl Both {
             self.points.push(Point { seconds: at, ..Point::default() });
         }
         if let Some(point) = self.points.last_mut() {
-            let Now { used, entitled, model, .. } = *now;
+            let Now { used, entitled, .. } = *now;
             let tick = Point { nr_ticks: 1, seconds: at, used, entitled, model };
             *point = Point::joined(&[*point, tick]);
         }
