@@ -259,6 +259,34 @@ fn guarantees_of_disks_fit_and_need_weights() {
     assert_eq!(codes_of(left), ["P078"]);
 }
 
+#[test]
+fn a_coupling_has_known_resources_and_needs_weights() {
+    let codes_of = |text: &str| {
+        let report = match check_input("p.yaml", text.as_bytes(), Some(&machine())) {
+            Ok(loaded) => loaded.report,
+            Err(report) => report,
+        };
+        let of_keys = |code: &&str| !["P046", "P047"].contains(code);
+        codes(&report).into_iter().filter(of_keys).map(str::to_string).collect::<Vec<_>>()
+    };
+    let with = |host: &str, control: &str| {
+        let tenants = "tenants: { a: { guarantee: { disk: 20% } } }";
+        codes_of(&format!("version: 1\n{host}control: {{ {control} }}\n{tenants}"))
+    };
+    let weigh = "host: { disks: weigh }\n";
+    // Of the machine: file systems and a scheduler that ignore weights.
+    let usual = ["P078"; 3];
+    assert_eq!(with(weigh, "couple: [disk, memory, cpu]"), usual);
+    assert_eq!(with(weigh, "couple: [cpu, memory, disk], allocation: max-min"), ["P078"; 4]);
+    assert_eq!(with(weigh, "couple: [cpu, memory], allocation: max-min"), usual);
+    // Of the guarantee, too.
+    assert_eq!(with("", "couple: [cpu, memory, disk]"), ["P078"; 2]);
+    for wrong in ["[cpu]", "[cpu, memory, net]", "[cpu, memory, memory]", "[]"] {
+        assert_eq!(with("", &format!("couple: {wrong}")), ["P021"], "{wrong}");
+    }
+    assert_eq!(with("", "couple: disk"), ["P020"]);
+}
+
 /// Notes are for a person who checks a policy: the daemon logs none of them at each start.
 #[test]
 fn only_check_gives_notes_about_a_valid_policy() {

@@ -31,6 +31,7 @@ pub mod bounds;
 mod check;
 mod claims;
 pub mod counted;
+mod coupling;
 mod credits;
 mod disk_limits;
 mod disk_notes;

@@ -86,6 +86,7 @@ impl SimKernel {
         let tree = &self.live.tree;
         let divider = self.host.divider;
         let weight = |id: CgroupId| match (divider.is_bfq, divider.has_cost) {
+            _ if divider.is_void => 1.0,
             (true, _) => tree[id].disk_knobs.bfq as f64,
             (_, true) => tree[id].disk_knobs.weight as f64,
             _ => 1.0,

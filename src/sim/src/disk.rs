@@ -104,6 +104,8 @@ pub struct Divider {
     pub has_cost: bool,
     /// True if bfq serves one request at a time.
     pub is_strict: bool,
+    /// True if weights have no effect, as those of `io.cost` with rates above the disk's.
+    pub is_void: bool,
     /// Number of choices of a scheduler.
     pub nr_choices: u64,
 }
