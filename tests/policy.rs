@@ -28,9 +28,10 @@ use tenantd_core::units::Bytes;
 use tenantd_policy::accounts::Answer;
 use tenantd_policy::expand::{Found, FoundUser};
 use tenantd_policy::report::Style;
-use tenantd_policy::rules::{CLOSED, MOVED, NO_SUBMITTER, RULES, VOID_DISKS};
+use tenantd_policy::rules::{CLOSED, MOVED, NO_SUBMITTER, REPLACED_SETTING, RULES, VOID_DISKS};
 use tenantd_policy::{
-    DiskFacts, HostFacts, Report, Systemd, UnitFacts, check_input, check_path, load_from,
+    DiskFacts, HostFacts, Report, Systemd, UnitFacts, UnitSetting, check_input, check_path,
+    load_from,
 };
 
 const FIXTURES: &str = "tests/fixtures/policy";
@@ -90,6 +91,21 @@ fn machine() -> HostFacts {
                 has_cost: name == "sdc",
             };
             Some([("sda", "mq-deadline"), ("sdb", "bfq"), ("sdc", "none")].map(disk).to_vec())
+        },
+        unit_settings: |unit| {
+            let of = |file: &str, key: &str, value: &str| UnitSetting {
+                file: file.into(),
+                key: key.into(),
+                value: value.into(),
+            };
+            let drop_in = "/etc/systemd/system/php-fpm.service.d/io.conf";
+            let all = [
+                of("/usr/lib/systemd/system/php-fpm.service", "CPUWeight", "50"),
+                of(drop_in, "IOWeight", "500"),
+                of(drop_in, "IOReadBandwidthMax", "/var 10M"),
+                of(drop_in, "IOWriteIOPSMax", "/var 100"),
+            ];
+            if unit == "php-fpm.service" { all.to_vec() } else { Vec::new() }
         },
         units: || {
             let names = ["a.service", "b.service", "c.service", "d.service", "user-4242.slice"];
@@ -285,6 +301,25 @@ fn a_coupling_has_known_resources_and_needs_weights() {
         assert_eq!(with("", &format!("couple: {wrong}")), ["P021"], "{wrong}");
     }
     assert_eq!(with("", "couple: disk"), ["P020"]);
+}
+
+#[test]
+fn settings_of_disks_in_unit_files_are_noted_where_the_policy_has_its_own() {
+    let message_of = |host: &str, limit: &str| {
+        let php = format!("php: {{ {limit}match: {{ unit: php-fpm.service }} }}");
+        let text = format!("version: 1\n{host}tenants: {{ {php} }}\n");
+        let loaded = check_input("p.yaml", text.as_bytes(), Some(&machine())).unwrap();
+        let findings = loaded.report.findings();
+        let noted = findings.iter().find(|it| it.code == REPLACED_SETTING.code);
+        noted.unwrap().message.clone()
+    };
+    let of_cpu = "`php-fpm.service` has CPUWeight=50 in /usr/lib/systemd/system/php-fpm.service, and the weight of `php` in \
+                  this policy replaces it";
+    assert_eq!(message_of("", ""), of_cpu);
+    assert_eq!(message_of("host: { disks: weigh }\n", ""), format!("{of_cpu} (and 1 more)"));
+    let limit = "limit: { disk: { read: 10MiB/s } }, ";
+    assert_eq!(message_of("", limit), format!("{of_cpu} (and 1 more)"));
+    assert_eq!(message_of("host: { disks: weigh }\n", limit), format!("{of_cpu} (and 2 more)"));
 }
 
 /// Notes are for a person who checks a policy: the daemon logs none of them at each start.

@@ -58,6 +58,7 @@ pub mod pods;
 mod presence;
 mod read;
 pub mod reader;
+mod replaced;
 pub mod report;
 pub mod rest;
 mod retention;
@@ -68,6 +69,7 @@ mod syntax;
 mod templates;
 pub mod tree;
 pub mod types;
+mod unit_files;
 pub mod unit_path;
 mod values;
 mod words;
@@ -81,6 +83,7 @@ pub use load::{
 pub use model::Policy;
 pub use read::MOST_TENANTS;
 pub use report::{Diagnostic, Report};
+pub use unit_files::UnitSetting;
 
 /// True if a tenant can have this name.
 pub fn is_tenant_name(name: &str) -> bool {
