@@ -39,7 +39,8 @@ pub struct DiskWork {
 }
 
 impl DiskWork {
-    pub(super) fn part(&self, part: f64) -> DiskWork {
+    /// Part of it, with counts rounded.
+    pub fn part(&self, part: f64) -> DiskWork {
         let of = |count: u64| (count as f64 * part).round() as u64;
         DiskWork {
             read_bytes: of(self.read_bytes),
