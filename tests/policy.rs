@@ -28,9 +28,10 @@ use tenantd_core::units::Bytes;
 use tenantd_policy::accounts::Answer;
 use tenantd_policy::expand::{Found, FoundUser};
 use tenantd_policy::report::Style;
-use tenantd_policy::rules::{CLOSED, MOVED, NO_SUBMITTER, RULES, VOID_DISKS};
+use tenantd_policy::rules::{CLOSED, MOVED, NO_SUBMITTER, REPLACED_SETTING, RULES, VOID_DISKS};
 use tenantd_policy::{
-    DiskFacts, HostFacts, Report, Systemd, UnitFacts, check_input, check_path, load_from,
+    DiskFacts, HostFacts, Report, Systemd, UnitFacts, UnitSetting, check_input, check_path,
+    load_from,
 };
 
 const FIXTURES: &str = "tests/fixtures/policy";
@@ -90,6 +91,21 @@ fn machine() -> HostFacts {
                 has_cost: name == "sdc",
             };
             Some([("sda", "mq-deadline"), ("sdb", "bfq"), ("sdc", "none")].map(disk).to_vec())
+        },
+        unit_settings: |unit| {
+            let of = |file: &str, key: &str, value: &str| UnitSetting {
+                file: file.into(),
+                key: key.into(),
+                value: value.into(),
+            };
+            let drop_in = "/etc/systemd/system/php-fpm.service.d/io.conf";
+            let all = [
+                of("/usr/lib/systemd/system/php-fpm.service", "CPUWeight", "50"),
+                of(drop_in, "IOWeight", "500"),
+                of(drop_in, "IOReadBandwidthMax", "/var 10M"),
+                of(drop_in, "IOWriteIOPSMax", "/var 100"),
+            ];
+            if unit == "php-fpm.service" { all.to_vec() } else { Vec::new() }
         },
         units: || {
             let names = ["a.service", "b.service", "c.service", "d.service", "user-4242.slice"];
@@ -257,6 +273,53 @@ fn guarantees_of_disks_fit_and_need_weights() {
     assert_eq!(codes_of(&format!("{weigh}{group}")), ["P055"]);
     let left = "tenants: { a: { guarantee: { disk: 20% } } }";
     assert_eq!(codes_of(left), ["P078"]);
+}
+
+#[test]
+fn a_coupling_has_known_resources_and_needs_weights() {
+    let codes_of = |text: &str| {
+        let report = match check_input("p.yaml", text.as_bytes(), Some(&machine())) {
+            Ok(loaded) => loaded.report,
+            Err(report) => report,
+        };
+        let of_keys = |code: &&str| !["P046", "P047"].contains(code);
+        codes(&report).into_iter().filter(of_keys).map(str::to_string).collect::<Vec<_>>()
+    };
+    let with = |host: &str, control: &str| {
+        let tenants = "tenants: { a: { guarantee: { disk: 20% } } }";
+        codes_of(&format!("version: 1\n{host}control: {{ {control} }}\n{tenants}"))
+    };
+    let weigh = "host: { disks: weigh }\n";
+    // Of the machine: file systems and a scheduler that ignore weights.
+    let usual = ["P078"; 3];
+    assert_eq!(with(weigh, "couple: [disk, memory, cpu]"), usual);
+    assert_eq!(with(weigh, "couple: [cpu, memory, disk], allocation: max-min"), ["P078"; 4]);
+    assert_eq!(with(weigh, "couple: [cpu, memory], allocation: max-min"), usual);
+    // Of the guarantee, too.
+    assert_eq!(with("", "couple: [cpu, memory, disk]"), ["P078"; 2]);
+    for wrong in ["[cpu]", "[cpu, memory, net]", "[cpu, memory, memory]", "[]"] {
+        assert_eq!(with("", &format!("couple: {wrong}")), ["P021"], "{wrong}");
+    }
+    assert_eq!(with("", "couple: disk"), ["P020"]);
+}
+
+#[test]
+fn settings_of_disks_in_unit_files_are_noted_where_the_policy_has_its_own() {
+    let message_of = |host: &str, limit: &str| {
+        let php = format!("php: {{ {limit}match: {{ unit: php-fpm.service }} }}");
+        let text = format!("version: 1\n{host}tenants: {{ {php} }}\n");
+        let loaded = check_input("p.yaml", text.as_bytes(), Some(&machine())).unwrap();
+        let findings = loaded.report.findings();
+        let noted = findings.iter().find(|it| it.code == REPLACED_SETTING.code);
+        noted.unwrap().message.clone()
+    };
+    let of_cpu = "`php-fpm.service` has CPUWeight=50 in /usr/lib/systemd/system/php-fpm.service, and the weight of `php` in \
+                  this policy replaces it";
+    assert_eq!(message_of("", ""), of_cpu);
+    assert_eq!(message_of("host: { disks: weigh }\n", ""), format!("{of_cpu} (and 1 more)"));
+    let limit = "limit: { disk: { read: 10MiB/s } }, ";
+    assert_eq!(message_of("", limit), format!("{of_cpu} (and 1 more)"));
+    assert_eq!(message_of("host: { disks: weigh }\n", limit), format!("{of_cpu} (and 2 more)"));
 }
 
 /// Notes are for a person who checks a policy: the daemon logs none of them at each start.

@@ -4,7 +4,7 @@ use tenantd_sim::{DiskWork, Divider};
 
 pub(crate) const WEIGH: &str = "host: { disks: weigh }\n";
 pub(crate) const BFQ: Divider =
-    Divider { is_bfq: true, has_cost: false, is_strict: false, nr_choices: 0 };
+    Divider { is_bfq: true, has_cost: false, is_strict: false, is_void: false, nr_choices: 0 };
 pub(crate) const COST: Divider = Divider { has_cost: true, is_bfq: false, ..BFQ };
 pub(crate) const DEADLINE: Divider = Divider { is_bfq: false, ..BFQ };
 

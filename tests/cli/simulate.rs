@@ -57,6 +57,22 @@ fn every_scenario_of_the_repository_runs() {
     }
 }
 
+/// One tenant reads, one computes, one does both.
+#[test]
+fn a_disk_is_divided_with_the_cpus() {
+    let answer = parsed(&scenario("disk"));
+    let of = |tenant: usize, run: &str, key: &str| number(&answer["tenants"][tenant][run][key]);
+    for (tenant, part) in [(0, 0.75), (2, 0.25)] {
+        let entitled = number(&answer["tenants"][tenant]["entitled_disk_ratio"]);
+        assert!((entitled - part).abs() < 1e-6, "{entitled}");
+        assert!((of(tenant, "tenantd", "disk_ratio") - part).abs() < 0.02, "{answer}");
+    }
+    assert!((of(2, "tenantd", "usage_cores") - 2.0).abs() < 0.1, "{answer}");
+    assert!(of(2, "static", "usage_cores") > 2.3, "{answer}");
+    let plain = parsed(&small("ticks: 3\ntenants: { a: { threads: 1 } }\n"));
+    assert_eq!(plain["tenants"][0]["entitled_disk_ratio"], Value::Null);
+}
+
 /// Tenants that a template would find are those that the scenario names.
 #[test]
 fn people_of_a_template_are_those_with_work() {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tenantd_control::measure::sample::HostSample;
 use tenantd_control::share::burst;
 use tenantd_control::share::demand::Demand;
-use tenantd_control::share::target::{self, Target};
+use tenantd_control::share::target::{self, DiskDemand, DiskRow, Rows, Target};
 use tenantd_control::state::capacity;
 use tenantd_control::tree::bounds::AncestorBounds;
 use tenantd_control::tree::{self, TreeNode};
@@ -269,4 +269,41 @@ fn limits_above_the_tenants_are_capacity() {
     );
     assert_eq!((free, slice.most()[MEMORY]), (machine, GIB));
     assert_eq!(slice.and(AncestorBounds::default()).most()[CPU], 1.0);
+}
+
+/// The vectors of `tenantd-fair`'s `collusion.rs` on CPU, memory and a disk, as demands of a tick: A uses a third of the disk for
+/// nothing of its own. With the rest divided as well, B still gains at most 4 % and C loses at most 12 %.
+#[test]
+fn a_lie_about_the_disk_moves_little() {
+    let nodes = siblings(&[100.0; 4]);
+    let demand = |cores: f64, memory: f64| Demand {
+        amount: PerResource([cores * CORES, memory * GIB]),
+        ..Demand::UNKNOWN
+    };
+    let demands = [demand(1.0, 0.0), demand(0.0, 1.0), demand(0.0, 1.0 / 3.0), demand(1.0, 0.0)];
+    let targets = |of_a: f64, growth: f64| {
+        let of_disk = [(of_a, 1.0), (0.0, 1.0), (1.0, growth), (1.0 / 3.0, 1.0)];
+        let demands_of_disk =
+            of_disk.map(|(part, growth)| DiskDemand { part, growth, cpu_growth: 1.0 });
+        let disk = Some(DiskRow { capacity: 1.0, demands: demands_of_disk.to_vec() });
+        let rows = Rows { host: PerResource([CORES, GIB]), disk };
+        target::targets(&nodes, &demands, rows, Allocation::Drf)
+    };
+    let tasks = |targets: &[Target]| {
+        let disk = |at: usize| targets[at].disk.unwrap().allocation;
+        let memory = |at: usize| targets[at].allocation[MEMORY] / GIB;
+        let cores = |at: usize| targets[at].allocation[CPU] / CORES;
+        [cores(0), memory(1), (memory(2) * 3.0).min(disk(2)), cores(3).min(disk(3) * 3.0)]
+    };
+    let near = |found: [f64; 4], expected: [f64; 4]| {
+        let is_near = found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-9);
+        assert!(is_near, "{found:?} instead of {expected:?}");
+    };
+    let (honest, lie) = (tasks(&targets(0.0, 1.0)), tasks(&targets(1.0 / 3.0, 1.0)));
+    near(honest, [0.5, 0.75, 0.75, 0.5]);
+    near(lie, [0.5, 7.0 / 9.0, 2.0 / 3.0, 0.5]);
+    assert!(lie[1] <= 1.04 * honest[1] && lie[2] >= 0.88 * honest[2]);
+    // If C waits for the disk, its memory is reserved, and B gains nothing.
+    let waiting = tasks(&targets(1.0 / 3.0, 1.5));
+    assert!(waiting[1] <= 0.75 + 1e-6 && waiting[2] > 0.66, "{waiting:?}");
 }

@@ -20,7 +20,7 @@ pub(crate) struct Changed {
 }
 
 /// Texts of which some value of each kind is one.
-const SAMPLES: [&str; 20] = [
+const SAMPLES: [&str; 21] = [
     "2",
     "1GiB",
     "500ms",
@@ -41,6 +41,7 @@ const SAMPLES: [&str; 20] = [
     "{ gpu: 2 }",
     "50",
     "team=core",
+    "[cpu, memory, disk]",
 ];
 
 /// A policy with one key, of the whole or of the tenant `a`.

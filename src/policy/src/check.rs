@@ -18,6 +18,7 @@ use super::notes;
 use super::pod_claims;
 use super::presence::{self, Known};
 use super::read::Draft;
+use super::replaced;
 use super::report::{Label, Report, Severity};
 use super::rules;
 use super::stays;
@@ -46,6 +47,7 @@ pub(super) fn check(draft: &Draft, scope: Scope<'_>, report: &mut Report) {
         disk_shares::notes(draft, &nodes, report);
         if let Some(host) = host {
             disk_notes::check(draft, &nodes, host, report);
+            replaced::check(draft, &nodes, host, report);
         }
     }
 }

@@ -10,6 +10,7 @@ use procfs::Current;
 
 use super::expand::{Found, FoundUser};
 use super::installed::{Services, has_cgroup, services};
+use super::unit_files::{UnitSetting, settings};
 use super::unit_path::{unit_at, unit_of, user_of_slice};
 use super::values::cpu_list;
 use crate::accounts::people::People;
@@ -55,6 +56,8 @@ pub struct HostFacts {
     pub file_system: fn(&Path) -> Option<String>,
     /// Lists the disks with a scheduler; `None` if unknown. Called only if a policy weighs disks.
     pub disks: fn() -> Option<Vec<DiskFacts>>,
+    /// Lists the settings in the files of a unit. Called only if a tenant is a unit.
+    pub unit_settings: fn(&str) -> Vec<UnitSetting>,
 }
 
 /// A disk with a scheduler.
@@ -132,6 +135,7 @@ impl HostFacts {
             has_devices_tree: has_devices_tree(),
             file_system,
             disks,
+            unit_settings: settings,
         })
     }
 
@@ -161,6 +165,7 @@ impl HostFacts {
             has_devices_tree: true,
             file_system: |_| None,
             disks: || None,
+            unit_settings: |_| Vec::new(),
         }
     }
 

@@ -8,7 +8,7 @@ use super::pattern;
 use tenantd_core::kernel_text::mountinfo::cgroup_mounts;
 use tenantd_core::kernel_text::{path_of, text_of_name};
 
-const UNIT_DIRS: [&str; 12] = [
+pub(super) const UNIT_DIRS: [&str; 12] = [
     "/etc/systemd/system.control",
     "/run/systemd/system.control",
     "/run/systemd/transient",

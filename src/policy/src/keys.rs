@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::amount::Amount;
 use super::bounds::{AmountOf, Processes, UpTo};
 use super::counted::{Counted, Counts};
+use super::coupling::Coupled;
 use super::credits::{self, Optional};
 use super::disk_limits::{Operations, PartOfDisks, Throughput};
 use super::durations::{AGE, Bound, CAP, HALF_LIFE, INTERVAL, SHORT_TIME};
@@ -95,6 +96,9 @@ section! {
         "allocation" => allocation: Allocation, Word;
         /// Slots per CPU; a slot is one unit of parallelism.
         "oversubscription" => oversubscription: f64 = 1.0, Number { least: 0.1, most: 8.0 };
+        /// Resources that are divided together: a tenant with a large part of one gets less of the others where these are
+        /// short. [cpu, memory], or [cpu, memory, disk] under `host.disks: weigh`.
+        "couple" => couple: Coupling, Coupled;
         /// restore: restore the previous values at a stop. keep: leave the written values in force;
         /// `tenantd --restore` restores them later. After a kill, the next start restores in both cases.
         "on_exit" => on_exit: OnExit, Word;

@@ -31,6 +31,7 @@ pub mod bounds;
 mod check;
 mod claims;
 pub mod counted;
+mod coupling;
 mod credits;
 mod disk_limits;
 mod disk_notes;
@@ -57,6 +58,7 @@ pub mod pods;
 mod presence;
 mod read;
 pub mod reader;
+mod replaced;
 pub mod report;
 pub mod rest;
 mod retention;
@@ -67,6 +69,7 @@ mod syntax;
 mod templates;
 pub mod tree;
 pub mod types;
+mod unit_files;
 pub mod unit_path;
 mod values;
 mod words;
@@ -80,6 +83,7 @@ pub use load::{
 pub use model::Policy;
 pub use read::MOST_TENANTS;
 pub use report::{Diagnostic, Report};
+pub use unit_files::UnitSetting;
 
 /// True if a tenant can have this name.
 pub fn is_tenant_name(name: &str) -> bool {

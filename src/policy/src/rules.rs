@@ -132,4 +132,5 @@ rules! {
     OPEN_DEVICES = "P076", Note, "devices that stay open to every job";
     LIMITED_WRITES = "P077", Note, "a limit of writes, behind which others may wait";
     VOID_DISKS = "P078", Note, "a disk or file system where limits or weights of disks have no effect";
+    REPLACED_SETTING = "P079", Note, "a setting in the file of a unit that tenantd replaces";
 }

@@ -175,6 +175,16 @@ pub enum RootChoice {
     Path(PathBuf),
 }
 
+/// `control.couple:` resources that are divided together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Coupling {
+    /// CPU and memory; disks are divided by themselves.
+    #[default]
+    Host,
+    /// The contended disk as well.
+    WithDisk,
+}
+
 /// `weight:` weights of a tenant relative to its siblings.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Weights {

@@ -30,17 +30,22 @@ impl SimKernel {
     /// ESRCH if a process has ended.
     pub fn contend(&mut self, pids: &[u32], work: DiskWork) -> Result<(), Errno> {
         let wants: Vec<(u32, f64)> = pids.iter().map(|pid| (*pid, 1.0)).collect();
-        self.contend_for(&wants, work)
+        self.contend_for(&wants, work).map(|_| ())
     }
 
     /// The same for processes that want at most this part of `work`; others get the rest. Those that get less than they want
-    /// wait all the time.
+    /// wait all the time. Returns each process with its part.
     ///
     /// # Errors
     /// ESRCH if a process has ended.
-    pub fn contend_for(&mut self, wants: &[(u32, f64)], work: DiskWork) -> Result<(), Errno> {
+    pub fn contend_for(
+        &mut self,
+        wants: &[(u32, f64)],
+        work: DiskWork,
+    ) -> Result<Vec<(u32, f64)>, Errno> {
         let mut left = 1.0;
         let mut open: Vec<(u32, f64)> = wants.to_vec();
+        let mut got = Vec::with_capacity(wants.len());
         let mut waiting = Vec::new();
         while !open.is_empty() {
             let pids: Vec<u32> = open.iter().map(|(pid, _)| *pid).collect();
@@ -50,6 +55,7 @@ impl SimKernel {
             if !is_met.contains(&true) {
                 for (pid, part) in pids.iter().zip(parts) {
                     self.use_disk(*pid, work.part(part))?;
+                    got.push((*pid, part));
                 }
                 waiting = pids;
                 break;
@@ -58,11 +64,13 @@ impl SimKernel {
                 open.into_iter().zip(is_met).partition(|(_, is_met)| *is_met);
             for ((pid, want), _) in met {
                 self.use_disk(pid, work.part(want))?;
+                got.push((pid, want));
                 left -= want;
             }
             open = unmet.into_iter().map(|(want, _)| want).collect();
         }
-        self.wait_for_disk(&waiting, work.busy_msec)
+        self.wait_for_disk(&waiting, work.busy_msec)?;
+        Ok(got)
     }
 
     /// Adds a time to the IO pressure of the cgroups of these processes, once to each.
@@ -86,6 +94,7 @@ impl SimKernel {
         let tree = &self.live.tree;
         let divider = self.host.divider;
         let weight = |id: CgroupId| match (divider.is_bfq, divider.has_cost) {
+            _ if divider.is_void => 1.0,
             (true, _) => tree[id].disk_knobs.bfq as f64,
             (_, true) => tree[id].disk_knobs.weight as f64,
             _ => 1.0,

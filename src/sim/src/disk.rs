@@ -39,7 +39,8 @@ pub struct DiskWork {
 }
 
 impl DiskWork {
-    pub(super) fn part(&self, part: f64) -> DiskWork {
+    /// Part of it, with counts rounded.
+    pub fn part(&self, part: f64) -> DiskWork {
         let of = |count: u64| (count as f64 * part).round() as u64;
         DiskWork {
             read_bytes: of(self.read_bytes),
@@ -104,6 +105,8 @@ pub struct Divider {
     pub has_cost: bool,
     /// True if bfq serves one request at a time.
     pub is_strict: bool,
+    /// True if weights have no effect, as those of `io.cost` with rates above the disk's.
+    pub is_void: bool,
     /// Number of choices of a scheduler.
     pub nr_choices: u64,
 }

@@ -158,6 +158,7 @@ fn disk_share(
         share_now_ratio: state.disk.now_ratio,
         share_if_busy_ratio: state.disk.standing_ratio,
         guarantee_ratio: Some(terms.guarantee).filter(|part| *part > 0.0),
+        is_coupled: state.target.disk.is_some(),
         is_void: device.is_some_and(|(device, _)| !weighing.obeys(device)),
     })
 }
@@ -270,7 +271,7 @@ fn tenant_status(node: &TreeNode, state: &NodeState) -> TenantStatus {
         allocation: state.target.allocation,
         fair_share_cores: state.target.burst[CPU],
         fair_share_memory_bytes: state.target.burst[MEMORY],
-        dominant_resource: state.target.dominant.map(|r| Cow::Borrowed(r.name())),
+        dominant_resource: state.target.dominant.map(|row| Cow::Borrowed(row.name())),
         dominant_share: state.target.dominant_share,
         level: state.target.level,
         satisfied: state.target.satisfied,

@@ -64,6 +64,8 @@ pub struct DiskShareStatus {
     pub share_if_busy_ratio: f64,
     /// Guaranteed part of each disk; absent without a guarantee.
     pub guarantee_ratio: Option<f64>,
+    /// True if that disk counts for its CPU and memory.
+    pub is_coupled: bool,
     /// True if weights have no effect on that disk or, without one, on the disk that it uses most.
     pub is_void: bool,
 }
@@ -74,9 +76,10 @@ impl DiskShareStatus {
         let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
         let of = self.disk.as_ref().map(|disk| format!(" of {disk}")).unwrap_or_default();
         let guarantee = self.guarantee_ratio.map(|part| format!(", {} guaranteed", percent(part)));
+        let coupled = if self.is_coupled { ", divided with CPU and memory" } else { "" };
         let void = if self.is_void { "; void: weights are ineffective there" } else { "" };
         format!(
-            "share now {}{of}, {} if busy{}{void}",
+            "share now {}{of}, {} if busy{}{coupled}{void}",
             percent(self.share_now_ratio),
             percent(self.share_if_busy_ratio),
             guarantee.unwrap_or_default(),

@@ -1,7 +1,9 @@
 //! The contended disk: the full one for which tenants wait most, and their demands for it.
 //!
 //! **Problem.** A machine has several disks, of which one at a time is short. The share that a tenant gets now depends on the
-//! demands of the others for that one.
+//! demands of the others for that one. Where the policy couples disks, a tenant with most of it gets less CPU where both are
+//! short, as with any two resources of DRF. But a disk may ignore weights: then its row would take CPU from one tenant and
+//! give no other a faster disk.
 //!
 //! **The device** stays the contended one for at least [`KEPT`], and is replaced only by one with [`CLEARLY`] times its pressure, or
 //! after as long without any. The pressure of a disk is the sum over tenants of the time in which their tasks waited, by the part
@@ -11,19 +13,33 @@
 //! is full and that uses its share wants all of the disk: no counter tells how much it could use. With less than its share it
 //! wants its use and the time that it waited. Waits on a disk that is not full are those of single requests, and no demand.
 //!
-//! **Properties** (below, and `tests/agent/disk_shares.rs`): a disk is kept over short lulls (`a_disk_is_kept`).
+//! **Growth** is demand over use, of the disk and of CPUs: the factor by which the demand on the other row counts as well
+//! ([`super::target`]). Slices of bfq move the use by a tenth from second to second, so it is smoothed.
+//!
+//! **Effect.** The row counts only while the disk obeys weights: exactly one of bfq and io.cost divides it, and each cgroup has
+//! its file. Parts of the disk must not contradict that: if waiting siblings of different weights get equal parts in
+//! [`VOID_AFTER`] full intervals in a row, weights are void until as many in a row show them obeyed. Without the waits of cgroups
+//! (cgroup v1) equal parts prove nothing: two tenants may want as much.
+//!
+//! **Properties** (below, and `tests/agent/disk_shares.rs`): a disk is kept over short lulls (`a_disk_is_kept`); dominant shares
+//! are those of the allocation core (`three_tenants_get_their_dominant_shares`); a void disk takes no CPU
+//! (`a_void_disk_counts_for_nothing`).
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::demand::PRESSED_RATIO;
+use super::govern;
+use super::target::DiskDemand;
 use crate::measure::disk::Device;
 use crate::measure::disks::{Disk, Disks};
 use crate::measure::usage::Usage;
 use crate::measure::ways::Way;
 use crate::state::NodeState;
 use crate::tree::Tree;
+use crate::words::knob::{Knob, Value};
+use tenantd_core::resource::CPU;
 
 /// Least time for which a device is the contended one.
 pub const KEPT: Duration = Duration::from_secs(60);
@@ -36,6 +52,17 @@ const GROWTH: f64 = 1.1;
 /// Part of its share from which a tenant is at its share.
 const AT_SHARE_RATIO: f64 = 0.8;
 const HALF_LIFE: Duration = Duration::from_secs(2);
+/// Half-life of the smoothed use, longer than some slices of bfq.
+const USE_HALF_LIFE: Duration = Duration::from_secs(4);
+/// Least use of the device or of CPUs for which the demand on the other row is scaled.
+const USED_LEAST: f64 = 0.001;
+const ROUNDING: f64 = 1e-9;
+/// Part of the device from which a sibling takes part in a comparison.
+const COMPARED_RATIO: f64 = 0.02;
+/// Largest error of a prediction that fits, and least distance to the error of the other one.
+const FIT: f64 = 0.08;
+/// Intervals in a row that change the verdict on weights.
+const VOID_AFTER: u8 = 5;
 /// Part of the device that work outside tenants never takes from them.
 const LEFT_RATIO: f64 = 0.1;
 
@@ -43,6 +70,7 @@ const LEFT_RATIO: f64 = 0.1;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Contended {
     chosen: Option<Chosen>,
+    verdict: Verdict,
     /// Smoothed part of its time used by work outside tenants.
     outside_ratio: f64,
 }
@@ -53,6 +81,24 @@ struct Chosen {
     device: Device,
     held: Duration,
     calm: Duration,
+}
+
+/// Effect of weights on the device, by the parts of tenants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Verdict {
+    is_void: bool,
+    /// Intervals in a row that contradict it.
+    nr_against: u8,
+}
+
+impl Verdict {
+    /// Takes an interval that shows weights without effect, or obeyed.
+    fn note(&mut self, is_void: bool) {
+        self.nr_against = if is_void == self.is_void { 0 } else { self.nr_against + 1 };
+        if self.nr_against >= VOID_AFTER {
+            *self = Verdict { is_void, nr_against: 0 };
+        }
+    }
 }
 
 impl Contended {
@@ -66,6 +112,11 @@ impl Contended {
     /// Part of its time that tenants can get.
     pub(crate) fn capacity(&self) -> f64 {
         (1.0 - self.outside_ratio).max(LEFT_RATIO)
+    }
+
+    /// True if waiting tenants get equal parts in spite of their weights.
+    pub(crate) fn is_void(&self) -> bool {
+        self.verdict.is_void
     }
 
     /// Chooses the device, and estimates the demands of tenants for it.
@@ -86,12 +137,13 @@ impl Contended {
         self.choose(&each.collect::<Vec<_>>(), elapsed);
         let is_same = before.is_some() && before == self.chosen.map(|chosen| chosen.device);
         let Some((device, disk)) = self.disk(disks) else {
-            states.iter_mut().for_each(|state| state.disk.demand = None);
+            states.iter_mut().for_each(|state| state.disk.forget_demand());
+            self.verdict = Verdict::default();
             return;
         };
         if !is_same {
-            states.iter_mut().for_each(|state| state.disk.demand = None);
-            self.outside_ratio = 0.0;
+            states.iter_mut().for_each(|state| state.disk.forget_demand());
+            (self.verdict, self.outside_ratio) = (Verdict::default(), 0.0);
         }
         let time = |usage: &Usage| usage.disks.get(device).and_then(|flow| disk.cost.time(&flow));
         let whole = disk.time_ratio().unwrap_or(0.0);
@@ -107,8 +159,37 @@ impl Contended {
             let last = state.disk.demand.unwrap_or(0.0);
             // A tenant that stops would otherwise keep the demand for a whole disk for seconds.
             let last = if is_full && waits(usage) { last } else { last.min(share) };
-            let keep = 0.5_f64.powf(elapsed.as_secs_f64() / HALF_LIFE.as_secs_f64());
+            let keep = keep(elapsed, HALF_LIFE);
             state.disk.demand = Some(fresh.max(keep * last + (1.0 - keep) * fresh).min(1.0));
+            let (keep, cores) = (self::keep(elapsed, USE_HALF_LIFE), usage.cpu_cores);
+            let before = state.disk.used.unwrap_or((used, cores));
+            // Without waits, a use that rises is no noise.
+            let part = if is_full && waits(usage) { before.0 } else { before.0.max(used) };
+            let smooth = |before: f64, now: f64| keep * before + (1.0 - keep) * now;
+            state.disk.used = Some((smooth(part, used), smooth(before.1.max(cores), cores)));
+        }
+        if is_full {
+            self.compare(tree, states, (device, &disk));
+        }
+    }
+
+    /// Compares the parts of waiting siblings on a full device with their weights, and with equal parts.
+    fn compare(&mut self, tree: &Tree, states: &[NodeState], (device, disk): (Device, &Disk)) {
+        let contender = |at: &usize| {
+            let state = &states[*at];
+            let usage = state.usage.as_ref().filter(|usage| usage.io_some_ratio.is_some())?;
+            let time = disk.cost.time(&usage.disks.get(device)?).filter(|_| waits(usage))?;
+            let observed = [Knob::BfqWeight, Knob::DiskWeight].map(|knob| state.observed(knob));
+            match observed.into_iter().flatten().next() {
+                Some(Value::Weight(weight)) if time >= COMPARED_RATIO => Some((time, *weight)),
+                _ => None,
+            }
+        };
+        for (_, siblings) in govern::sets_of_siblings(tree) {
+            let set: Vec<(f64, f64)> = siblings.iter().filter_map(contender).collect();
+            if let Some(is_void) = is_void(&set) {
+                self.verdict.note(is_void);
+            }
         }
     }
 
@@ -128,6 +209,48 @@ impl Contended {
         });
         self.chosen = now.or(most.map(begin));
     }
+}
+
+/// Demand of a node for the contended device, and its growth on both rows.
+pub(crate) fn demand(state: &NodeState) -> DiskDemand {
+    let part = state.disk.demand.unwrap_or(0.0);
+    let (used, used_cores) = state.disk.used.unwrap_or_default();
+    let cores = state.demand.map_or(0.0, |demand| demand.amount[CPU]);
+    DiskDemand { part, growth: growth(part, used), cpu_growth: growth(cores, used_cores) }
+}
+
+/// Demand over use. An unpressed tenant wants a tenth more than its use, and that is no growth.
+fn growth(demand: f64, used: f64) -> f64 {
+    let growth = if used >= USED_LEAST { demand / used } else { 1.0 };
+    if growth > GROWTH * (1.0 + ROUNDING) { growth } else { 1.0 }
+}
+
+/// True if siblings with these times and weights share equally in spite of the weights, false if by weight; `None` if neither
+/// is clear.
+fn is_void(set: &[(f64, f64)]) -> Option<bool> {
+    let [by_weight, equal] = errors(set);
+    if by_weight + FIT <= equal {
+        Some(false)
+    } else {
+        (equal <= FIT && equal + FIT <= by_weight).then_some(true)
+    }
+}
+
+/// Errors of the predictions that siblings with these times and weights divide by weight, and equally: 0 ..= 1.
+fn errors(set: &[(f64, f64)]) -> [f64; 2] {
+    let sum = |of: fn(&(f64, f64)) -> f64| set.iter().map(of).sum::<f64>().max(f64::MIN_POSITIVE);
+    let (times, weights) = (sum(|it| it.0), sum(|it| it.1));
+    let nr = set.len() as f64;
+    let error = |predicted: &dyn Fn(f64) -> f64| {
+        let each = set.iter().map(|(time, weight)| (time / times - predicted(*weight)).abs());
+        each.sum::<f64>() / 2.0
+    };
+    [error(&|weight| weight / weights), error(&|_| 1.0 / nr)]
+}
+
+/// Part of a smoothed value that stays.
+fn keep(elapsed: Duration, half_life: Duration) -> f64 {
+    0.5_f64.powf(elapsed.as_secs_f64() / half_life.as_secs_f64())
 }
 
 /// True if exactly one scheduler divides the device by weights.
@@ -200,5 +323,28 @@ mod tests {
         assert_eq!(fresh(0.25, &usage(0.1), true, 0.25), 1.0);
         assert_eq!(fresh(0.1, &usage(0.5), true, 0.25), 0.1 * 1.5, "its own bound");
         assert_eq!(fresh(0.0, &usage(0.5), true, 0.25), 0.0);
+    }
+
+    #[test]
+    fn equal_parts_contradict_weights_of_three_to_one() {
+        assert_eq!(is_void(&[(0.5, 300.0), (0.5, 100.0)]), Some(true));
+        assert_eq!(is_void(&[(0.74, 300.0), (0.26, 100.0)]), Some(false));
+        // A sibling that cannot use its part proves nothing, and neither do equal weights or one sibling.
+        assert_eq!(is_void(&[(0.2, 300.0), (0.8, 100.0)]), None);
+        assert_eq!(is_void(&[(0.5, 100.0), (0.5, 100.0)]), None);
+        assert_eq!((is_void(&[(0.5, 300.0)]), is_void(&[])), (None, None));
+    }
+
+    #[test]
+    fn a_verdict_changes_after_several_intervals_in_a_row() {
+        let mut verdict = Verdict::default();
+        let mut after = |is_void: bool, count: u8| {
+            (0..count).for_each(|_| verdict.note(is_void));
+            verdict.is_void
+        };
+        assert!(!after(true, VOID_AFTER - 1));
+        assert!(!after(false, 1) && !after(true, VOID_AFTER - 1));
+        assert!(after(true, 1) && after(false, VOID_AFTER - 1));
+        assert!(!after(false, 1));
     }
 }

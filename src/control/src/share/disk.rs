@@ -11,7 +11,8 @@
 //! cgroup the two give the same ratios, and nothing is written when loads come and go. Several cgroups of a tenant have
 //! equal parts of it, or of its second part the active ones.
 //!
-//! A guarantee is a floor of both parts.
+//! A guarantee is a floor of both parts. The contended disk may be divided together with CPU and memory
+//! ([`super::contended`]): then its allocations are the second part, of tenants that want more than theirs.
 //!
 //! **Values** are whole numbers from 1 to [`MOST`]. The largest of siblings that are all governed is [`TOP`] if the smallest
 //! is then still exact enough, because systemd writes smaller numbers to bfq for those above it. They are computed once a
@@ -32,6 +33,7 @@ use crate::share::burst;
 use crate::share::contended::{self, Contended};
 use crate::share::govern;
 use crate::share::siblings::Share;
+use crate::share::target::{DiskPart, DiskRow};
 use crate::share::weight::{Entitlement, Weights};
 use crate::share::would_get::would_get;
 use crate::state::NodeState;
@@ -83,18 +85,35 @@ impl Weighing {
         new.for_each(|seen| seen.is_ours = true);
     }
 
-    /// Findings on the disks that tenants use and that divide badly or not at all, and on cgroups and
-    /// guarantees without effect.
+    /// Findings on the disks that tenants use and that divide badly or not at all, and on cgroups, guarantees and a coupling
+    /// without effect.
     pub(crate) fn findings(
         &self,
         (tree, states): (&Tree, &[NodeState]),
         disks: &Disks,
+        couples: bool,
     ) -> Vec<Finding> {
         let name = |device| disks.iter().find(|(it, _)| *it == device).map(|(_, disk)| disk.name);
         let mut findings = self.used.findings(&self.ways, name);
         findings.extend(without_files(tree, states).filter(|_| self.fresh == 0));
         findings.extend(self.void_guarantees((tree, states), disks));
+        findings.extend(self.void_coupling((tree, states), disks).filter(|_| couples));
         findings
+    }
+
+    /// The contended device as a row of the division of CPU and memory; `None` unless weights take effect on it.
+    pub(crate) fn row(
+        &self,
+        (tree, states): (&Tree, &[NodeState]),
+        disks: &Disks,
+    ) -> Option<DiskRow> {
+        let (device, _) = self.contended.disk(disks)?;
+        let obeys = self.obeys(device) && self.fresh == 0 && !self.contended.is_void();
+        (obeys && without_files(tree, states).is_none()).then(|| {
+            let tenants = states.iter().take(tree.nodes().len());
+            let demands = tenants.map(contended::demand).collect();
+            DiskRow { capacity: self.contended.capacity(), demands }
+        })
     }
 
     /// Name of the contended device; `None` if none is contended, or if its speed is unknown.
@@ -105,6 +124,35 @@ impl Weighing {
     /// True if a device is known to divide its time by weights; false as well if that is unknown.
     pub fn obeys(&self, device: Device) -> bool {
         self.ways.0.get(device).is_some_and(|way| contended::obeys(&way))
+    }
+
+    /// Finding on a coupling that does not count.
+    fn void_coupling(
+        &self,
+        nodes @ (tree, states): (&Tree, &[NodeState]),
+        disks: &Disks,
+    ) -> Option<Finding> {
+        let (device, disk) = self.contended.disk(disks).filter(|_| self.fresh == 0)?;
+        if !tree.weighs_disks() || self.row(nodes, disks).is_some() {
+            return None;
+        }
+        let (why, remedy) = if self.obeys(device) && without_files(tree, states).is_none() {
+            (
+                "tenants that wait for it get equal parts in spite of their weights",
+                "with io.cost, lower its rates to those of the disk (io.cost.model), or use bfq instead; or set control.couple: \
+                 [cpu, memory]",
+            )
+        } else {
+            (
+                "its weights are ineffective",
+                "let one scheduler divide it (bfq, or io.cost), or set control.couple: [cpu, memory]",
+            )
+        };
+        let name = disk.name;
+        let what = format!(
+            "{name} does not count for the division of CPU and memory, against control.couple: {why}"
+        );
+        Some(Finding::of_host(Code::Ineffective, what).with_remedy(remedy))
     }
 
     /// Findings on tenants with a guarantee that is void on the disk that they use most.
@@ -223,11 +271,12 @@ fn weigh(tree: &Tree, states: &mut [NodeState], disks: &Disks) {
     let is_active: Vec<bool> = states.iter().map(|state| state.disk.is_active()).collect();
     let whole = (1.0 - foreign.iter().sum::<f64>()).max(LEFT_RATIO);
     let [standing, now] = parts(tree, &is_active, whole);
+    let coupled = coupled(tree, states, &is_active);
     let own = |at: usize| Share {
-        allocation_cores: now[at],
+        allocation_cores: coupled[at].map_or(now[at], |part| part.allocation),
         burst_cores: standing[at],
         floor_cores: 0.0,
-        satisfied: !is_active[at],
+        satisfied: coupled[at].map_or(!is_active[at], |part| part.is_met),
     };
     let shares = govern::shares(tree, &foreign, own);
     let weights = govern::weights(tree, &shares, |at| before(states.get(at)?), weights);
@@ -238,6 +287,22 @@ fn weigh(tree: &Tree, states: &mut [NodeState], disks: &Disks) {
         (state.disk.standing_ratio, state.disk.now_ratio) =
             (standing[at], now[at].max(standing[at]));
     }
+}
+
+/// Part of the contended disk of each node and member, where it is divided together with CPU and memory. The active members of
+/// a tenant have equal parts.
+fn coupled(tree: &Tree, states: &[NodeState], is_active: &[bool]) -> Vec<Option<DiskPart>> {
+    let mut parts: Vec<Option<DiskPart>> = states.iter().map(|state| state.target.disk).collect();
+    for (_, members) in tree.sets_of_members() {
+        let nr = members.clone().filter(|member| is_active[*member]).count().max(1) as f64;
+        for at in members {
+            if let Some(part) = &mut parts[at] {
+                let allocation = if is_active[at] { part.allocation / nr } else { 0.0 };
+                *part = DiskPart { allocation, is_met: part.is_met || !is_active[at], ..*part };
+            }
+        }
+    }
+    parts
 }
 
 /// Weight of an ancestor before the agent.

@@ -22,6 +22,18 @@
 //!
 //! [`super::weight`] converts weights to integers.
 //!
+//! **Disk.** The contended disk is a third column while it counts ([`super::contended`]). DRF raises all amounts of a tenant
+//! in the ratio of its demands, so they must fit together: those that it would have if it lacked neither.
+//! - CPU and disk are flows. With twice the disk, a tenant reads twice as much and computes twice as much. So the CPU demand of a
+//!   tenant that waits for the disk, measured at its present part of it, counts times demand over use of the disk, at most the
+//!   machine or its limit. Measured alone it would be scaled down to that part, and its weight with it. Likewise the disk
+//!   demand of a tenant that waits for CPUs counts times demand over use of them.
+//! - Memory is held. A tenant needs its working set at any speed of the disk, so it is not scaled, and its demand within its
+//!   burst is reserved for it as a guarantee is. Otherwise a tenant that waits for the disk would lose memory to others that
+//!   do not, and read it again from the same disk.
+//! - A tenant that gets less of one than it wants is satisfied with the other if its allocation is within [`SLACK_RATIO`] of the
+//!   measured demand: parts of a disk move by as much from second to second.
+//!
 //! **Memory.** Protection is the larger of the allocation and the guarantee, if something reclaimable
 //! remains ([`crate::memory::protect`]). A group's is the sum of its children's, because protection below an
 //! unprotected parent is void. All of it is `memory.low`, which the kernel breaks if it finds nothing else:
@@ -54,14 +66,36 @@ const SATISFIED_RATIO: f64 = 1e-6;
 
 const PROMISE_STEPS: f64 = 16.0;
 
+/// Part of a disk below which smoothing noise is not a demand.
+const DISK_NOISE: f64 = 1e-6;
+
+/// Part of the demand for CPUs, or for a disk, that may be missing while a tenant wants more of the other.
+const SLACK_RATIO: f64 = 0.1;
+
+/// Keeps rounding of reserved memory below the limits that it fits into.
+const RESERVED_RATIO: f64 = 1.0 - 1e-9;
+
 /// Most tenants reported by name for unwritable weights; more are counted.
 const MOST_REPORTED: usize = 4;
+
+/// Allocation of the contended disk to one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DiskPart {
+    /// Part of its time.
+    pub allocation: f64,
+    /// True if that meets the demand.
+    pub is_met: bool,
+    /// True if it wants more and the disk has no more.
+    pub is_scarce: bool,
+}
 
 /// Entitlement and weight of one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Target {
     /// Allocation of each resource.
     pub allocation: PerResource<f64>,
+    /// Allocation of the contended disk; `None` if none is divided with the resources.
+    pub disk: Option<DiskPart>,
     /// Weight-fair share of each resource, within its limit: available whenever it wants it.
     pub burst: PerResource<f64>,
     /// Weight among its siblings, in the unit of `cpu.weight`.
@@ -88,9 +122,9 @@ pub struct Target {
     pub limit_cores: Option<f64>,
     /// Kept part of its guarantees; less than 1 if outside usage leaves too little for all of them.
     pub kept_ratio: PerResource<f64>,
-    /// Resource with its largest weighted share.
-    pub dominant: Option<Resource>,
-    /// Its part of the capacity of that resource, not weighted.
+    /// Row with its largest weighted share.
+    pub dominant: Option<Row>,
+    /// Its part of the capacity of that row, not weighted.
     pub dominant_share: f64,
     /// Ratio of that part to its weight when filling stopped: equal for all siblings limited by one resource.
     pub level: f64,
@@ -147,25 +181,110 @@ impl Target {
     }
 }
 
+/// The divided amounts: those of the machine, and a disk if one is divided with them.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    /// Amount of each resource.
+    pub host: PerResource<f64>,
+    /// The contended disk, if it counts for the division of the resources.
+    pub disk: Option<DiskRow>,
+}
+
+/// The contended disk as a row of the division, in parts of its time.
+#[derive(Clone, Debug)]
+pub struct DiskRow {
+    /// Part that tenants can get, above 0 and at most 1.
+    pub capacity: f64,
+    /// Demand of each node in the order of the nodes; groups are ignored.
+    pub demands: Vec<DiskDemand>,
+}
+
+/// Demand of a node for the contended disk.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DiskDemand {
+    /// Part of its time.
+    pub part: f64,
+    /// Demand over present use, at least 1; above 1 for a tenant that waits for the disk.
+    pub growth: f64,
+    /// The same of CPUs.
+    pub cpu_growth: f64,
+}
+
+impl DiskDemand {
+    const NONE: DiskDemand = DiskDemand { part: 0.0, growth: 1.0, cpu_growth: 1.0 };
+
+    fn waits(&self) -> bool {
+        self.growth > 1.0
+    }
+
+    /// Part that it would use with all the CPUs that it wants, if those hold it back more.
+    fn at_full_speed(&self) -> f64 {
+        (self.part * (self.cpu_growth / self.growth).max(1.0)).min(1.0)
+    }
+}
+
+impl From<PerResource<f64>> for Rows {
+    fn from(host: PerResource<f64>) -> Self {
+        Rows { host, disk: None }
+    }
+}
+
+impl Rows {
+    /// Demand of a node for the disk; a part below [`DISK_NOISE`] is none.
+    fn of_disk(&self, index: usize) -> DiskDemand {
+        let demand = self.disk.as_ref().and_then(|disk| disk.demands.get(index).copied());
+        demand.filter(|demand| demand.part > DISK_NOISE).unwrap_or(DiskDemand::NONE)
+    }
+}
+
+/// Kept part of the guarantees on each row.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    host: PerResource<f64>,
+    disk: f64,
+}
+
+impl Kept {
+    fn ratio(&self, row: Row) -> f64 {
+        match row {
+            Row::Host(r) => self.host[r],
+            Row::Disk => self.disk,
+        }
+    }
+}
+
 /// Targets of all `nodes` (pre-order) for the `demands` of the leaves (same order; groups ignored).
 pub fn targets(
     nodes: &[TreeNode],
     demands: &[Demand],
-    capacity: PerResource<f64>,
+    capacity: impl Into<Rows>,
     rule: Allocation,
 ) -> Vec<Target> {
+    let rows = capacity.into();
+    let capacity = rows.host;
     let burst = PerResource::from_fn(|r| burst::bursts(nodes, capacity[r], r));
-    let kept_ratio = PerResource::from_fn(|r| burst::kept_ratio(nodes, capacity[r], r));
-    let mut targets = allocations(nodes, demands, (capacity, kept_ratio), rule, &burst);
+    let of_disk = |disk: &DiskRow| burst::kept_ratio(nodes, disk.capacity, Row::Disk);
+    let kept = Kept {
+        host: PerResource::from_fn(|r| burst::kept_ratio(nodes, capacity[r], r)),
+        disk: rows.disk.as_ref().map_or(1.0, of_disk),
+    };
+    let mut targets = allocations(nodes, demands, (&rows, kept), rule, &burst);
     for (index, node) in nodes.iter().enumerate().rev() {
         targets[index].burst = PerResource::from_fn(|r| burst[r][index]);
-        targets[index].kept_ratio = kept_ratio;
+        targets[index].kept_ratio = kept.host;
         if let Some(parent) = node.parent {
-            let (allocation, satisfied) = (targets[index].allocation, targets[index].satisfied);
+            let below = &targets[index];
+            let (allocation, satisfied, disk) = (below.allocation, below.satisfied, below.disk);
             let above = &mut targets[parent];
             above.satisfied &= satisfied;
             for (resource, amount) in allocation.iter() {
                 above.allocation[resource] += amount;
+            }
+            if let Some(part) = disk {
+                let none = DiskPart { is_met: true, ..DiskPart::default() };
+                let sum = above.disk.get_or_insert(none);
+                sum.allocation += part.allocation;
+                sum.is_met &= part.is_met;
             }
         }
     }
@@ -237,19 +356,31 @@ pub fn findings(nodes: &[TreeNode], targets: &[Target], host: &HostSample) -> Ve
 fn allocations(
     nodes: &[TreeNode],
     demands: &[Demand],
-    (capacity, kept_ratio): (PerResource<f64>, PerResource<f64>),
+    (rows, kept): (&Rows, Kept),
     rule: Allocation,
     burst: &PerResource<Vec<f64>>,
 ) -> Vec<Target> {
+    let capacity = rows.host;
     let empty = || vec![Target { satisfied: true, ..Target::default() }; nodes.len()];
     let algorithm = match rule {
         Allocation::Drf => Algorithm::Drf,
         Allocation::MaxMin => Algorithm::MaxMin,
         Allocation::Static => return by_weight_alone(nodes, demands, capacity, burst, empty()),
     };
-    let described = nodes.iter().zip(demands);
-    let described = described.map(|(node, demand)| describe(node, demand, kept_ratio)).collect();
-    let problem = match Problem::try_new(capacity.0.to_vec(), described) {
+    let described = nodes.iter().zip(demands).enumerate().map(|(index, (node, demand))| {
+        describe(node, demand, (rows, rows.of_disk(index)), |row| match row {
+            Row::Host(MEMORY) if rows.of_disk(index).waits() => {
+                let reserved = demand.amount[MEMORY].min(burst[MEMORY][index]) * RESERVED_RATIO;
+                reserved.max(node.terms(row).guarantee * kept.ratio(row))
+            }
+            row => node.terms(row).guarantee * kept.ratio(row),
+        })
+    });
+    let whole = Amounts::of(rows, |row| match row {
+        Row::Host(r) => capacity[r],
+        Row::Disk => rows.disk.as_ref().map_or(0.0, |disk| disk.capacity),
+    });
+    let problem = match Problem::try_new(whole.as_ref().to_vec(), described.collect()) {
         Ok(problem) => problem,
         Err(findings) => {
             // The policy was checked and demands are bounded, so this is a bug of the agent. Weights alone
@@ -261,13 +392,23 @@ fn allocations(
     let solution = fair::allocate(&problem, algorithm, WorkConserving::Yes);
     let mut targets = empty();
     for leaf in &solution.leaves {
-        let allocation = solution.allocation(leaf.node);
+        let (allocation, of_disk) = (solution.allocation(leaf.node), rows.of_disk(leaf.node));
         let target = &mut targets[leaf.node];
         target.allocation = PerResource::from_fn(|r| allocation[r as usize]);
-        target.dominant = leaf.dominant_resource.map(|index| Resource::ALL[index]);
+        target.dominant = leaf.dominant_resource.map(Row::at);
         target.dominant_share = leaf.dominant_share;
         target.level = leaf.level;
-        let is_met = |r| meets(target.allocation[r], demands[leaf.node].amount[r]);
+        target.disk = rows.disk.as_ref().map(|_| {
+            let allocation = allocation[Row::DISK_AT];
+            let slack = if of_disk.cpu_growth > 1.0 { SLACK_RATIO } else { 0.0 };
+            let is_met = meets(allocation, of_disk.part * (1.0 - slack));
+            let is_scarce = solution.saturated[Row::DISK_AT] && !is_met;
+            DiskPart { allocation, is_met, is_scarce }
+        });
+        let lacks_disk = target.disk.is_some_and(|disk| !disk.is_met);
+        let slack = |r: Resource| if r == CPU && lacks_disk { SLACK_RATIO } else { 0.0 };
+        let wanted = |r: Resource| demands[leaf.node].amount[r] * (1.0 - slack(r));
+        let is_met = |r| meets(target.allocation[r], wanted(r));
         target.satisfied = is_met(CPU);
         target.scarce = PerResource::from_fn(|r| solution.saturated[r as usize] && !is_met(r));
     }
@@ -289,7 +430,7 @@ fn by_weight_alone(
         // The first resource wins a tie.
         let largest = |a: Resource, b| if share(b) > share(a) { b } else { a };
         if let Some(dominant) = Resource::ALL.into_iter().reduce(largest) {
-            (target.dominant, target.dominant_share) = (Some(dominant), share(dominant));
+            (target.dominant, target.dominant_share) = (Some(dominant.into()), share(dominant));
             target.level = share(dominant) / node.weight[dominant];
         }
         target.satisfied = meets(bursts[CPU][index], demands[index].amount[CPU]);
@@ -302,20 +443,58 @@ pub(crate) fn meets(allocation: f64, demand: f64) -> bool {
     allocation >= demand * (1.0 - SATISFIED_RATIO)
 }
 
-type Amounts = [f64; Resource::ALL.len()];
+/// Amounts of one node: of each resource, and of a disk if one is divided with them.
+#[derive(Clone, Copy, Debug)]
+struct Amounts {
+    all: [f64; Resource::ALL.len() + 1],
+    nr: usize,
+}
+
+impl Amounts {
+    fn of(rows: &Rows, amount: impl FnMut(Row) -> f64) -> Amounts {
+        let mut amounts = Amounts { all: Default::default(), nr: 0 };
+        let of_host = Resource::ALL.into_iter().map(Row::Host);
+        let each = of_host.chain(rows.disk.as_ref().map(|_| Row::Disk)).map(amount);
+        for (place, amount) in amounts.all.iter_mut().zip(each) {
+            *place = amount;
+            amounts.nr += 1;
+        }
+        amounts
+    }
+}
+
+impl AsRef<[f64]> for Amounts {
+    fn as_ref(&self) -> &[f64] {
+        &self.all[..self.nr]
+    }
+}
 
 /// Converts a node for the allocation core, with the kept part of its guarantees.
-fn describe(node: &TreeNode, demand: &Demand, kept_ratio: PerResource<f64>) -> fair::Node<Amounts> {
-    let guarantee = Resource::ALL.map(|r| node.guarantee[r].unwrap_or(0.0) * kept_ratio[r]);
-    let limit = Resource::ALL.map(|r| node.limit[r].unwrap_or(f64::INFINITY));
-    let wanted = |r: Resource| if demand.amount[r] > r.noise() { demand.amount[r] } else { 0.0 };
+fn describe(
+    node: &TreeNode,
+    demand: &Demand,
+    (rows, of_disk): (&Rows, DiskDemand),
+    guarantee: impl Fn(Row) -> f64,
+) -> fair::Node<Amounts> {
+    let guarantee = Amounts::of(rows, guarantee);
+    let limit = Amounts::of(rows, |row| node.terms(row).limit);
+    let wanted = |row: Row| match row {
+        Row::Host(r) if demand.amount[r] <= r.noise() => 0.0,
+        Row::Host(CPU) if of_disk.waits() => {
+            let whole = rows.host[CPU].min(node.terms(row).limit);
+            (demand.amount[CPU] * of_disk.growth).min(whole).max(demand.amount[CPU])
+        }
+        Row::Host(r) => demand.amount[r],
+        Row::Disk => of_disk.at_full_speed(),
+    };
     let kind = if node.is_leaf {
-        let task = Resource::ALL.map(wanted);
+        let task = Amounts::of(rows, wanted);
         fair::Kind::Leaf(fair::Demand { task, tasks: 1.0, guarantee, limit })
     } else {
         fair::Kind::Group(fair::Bounds { guarantee, limit })
     };
-    fair::Node { parent: node.parent, weight: node.weight.0, kind }
+    let weight = Amounts::of(rows, |row| node.terms(row).weight);
+    fair::Node { parent: node.parent, weight, kind }
 }
 
 /// Weight-fair share of `cores` for each node within its limit, with the guarantees below it: its amount if

@@ -14,6 +14,8 @@ pub struct DiskState {
     pub weight: Option<f64>,
     /// Demand for the contended disk, as a part of its time; `None` without such a disk.
     pub demand: Option<f64>,
+    /// Smoothed use of that disk, as a part of its time, and of CPUs; `None` without such a disk.
+    pub used: Option<(f64, f64)>,
     /// Part that it gets now if it wants it: of the contended disk, else of any with the present users.
     pub now_ratio: f64,
     /// Part of each disk while all tenants want all of it.
@@ -28,6 +30,11 @@ impl DiskState {
     /// True if it had a request in the last [`REST`].
     pub fn is_active(&self) -> bool {
         self.rested.is_some_and(|rested| rested < REST)
+    }
+
+    /// Ends the demand for a device that is no longer the contended one.
+    pub fn forget_demand(&mut self) {
+        (self.demand, self.used) = (None, None);
     }
 
     /// Takes an interval with or without a request.

@@ -19,7 +19,7 @@ use crate::words::knob::{Action, Knob, Value, Wanted};
 use tenantd_core::node::NodeId;
 use tenantd_core::resource::PerResource;
 use tenantd_dop::Topology;
-use tenantd_policy::model::{Allocation, Amount, CreditsPolicy, OnDrift, Policy};
+use tenantd_policy::model::{Allocation, Amount, Coupling, CreditsPolicy, OnDrift, Policy};
 
 /// Settings of the policy and the mode that decide.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +30,8 @@ pub struct Settings {
     pub reserve: PerResource<Amount>,
     /// Allocation rule.
     pub allocation: Allocation,
+    /// True if the contended disk counts for the division of CPU and memory.
+    pub couples_disk: bool,
     /// Slots over CPUs.
     pub oversubscription: f64,
     /// True if weights are trimmed by feedback.
@@ -53,6 +55,8 @@ impl Settings {
             interval: policy.control.interval,
             reserve: policy.host.reserve,
             allocation: policy.control.allocation,
+            couples_disk: policy.control.allocation == Allocation::Drf
+                && policy.control.couple == Coupling::WithDisk,
             oversubscription: policy.control.oversubscription,
             trims: policy.control.trim,
             credits: policy.control.credits,

@@ -41,7 +41,7 @@ use crate::share::demand::{self, Demand};
 use crate::share::disk::Weighing;
 use crate::share::fairness::Episode;
 use crate::share::govern::{self, Foreign};
-use crate::share::target;
+use crate::share::target::{self, Rows};
 use crate::state::capacity;
 use crate::state::drift::{self, Drift, Observation};
 use crate::state::members;
@@ -256,7 +256,8 @@ impl ControlLoop {
             self.leaves = leaves;
         }
         self.weighing.weigh((&self.tree, &mut self.states), &self.disks);
-        findings.extend(self.weighing.findings((&self.tree, &self.states), &self.disks));
+        let couples = self.settings.couples_disk;
+        findings.extend(self.weighing.findings((&self.tree, &self.states), &self.disks, couples));
         let slots = self.slots(host.nr_cpus, reserve[CPU]);
         findings.extend(self.widen(slots, now));
         self.resume();
@@ -351,7 +352,10 @@ impl ControlLoop {
             .iter()
             .map(|state| state.demand.unwrap_or(Demand::UNKNOWN))
             .collect();
-        let mut targets = target::targets(nodes, &demands, capacity, self.settings.allocation);
+        let couples = self.settings.couples_disk;
+        let disk = couples.then(|| self.weighing.row((&self.tree, &self.states), &self.disks));
+        let rows = Rows { host: capacity, disk: disk.flatten() };
+        let mut targets = target::targets(nodes, &demands, rows, self.settings.allocation);
         let usages = self.states.iter().map(|state| state.usage.as_ref()).take(nodes.len());
         let shortage = target::protect(nodes, usages, &host, above, &mut targets);
         let withdrawn = self.withdraw(&mut targets);

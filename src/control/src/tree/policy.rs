@@ -99,12 +99,30 @@ impl Written {
 }
 
 /// One amount that is divided by terms of the policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Row {
     /// A resource of the machine.
     Host(Resource),
     /// Time of a disk, as a part of all of it.
     Disk,
+}
+
+impl Row {
+    /// Index of the disk in a problem of the allocation core: behind the resources.
+    pub const DISK_AT: usize = Resource::ALL.len();
+
+    /// Row with this index.
+    pub fn at(index: usize) -> Row {
+        Resource::ALL.get(index).map_or(Row::Disk, |resource| Row::Host(*resource))
+    }
+
+    /// Name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Row::Host(resource) => resource.name(),
+            Row::Disk => "disk",
+        }
+    }
 }
 
 impl From<Resource> for Row {

@@ -26,7 +26,7 @@ use crate::report::status::{FaultsStatus, Status};
 use crate::report::trace::{Record, Trace};
 use crate::share::demand::Demand;
 use crate::share::target::{self, Target};
-use crate::tree::TreeNode;
+use crate::tree::{Row, TreeNode};
 use tenantd_core::resource::{CPU, PerResource, Resource};
 use tenantd_dop::band;
 use tenantd_policy::hint;
@@ -89,7 +89,7 @@ pub fn names_near(trace: &Trace, path: &str, max: usize) -> Vec<String> {
 fn allocation_step(trace: &Trace, node: &TreeNode, record: &Record) -> AllocationStep {
     let target = &record.target;
     let bound = bound(trace.rule, node, record);
-    let dominant = target.dominant.map(Resource::name);
+    let dominant = target.dominant.map(Row::name);
     let reason = match bound {
         _ if !node.is_leaf => "the sum of its tenants".to_string(),
         AllocationBound::Nothing => "no demand".to_string(),
@@ -117,8 +117,9 @@ fn allocation_step(trace: &Trace, node: &TreeNode, record: &Record) -> Allocatio
 /// Bound of the resource that the tenant wants more of, which need not be its dominant resource.
 fn held_back(target: &Target) -> String {
     let up_to = format!("at a level of {:.4}", target.level);
-    let scarce: Vec<&str> =
-        target.scarce.iter().filter(|(_, scarce)| **scarce).map(|(r, _)| r.name()).collect();
+    let of_host = target.scarce.iter().filter(|(_, scarce)| **scarce).map(|(r, _)| r.name());
+    let of_disk = target.disk.filter(|disk| disk.is_scarce).map(|_| Row::Disk.name());
+    let scarce: Vec<&str> = of_host.chain(of_disk).collect();
     match scarce.len() {
         0 => format!("held back {up_to}"),
         1 => format!("held back: {} is used up {up_to}", scarce[0]),
@@ -136,7 +137,9 @@ fn bound(rule: Allocation, node: &TreeNode, record: &Record) -> AllocationBound 
     let reaches = |r: Resource, amount: f64| target::meets(target.allocation[r], amount);
     let unmet = |r: &Resource| !reaches(*r, demand[*r]);
     let is_limited = |r: Resource| node.limit[r].is_some_and(|limit| reaches(r, limit));
-    if Resource::ALL.iter().all(|r| demand[*r] <= r.noise()) {
+    if target.disk.is_some_and(|disk| disk.is_scarce) {
+        AllocationBound::Level
+    } else if Resource::ALL.iter().all(|r| demand[*r] <= r.noise()) {
         AllocationBound::Nothing
     } else if rule == Allocation::Static {
         AllocationBound::Weight

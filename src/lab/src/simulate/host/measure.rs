@@ -2,7 +2,8 @@
 //!
 //! **Entitled** is each tenant's weighted DRF share by the true demands of the work: the agent has to
 //! estimate them, the scenario knows them. The divided amount is the agent's: the machine less the reserve
-//! and less the usage outside the tenants.
+//! and less the usage outside the tenants. A disk counts among the resources if the policy couples it, and is divided alone by
+//! its weights if not.
 //!
 //! **Share error** of a tick: the largest part of the divided CPUs to which some tenant is entitled, and
 //! for which it waited in vain. **Jain's index** of a tick: over the weighted dominant shares of the
@@ -15,11 +16,11 @@ use super::scenario::Scenario;
 use super::world::{Regime, Used, World};
 use tenantd_control::share::demand::Demand;
 use tenantd_control::share::fairness::FAIR_ERROR_MAX;
-use tenantd_control::share::target;
+use tenantd_control::share::target::{self, DiskDemand, DiskRow, Rows};
 use tenantd_control::tree::{self, TreeNode};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_fair::measure::jain_index;
-use tenantd_policy::model::{Allocation, Policy};
+use tenantd_policy::model::{Allocation, Coupling, DisksChoice, Policy};
 use tenantd_sim::Load;
 
 /// Points of a series.
@@ -39,6 +40,8 @@ pub(super) struct Outcome {
 pub(super) struct Wanted {
     pub(super) demand: Series,
     pub(super) entitled: Series,
+    /// Mean parts of the disk: wanted, and entitled.
+    pub(super) disk: [f64; 2],
 }
 
 /// The mean of a resource vector over the ticks, and points over time.
@@ -67,6 +70,8 @@ pub(super) struct Run {
 pub(super) struct Figures {
     /// CPUs used and memory held.
     pub(super) got: Series,
+    /// Mean part of the disk.
+    pub(super) disk_ratio: f64,
     pub(super) cpu_seconds: f64,
     pub(super) refault_bytes: f64,
     pub(super) nr_kills: u64,
@@ -143,11 +148,12 @@ pub(super) fn run(scenario: &Scenario, progress: &mut dyn FnMut(f64)) -> anyhow:
     Ok(meter.outcome)
 }
 
-/// CPU and memory demands of each work, for a part of a tick.
+/// CPU, memory and disk demands of each work, for a part of a tick.
 #[derive(Debug)]
 struct Demanded {
     part: f64,
     demands: Vec<PerResource<f64>>,
+    disks: Vec<f64>,
 }
 
 /// Advances all machines to `end`; returns the demands of that time.
@@ -172,10 +178,11 @@ fn advance(
         let changes = scenario.works.iter().map(|work| work.next_change(now));
         let until = changes.fold(end, Duration::min);
         let part = (until - now).as_secs_f64() / whole;
-        parts.push(Demanded { part, demands: loads.iter().map(demand).collect() });
+        let disks = scenario.disks(now);
         for world in worlds.iter_mut() {
-            world.run(&loads, until - now)?;
+            world.run(&loads, &disks, until - now)?;
         }
+        parts.push(Demanded { part, demands: loads.iter().map(demand).collect(), disks });
         now = until;
     }
     Ok(parts)
@@ -187,14 +194,21 @@ pub fn entitled(
     demands: &[PerResource<f64>],
     divided: PerResource<f64>,
 ) -> Vec<PerResource<f64>> {
-    let leaves = || (0..nodes.len()).filter(|index| nodes[*index].is_leaf);
+    let of_nodes = of_nodes(nodes, demands);
+    let targets = target::targets(nodes, &of_nodes, divided, Allocation::Drf);
+    let leaves = (0..nodes.len()).filter(|index| nodes[*index].is_leaf);
+    leaves.map(|leaf| targets[leaf].allocation).collect()
+}
+
+/// Demand of each node, for those of the leaves.
+fn of_nodes(nodes: &[TreeNode], demands: &[PerResource<f64>]) -> Vec<Demand> {
+    let leaves = (0..nodes.len()).filter(|index| nodes[*index].is_leaf);
     let mut of_nodes = vec![Demand::UNKNOWN; nodes.len()];
-    for (leaf, demand) in leaves().zip(demands) {
+    for (leaf, demand) in leaves.zip(demands) {
         let limit = nodes[leaf].limit.map(|limit| limit.unwrap_or(f64::INFINITY));
         of_nodes[leaf].amount = PerResource::from_fn(|r| demand[r].min(limit[r]));
     }
-    let targets = target::targets(nodes, &of_nodes, divided, Allocation::Drf);
-    leaves().map(|leaf| targets[leaf].allocation).collect()
+    of_nodes
 }
 
 /// The tree of a policy, and the number of each leaf in it.
@@ -202,25 +216,61 @@ pub fn entitled(
 struct Nodes {
     nodes: Vec<TreeNode>,
     leaves: Vec<usize>,
+    couples_disk: bool,
 }
+
+/// Amounts of a leaf: of the resources, and a part of the disk.
+type Due = (PerResource<f64>, f64);
 
 impl Nodes {
     fn new(policy: &Policy, machine: PerResource<f64>) -> Nodes {
         let nodes = tree::on_machine(policy, machine);
         let leaves = (0..nodes.len()).filter(|index| nodes[*index].is_leaf).collect();
-        Nodes { nodes, leaves }
+        let is_weighed = policy.host.disks == DisksChoice::Weigh;
+        let couples_disk = is_weighed && policy.control.couple == Coupling::WithDisk;
+        Nodes { nodes, leaves, couples_disk }
+    }
+
+    /// Entitlement of each leaf in a part of a tick.
+    fn entitled(&self, parts: &Demanded, divided: PerResource<f64>) -> Vec<Due> {
+        let nodes = &self.nodes;
+        if parts.disks.iter().all(|disk| *disk == 0.0) {
+            let entitled = entitled(nodes, &parts.demands, divided);
+            return entitled.into_iter().map(|amounts| (amounts, 0.0)).collect();
+        }
+        let demands = of_nodes(nodes, &parts.demands);
+        let mut of_disk = vec![DiskDemand { part: 0.0, growth: 1.0, cpu_growth: 1.0 }; nodes.len()];
+        for (leaf, part) in self.leaves.iter().zip(&parts.disks) {
+            of_disk[*leaf].part = *part;
+        }
+        let rows = || Rows {
+            host: divided,
+            disk: Some(DiskRow { capacity: 1.0, demands: of_disk.clone() }),
+        };
+        let alone = |rule| target::targets(nodes, &demands, rows(), rule);
+        let of_disk = alone(if self.couples_disk { Allocation::Drf } else { Allocation::MaxMin });
+        let of_host = if self.couples_disk {
+            of_disk.clone()
+        } else {
+            target::targets(nodes, &demands, divided, Allocation::Drf)
+        };
+        let part = |leaf: usize| of_disk[leaf].disk.map_or(0.0, |disk| disk.allocation);
+        self.leaves.iter().map(|leaf| (of_host[*leaf].allocation, part(*leaf))).collect()
     }
 
     /// Mean demand and mean entitlement of each leaf in a tick. The entitlement follows each demand, not
     /// the mean demand.
-    fn due(&self, parts: &[Demanded], divided: PerResource<f64>) -> [Vec<PerResource<f64>>; 2] {
-        let nothing = vec![PerResource::all(0.0); self.leaves.len()];
+    fn due(&self, parts: &[Demanded], divided: PerResource<f64>) -> [Vec<Due>; 2] {
+        let nothing = vec![(PerResource::all(0.0), 0.0); self.leaves.len()];
         let mut due = [nothing.clone(), nothing];
-        for Demanded { part, demands } in parts {
-            let entitled = entitled(&self.nodes, demands, divided);
-            for (sums, amounts) in due.iter_mut().zip([demands, &entitled]) {
-                for (sum, amounts) in sums.iter_mut().zip(amounts) {
-                    *sum = PerResource::from_fn(|r| sum[r] + part * amounts[r]);
+        for demanded in parts {
+            let part = demanded.part;
+            let demands = demanded.demands.iter().copied().zip(demanded.disks.iter().copied());
+            let both = [demands.collect(), self.entitled(demanded, divided)];
+            for (sums, amounts) in due.iter_mut().zip(both) {
+                for (sum, (amounts, disk)) in sums.iter_mut().zip(amounts) {
+                    sum.0 = PerResource::from_fn(|r| sum.0[r] + part * amounts[r]);
+                    sum.1 += part * disk;
                 }
             }
         }
@@ -228,10 +278,12 @@ impl Nodes {
     }
 
     /// A leaf's weighted dominant share of the divided amounts.
-    fn dominant(&self, leaf: usize, amounts: PerResource<f64>, divided: PerResource<f64>) -> f64 {
-        let weight = &self.nodes[self.leaves[leaf]].weight;
-        let share = |r: Resource| amounts[r] / (divided[r].max(f64::MIN_POSITIVE) * weight[r]);
-        Resource::ALL.map(share).into_iter().fold(0.0, f64::max)
+    fn dominant(&self, leaf: usize, (amounts, disk): Due, divided: PerResource<f64>) -> f64 {
+        let node = &self.nodes[self.leaves[leaf]];
+        let share = |r: Resource| amounts[r] / (divided[r].max(f64::MIN_POSITIVE) * node.weight[r]);
+        let terms = node.disk.filter(|_| self.couples_disk);
+        let of_disk = terms.map_or(0.0, |terms| disk / terms.weight);
+        Resource::ALL.map(share).into_iter().fold(of_disk, f64::max)
     }
 }
 
@@ -282,11 +334,15 @@ impl Meter {
         let Some(divided) = ticks.iter().find_map(|(_, divided)| *divided) else { return };
         let seconds = now.as_secs_f64() / f64::from(tick);
         let [demands, entitled] = self.nodes.due(parts, divided);
+        let nr_ticks = f64::from(self.nr_ticks);
         for ((wanted, demand), entitled) in
             self.outcome.tenants.iter_mut().zip(&demands).zip(&entitled)
         {
-            wanted.demand.add(*demand);
-            wanted.entitled.add(*entitled);
+            wanted.demand.add(demand.0);
+            wanted.entitled.add(entitled.0);
+            for (mean, part) in wanted.disk.iter_mut().zip([demand.1, entitled.1]) {
+                *mean += part / nr_ticks;
+            }
         }
         for (run, (used, _)) in ticks.iter().enumerate() {
             self.add_run(run, (now, seconds), (&entitled, divided), used);
@@ -304,7 +360,7 @@ impl Meter {
         &mut self,
         number: usize,
         (now, seconds): (Duration, f64),
-        (entitled, divided): (&[PerResource<f64>], PerResource<f64>),
+        (entitled, divided): (&[Due], PerResource<f64>),
         used: &[Used],
     ) {
         let run = &mut self.outcome.runs[number];
@@ -313,11 +369,14 @@ impl Meter {
         for (leaf, (figures, used)) in run.tenants.iter_mut().zip(used).enumerate() {
             let cores = used.cpu_seconds / seconds;
             figures.got.add(PerResource::only(&[(CPU, cores), (MEMORY, used.memory_bytes)]));
+            let disk_ratio = used.disk_seconds / seconds;
+            figures.disk_ratio += disk_ratio / nr_ticks;
             figures.cpu_seconds += used.cpu_seconds;
             figures.refault_bytes += used.refault_bytes;
             figures.nr_kills += used.nr_kills;
             // A shortage without waiting is no demand: the work slept, or waited for its disk.
-            let lacked = (entitled[leaf][CPU] - cores).clamp(0.0, used.waited_seconds / seconds);
+            let (amounts, disk) = entitled[leaf];
+            let lacked = (amounts[CPU] - cores).clamp(0.0, used.waited_seconds / seconds);
             let error = lacked / divided[CPU].max(f64::MIN_POSITIVE);
             figures.share_error_mean += error / nr_ticks;
             figures.share_error_max = figures.share_error_max.max(error);
@@ -326,9 +385,9 @@ impl Meter {
             if due > 0.0 {
                 // More memory than the entitlement takes it from others only if they lack it, which their
                 // own part shows.
-                let memory_bytes = used.memory_bytes.min(entitled[leaf][MEMORY]);
+                let memory_bytes = used.memory_bytes.min(amounts[MEMORY]);
                 let got = PerResource::only(&[(CPU, cores), (MEMORY, memory_bytes)]);
-                let got = self.nodes.dominant(leaf, got, divided);
+                let got = self.nodes.dominant(leaf, (got, disk_ratio.min(disk)), divided);
                 ratios.push(got / due);
             }
         }

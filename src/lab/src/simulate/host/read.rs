@@ -108,7 +108,10 @@ fn scenario(source: &Arc<Source>, tree: &Node) -> Result<Scenario, Refusal> {
     for (change, item) in file.changes.iter().zip(items) {
         all.push((change.at.0, policies.change(change, item, &all)?));
     }
-    Ok(Scenario { host, policies: all, nr_ticks, works: works_of })
+    let mut scenario = Scenario { host, policies: all, nr_ticks, works: works_of };
+    // A disk that no work reads needs no scheduler.
+    scenario.host.divider.is_bfq = scenario.has_disk();
+    Ok(scenario)
 }
 
 fn host(keys: &HostKeys, tree: &Node) -> Result<SimHost, Refusal> {

@@ -35,6 +35,8 @@ pub(super) struct Phase {
     pub(super) from: Duration,
     pub(super) until: Duration,
     pub(super) trace: Trace,
+    /// Part of the disk that it wants; in the sleep of bursts none.
+    pub(super) disk: f64,
 }
 
 impl Scenario {
@@ -57,6 +59,16 @@ impl Scenario {
         self.works.iter().map(|work| work.at(time)).collect()
     }
 
+    /// Part of the disk that each work wants at a time.
+    pub(super) fn disks(&self, time: Duration) -> Vec<f64> {
+        self.works.iter().map(|work| work.disk_at(time)).collect()
+    }
+
+    /// True if some work reads from the disk.
+    pub(super) fn has_disk(&self) -> bool {
+        self.works.iter().flat_map(|work| &work.0).any(|phase| phase.disk > 0.0)
+    }
+
     /// Times at which the demand or the policy changes, from the beginning on. The single bursts of a phase
     /// do not count.
     pub fn changes(&self) -> Vec<Duration> {
@@ -74,8 +86,19 @@ impl Scenario {
 impl Work {
     /// The load at a time; `None` while no process runs.
     pub(super) fn at(&self, time: Duration) -> Option<Load> {
-        let phase = self.0.iter().find(|phase| (phase.from..phase.until).contains(&time))?;
+        let phase = self.phase(time)?;
         Some(phase.trace.at(time - phase.from))
+    }
+
+    fn disk_at(&self, time: Duration) -> f64 {
+        self.phase(time).map_or(0.0, |phase| match &phase.trace {
+            Trace::Square { awake, .. } if phase.trace.at(time - phase.from) != *awake => 0.0,
+            _ => phase.disk,
+        })
+    }
+
+    fn phase(&self, time: Duration) -> Option<&Phase> {
+        self.0.iter().find(|phase| (phase.from..phase.until).contains(&time))
     }
 
     /// The next time after `time` at which the load can differ.

@@ -64,6 +64,11 @@ struct TenantRow {
     entitled_cores: f64,
     #[serde(serialize_with = "wire::bytes")]
     entitled_memory_bytes: f64,
+    /// Parts of the disk; absent if no work reads from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    demand_disk_ratio: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entitled_disk_ratio: Option<f64>,
     tenantd: FiguresRow,
     #[serde(rename = "static")]
     by_policy: FiguresRow,
@@ -75,6 +80,9 @@ struct FiguresRow {
     usage_cores: f64,
     #[serde(serialize_with = "wire::bytes")]
     memory_bytes: f64,
+    /// Part of the disk; absent if no work reads from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk_ratio: Option<f64>,
     cpu_seconds: f64,
     share_error_mean: f64,
     share_error_max: f64,
@@ -116,9 +124,10 @@ impl From<&Series> for Points {
     }
 }
 
-impl From<&Figures> for FiguresRow {
-    fn from(figures: &Figures) -> FiguresRow {
+impl FiguresRow {
+    fn of(figures: &Figures, has_disk: bool) -> FiguresRow {
         FiguresRow {
+            disk_ratio: has_disk.then(|| plain(figures.disk_ratio)),
             usage_cores: plain(figures.got.mean[CPU]),
             memory_bytes: plain(figures.got.mean[MEMORY]),
             cpu_seconds: plain(figures.cpu_seconds),
@@ -157,6 +166,10 @@ pub(super) fn json(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome)
     let leaves = scenario.policy().leaves();
     let [tenantd, by_policy, none] = &outcome.runs;
     let tenants = leaves.iter().zip(&outcome.tenants).enumerate();
+    let has_disk = scenario.has_disk();
+    let row = |run: &Run, index: usize| FiguresRow::of(&run.tenants[index], has_disk);
+    let [demand_disk, entitled_disk] =
+        [0, 1].map(|at| move |wanted: &Wanted| has_disk.then(|| plain(wanted.disk[at])));
     let tenants = tenants.map(|(index, ((name, tenant), wanted))| TenantRow {
         name: name.clone(),
         weight: tenant.weight[CPU].get(),
@@ -164,9 +177,11 @@ pub(super) fn json(out: &mut impl Write, scenario: &Scenario, outcome: &Outcome)
         demand_memory_bytes: plain(wanted.demand.mean[MEMORY]),
         entitled_cores: plain(wanted.entitled.mean[CPU]),
         entitled_memory_bytes: plain(wanted.entitled.mean[MEMORY]),
-        tenantd: (&tenantd.tenants[index]).into(),
-        by_policy: (&by_policy.tenants[index]).into(),
-        none: (&none.tenants[index]).into(),
+        demand_disk_ratio: demand_disk(wanted),
+        entitled_disk_ratio: entitled_disk(wanted),
+        tenantd: row(tenantd, index),
+        by_policy: row(by_policy, index),
+        none: row(none, index),
     });
     let points = leaves.iter().zip(&outcome.tenants).enumerate();
     let points = points.map(|(index, ((name, _), wanted))| PointsRow {
@@ -275,6 +290,15 @@ pub(super) fn tables(scenario: &Scenario, outcome: &Outcome) -> Vec<FigureTable>
         FigureTable { header: header("memory"), rows: amounts(MEMORY, &text::memory) },
         FigureTable { header: of_machines("CPUs lacked, mean"), rows: lacked },
     ];
+    if scenario.has_disk() {
+        let shown = |ratio: f64| text::percent(Some(ratio));
+        let rows = rows(&|index, tenant, wanted| {
+            let weight = short(tenant.weight.disk.get());
+            let first = [weight, shown(wanted.disk[0]), shown(wanted.disk[1])];
+            [first.to_vec(), runs(&|run| shown(run.tenants[index].disk_ratio))].concat()
+        });
+        tables.insert(2, FigureTable { header: header("disk"), rows });
+    }
     if outcome.runs.iter().any(|run| run.refault_bytes() > 0.0) {
         let rows = of_runs(&|figures| text::memory(figures.refault_bytes));
         tables.push(FigureTable { header: of_machines("read again from disk"), rows });

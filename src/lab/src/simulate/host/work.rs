@@ -36,6 +36,8 @@ struct PhaseKeys {
     cache: Option<String>,
     /// Bytes of memory or of files that are touched in a second.
     touch: Option<String>,
+    /// The part of the disk that it wants to read.
+    disk: Option<Part>,
     /// For bursts: the time of work, and the time of sleep after it.
     on: Option<Time<1>>,
     off: Option<Time<1>>,
@@ -136,7 +138,8 @@ pub(super) fn works(
             return Err(conflict("noise", "bursts have no `noise`", ""));
         }
         let stream = seed ^ ((number as u64) << 32 | index as u64);
-        phases.push(Phase { from, until, trace: keys.trace(item, stream)? });
+        let disk = keys.disk.map_or(0.0, |disk| disk.0);
+        phases.push(Phase { from, until, trace: keys.trace(item, stream)?, disk });
     }
     Ok(Work(phases))
 }

@@ -13,19 +13,32 @@ use anyhow::Context;
 use super::scenario::Scenario;
 use tenantd::agent::{Agent, Options};
 use tenantd_control::share::demand::Demand;
-use tenantd_control::share::target::{knobs, targets};
-use tenantd_control::tree;
+use tenantd_control::share::target::{fair_shares, knobs, targets};
+use tenantd_control::tree::{self, Row};
 use tenantd_control::words::knob::{Knob, Value};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_core::units::Limit;
 use tenantd_dop::CpuSet;
 use tenantd_host::cgroup::spell_unified;
 use tenantd_policy::model::{Allocation, Amount, CpusPolicy, Policy};
-use tenantd_sim::{Load, ProcessUsage, SimKernel};
+use tenantd_sim::{DiskWork, Load, ProcessUsage, SimKernel};
 
 /// The cgroup of the tenants without an agent, and the cgroup of the work outside of them.
 const ROOT: &str = "/tenants";
 const OUTSIDE: &str = "/outside";
+
+/// Weight on the disk of a tenant with all of it.
+const DISK_WEIGHT: f64 = 1000.0;
+
+/// A second of the disk: reads of 64 KiB, so many that parts of them are exact.
+const SECOND: DiskWork = DiskWork {
+    reads: 400_000,
+    read_bytes: 400_000 << 16,
+    busy_msec: 1000,
+    queued_msec: 8000,
+    written_bytes: 0,
+    writes: 0,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Regime {
@@ -85,6 +98,8 @@ pub(super) struct Used {
     pub(super) waited_seconds: f64,
     /// Memory held now.
     pub(super) memory_bytes: f64,
+    /// Time of the disk.
+    pub(super) disk_seconds: f64,
     /// Files that it had read before and read again.
     pub(super) refault_bytes: f64,
     /// Processes that the kernel killed for lack of memory.
@@ -121,10 +136,23 @@ impl World {
         Ok(World { regime, governed, works })
     }
 
-    /// Sets the load of each work, and advances by `time`.
-    pub(super) fn run(&mut self, loads: &[Option<Load>], time: Duration) -> anyhow::Result<()> {
+    /// Sets the load of each work and its part of the disk, and advances by `time`.
+    pub(super) fn run(
+        &mut self,
+        loads: &[Option<Load>],
+        disks: &[f64],
+        time: Duration,
+    ) -> anyhow::Result<()> {
         let kernel = self.governed.kernel();
         self.works.set_loads(kernel, loads)?;
+        let mut loads = loads.to_vec();
+        // A process that reads less computes less.
+        for (index, part) in self.works.use_disk(kernel, disks, time)? {
+            if let Some(load) = &mut loads[index] {
+                load.duty *= part / disks[index];
+            }
+        }
+        self.works.set_loads(kernel, &loads)?;
         kernel.advance(time);
         Ok(())
     }
@@ -209,6 +237,32 @@ impl Works {
         Ok(())
     }
 
+    /// Reads for `time`, each work as much of the disk as it wants and gets. Returns the readers with their parts.
+    fn use_disk(
+        &mut self,
+        kernel: &mut SimKernel,
+        disks: &[f64],
+        time: Duration,
+    ) -> anyhow::Result<Vec<(usize, f64)>> {
+        let running = |(index, want): (usize, &f64)| {
+            let pid = self.pid(index).filter(|pid| kernel.process_usage(*pid).is_some())?;
+            (*want > 0.0).then_some((pid, *want))
+        };
+        let wants: Vec<(u32, f64)> = disks.iter().enumerate().filter_map(running).collect();
+        if wants.is_empty() {
+            return Ok(Vec::new());
+        }
+        let seconds = time.as_secs_f64();
+        let got = kernel.contend_for(&wants, SECOND.part(seconds))?;
+        let of =
+            |index: usize| Some((index, got.iter().find(|it| Some(it.0) == self.pid(index))?.1));
+        let parts: Vec<(usize, f64)> = (0..self.processes.len()).filter_map(of).collect();
+        for (index, part) in &parts {
+            self.used[*index].disk_seconds += part * seconds;
+        }
+        Ok(parts)
+    }
+
     /// Usage of each work since the last call.
     fn take_used(&mut self, kernel: &SimKernel) -> Vec<Used> {
         (0..self.processes.len()).for_each(|index| self.read(kernel, index));
@@ -254,7 +308,8 @@ fn write_policy(kernel: &mut SimKernel, policy: &Policy) -> anyhow::Result<()> {
         Allocation::Drf,
     );
     let mut protected_bytes = 0;
-    for (node, knobs) in nodes.iter().zip(knobs(&nodes, &targets)) {
+    let disks = fair_shares(&nodes, 1.0, Row::Disk);
+    for (index, (node, knobs)) in nodes.iter().zip(knobs(&nodes, &targets)).enumerate() {
         let path = format!("{ROOT}/{}", node.path);
         kernel.make_cgroup(&path)?;
         let unlimited = Resource::ALL.map(|r| (Knob::limit(r), Value::Amount(r, Limit::Max)));
@@ -263,7 +318,10 @@ fn write_policy(kernel: &mut SimKernel, policy: &Policy) -> anyhow::Result<()> {
             _ => CpuSet::default(),
         };
         let cpus = [(Knob::Cpus, Value::CpuList(cpus))];
-        for (knob, value) in unlimited.into_iter().chain(knobs).chain(cpus) {
+        let weight = node.disk.map(|_| (disks[index] * DISK_WEIGHT).round().max(1.0));
+        let disk = weight.map(|weight| (Knob::BfqWeight, Value::Weight(weight)));
+        let disk = disk.filter(|_| kernel.host().divider.is_bfq);
+        for (knob, value) in unlimited.into_iter().chain(knobs).chain(cpus).chain(disk) {
             write(kernel, &path, knob, &value)?;
             if let (Knob::MemoryLow, 0, Value::Amount(_, Limit::Finite(bytes))) =
                 (knob, node.depth, value)
