@@ -99,24 +99,21 @@ boot() {
     tail -n "+$((seen + 1))" -f -s 0.2 --pid="$qemu" "$work/results" &
     tail=$!
     # Between two looks the shell notices that a guest has ended, as one that panics before its first line.
-    local end=$((SECONDS + patience))
+    local end=$((SECONDS + patience)) is_over=
     silent=yes
-    while [[ $SECONDS -lt $end ]]; do
-        if [[ $(wc -l <"$work/results") -gt $seen ]] || ! kill -0 "$qemu" 2>/dev/null; then
-            silent=
-            break
-        fi
-        sleep 0.2
-    done
-    if [[ -n $silent ]]; then kill -TERM "$qemu" 2>/dev/null || true; fi
-    while kill -0 "$qemu" 2>/dev/null; do
+    while [[ -z $is_over ]]; do
+        if [[ $(wc -l <"$work/results") -gt $seen ]]; then silent=; fi
         if [[ $(free_mib) -lt 64 ]]; then
-            full=yes
-            kill -TERM "$qemu" 2>/dev/null || true
-            break
+            full=yes silent='' is_over=yes
+        elif ! kill -0 "$qemu" 2>/dev/null; then
+            silent='' is_over=yes
+        elif [[ -n $silent && $SECONDS -ge $end ]]; then
+            is_over=yes
+        else
+            sleep 0.2
         fi
-        sleep 1
     done
+    kill -TERM "$qemu" 2>/dev/null || true
     status=0
     wait "$qemu" || status=$?
     qemu=
