@@ -70,10 +70,18 @@ kernel_arguments="root=/dev/vda rw console=ttyS0 quiet psi=1 tsc=reliable no_tim
 kernel_arguments+=" mitigations=off norandmaps"
 kernel_arguments+=" systemd.unit=tenantd-scenarios.service"
 
+# QEMU pauses a guest whose writes find no space, and waits without end. So a guest needs space for what it may write, and one
+# that leaves too little is ended.
+free_mib() { df --output=avail --block-size=1M "$work" | tail -n 1 | tr -d ' '; }
 kib=$(($(du -sk "$payload" | cut -f1) * 5 / 4 + 16384))
+space=$((1024 + kib / 1024))
+if [[ $(free_mib) -lt $space ]]; then
+    echo "FAIL $shape guest: $(free_mib) MiB are free for $work, a guest needs $space MiB: free some, or set TMPDIR"
+    exit 1
+fi
 mke2fs -q -t ext4 -L payload -d "$payload" "$work/payload.img" "${kib}k" >/dev/null
-# Runs the guest to its end; sets `status`, and `silent` where it was ended because it said nothing. Further
-# arguments are the kernel's.
+# Runs the guest to its end; sets `status`, `silent` where it was ended because it said nothing, and `full` where space ran
+# out. Further arguments are the kernel's.
 boot() {
     # `timeout` ends the guest by its process id when the limit is over, even if this script is gone.
     TMPDIR=$work timeout --kill-after=5 "$limit" qemu-system-x86_64 \
@@ -91,16 +99,21 @@ boot() {
     tail -n "+$((seen + 1))" -f -s 0.2 --pid="$qemu" "$work/results" &
     tail=$!
     # Between two looks the shell notices that a guest has ended, as one that panics before its first line.
-    local end=$((SECONDS + patience))
+    local end=$((SECONDS + patience)) is_over=
     silent=yes
-    while [[ $SECONDS -lt $end ]]; do
-        if [[ $(wc -l <"$work/results") -gt $seen ]] || ! kill -0 "$qemu" 2>/dev/null; then
-            silent=
-            break
+    while [[ -z $is_over ]]; do
+        if [[ $(wc -l <"$work/results") -gt $seen ]]; then silent=; fi
+        if [[ $(free_mib) -lt 64 ]]; then
+            full=yes silent='' is_over=yes
+        elif ! kill -0 "$qemu" 2>/dev/null; then
+            silent='' is_over=yes
+        elif [[ -n $silent && $SECONDS -ge $end ]]; then
+            is_over=yes
+        else
+            sleep 0.2
         fi
-        sleep 0.2
     done
-    if [[ -n $silent ]]; then kill -TERM "$qemu" 2>/dev/null || true; fi
+    kill -TERM "$qemu" 2>/dev/null || true
     status=0
     wait "$qemu" || status=$?
     qemu=
@@ -112,11 +125,13 @@ boot() {
 # also been seen to stand still before its first program; it too starts again.
 closes='^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$'
 : >"$work/results"
+full=
 for _ in 1 2 3; do
     seen=$(wc -l <"$work/results")
     judged=$(sed -nE 's/^(ok|FAIL|skip) ([^: ]+).*/\2/p' "$work/results" | tail -n 1)
     boot ${judged:+"scenarios.after=$judged"}
     closing=$(tail -n 1 "$work/results")
+    if [[ -n $full ]]; then break; fi
     if [[ -n $silent ]]; then
         echo "# the guest has said nothing for $patience s: once more"
         continue
@@ -132,6 +147,7 @@ fail() {
     tail -n 60 "$work/console" | tr -d '\r' | sed 's/^/    console: /'
     exit 1
 }
+if [[ -n $full ]]; then fail "left less than 64 MiB free for $work, and was ended: free some, or set TMPDIR"; fi
 if [[ -n $silent ]]; then fail "said nothing for $patience s, three times"; fi
 case $status in
     0) ;;

@@ -58,6 +58,25 @@ start 'sleep 1000'
 expect selftest.silence --patience 3 -- \
     "# the guest has said nothing for 3 s: once more" "FAIL flat guest: said nothing for 3 s, three times"
 
+# A disk that is full before the boot, and one that gets full: as much as a boot needs, less what another program takes.
+mkdir "$work/small"
+small() { mount -t tmpfs -o "size=$1" tenantd-selftest "$work/small"; }
+trap 'umount -q "$work/small" || true; rm -rf "$work"' EXIT
+small 64m
+TMPDIR=$work/small "$here/boot.sh" "$image" "$payload" >"$work/out" 2>&1 && left="did not see a failure" || left=
+grep -q '^FAIL flat guest: [0-9]* MiB are free for ' "$work/out" || left="see above"
+verdict selftest.no_space "$left"
+umount "$work/small"
+small 1200m
+TMPDIR=$work/small "$here/boot.sh" --limit 300 "$image" "$payload" >"$work/out" 2>&1 &
+harness=$!
+until pgrep -P "$harness" -x timeout >/dev/null || ! kill -0 "$harness" 2>/dev/null; do sleep 0.2; done
+dd if=/dev/zero of="$work/small/taken" bs=1M status=none 2>/dev/null || true
+wait "$harness" && left="did not see a failure" || left=
+grep -q '^FAIL flat guest: left less than 64 MiB free for ' "$work/out" || left="see above"
+verdict selftest.space_runs_out "$left"
+umount "$work/small"
+
 cp "$here"/guest/*.py "$payload/guest/"
 rm "$payload"/guest/test_*.py
 cat >"$payload/guest/test_x.py" <<'END'

@@ -199,3 +199,32 @@ def test_weights_are_those_of_the_share_tree(host):
         wait_until(is_weighed, "the weights of the jobs")
     cluster.cancel(*jobs)
     run("systemctl", "stop", SERVICE)
+
+
+# Takes 200 MiB, once its job has the limit.
+TAKE = "import time; time.sleep(5); held = [bytearray(b'x') * (1 << 20) for _ in range(200)]; time.sleep(1e6)"
+
+
+@long
+@newer
+def test_the_reason_of_an_end_is_in_the_comment_of_the_job(host):
+    cluster = Cluster(host, [("physics", "root", 1)])
+    install(host, {"physics": {"weight": 1}})
+    settle()
+    run("systemctl", "start", SERVICE)
+    options = ["--parsable", "--account=physics", "--ntasks=1", "--chdir=/tmp", "--output=/dev/null"]
+    job = lambda script: run("sbatch", *options, f"--wrap={script}").strip()
+    told = lambda: f"{log()}\n{cluster.log()}\n{run('journalctl', '--no-pager', '-o', 'cat', '-t', 'tenantd-epilog', '-t', 'tenantd-prolog')}"
+    calm, greedy = job("true"), job(f'exec python3 -c "{TAKE}"')
+    with telling(told):
+        limit = SCOPE.child(f"job_{greedy}").path / "memory.max"
+        wait_until(limit.exists, "the memory of the job to be counted")
+        limit.write_text(str(64 << 20))
+        ended = lambda number: run("sacct", "--noheader", "--parsable2", "--allocations", "--format=State,SystemComment", f"--jobs={number}").strip()
+        wait_until(lambda: "tenantd: " in ended(greedy), "the comment of the job")
+    host.note(ended(greedy))
+    assert f"job_{greedy} was reached" in ended(greedy), ended(greedy)
+    assert ended(calm) == "COMPLETED|", ended(calm)
+    # The node takes the next job.
+    wait_until(lambda: "idle" in finish(["sinfo", "--noheader", "--format=%T"]).stdout, "an idle node")
+    run("systemctl", "stop", SERVICE)
