@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use tenantd_control::report::status::{Status, VictimStatus};
-use tenantd_sim::{Load, SimHost, Workload};
+use tenantd_sim::{Load, SimHost, Swap, Workload};
 use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
 use tenantd_varlink::jobs::SubmitParameters;
 
@@ -201,6 +201,31 @@ fn the_youngest_job_ends_first_and_as_a_whole() {
     world.spawn("/a", holding(2000 * MIB));
     world.ticks(3);
     assert_eq!([young, second, old, service].map(|pid| alive(&world, &[pid])), [0, 0, 1, 1]);
+}
+
+/// A tenant of which a part is in swap holds that part too: it does not hide behind the jobs of a modest one.
+#[test]
+fn swapped_memory_counts() {
+    let swap = Some(Swap::disk(2 * GIB));
+    let host = SimHost { cpus: 8, swap, ..small(SimHost::default()) };
+    let mut world = World::on(host, BY_SHARE);
+    world.add_session();
+    world.start().unwrap();
+    world.ticks(3);
+    submit(&mut world, "a", 300 * MIB, 100.0);
+    world.write("b/cgroup.subtree_control", "+memory");
+    world.host.with(|kernel| kernel.make_cgroup("/b/inner")).unwrap();
+    world.write("b/inner/memory.max", &(1500 * MIB).to_string());
+    world.spawn("/b/inner", holding(2600 * MIB));
+    for tick in 0..6 {
+        world.agent.as_mut().unwrap().tend_jobs(true, 102.0 + f64::from(tick));
+        world.tick();
+    }
+    let status = world.tick();
+    let swapped: u64 = world.file("b/memory.swap.current").parse().unwrap();
+    assert!(swapped > 600 * MIB, "{swapped}");
+    let victim = status.victim.as_ref().unwrap();
+    assert_eq!(first(&status), ("b", None), "{victim:?}");
 }
 
 /// The outcome of one host that runs out of memory: true if what ended is what the status named.

@@ -57,3 +57,57 @@ fn the_greedy_tenant_is_killed_and_not_the_largest_process() {
     greedy.into_iter().chain([modest, last]).for_each(|pid| asked.ground.end(pid));
     assert_same(&before, &asked.ground.snapshot(), "after the stop");
 }
+
+const GUARDED: &str =
+    "memory: { victims: share }\ntenants: { a: {}, b: {}, c: { guarantee: { memory: 60MiB } } }";
+const ROUNDS: u32 = 20;
+
+/// Twenty kills, of which half are caused by the growth of a tenant that is not the victim. `a` has the largest process within
+/// its share, `b` is above its share in small ones, and `c` is within its guarantee.
+#[test]
+#[ignore = "tier 2: needs root and cgroups of this kernel"]
+fn forced_kills_end_the_work_of_the_rule() {
+    let Some(ground) = Ground::take() else { return };
+    limit(&ground, 400);
+    let mut asked = Asked::on(ground, GUARDED);
+    wait_until("the tenants", || asked.ground.weight("c").is_some());
+    let calm =
+        [asked.ground.load("a", "memory=110000000"), asked.ground.load("c", "memory=48000000")];
+    let mut greedy: Vec<u32> = Vec::new();
+    let counts = |asked: &Asked| ["a", "b", "c"].map(|below| kills(&asked.ground, below));
+    let mut nr_right = 0;
+    for round in 0..ROUNDS {
+        greedy.retain(|pid| {
+            let is_alive = score(*pid).is_some() && !has_ended(*pid);
+            if !is_alive {
+                asked.ground.end(*pid);
+            }
+            is_alive
+        });
+        while greedy.len() < 3 {
+            greedy.push(asked.ground.load("b", "memory=58000000"));
+        }
+        wait_until("the victim", || asked.status()["victim"]["tenant"] == "b");
+        wait_until("marks", || greedy.iter().all(|pid| score(*pid) == Some(997)));
+        let before = counts(&asked);
+        let below = if round % 2 == 0 { "b" } else { "a" };
+        let taker = asked.ground.load(below, "memory=100000000");
+        wait_until("a kill", || counts(&asked) != before);
+        let after = counts(&asked);
+        nr_right += u32::from((after[0], after[2]) == (before[0], before[2]));
+        asked.ground.end(taker);
+    }
+    println!(
+        "{nr_right} of {ROUNDS} kills as the rule has them, {:?} in a, b and c",
+        counts(&asked)
+    );
+    assert!(nr_right == ROUNDS && counts(&asked)[2] == 0, "{nr_right}: {:?}", counts(&asked));
+    asked.daemon.stop();
+    greedy.into_iter().chain(calm).for_each(|pid| asked.ground.end(pid));
+}
+
+/// True for a process that was killed and not reaped.
+fn has_ended(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X']))
+}

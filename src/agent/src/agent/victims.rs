@@ -3,6 +3,9 @@
 //! [`tenantd_control::memory::victims`] has the rule. Here are the units of this host, and the marks of their
 //! processes. In mode observe nothing is marked, and the status has the unit that would be first.
 //!
+//! **Swap** counts as held: the OOM killer counts it, and frees it. Otherwise a tenant above its share would be within it as soon as
+//! reclaim has swapped the rest, and jobs of other tenants would end first. It is read only where the host has swap.
+//!
 //! **Work per tick.** A unit is listed, and its processes are looked at in that order, [`CHECKED_MAX`] in a tick, and
 //! [`CHECKED_SETTLED`] once a whole list had nothing to change. Children inherit the mark of their parent, so a
 //! tenant that forks does not outrun it. At most [`SCORED_MAX`] processes with a value of their own are marked,
@@ -30,7 +33,7 @@ use tenantd_control::words::finding::{Code, Finding};
 use tenantd_core::kernel_text::proc_files::process_numbers;
 use tenantd_core::node::NodeId;
 use tenantd_core::resource::MEMORY;
-use tenantd_host::cgroup::Facet;
+use tenantd_host::cgroup::{Facet, parse};
 use tenantd_host::enforce::with_causes;
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{KernError, KernFs};
@@ -121,7 +124,9 @@ impl Victims {
         self.failure.as_ref()
     }
 
-    fn units<K: KernFs>(&self, tenants: &Tenants<K>, jobs: &JobRoom) -> Vec<(Who, Unit)> {
+    fn units<K: KernFs>(&self, tenants: &mut Tenants<K>, jobs: &JobRoom) -> Vec<(Who, Unit)> {
+        let has_swap = has_swap(&mut tenants.host);
+        let swapped = if has_swap { swapped(tenants) } else { HashMap::new() };
         let tree = tenants.control.tree();
         let is_marked =
             |who: Who| self.marked.iter().any(|marked| marked.who == who && marked.score.is_some());
@@ -130,6 +135,10 @@ impl Victims {
             let state = &tenants.control.states()[node.at()];
             let held = state.usage.as_ref().and_then(|usage| usage.unreclaimable_bytes);
             let Some(held_bytes) = held else { continue };
+            let Some(swapped) = swapped.get(&node.id()).copied().unwrap_or(Some(0.0)) else {
+                continue;
+            };
+            let held_bytes = held_bytes + swapped;
             let target = &state.target;
             let tenant = Holding {
                 held_bytes,
@@ -141,7 +150,7 @@ impl Victims {
             units
                 .push((who, Unit { tenant, held_bytes, started: None, is_marked: is_marked(who) }));
         }
-        for (job, _) in jobs.homes().filter(|(_, home)| home.cgroup.is_there()) {
+        for (job, home) in jobs.homes().filter(|(_, home)| home.cgroup.is_there()) {
             let Some(view) = jobs.admission.job(job) else { continue };
             let (Phase::Running { since, .. } | Phase::Lingering { since }) = view.phase else {
                 continue;
@@ -151,7 +160,10 @@ impl Victims {
                 continue;
             };
             let Some(at) = places.get(&node).copied() else { continue };
-            let held_bytes = held as f64;
+            let swapped =
+                if has_swap { swapped_below(&mut tenants.host, &home.path) } else { Some(0.0) };
+            let Some(swapped) = swapped else { continue };
+            let held_bytes = held as f64 + swapped;
             units[at].1.held_bytes = (units[at].1.held_bytes - held_bytes).max(0.0);
             let (who, tenant) = (Who::Job(job), units[at].1.tenant);
             let started = Some(since);
@@ -333,6 +345,56 @@ fn processes<K: KernFs>(tenants: &mut Tenants<K>, jobs: &JobRoom, who: Who) -> V
         }
     }
     pids
+}
+
+/// True unless the host is known to have no swap.
+fn has_swap<K: KernFs>(host: &mut HostAccess<K>) -> bool {
+    let proc = host.proc();
+    // Its first line is a heading.
+    let has_line = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count() > 1;
+    host.kernel.read_once(proc, "swaps").map_or(true, has_line)
+}
+
+/// Swapped memory of each tenant, in bytes; `None` for one with a cgroup that could not be read.
+fn swapped<K: KernFs>(tenants: &mut Tenants<K>) -> HashMap<NodeId, Option<f64>> {
+    let Tenants { host, backends, control, .. } = tenants;
+    let (mut swapped, mut dir) = (HashMap::new(), PathBuf::new());
+    for node in control.tree().tenants_and_members().filter(|node| node.has_work()) {
+        let Some(tenant) = node.tenant() else { continue };
+        if backends.dir_into(host, node, Facet::Memory, &mut dir) {
+            let sum = swapped.entry(tenant.id()).or_insert(Some(0.0));
+            *sum = sum.zip(swapped_at(host, &dir)).map(|(sum, bytes)| sum + bytes);
+        }
+    }
+    swapped
+}
+
+/// Swapped memory of the cgroup at this path below the mount, in bytes; `None` if it could not be read.
+fn swapped_below<K: KernFs>(host: &mut HostAccess<K>, path: &str) -> Option<f64> {
+    let index = host.layout.tree(Facet::Memory)?;
+    let dir = host.layout.trees[index].dir_of(path);
+    swapped_at(host, &dir)
+}
+
+/// The same for a directory; 0 for one that is gone, or whose kernel does not count swap.
+fn swapped_at<K: KernFs>(host: &mut HostAccess<K>, dir: &Path) -> Option<f64> {
+    let is_unified = host.layout.is_unified();
+    let unless_gone = |error: KernError| error.is_gone().then_some(0.0);
+    let dir = match host.kernel.open_dir(dir) {
+        Ok(dir) => dir,
+        Err(error) => return unless_gone(error),
+    };
+    let file = if is_unified { "memory.swap.current" } else { "memory.stat" };
+    let bytes = match host.kernel.read_once(dir, file) {
+        Ok(text) if is_unified => parse::single(text, "a number").ok().map(|it: u64| it as f64),
+        Ok(text) => {
+            let swapped = parse::keyed(text, ["total_swap"]).ok();
+            swapped.map(|[bytes]| bytes.unwrap_or(0) as f64)
+        }
+        Err(error) => unless_gone(error),
+    };
+    host.kernel.close_dir(dir);
+    bytes
 }
 
 /// The first processes of a cgroup.

@@ -5,7 +5,7 @@
 //!
 //! **Terms.**
 //! - *unit*: what ends together, a job or all other work of a tenant.
-//! - *held*: memory that reclaim cannot take.
+//! - *held*: memory that reclaim cannot take, and swapped memory.
 //! - *share*: the weight-fair share of the divided memory, within the limit of the tenant and with its guarantee.
 //! - *excess*: memory held over share.
 //!
@@ -42,7 +42,7 @@ const MARKED_RATIO: f64 = 1.05;
 /// Memory of a tenant, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Holding {
-    /// Memory that reclaim cannot take.
+    /// Memory that reclaim cannot take, and swapped memory.
     pub held_bytes: f64,
     /// Weight-fair share.
     pub share_bytes: f64,
