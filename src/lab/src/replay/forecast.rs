@@ -27,20 +27,29 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::measure::{Both, Point};
 use tenantd_control::report::reason::SEEN_CORES_MIN;
 use tenantd_control::share::demand;
 use tenantd_control::state::NodeState;
 use tenantd_core::resource::CPU;
 use tenantd_fair::max_min::{self, Claim};
 
-const MINUTE_SECONDS: f64 = 60.0;
+/// Seconds of a minute.
+pub(super) const MINUTE_SECONDS: f64 = 60.0;
 /// Ratios from which the outer tenths are values of their own.
 const RATIOS_MIN: usize = 9;
 /// Least distance of the ends of an interval, as a part of the forecast: weights have that effect within a minute at best.
 const ERROR_MIN: f64 = 0.01;
 /// Part of the wish below which a tenant is held.
 const HELD_RATIO: f64 = 0.95;
+
+/// A recorded minute of a tenant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Minute {
+    /// Seconds since the beginning.
+    pub(super) begin_seconds: f64,
+    pub(super) used_cores: f64,
+    pub(super) model: Model,
+}
 
 /// CPUs of a tenant by the model, in a tick or as a mean of ticks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,14 +142,12 @@ pub(super) struct Forecast {
 /// Forecasts of a tenant, by the seconds at which a minute begins.
 pub(super) type Minutes = Vec<(f64, Forecast)>;
 
-/// The forecasts of all tenants. Recordings above half a day have longer minutes: one for each of their points.
-pub(super) fn forecasts(tenants: &BTreeMap<String, Both>) -> BTreeMap<&str, Minutes> {
-    let minutes: BTreeMap<&str, Vec<Point>> =
-        tenants.iter().map(|(name, tenant)| (name.as_str(), minutes(&tenant.points))).collect();
+/// The forecasts of the recorded minutes of all tenants.
+pub(super) fn forecasts(minutes: BTreeMap<&str, Vec<Minute>>) -> BTreeMap<&str, Minutes> {
     let errors = Errors::of(&minutes);
-    let foretold = |name: &str, minutes: &[Point]| {
+    let foretold = |name: &str, minutes: &[Minute]| {
         let of_held = [false, true].map(|is_held| outer(errors.like(name, is_held)));
-        let of = |minute: &Point| {
+        let of = |minute: &Minute| {
             let Model { would, low: least, high: most, .. } = minute.model;
             let [low, median, high] = of_held[usize::from(minute.model.is_held(would))];
             let usage_cores = would * median;
@@ -149,7 +156,7 @@ pub(super) fn forecasts(tenants: &BTreeMap<String, Both>) -> BTreeMap<&str, Minu
                 low_cores: (least * low).min(usage_cores * (1.0 - ERROR_MIN)),
                 high_cores: (most * high).max(usage_cores * (1.0 + ERROR_MIN)),
             };
-            ((minute.seconds() / MINUTE_SECONDS).floor() * MINUTE_SECONDS, forecast)
+            (minute.begin_seconds, forecast)
         };
         minutes.iter().map(of).collect()
     };
@@ -167,12 +174,6 @@ pub(super) fn mean(minutes: &Minutes) -> Forecast {
     }
 }
 
-/// Points of at least a minute each.
-fn minutes(points: &[Point]) -> Vec<Point> {
-    let number = |point: &Point| (point.seconds() / MINUTE_SECONDS).floor();
-    points.chunk_by(|one, other| number(one) == number(other)).map(Point::joined).collect()
-}
-
 /// Ratios of recorded minutes, sorted: those that are not held, and those that are.
 struct Errors<'a> {
     by_tenant: BTreeMap<&'a str, [Vec<f64>; 2]>,
@@ -181,13 +182,13 @@ struct Errors<'a> {
 }
 
 impl Errors<'_> {
-    fn of<'a>(minutes: &BTreeMap<&'a str, Vec<Point>>) -> Errors<'a> {
+    fn of<'a>(minutes: &BTreeMap<&'a str, Vec<Minute>>) -> Errors<'a> {
         let mut errors =
             Errors { by_tenant: BTreeMap::new(), by_held: Default::default(), all: Vec::new() };
         for (name, minutes) in minutes {
             let own = errors.by_tenant.entry(*name).or_default();
             for minute in minutes.iter().filter(|minute| minute.model.was >= SEEN_CORES_MIN) {
-                let ratio = minute.used[CPU] / minute.model.was;
+                let ratio = minute.used_cores / minute.model.was;
                 let held = usize::from(minute.model.is_held(minute.model.was));
                 own[held].push(ratio);
                 errors.by_held[held].push(ratio);

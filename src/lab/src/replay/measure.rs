@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::forecast::{self, Forecast, Model, Wish};
+use super::forecast::{self, Forecast, MINUTE_SECONDS, Minute, Minutes, Model, Wish};
 use super::origin::Origin;
 use super::rival::{Rival, Tick};
 use crate::{text, time};
@@ -275,6 +275,17 @@ impl Both {
         self.points = self.points.chunks(2).map(Point::joined).collect();
     }
 
+    /// Points joined to minutes.
+    fn minutes(&self) -> Vec<Minute> {
+        let begin = |point: &Point| (point.seconds / MINUTE_SECONDS).floor() * MINUTE_SECONDS;
+        let minute = |points: &[Point]| {
+            let Point { used, model, .. } = Point::joined(points);
+            let begin_seconds = points.first().map_or(0.0, begin);
+            Minute { begin_seconds, used_cores: used[CPU], model }
+        };
+        self.points.chunk_by(|one, other| begin(one) == begin(other)).map(minute).collect()
+    }
+
     /// Mean credit of a side.
     pub(super) fn credit(&self, side: &Side) -> Option<(f64, f64)> {
         side.credit.map(|(seconds, factor)| (self.mean(seconds), self.mean(factor)))
@@ -419,10 +430,16 @@ impl Comparison {
         Some(Line { time: time::stamp(tick.wall), tenants: tenants.collect() })
     }
 
+    /// The forecasts of all tenants. Recordings above half a day have longer minutes: one for each of their points.
+    pub(super) fn forecasts(&self) -> BTreeMap<&str, Minutes> {
+        let tenants = self.tenants.iter();
+        forecast::forecasts(tenants.map(|(name, of)| (name.as_str(), of.minutes())).collect())
+    }
+
     /// The forecasts of each minute of the recording.
     pub(super) fn minutes(&self) -> Vec<MinuteLine<'_>> {
         let mut lines: BTreeMap<Duration, BTreeMap<&str, Forecast>> = BTreeMap::new();
-        for (name, minutes) in forecast::forecasts(&self.tenants) {
+        for (name, minutes) in self.forecasts() {
             for (seconds, forecast) in minutes {
                 let at = self.first + Duration::from_secs_f64(seconds);
                 lines.entry(at).or_default().insert(name, forecast);
@@ -433,7 +450,7 @@ impl Comparison {
     }
 
     pub(super) fn summary(&self) -> Summary<'_> {
-        let forecasts = forecast::forecasts(&self.tenants);
+        let forecasts = self.forecasts();
         let tenant = |name: &str, tenant: &Both| {
             let side = |side: &Side| SideSummary {
                 entitled: Entitled {

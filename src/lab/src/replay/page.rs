@@ -21,7 +21,7 @@ pub(super) fn page(comparison: &Comparison, clock: &Clock) -> anyhow::Result<Str
     for note in &comparison.notes {
         page.sentence(note);
     }
-    let forecasts = forecast::forecasts(&comparison.tenants);
+    let forecasts = comparison.forecasts();
     let row = |(name, tenant): (&String, &Both)| {
         let forecast = forecasts.get(name.as_str()).map(forecast::mean).unwrap_or_default();
         show::row(name, tenant, forecast)

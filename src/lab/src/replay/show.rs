@@ -30,7 +30,7 @@ pub(super) fn print(
     let has_credits = comparison.tenants.values().any(has_credit);
     table.set_header(HEADER.into_iter().chain(has_credits.then_some("CREDIT")));
     let all = comparison.tenants.iter();
-    let forecasts = forecast::forecasts(&comparison.tenants);
+    let forecasts = comparison.forecasts();
     let (busy, idle): (Vec<_>, Vec<_>) = all.partition(|(_, tenant)| tenant.has_use());
     for (name, tenant) in busy {
         let forecast = forecasts.get(name.as_str()).map(forecast::mean).unwrap_or_default();
