@@ -264,6 +264,20 @@ pub(crate) fn file(dir: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
+/// Makes a program of a file. Another process writes it: a file that this one has open for writing is open in every child that
+/// another thread forks just then, and until that child executes its own program the kernel refuses to execute the file.
+pub(crate) fn install(from: &Path, to: &Path) {
+    let status = Command::new("install").args(["-m", "755"]).args([from, to]).status().unwrap();
+    assert!(status.success(), "{}", to.display());
+}
+
+/// Makes a program of a script, as the file `name` in `dir`.
+pub(crate) fn script(dir: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+    let path = dir.join(name);
+    install(&file(dir, &format!("{name}.text"), text), &path);
+    path
+}
+
 /// A generator whose whole state is one number (Vigna's splitmix64): the same seed gives the same numbers for ever.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(u64);

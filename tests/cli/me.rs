@@ -224,9 +224,7 @@ fn a_login_goes_on_whatever_the_daemon_does() {
         util::run(&mut login).exits(0)
     };
     let dir = util::scratch();
-    let fake =
-        util::file(dir.path(), "tenantctl", "#!/bin/sh\necho \"$*\"; echo noise >&2; exit 3\n");
-    std::fs::set_permissions(&fake, std::fs::Permissions::from_mode(0o755)).unwrap();
+    util::script(dir.path(), "tenantctl", "#!/bin/sh\necho \"$*\"; echo noise >&2; exit 3\n");
     let programs = dir.path().to_str().unwrap();
     // Not in a shell without a terminal, as that of scp: its output is a protocol.
     let ran = run("sh", programs);

@@ -12,7 +12,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -379,12 +379,9 @@ impl Shell {
              exec {program} --socket $socket \"$@\"\n",
             path.display(),
         );
-        util::file(path, "bin/tenantctl", wrapper);
+        util::script(path, "bin/tenantctl", wrapper);
         for name in STAND_INS {
-            util::file(path, name, "#!/bin/sh\n");
-        }
-        for name in STAND_INS.iter().chain(&["bin/tenantctl"]) {
-            fs::set_permissions(path.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+            util::script(path, name, "#!/bin/sh\n");
         }
         Shell { dir, _stage: stage }
     }

@@ -10,7 +10,7 @@ use super::browser::Browser;
 use super::daemon::{Daemon, job_list, status};
 use super::serve::Server;
 use crate::agent::history::limited_since;
-use crate::util::wait_until;
+use crate::util::{install, wait_until};
 
 const NAMES: &str =
     "[...document.querySelectorAll('.tenants .row > th a')].map(link => link.textContent)";
@@ -257,7 +257,7 @@ fn a_click_opens_a_tenant_with_its_processes_and_its_last_hour() {
     // A process with a hostile name, in the cgroup of every tenant.
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("<b>&\u{202e}x");
-    std::fs::copy("/bin/sleep", &program).unwrap();
+    install(std::path::Path::new("/bin/sleep"), &program);
     let mut sleeper = std::process::Command::new(&program).args(["600", "0"]).spawn().unwrap();
     std::fs::write(daemon.home.join("cgroup.procs"), format!("{}\n", sleeper.id())).unwrap();
     let server = Server::of(&daemon.socket);

@@ -164,13 +164,8 @@ fn disks_and_holders_of_devices_are_on_the_page() {
         ..DiskStatus::default()
     };
     told.host.disks = vec![disk];
-    let of_disk = DiskUseStatus {
-        disk: "sda".into(),
-        rates,
-        time_ratio: Some(0.6),
-        work_ratio: 0.75,
-        ..DiskUseStatus::default()
-    };
+    let of_disk =
+        DiskUseStatus { disk: "sda".into(), rates, time_ratio: Some(0.6), work_ratio: 0.75 };
     told.tenants[0].disks = vec![of_disk];
     let share = DiskShareStatus {
         share_now_ratio: 0.75,

@@ -228,7 +228,7 @@ fn as_nobody(path: &Path) {
     let directory = path.parent().unwrap();
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
     let program = directory.join("tenantctl");
-    fs::copy(crate::programs::path("tenantctl"), &program).unwrap();
+    util::install(crate::programs::path("tenantctl").as_ref(), &program);
     let output =
         Command::new(&program).arg("check").arg(path).uid(NOBODY).gid(NOBODY).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1,8 +1,7 @@
 //! make, cargo and ninja under a valve: one `MAKEFLAGS` for all of them, and each follows both ways.
 
 use std::ffi::OsString;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::process::{Command, Stdio};
 
 use tenantd_dop::environment::{self, Jobserver, Width};
@@ -148,8 +147,7 @@ fn cargo_follows_both_ways() {
         "#!/bin/sh\ncase \" $* \" in *' --crate-name member'*) {} ;; esac\nexec \"$@\"\n",
         works.command()
     );
-    let wrapper = util::file(dir.path(), "rustc", wrapper);
-    fs::set_permissions(&wrapper, Permissions::from_mode(0o755)).unwrap();
+    let wrapper = util::script(dir.path(), "rustc", wrapper);
     util::file(dir.path(), "Cargo.toml", "[workspace]\nmembers = ['m*']\nresolver = '2'\n");
     let dependency = |number| format!("member{number} = {{ path = '../m{number}' }}\n");
     let dependencies: String = (0..FIRST_CRATES).map(dependency).collect();

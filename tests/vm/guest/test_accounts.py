@@ -64,9 +64,9 @@ def status():
 def test_a_service_that_hangs_delays_no_tick(host):
     if not asks_systemd(host):
         raise Skip("no libnss_systemd: nothing of the C library hangs")
-    Hanging(host)
     install(host, {"people": {"each": {"match": {"users": "*"}}}})
     settle()
+    Hanging(host)
     run("systemctl", "start", SERVICE)
     wait_until(lambda: show(SERVICE, "ActiveState") == "active", "the service to be ready")
     first = show(SERVICE, "MainPID")

@@ -108,7 +108,8 @@ def test_agents_share_whatever_they_start(host):
     for place in (state, state.parent):
         place.chmod(0o711)
     each = {"match": {"unit": "agent-*.service"}, "weight": 1, "allow": {"users": ["agents"]}, "limit": {"pids": 256}}
-    daemon = host.daemon(policy(host, {"agents": {"each": each}}), None, state=state)
+    # Jobs of a unit have cgroups below that of the daemon.
+    daemon = host.daemon(policy(host, {"agents": {"each": each}}), host.delegated(), state=state)
     socket = daemon.answering()
     job = f"{TENANTCTL} --socket {socket} run --tenant agents/$AGENT.service -- sh -c 'while :; do :; done'"
     # An agent is a tenant with the first tick after its start.
