@@ -142,8 +142,26 @@ pub(super) struct Forecast {
 /// Forecasts of a tenant, by the seconds at which a minute begins.
 pub(super) type Minutes = Vec<(f64, Forecast)>;
 
+/// Forecasts of all tenants.
+pub(super) struct Forecasts<'a>(pub(super) BTreeMap<&'a str, Minutes>);
+
+impl Forecasts<'_> {
+    /// The mean of a tenant's forecasts; zeros for a tenant without any.
+    pub(super) fn mean(&self, tenant: &str) -> Forecast {
+        let minutes = self.0.get(tenant).map_or(&[][..], Vec::as_slice);
+        let count = minutes.len().max(1) as f64;
+        let mean =
+            |of: fn(&Forecast) -> f64| minutes.iter().map(|(_, it)| of(it)).sum::<f64>() / count;
+        Forecast {
+            usage_cores: mean(|it| it.usage_cores),
+            low_cores: mean(|it| it.low_cores),
+            high_cores: mean(|it| it.high_cores),
+        }
+    }
+}
+
 /// The forecasts of the recorded minutes of all tenants.
-pub(super) fn forecasts(minutes: BTreeMap<&str, Vec<Minute>>) -> BTreeMap<&str, Minutes> {
+pub(super) fn forecasts(minutes: BTreeMap<&str, Vec<Minute>>) -> Forecasts<'_> {
     let errors = Errors::of(&minutes);
     let foretold = |name: &str, minutes: &[Minute]| {
         let of_held = [false, true].map(|is_held| outer(errors.like(name, is_held)));
@@ -160,18 +178,7 @@ pub(super) fn forecasts(minutes: BTreeMap<&str, Vec<Minute>>) -> BTreeMap<&str, 
         };
         minutes.iter().map(of).collect()
     };
-    minutes.iter().map(|(name, minutes)| (*name, foretold(name, minutes))).collect()
-}
-
-/// The mean of a tenant's forecasts.
-pub(super) fn mean(minutes: &Minutes) -> Forecast {
-    let count = minutes.len().max(1) as f64;
-    let mean = |of: fn(&Forecast) -> f64| minutes.iter().map(|(_, it)| of(it)).sum::<f64>() / count;
-    Forecast {
-        usage_cores: mean(|it| it.usage_cores),
-        low_cores: mean(|it| it.low_cores),
-        high_cores: mean(|it| it.high_cores),
-    }
+    Forecasts(minutes.iter().map(|(name, minutes)| (*name, foretold(name, minutes))).collect())
 }
 
 /// Ratios of recorded minutes, sorted: those that are not held, and those that are.

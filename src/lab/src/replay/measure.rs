@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::forecast::{self, Forecast, MINUTE_SECONDS, Minute, Minutes, Model, Wish};
+use super::forecast::{self, Forecast, Forecasts, MINUTE_SECONDS, Minute, Model, Wish};
 use super::origin::Origin;
 use super::rival::{Rival, Tick};
 use crate::{text, time};
@@ -431,26 +431,25 @@ impl Comparison {
     }
 
     /// The forecasts of all tenants. Recordings above half a day have longer minutes: one for each of their points.
-    pub(super) fn forecasts(&self) -> BTreeMap<&str, Minutes> {
+    pub(super) fn forecasts(&self) -> Forecasts<'_> {
         let tenants = self.tenants.iter();
         forecast::forecasts(tenants.map(|(name, of)| (name.as_str(), of.minutes())).collect())
     }
 
     /// The forecasts of each minute of the recording.
-    pub(super) fn minutes(&self) -> Vec<MinuteLine<'_>> {
+    pub(super) fn minutes<'a>(&self, forecasts: &Forecasts<'a>) -> Vec<MinuteLine<'a>> {
         let mut lines: BTreeMap<Duration, BTreeMap<&str, Forecast>> = BTreeMap::new();
-        for (name, minutes) in self.forecasts() {
+        for (name, minutes) in &forecasts.0 {
             for (seconds, forecast) in minutes {
-                let at = self.first + Duration::from_secs_f64(seconds);
-                lines.entry(at).or_default().insert(name, forecast);
+                let at = self.first + Duration::from_secs_f64(*seconds);
+                lines.entry(at).or_default().insert(name, *forecast);
             }
         }
         let line = |(at, tenants)| MinuteLine { minute: time::stamp(at), tenants };
         lines.into_iter().map(line).collect()
     }
 
-    pub(super) fn summary(&self) -> Summary<'_> {
-        let forecasts = self.forecasts();
+    pub(super) fn summary(&self, forecasts: &Forecasts<'_>) -> Summary<'_> {
         let tenant = |name: &str, tenant: &Both| {
             let side = |side: &Side| SideSummary {
                 entitled: Entitled {
@@ -471,7 +470,7 @@ impl Comparison {
                 usage_memory_bytes: tenant.mean(tenant.used[MEMORY]),
                 demand_cores: tenant.mean(tenant.wanted[CPU]),
                 demand_memory_bytes: tenant.mean(tenant.wanted[MEMORY]),
-                forecast: forecasts.get(name).map(forecast::mean).unwrap_or_default(),
+                forecast: forecasts.mean(name),
                 was: side(&tenant.sides[0]),
                 would: side(&tenant.sides[1]),
             }

@@ -94,17 +94,18 @@ pub fn run(
         recording.display(),
         comparison.unreplayed()
     );
+    let forecasts = comparison.forecasts();
     if let Some(path) = args.report {
-        fs::write(path, page::page(&comparison, &clock)?)
+        fs::write(path, page::page(&comparison, &forecasts, &clock)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     if args.json {
-        for line in comparison.minutes() {
+        for line in comparison.minutes(&forecasts) {
             json::write_line(&mut out, &line)?;
         }
-        json::write_line(&mut out, &comparison.summary())?
+        json::write_line(&mut out, &comparison.summary(&forecasts))?
     } else {
-        show::print(&mut out, &comparison, &clock)?
+        show::print(&mut out, &comparison, &forecasts, &clock)?
     }
     Ok(Exit::Ok)
 }

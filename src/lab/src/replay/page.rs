@@ -1,6 +1,6 @@
 //! The comparison as a page.
 
-use super::forecast;
+use super::forecast::Forecasts;
 use super::measure::{Both, Comparison, POINTS_MAX, Point};
 use super::show;
 use crate::simulate::report::{Curve, Lines, Page};
@@ -15,17 +15,17 @@ const HOUR: f64 = 3600.0;
 ///
 /// # Errors
 /// A picture could not be drawn.
-pub(super) fn page(comparison: &Comparison, clock: &Clock) -> anyhow::Result<String> {
+pub(super) fn page(
+    comparison: &Comparison,
+    forecasts: &Forecasts<'_>,
+    clock: &Clock,
+) -> anyhow::Result<String> {
     let mut page =
         Page::new("Another policy over what was recorded", &show::headline(comparison, clock));
     for note in &comparison.notes {
         page.sentence(note);
     }
-    let forecasts = comparison.forecasts();
-    let row = |(name, tenant): (&String, &Both)| {
-        let forecast = forecasts.get(name.as_str()).map(forecast::mean).unwrap_or_default();
-        show::row(name, tenant, forecast)
-    };
+    let row = |(name, tenant): (&String, &Both)| show::row(name, tenant, forecasts.mean(name));
     let rows: Vec<Vec<String>> = comparison.tenants.iter().map(row).collect();
     page.table("Means: as it was -> with the other policy", &show::HEADER, &rows);
     for resource in Resource::ALL {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use super::forecast::{self, Forecast};
+use super::forecast::{Forecast, Forecasts};
 use super::measure::{Both, Comparison};
 use crate::time::{self, Clock};
 use crate::{table, text};
@@ -20,6 +20,7 @@ pub(super) const HEADER: [&str; 6] =
 pub(super) fn print(
     out: &mut impl Write,
     comparison: &Comparison,
+    forecasts: &Forecasts<'_>,
     clock: &Clock,
 ) -> io::Result<()> {
     writeln!(out, "{}", headline(comparison, clock))?;
@@ -30,11 +31,9 @@ pub(super) fn print(
     let has_credits = comparison.tenants.values().any(has_credit);
     table.set_header(HEADER.into_iter().chain(has_credits.then_some("CREDIT")));
     let all = comparison.tenants.iter();
-    let forecasts = comparison.forecasts();
     let (busy, idle): (Vec<_>, Vec<_>) = all.partition(|(_, tenant)| tenant.has_use());
     for (name, tenant) in busy {
-        let forecast = forecasts.get(name.as_str()).map(forecast::mean).unwrap_or_default();
-        let mut cells = row(&text::shortened(name, NAME_CHARS), tenant, forecast);
+        let mut cells = row(&text::shortened(name, NAME_CHARS), tenant, forecasts.mean(name));
         let [was, would] = sides(tenant).map(text::credit);
         cells.extend(has_credits.then(|| pair(was, would)));
         table.add_row(cells);

@@ -495,26 +495,22 @@ fn outline(set: &CpuSet) -> String {
 }
 
 fn disks(html: &mut Html, view: &View<'_>) {
-    let lines = disk::lines(view.status, &Choice::default());
-    if lines.is_empty() {
-        return html.note("No disk is in use.");
-    }
-    html.add("<ul class=\"lines\">\n", &[]);
-    for line in lines.iter().take(LINES_MAX) {
-        html.add("<li>{}</li>\n", &[line]);
-    }
-    html.add("</ul>\n", &[]);
-    more(html, lines.len(), LINES_MAX, "tenantctl status");
+    let all = disk::lines(view.status, &Choice::default());
+    sentences(html, "disk-list", &all, "No disk is in use.");
 }
 
 fn findings(html: &mut Html, view: &View<'_>) {
-    let all = &view.status.findings;
+    sentences(html, "findings", &view.status.findings, "There are no findings.");
+}
+
+/// Adds sentences of `tenantctl status` as a list with this `id`, or the note that there are none.
+fn sentences(html: &mut Html, id: &str, all: &[String], none: &str) {
     if all.is_empty() {
-        return html.note("There are no findings.");
+        return html.note(none);
     }
-    html.add("<ul id=\"findings\" class=\"lines\">\n", &[]);
-    for finding in all.iter().take(LINES_MAX) {
-        html.add("<li>{}</li>\n", &[finding]);
+    html.add("<ul id=\"{}\" class=\"lines\">\n", &[&id]);
+    for sentence in all.iter().take(LINES_MAX) {
+        html.add("<li>{}</li>\n", &[sentence]);
     }
     html.add("</ul>\n", &[]);
     more(html, all.len(), LINES_MAX, "tenantctl status");
