@@ -4,7 +4,6 @@ use tenantd_control::report::status::Status;
 use tenantd_host::systemd::{Property, PropertyValue, Setting};
 use tenantd_sim::{DiskWork, Load, SimHost};
 
-use super::disks::reads;
 use super::units;
 use super::world::{World, assert_same, legacy, snapshot, tenant};
 
@@ -15,7 +14,7 @@ tenants:
 ";
 
 /// A second of a disk that does 160 reads of 64 KiB.
-const SECOND: DiskWork = reads(160, 4000);
+const SECOND: DiskWork = DiskWork::reads(160, 4000);
 
 /// Files of `a` with its limits.
 fn limits(world: &World) -> String {

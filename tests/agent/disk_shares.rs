@@ -7,13 +7,13 @@ use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_fair::{self, Algorithm, Demand, Kind, Node, Problem, WorkConserving};
 use tenantd_sim::{DiskWork, Divider, Load, SimHost};
 
-use super::disks::{BFQ, COST, DEADLINE, WEIGH, reads};
+use super::disks::{BFQ, COST, DEADLINE, WEIGH};
 use super::world::{GIB, World, assert_near, legacy, tenant};
 
 const COUPLED: &str = "host: { disks: weigh }\ncontrol: { couple: [cpu, memory, disk] }\n";
 
 /// A second of a disk that does 400,000 reads of 64 KiB: enough that rounding is no matter.
-const SECOND: DiskWork = reads(400_000, 8000);
+const SECOND: DiskWork = DiskWork::reads(400_000, 8000);
 
 struct Scene {
     world: World,

@@ -4,14 +4,14 @@ use tenantd_control::report::status::Status;
 use tenantd_host::systemd::Property;
 use tenantd_sim::{DiskWork, Divider, Load, SimHost};
 
-use super::disks::{BFQ, COST, DEADLINE, WEIGH, reads};
+use super::disks::{BFQ, COST, DEADLINE, WEIGH};
 use super::units;
 use super::world::{World, assert_near, assert_same, legacy, snapshot, tenant};
 
 const AB: &str = "tenants: { a: { weight: { cpu: 100, memory: 100, disk: 300 } }, b: {}, idle: { weight: 200 } }\n";
 
 /// A second of a disk that does 400 reads of 64 KiB.
-const SECOND: DiskWork = reads(400, 8000);
+const SECOND: DiskWork = DiskWork::reads(400, 8000);
 
 struct Scene {
     world: World,

@@ -110,7 +110,8 @@ boot() {
         elif [[ -n $silent && $SECONDS -ge $end ]]; then
             is_over=yes
         else
-            sleep 0.2
+            # Looks cost the guest time, and its shares are judged.
+            sleep 1
         fi
     done
     kill -TERM "$qemu" 2>/dev/null || true

@@ -39,6 +39,18 @@ pub struct DiskWork {
 }
 
 impl DiskWork {
+    /// A second of a disk that does so many reads of 64 KiB, with this sum of waits in milliseconds.
+    pub const fn reads(count: u64, queued_msec: u64) -> DiskWork {
+        DiskWork {
+            reads: count,
+            read_bytes: count * (64 << 10),
+            busy_msec: 1000,
+            queued_msec,
+            written_bytes: 0,
+            writes: 0,
+        }
+    }
+
     /// Part of it, with counts rounded.
     pub fn part(&self, part: f64) -> DiskWork {
         let of = |count: u64| (count as f64 * part).round() as u64;

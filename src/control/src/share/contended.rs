@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::demand::PRESSED_RATIO;
+use super::demand::{self, PRESSED_RATIO};
 use super::govern;
 use super::target::DiskDemand;
 use crate::measure::disk::Device;
@@ -159,9 +159,9 @@ impl Contended {
             let last = state.disk.demand.unwrap_or(0.0);
             // A tenant that stops would otherwise keep the demand for a whole disk for seconds.
             let last = if is_full && waits(usage) { last } else { last.min(share) };
-            let keep = keep(elapsed, HALF_LIFE);
-            state.disk.demand = Some(fresh.max(keep * last + (1.0 - keep) * fresh).min(1.0));
-            let (keep, cores) = (self::keep(elapsed, USE_HALF_LIFE), usage.cpu_cores);
+            let demand = demand::smooth(fresh, last, elapsed, HALF_LIFE);
+            state.disk.demand = Some(demand.min(1.0));
+            let (keep, cores) = (demand::kept_part(elapsed, USE_HALF_LIFE), usage.cpu_cores);
             let before = state.disk.used.unwrap_or((used, cores));
             // Without waits, a use that rises is no noise.
             let part = if is_full && waits(usage) { before.0 } else { before.0.max(used) };
@@ -246,11 +246,6 @@ fn errors(set: &[(f64, f64)]) -> [f64; 2] {
         each.sum::<f64>() / 2.0
     };
     [error(&|weight| weight / weights), error(&|_| 1.0 / nr)]
-}
-
-/// Part of a smoothed value that stays.
-fn keep(elapsed: Duration, half_life: Duration) -> f64 {
-    0.5_f64.powf(elapsed.as_secs_f64() / half_life.as_secs_f64())
 }
 
 /// True if exactly one scheduler divides the device by weights.

@@ -333,9 +333,15 @@ pub(crate) fn is_refaulting(usage: &Usage, waits: bool, missing: f64) -> bool {
     came_back > 0.0 && (waits || came_back >= REFAULTING_RATIO * missing)
 }
 
-fn smooth(fresh: f64, last: f64, elapsed: Duration, half_life: Duration) -> f64 {
-    let keep = 0.5_f64.powf(elapsed.as_secs_f64() / half_life.as_secs_f64());
+/// Smoothed demand: up at once, down by half in a half-life.
+pub(crate) fn smooth(fresh: f64, last: f64, elapsed: Duration, half_life: Duration) -> f64 {
+    let keep = kept_part(elapsed, half_life);
     fresh.max(keep * last + (1.0 - keep) * fresh)
+}
+
+/// Part of a smoothed value that stays.
+pub(crate) fn kept_part(elapsed: Duration, half_life: Duration) -> f64 {
+    0.5_f64.powf(elapsed.as_secs_f64() / half_life.as_secs_f64())
 }
 
 #[cfg(test)]

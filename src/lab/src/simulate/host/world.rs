@@ -30,15 +30,8 @@ const OUTSIDE: &str = "/outside";
 /// Weight on the disk of a tenant with all of it.
 const DISK_WEIGHT: f64 = 1000.0;
 
-/// A second of the disk: reads of 64 KiB, so many that parts of them are exact.
-const SECOND: DiskWork = DiskWork {
-    reads: 400_000,
-    read_bytes: 400_000 << 16,
-    busy_msec: 1000,
-    queued_msec: 8000,
-    written_bytes: 0,
-    writes: 0,
-};
+/// A second of the disk, with so many reads that parts of them are exact.
+const SECOND: DiskWork = DiskWork::reads(400_000, 8000);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Regime {
