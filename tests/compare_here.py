@@ -164,6 +164,9 @@ class Here:
             process.wait()
             wait_until(lambda: not self.group(load.slice).pids(), f"{load.slice} to be empty")
 
+    def signal(self, load, signum):
+        os.killpg(self.running[load.unit].pid, signum)
+
     def sleepers(self, host, slices):
         def begin():
             for slice in slices:
@@ -181,8 +184,8 @@ class Here:
         for tree in TREES:
             wait_until(lambda: is_removed(own(tree) / ROOT), f"{ROOT} of {tree} to be empty")
 
-    def daemon(self, host, policy):
-        return host.daemon(policy, Path("/") / ROOT)
+    def daemon(self, host, policy, *options):
+        return host.daemon(policy, Path("/") / ROOT, *options)
 
 
 def build(*command):

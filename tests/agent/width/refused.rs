@@ -44,6 +44,7 @@ fn live(world: &mut World, pids: [u32; 2]) {
             _ => {}
         }
         let status = world.tick();
+        assert!(status.tenants.iter().all(|tenant| tenant.cpus.as_deref() != Some("")));
         for finding in cpuset_findings(&status) {
             assert_eq!(finding.lines().count(), 1, "{finding:?}");
             assert!(finding.contains("cpuset.") && finding.len() < 200, "{finding}");

@@ -46,6 +46,9 @@ class Slices:
         # What keeps one from stopping is told where its cgroup stays.
         finish(["systemctl", "stop", load.unit])
 
+    def signal(self, load, signum):
+        run("systemctl", "kill", f"--signal={signum.name}", load.unit)
+
     def clear(self, slices):
         finish(["systemctl", "stop", *map(self.unit, slices), TOP])
 
@@ -59,5 +62,5 @@ class Slices:
         run("systemctl", "daemon-reload")
         return lambda: run("systemctl", "start", *units)
 
-    def daemon(self, host, policy):
-        return host.daemon(policy, None)
+    def daemon(self, host, policy, *options):
+        return host.daemon(policy, None, *options)

@@ -205,11 +205,12 @@ impl NodeState {
         self.observed.iter().find(|(known, _)| *known == knob).map(|(_, value)| value)
     }
 
-    /// CPUs that it is placed on, or, if their write failed, those that its file holds.
+    /// CPUs that it is placed on, or, if their write failed, those that its file holds; `None` if it has none of its own.
     pub fn cpus_in_force(&self) -> Option<String> {
         let is_refused = self.retries.iter().any(|retry| retry.knob == Knob::Cpus);
         match self.observed(Knob::Cpus) {
-            Some(held) if is_refused => Some(held.to_string()),
+            // Of the unified hierarchy, an empty file leaves a cgroup on the CPUs of its parent.
+            Some(held) if is_refused => Some(held.to_string()).filter(|list| !list.is_empty()),
             _ => self.width.cpus().map(ToString::to_string),
         }
     }
