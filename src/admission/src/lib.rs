@@ -59,6 +59,8 @@
 //! the remaining processes count as outside usage and stay in their tenant. Its units stay with it: a process
 //! that was left behind may still use the device.
 //!
+//! The start of a waiting job can be foreseen from the run times of earlier jobs of its class and of those before it (`foresee`).
+//!
 //! # State
 //! [`Admission`] is a value. It reads no clock (`now` is an argument, in seconds of a clock that does not
 //! stop between two agents) and knows no process. It can be copied, compared and stored: a restarted agent
@@ -89,6 +91,7 @@ mod dispatch;
 mod evict;
 mod explain;
 mod fit;
+mod foresee;
 mod gone;
 mod job;
 mod names;
@@ -107,6 +110,7 @@ mod width;
 
 pub use evict::{Eviction, FORCE_SECONDS, RESERVED_SECONDS, REST_SECONDS, RUN_SECONDS, RUNS_MAX};
 pub use explain::Outlook;
+pub use foresee::PastRun;
 pub use nested::is_in_group;
 pub use preempt::{
     Claim, Consent, FREEZE_AFTER_SECONDS, HOLD_SECONDS, Orders, PATIENCE_SECONDS, Preemption,

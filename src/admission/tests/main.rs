@@ -6,6 +6,7 @@ mod after;
 mod course;
 mod evictions;
 mod examples;
+mod foresee;
 mod groups;
 mod names;
 mod newcomer;

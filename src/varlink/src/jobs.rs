@@ -441,13 +441,13 @@ pub struct Job {
 /// Estimated time with an interval that holds for four of five jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
-    /// One of ten ends earlier.
+    /// One of ten is earlier.
     pub low_seconds: f64,
-    /// Half of them end earlier.
+    /// Half of them are earlier.
     pub likely_seconds: f64,
-    /// One of ten ends later.
+    /// One of ten is later.
     pub high_seconds: f64,
-    /// Jobs behind the estimate.
+    /// Earlier runs behind the estimate; of a start those of the class with the fewest.
     pub nr_jobs: u64,
 }
 
@@ -484,6 +484,9 @@ pub struct Waiting {
     pub reason: WaitReason,
     /// Estimated remaining wait.
     pub estimate_seconds: Option<f64>,
+    /// The same with an interval, from the history of the classes of the jobs that run or start before; in lists alone.
+    #[serde(default)]
+    pub starts: Option<Forecast>,
 }
 
 /// Reason for a job's wait.

@@ -38,12 +38,8 @@ def plan(seed, seconds):
 def play(host, side, minutes, seed):
     """Runs the planned loads under the policy of a side; returns the paths of the policy and of the recording."""
     ground, folder = host.ground, host.folder()
-    for name in WEIGHTS:
-        ground.group(name)
     tenants = {name: {"weight": weights[side], **ground.where([name])} for name, weights in WEIGHTS.items()}
     policy, recording = host.policy(tenants), folder / "history"
-    sleepers = ground.sleepers(host, WEIGHTS)
-    sleepers()
     daemon = ground.daemon(host, policy, "--history", str(recording))
     daemon.says("started on")
     running = {name: loads.Load(name, "spin", max(1, host.cpus * THREADS_PER_CPU.get(name, 0))) for name in WEIGHTS}
@@ -90,6 +86,11 @@ def minutes(recording, policy, side, count):
 
 def measure(host, count, seed):
     """Plays both sides for so many minutes, and notes the minutes and their sums as lines of JSON. Returns the sums."""
+    for name in WEIGHTS:
+        host.ground.group(name)
+    # Those of both sides.
+    sleepers = host.ground.sleepers(host, WEIGHTS)
+    sleepers()
     _, recording = play(host, 0, count, seed)
     policy, truth = play(host, 1, count, seed)
     foretold = minutes(recording, policy, "would", count)

@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use nix::sys::signal::Signal;
 
+use tenantd_admission::PastRun;
 use tenantd_control::report::status::DeathCause;
 use tenantd_core::units::Bytes;
 use tenantd_varlink::class::{ClassFigures, MORE_MEMORY, declaration, has_exceeded, is_typical};
@@ -134,12 +135,16 @@ impl FinishedJobs {
         })
     }
 
-    /// Run times of the finished jobs of a class, unless these ended early.
-    pub(crate) fn runs(&self, uid: u32, class: &str) -> impl Iterator<Item = f64> {
+    /// Runs of the finished jobs of a class, unless these ended early.
+    pub(crate) fn runs(&self, uid: u32, class: &str) -> impl Iterator<Item = PastRun> {
         let of_user = self.of_users.get(&uid).into_iter().flatten();
         let jobs = of_user.filter_map(|position| self.all.get(position));
         let of_class = jobs.filter(move |job| job.class.as_deref() == Some(class));
-        of_class.filter(|job| is_typical(job)).filter_map(|job| job.ran_seconds)
+        let run = |job: &Arc<FinishedJob>| {
+            let cpu_seconds = job.cpu_seconds.unwrap_or_default();
+            Some(PastRun { seconds: job.ran_seconds?, cpu_seconds })
+        };
+        of_class.filter(|job| is_typical(job)).filter_map(run)
     }
 
     /// Tenant and finish-time fairness of the jobs that ended since a time in seconds since 1970.

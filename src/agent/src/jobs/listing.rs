@@ -6,10 +6,12 @@ use super::evict;
 use super::records::{Home, Record};
 use super::reply::waiting;
 use super::room::JobRoom;
+use super::starts;
 use tenantd_admission::{JobId, JobView, Phase};
 use tenantd_varlink::class::remaining;
 use tenantd_varlink::jobs::{
     Assigned, Job, JobState, ListReply, Pool, Requirement, Started, TaskSums, Tasks, Units, Valve,
+    Waiting,
 };
 
 /// State of a started job.
@@ -43,8 +45,10 @@ pub(crate) fn list(jobs: &JobRoom, now: f64) -> ListReply {
     let places: HashMap<u64, usize> =
         listed.iter().enumerate().map(|(place, job)| (job.id, place)).collect();
     let outlooks = admission.outlooks(now);
+    let starts = starts::forecasts(admission, &jobs.finished, now);
     for outlook in &outlooks {
-        let waiting = Some(waiting(outlook, outlooks.len()));
+        let starts = starts.get(&outlook.job).copied();
+        let waiting = Some(Waiting { starts, ..waiting(outlook, outlooks.len()) });
         if let Some(place) = places.get(&outlook.job.0) {
             listed[*place].waiting = waiting;
             continue;
@@ -112,7 +116,10 @@ fn job(jobs: &JobRoom, view: &JobView<'_>, record: &Record, now: f64) -> Job {
         after: jobs.admission.requirements(view.job).map(requirement).collect(),
         rho: rho.and_then(Result::ok),
         rho_unknown: rho.and_then(Result::err).map(str::to_string),
-        ends: ends.and_then(|(class, ran)| remaining(jobs.finished.runs(request.user, class), ran)),
+        ends: ends.and_then(|(class, ran)| {
+            let runs = jobs.finished.runs(request.user, class);
+            remaining(runs.map(|run| run.seconds), ran)
+        }),
     }
 }
 

@@ -72,6 +72,7 @@ pub(super) mod room;
 mod scope;
 mod sets;
 mod start;
+mod starts;
 pub(super) mod store;
 mod submit;
 pub(super) mod summary;

@@ -27,6 +27,7 @@ pub(crate) fn waiting(outlook: &Outlook, total: usize) -> Waiting {
         total: total as u64,
         reason: reason(&outlook.reason),
         estimate_seconds: outlook.estimate_seconds,
+        starts: None,
     }
 }
 

@@ -179,9 +179,9 @@ impl JobRoom {
     }
 }
 
-/// Time that nine of ten earlier jobs of its class took; `None` for a class with fewer than five of them.
+/// Time that nine of ten earlier jobs of its class took; `None` for a class with too few of them.
 fn expected(finished: &FinishedJobs, request: &Request) -> Option<Duration> {
-    let runs = finished.runs(request.user, request.class.as_deref()?);
+    let runs = finished.runs(request.user, request.class.as_deref()?).map(|run| run.seconds);
     Duration::try_from_secs_f64(remaining(runs, 0.0)?.high_seconds).ok()
 }
 

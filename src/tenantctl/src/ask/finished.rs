@@ -253,6 +253,8 @@ fn of_active(job: &Job) -> Vec<(&'static str, String)> {
         ("state", jobs::state(job)),
     ];
     lines.extend(job.waiting.as_ref().map(|waiting| ("reason", jobs::reason(waiting))));
+    let starts = job.waiting.as_ref().and_then(|waiting| waiting.starts);
+    lines.extend(starts.map(|starts| ("starts in", start(&starts))));
     lines.extend(job.tasks.map(|tasks| ("tasks", jobs::figures(&tasks))));
     lines.push(("waited", time(job.waited_seconds)));
     lines.extend(job.ran_seconds.map(|seconds| ("ran", time(seconds))));
@@ -277,6 +279,16 @@ fn forecast(ends: &Forecast) -> String {
     let Forecast { low_seconds, likely_seconds, high_seconds, nr_jobs } = ends;
     format!(
         "{}; 4 of 5 jobs of its class in {} to {} ({nr_jobs} ran as long)",
+        time(*likely_seconds),
+        time(*low_seconds),
+        time(*high_seconds)
+    )
+}
+
+fn start(starts: &Forecast) -> String {
+    let Forecast { low_seconds, likely_seconds, high_seconds, nr_jobs } = starts;
+    format!(
+        "{}; 4 of 5 times {} to {}, by {nr_jobs} runs of each class, if no other job goes before",
         time(*likely_seconds),
         time(*low_seconds),
         time(*high_seconds)

@@ -60,7 +60,8 @@ mod tests {
     fn a_line_has_position_reason_and_estimate() {
         let text_of = "needs 8 GiB of memory, 2 GiB of 16 GiB are free".to_string();
         let reason = WaitReason { text: text_of, ..WaitReason::default() };
-        let mut waiting = Waiting { position: 2, total: 7, reason, estimate_seconds: Some(40.4) };
+        let mut waiting =
+            Waiting { position: 2, total: 7, reason, estimate_seconds: Some(40.4), starts: None };
         let expected = "waiting as 2 of 7 in ci: needs 8 GiB of memory, 2 GiB of 16 GiB are free";
         assert_eq!(text("ci", &waiting), format!("{expected}; about 40 s"));
         waiting.estimate_seconds = None;
