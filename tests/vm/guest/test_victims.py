@@ -170,14 +170,12 @@ class Stage:
             slice = {"slice": SLICE} if kind == "limit" else {}
             start(self.host, "filler.service", "python3", "-c", TAKE, str(FILL_PACE), OOMScoreAdjust="-1000", **slice)
             taker = None
-            filler = Cgroup(MOUNT / slice.get("slice", "system.slice") / "filler.service")
-        # Memory of the filler at each look.
-        killed, filled = [], [0]
+        # Memory that the filler leaves to the tenants, at each look.
+        killed, left = [], []
 
         def has_killed():
             killed.extend(self.kills())
-            if not taker and not killed:
-                filled.append(int(filler.read("memory.current")))
+            left.append(int(Cgroup(MOUNT / SLICE).read("memory.current")) + meminfo("MemAvailable"))
             return killed
 
         with telling(log):
@@ -201,9 +199,9 @@ class Stage:
         for service in services:
             wait_until(lambda: finish(["systemctl", "is-active", "--quiet", service]).returncode != 0, f"the end of {service}")
         at = self.logged_at(death["pid"]) - killed[0][0]
-        # Shares are parts of what the filler leaves: with swap it may leave less than a small job holds.
-        left = (meminfo("MemTotal") - filled[-1]) * TENANTS["batch"]["weight"] / sum(it["weight"] for it in TENANTS.values())
-        if small_job and kind == "host" and SMALL_JOB * MIB > left:
+        # Shares are parts of what the filler leaves, and with swap that is less than a small job holds.
+        share = min(left) * TENANTS["batch"]["weight"] / sum(it["weight"] for it in TENANTS.values())
+        if small_job and kind == "host" and SMALL_JOB * MIB > share:
             want = ("batch", small_job)
         cause = {"host": "host", "limit": "limit"}[kind]
         row = {
