@@ -12,6 +12,7 @@ mod credits;
 mod deaths;
 mod devices;
 mod disk;
+mod disk_divide;
 mod disk_limits;
 mod disk_shares;
 mod disk_weights;

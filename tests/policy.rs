@@ -27,11 +27,12 @@ use std::path::{Path, PathBuf};
 use tenantd_core::units::Bytes;
 use tenantd_policy::accounts::Answer;
 use tenantd_policy::expand::{Found, FoundUser};
+use tenantd_policy::outline::Outline;
 use tenantd_policy::report::Style;
 use tenantd_policy::rules::{CLOSED, MOVED, NO_SUBMITTER, REPLACED_SETTING, RULES, VOID_DISKS};
 use tenantd_policy::{
     DiskFacts, HostFacts, Report, Systemd, UnitFacts, UnitSetting, check_input, check_path,
-    load_from,
+    load_from, load_text,
 };
 
 const FIXTURES: &str = "tests/fixtures/policy";
@@ -76,6 +77,7 @@ fn machine() -> HostFacts {
         has_cgroup: |pattern, _| !pattern.starts_with("/gone"),
         has_device: |path| !path.starts_with("/gone"),
         has_devices_tree: false,
+        has_disk: |name| name != "sdz",
         file_system: |path| {
             let kind = match path.to_str() {
                 Some("/home") => "nfs4",
@@ -273,6 +275,55 @@ fn guarantees_of_disks_fit_and_need_weights() {
     assert_eq!(codes_of(&format!("{weigh}{group}")), ["P055"]);
     let left = "tenants: { a: { guarantee: { disk: 20% } } }";
     assert_eq!(codes_of(left), ["P078"]);
+}
+
+#[test]
+fn disks_to_divide_are_named_with_a_way() {
+    let report_of = |disks: &str| {
+        let text = format!("version: 1\nhost: {{ disks: {disks} }}\ntenants: {{ a: {{}} }}");
+        match check_input("p.yaml", text.as_bytes(), Some(&machine())) {
+            Ok(loaded) => (loaded.report, Some(Outline::of(&loaded.policy))),
+            Err(report) => (report, None),
+        }
+    };
+    let codes_of = |disks: &str| {
+        let codes = codes(&report_of(disks).0).into_iter();
+        codes
+            .filter(|code| !["P046", "P047"].contains(code))
+            .map(str::to_string)
+            .collect::<Vec<_>>()
+    };
+    // File systems, and schedulers of disks that are not named.
+    let usual = |more: usize| vec!["P078"; 2 + more];
+    assert_eq!(
+        codes_of("{ divide: { sda: bfq } }"),
+        usual(0),
+        "sda is the only one that ignores weights"
+    );
+    assert_eq!(codes_of("{ divide: { loop7: bfq } }"), usual(1));
+    assert_eq!(codes_of("{ divide: { sda: bfq, sdz: bfq } }"), usual(1), "there is no sdz");
+    let cost = "{ divide: { sda: { cost: { read: 1GiB/s, read_iops: 200000, latency: 500us } } } }";
+    assert_eq!(codes_of(cost), usual(0));
+    let plain = Outline::of(&load_text("p.yaml", "version: 1\ntenants: { a: {} }").unwrap().policy);
+    let changes = plain.changes_to(&report_of(cost).1.unwrap());
+    assert_eq!(changes[0].to.as_deref(), Some(cost), "as it is written");
+    for (wrong, code) in [
+        ("divide", "P058"),
+        ("{}", "P058"),
+        ("{ divide: {} }", "P058"),
+        ("{ divide: { md0: bfq } }", "P058"),
+        ("{ divide: [sda] }", "P020"),
+        ("{ divide: { sda: {} } }", "P020"),
+        ("{ divide: { sda: { cost: { read: 1GiB/s } } } }", "P020"),
+        ("{ divide: { sda: { cost: { read: 1GB/s, read_iops: 5 } } } }", "P020"),
+        ("{ divide: { sda: { cost: { read: 1GiB/s, read_iops: 5, latency: 2s } } } }", "P024"),
+        ("{ divide: { sda: kyber } }", "P021"),
+        ("devide", "P021"),
+        ("{ divide: { sda: bfq, sda: bfq } }", "P011"),
+        ("{ weigh: { sda: bfq } }", "P010"),
+    ] {
+        assert_eq!(codes_of(wrong), [code], "{wrong}");
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::util::{self, wait_until};
 const SLOW_DISK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernel/slow_disk.py");
 const POLICY: &str = "host: { disks: weigh }\n\
                       tenants: { a: { weight: { cpu: 100, memory: 100, disk: 300 } }, b: {} }";
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 const RATE: &str = "50e6";
 /// Bytes of both while they are compared: about eight seconds of the disk.
 const COMPARED: u64 = 400 * MIB;
@@ -52,11 +52,11 @@ impl SlowDisk {
         Ok(disk)
     }
 
-    fn queue(&self, file: &str) -> PathBuf {
+    pub(super) fn queue(&self, file: &str) -> PathBuf {
         PathBuf::from(format!("/sys/block/{}/queue/{file}", self.device))
     }
 
-    fn choose(&self, scheduler: &str) -> std::io::Result<()> {
+    pub(super) fn choose(&self, scheduler: &str) -> std::io::Result<()> {
         fs::write(self.queue("scheduler"), scheduler)
     }
 }
@@ -100,6 +100,60 @@ pub(super) fn count_requests(ground: &Ground, device: &str) {
     }
 }
 
+/// Processes that want all of a disk, one in each tenant.
+pub(super) struct Readers(Vec<u32>);
+
+impl Readers {
+    pub(super) fn start(asked: &mut Asked, disk: &SlowDisk, tenants: &[&str]) -> Readers {
+        let read = format!(
+            "read go; for at in 0 100 200 300; do (while dd if=/dev/{} of=/dev/null bs=256k skip=${{at}}M count=400 \
+             iflag=direct,skip_bytes; do :; done) & done; wait",
+            disk.device
+        );
+        let start = |tenant: &&str| {
+            let mut shell = Command::new("setsid");
+            shell.args(["sh", "-c", &read]).stdin(Stdio::piped()).stderr(Stdio::null());
+            let pid = asked.ground.spawn(tenant, shell);
+            // What it starts is in its cgroup.
+            asked.ground.say(pid, "go");
+            pid
+        };
+        Readers(tenants.iter().map(start).collect())
+    }
+
+    pub(super) fn end(self, asked: &mut Asked) {
+        for reader in self.0 {
+            kill(Pid::from_raw(-(reader as i32)), Signal::SIGKILL).unwrap();
+            asked.ground.end(reader);
+        }
+    }
+}
+
+/// Weight of `a` under bfq in parts of that of `b`.
+pub(super) fn weight_ratio(asked: &Asked) -> f64 {
+    let file = if asked.ground.layout.is_unified() { "io.bfq.weight" } else { "blkio.bfq.weight" };
+    let weight = |tenant: &str| -> f64 {
+        let path = asked.ground.dir(Facet::Io, tenant).join(file);
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let first = text.lines().next().unwrap_or_default();
+        first.trim_start_matches("default ").parse().unwrap_or(0.0)
+    };
+    weight("a") / weight("b")
+}
+
+/// Part of `a` in the bytes that both read from now on, which are `compared` at least.
+pub(super) fn share_of_first(asked: &Asked, disk: &SlowDisk, compared: u64) -> f64 {
+    let read = || ["a", "b"].map(|tenant| bytes_read(&asked.ground, tenant, &disk.device));
+    let before = read();
+    let mut after = before;
+    wait_until("the bytes to compare", || {
+        after = read();
+        after.iter().sum::<u64>() - before.iter().sum::<u64>() >= compared
+    });
+    let [a, b] = [0, 1].map(|tenant| (after[tenant] - before[tenant]) as f64);
+    a / (a + b)
+}
+
 #[test]
 #[ignore = "tier 2: needs root and cgroups of this kernel"]
 fn a_slow_disk_is_divided_by_weight() {
@@ -116,22 +170,7 @@ fn a_slow_disk_is_divided_by_weight() {
     }
     disk.choose("mq-deadline").unwrap();
     let mut asked = Asked::on(ground, POLICY);
-    let readers: Vec<u32> = ["a", "b"]
-        .iter()
-        .map(|tenant| {
-            let read = format!(
-                "read go; for at in 0 100 200 300; do (while dd if=/dev/{} of=/dev/null bs=256k skip=${{at}}M count=400 \
-                 iflag=direct,skip_bytes; do :; done) & done; wait",
-                disk.device
-            );
-            let mut shell = Command::new("setsid");
-            shell.args(["sh", "-c", &read]).stdin(Stdio::piped()).stderr(Stdio::null());
-            let pid = asked.ground.spawn(tenant, shell);
-            // What it starts is in its cgroup.
-            asked.ground.say(pid, "go");
-            pid
-        })
-        .collect();
+    let readers = Readers::start(&mut asked, &disk, &["a", "b"]);
     count_requests(&asked.ground, &disk.device);
     let has_finding = |asked: &Asked| {
         let what = format!("disk weights are ineffective on {}", disk.device);
@@ -139,38 +178,11 @@ fn a_slow_disk_is_divided_by_weight() {
     };
     wait_until("a finding on a scheduler that ignores weights", || has_finding(&asked));
     disk.choose("bfq").unwrap();
-    let file = if asked.ground.layout.is_unified() { "io.bfq.weight" } else { "blkio.bfq.weight" };
-    let weight = |asked: &Asked, tenant: &str| -> f64 {
-        let path = asked.ground.dir(Facet::Io, tenant).join(file);
-        let text = fs::read_to_string(path).unwrap_or_default();
-        text.lines()
-            .next()
-            .unwrap_or_default()
-            .trim_start_matches("default ")
-            .parse()
-            .unwrap_or(0.0)
-    };
-    wait_until("the weights", || (weight(&asked, "a") / weight(&asked, "b") - 3.0).abs() < 0.1);
+    wait_until("the weights", || (weight_ratio(&asked) - 3.0).abs() < 0.1);
     wait_until("the end of the finding", || !has_finding(&asked));
-    let read =
-        |asked: &Asked| ["a", "b"].map(|tenant| bytes_read(&asked.ground, tenant, &disk.device));
-    let before = read(&asked);
-    let mut after = before;
-    wait_until("the bytes to compare", || {
-        after = read(&asked);
-        after.iter().sum::<u64>() - before.iter().sum::<u64>() >= COMPARED
-    });
-    let [a, b] = [0, 1].map(|tenant| (after[tenant] - before[tenant]) as f64);
-    println!(
-        "300:100 on {}: share of a {:.3}, of {:.0} MiB",
-        disk.device,
-        a / (a + b),
-        (a + b) / MIB as f64
-    );
-    for reader in readers {
-        kill(Pid::from_raw(-(reader as i32)), Signal::SIGKILL).unwrap();
-        asked.ground.end(reader);
-    }
+    let share = share_of_first(&asked, &disk, COMPARED);
+    println!("300:100 on {}: share of a {share:.3}", disk.device);
+    readers.end(&mut asked);
     asked.daemon.stop();
-    assert!((a / (a + b) - 0.75).abs() < 0.1, "{a} and {b} bytes");
+    assert!((share - 0.75).abs() < 0.1, "{share}");
 }

@@ -20,7 +20,7 @@ pub(crate) struct Changed {
 }
 
 /// Texts of which some value of each kind is one.
-const SAMPLES: [&str; 21] = [
+const SAMPLES: [&str; 22] = [
     "2",
     "1GiB",
     "500ms",
@@ -42,6 +42,7 @@ const SAMPLES: [&str; 21] = [
     "50",
     "team=core",
     "[cpu, memory, disk]",
+    "{ divide: { sda: bfq } }",
 ];
 
 /// A policy with one key, of the whole or of the tenant `a`.

@@ -6,6 +6,7 @@
 //! | [`cgroup`] | cgroups of both hierarchies |
 //! | [`knobs`] | the table of knobs: files and property of each |
 //! | [`disks`] | disks of the host |
+//! | [`disk_settings`] | settings of a disk that the policy divides |
 //! | [`machine`] | CPUs and memory of the host |
 //! | [`private`] | files of the state directory, with checks of their owner |
 //! | [`process`] | processes: origin, owner, place and use |
@@ -26,6 +27,7 @@ pub mod cgroup;
 pub mod claiming;
 pub mod cost;
 pub mod devices;
+pub mod disk_settings;
 pub mod disks;
 pub mod enforce;
 pub mod journal;

@@ -6,7 +6,7 @@
 //! | `/sys/block/NAME/queue/iosched` | settings of the chosen one, a new directory after each choice |
 //! | `io.cost.qos` of the top cgroup, v2 only | a line for each disk that ever had one, with `enable=` |
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::cgroup::Layout;
 use crate::cgroup::parse::device;
@@ -28,8 +28,13 @@ pub fn read(kernel: &mut impl KernFs, layout: &Layout, disks: &PerDisk<DiskSampl
     Ways(PerDisk::of(each))
 }
 
+/// Directory with the settings of a disk, by its name.
+pub(crate) fn queue(name: &str) -> PathBuf {
+    Path::new("/sys/block").join(name.replace('/', "!")).join("queue")
+}
+
 fn way(kernel: &mut impl KernFs, name: &str) -> Way {
-    let queue = Path::new("/sys/block").join(name.replace('/', "!")).join("queue");
+    let queue = queue(name);
     let mut way = Way::default();
     let Ok(dir) = kernel.open_dir(&queue) else { return way };
     if let Ok(text) = kernel.read_once(dir, "scheduler") {
@@ -46,7 +51,7 @@ fn way(kernel: &mut impl KernFs, name: &str) -> Way {
 }
 
 /// The chosen scheduler, and true if bfq is one of those that can be chosen.
-fn schedulers(text: &[u8]) -> (DiskName, bool) {
+pub(crate) fn schedulers(text: &[u8]) -> (DiskName, bool) {
     let bare = |word: &[u8]| -> Option<Vec<u8>> {
         Some(word.strip_prefix(b"[")?.strip_suffix(b"]")?.to_vec())
     };
@@ -68,7 +73,7 @@ fn costs(kernel: &mut impl KernFs, layout: &Layout) -> Vec<Device> {
     text.split(|byte| *byte == b'\n').filter_map(enabled).collect()
 }
 
-fn enabled(line: &[u8]) -> Option<Device> {
+pub(crate) fn enabled(line: &[u8]) -> Option<Device> {
     let mut words = line.split(u8::is_ascii_whitespace);
     let device = device(words.next()?)?;
     words.any(|word| word == b"enable=1").then_some(device)

@@ -9,7 +9,6 @@ use super::read::Draft;
 use super::report::Report;
 use super::rules;
 use super::tree::Place;
-use super::types::DisksChoice;
 use tenantd_core::disk_rate::DiskRate;
 
 /// Paths with the files of tenants on most hosts.
@@ -22,7 +21,7 @@ const WITHOUT_WRITEBACK: [&str; 9] =
 
 /// Notes about limits and weights of disks on a machine.
 pub(super) fn check(draft: &Draft, nodes: &[Node<'_>], host: &HostFacts, report: &mut Report) {
-    let weighs = draft.policy.host.disks == DisksChoice::Weigh;
+    let weighs = draft.policy.host.disks.weighs();
     let at = draft.given.value("host.disks").or_else(|| draft.given.key("host.disks"));
     let of_weights = at.filter(|_| weighs);
     let limited = |is_write: bool| {
@@ -38,7 +37,7 @@ pub(super) fn check(draft: &Draft, nodes: &[Node<'_>], host: &HostFacts, report:
         file_systems(place, writes, host, report);
     }
     if let Some(place) = of_weights {
-        unweighed(place, host, report);
+        unweighed(draft, place, host, report);
     }
 }
 
@@ -62,8 +61,10 @@ fn file_systems(place: &Place, writes: Option<&Place>, host: &HostFacts, report:
     note(&rules::VOID_DISKS, &unknown, help, report);
 }
 
-fn unweighed(place: &Place, host: &HostFacts, report: &mut Report) {
-    let is_void = |disk: &&DiskFacts| disk.scheduler != "bfq" && !disk.has_cost;
+fn unweighed(draft: &Draft, place: &Place, host: &HostFacts, report: &mut Report) {
+    let divided = draft.policy.host.disks.divided();
+    let is_named = |disk: &DiskFacts| divided.iter().any(|it| it.name == disk.name);
+    let is_void = |disk: &&DiskFacts| disk.scheduler != "bfq" && !disk.has_cost && !is_named(disk);
     let disks = (host.disks)().unwrap_or_default();
     let found: Vec<(&Place, String)> = disks
         .iter()
@@ -73,6 +74,12 @@ fn unweighed(place: &Place, host: &HostFacts, report: &mut Report) {
             (place, format!("weights have no effect on {name} now: its scheduler is {scheduler}, and io.cost is off"))
         })
         .collect();
-    let help = "choose bfq for it (`echo bfq > /sys/block/NAME/queue/scheduler`; a udev rule keeps it), or switch io.cost on";
+    let help = "choose bfq for it (`echo bfq > /sys/block/NAME/queue/scheduler`; a udev rule keeps it), let \
+                tenantd choose it (`disks: { divide: { NAME: bfq } }`), or switch io.cost on";
     note(&rules::VOID_DISKS, &found, help, report);
+    let absent = divided.iter().filter(|disk| !(host.has_disk)(&disk.name));
+    let absent = absent.map(|disk| (place, format!("this machine has no disk {} now", disk.name)));
+    let absent: Vec<(&Place, String)> = absent.collect();
+    let help = "it is divided when it appears; a partition has no settings of its own: name its disk (`lsblk`)";
+    note(&rules::VOID_DISKS, &absent, help, report);
 }

@@ -7,7 +7,7 @@ use super::read::Draft;
 use super::report::Report;
 use super::rules;
 use super::tree::Place;
-use super::types::{Allocation, Coupling, DisksChoice};
+use super::types::{Allocation, Coupling};
 
 /// Refuses guarantees of disks that do not fit into that of their group, or into a disk.
 pub(super) fn check(nodes: &[Node<'_>], report: &mut Report) {
@@ -49,7 +49,7 @@ pub(super) fn check(nodes: &[Node<'_>], report: &mut Report) {
 /// Notes about guarantees of disks and a coupling without effect.
 pub(super) fn notes(draft: &Draft, nodes: &[Node<'_>], report: &mut Report) {
     let policy = &draft.policy;
-    let is_weighed = policy.host.disks == DisksChoice::Weigh;
+    let is_weighed = policy.host.disks.weighs();
     let help = "add `host: { disks: weigh }`, or leave it out";
     let guaranteed = nodes.iter().filter(|_| !is_weighed);
     let guaranteed = guaranteed.filter_map(|node| Some((guaranteed_at(node)?, node.path)));

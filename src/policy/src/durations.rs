@@ -13,18 +13,18 @@ use super::tree::Node;
 /// A duration between two bounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lasting {
-    range: (Duration, Duration),
-    noun: &'static str,
-    example: &'static str,
+    pub(super) range: (Duration, Duration),
+    pub(super) noun: &'static str,
+    pub(super) example: &'static str,
     /// Remedies for one beyond the bounds, and for a text that is not a duration.
-    bounds: &'static str,
-    written: &'static str,
+    pub(super) bounds: &'static str,
+    pub(super) written: &'static str,
     /// Unit to offer beside seconds for a number without one.
-    unit: Option<&'static str>,
+    pub(super) unit: Option<&'static str>,
     /// Error and remedy for 0, where it means more than too little.
-    of_zero: Option<[&'static str; 2]>,
-    pattern: &'static str,
-    show: fn(Duration) -> String,
+    pub(super) of_zero: Option<[&'static str; 2]>,
+    pub(super) pattern: &'static str,
+    pub(super) show: fn(Duration) -> String,
 }
 
 pub(super) const INTERVAL: Lasting = Lasting {

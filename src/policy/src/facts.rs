@@ -56,6 +56,8 @@ pub struct HostFacts {
     pub file_system: fn(&Path) -> Option<String>,
     /// Lists the disks with a scheduler; `None` if unknown. Called only if a policy weighs disks.
     pub disks: fn() -> Option<Vec<DiskFacts>>,
+    /// True if there is a disk of this name, or if that is unknown. Called only if a policy names disks.
+    pub has_disk: fn(&str) -> bool,
     /// Lists the settings in the files of a unit. Called only if a tenant is a unit.
     pub unit_settings: fn(&str) -> Vec<UnitSetting>,
 }
@@ -135,6 +137,7 @@ impl HostFacts {
             has_devices_tree: has_devices_tree(),
             file_system,
             disks,
+            has_disk,
             unit_settings: settings,
         })
     }
@@ -165,6 +168,7 @@ impl HostFacts {
             has_devices_tree: true,
             file_system: |_| None,
             disks: || None,
+            has_disk: |_| true,
             unit_settings: |_| Vec::new(),
         }
     }
@@ -246,6 +250,11 @@ fn disks() -> Option<Vec<DiskFacts>> {
     }
     disks.sort_by(|a, b| a.name.cmp(&b.name));
     Some(disks)
+}
+
+fn has_disk(name: &str) -> bool {
+    let all = Path::new("/sys/block");
+    !all.is_dir() || all.join(name.replace('/', "!")).is_dir()
 }
 
 /// Units of this machine, from `/proc`, without processes that end meanwhile.

@@ -205,8 +205,12 @@ impl Row {
         let mut schema = self.schema.clone();
         schema["description"] = self.doc.into();
         if let Some(default) = &self.default {
-            let number_or_truth = serde_json::from_str(default);
-            schema["default"] = number_or_truth.unwrap_or_else(|_| default.as_str().into());
+            let list = default.strip_prefix('[').and_then(|items| items.strip_suffix(']'));
+            let number_or_truth = || serde_json::from_str(default);
+            schema["default"] = match list {
+                Some(items) => items.split(", ").collect::<Vec<_>>().into(),
+                None => number_or_truth().unwrap_or_else(|_| default.as_str().into()),
+            };
         }
         schema
     }

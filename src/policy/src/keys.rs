@@ -15,6 +15,7 @@ use super::counted::{Counted, Counts};
 use super::coupling::Coupled;
 use super::credits::{self, Optional};
 use super::disk_limits::{Operations, PartOfDisks, Throughput};
+use super::divide::{Disks, DisksForm};
 use super::durations::{AGE, Bound, CAP, HALF_LIFE, INTERVAL, SHORT_TIME};
 use super::forms::{
     Count, DisciplineWord, DopForm, Keys, KeysOr, Number, OneOrEach, SomeKeys, Structure, Template,
@@ -71,8 +72,10 @@ section! {
         /// lowest free indices; `env` are variables that get them, and `devices` are closed to other jobs.
         "resources" => resources: Vec<Counted>, Counts;
         /// leave: disks are measured, and nothing is written for them. weigh: tenants have weights on disks whose scheduler
-        /// obeys weights (bfq, or io.cost); no setting of a disk is changed.
-        "disks" => disks: DisksChoice, Word;
+        /// obeys weights (bfq, or io.cost); no setting of a disk is changed. `{ divide: { sda: bfq } }`: the same, and the named
+        /// disks get the scheduler bfq, or io.cost with a measured model, as in `{ divide: { nvme0n1: { cost: { read: 1500MiB/s,
+        /// read_iops: 200000, latency: 2ms } } } }`. Their old settings are restored when tenantd stops.
+        "disks" => disks: Disks, DisksForm;
     }
 }
 
@@ -97,7 +100,7 @@ section! {
         /// Slots per CPU; a slot is one unit of parallelism.
         "oversubscription" => oversubscription: f64 = 1.0, Number { least: 0.1, most: 8.0 };
         /// Resources that are divided together: a tenant with a large part of one gets less of the others where these are
-        /// short. [cpu, memory], or [cpu, memory, disk] under `host.disks: weigh`.
+        /// short. [cpu, memory], or [cpu, memory, disk] unless `host.disks` is leave.
         "couple" => couple: Coupling, Coupled;
         /// restore: restore the previous values at a stop. keep: leave the written values in force;
         /// `tenantd --restore` restores them later. After a kill, the next start restores in both cases.

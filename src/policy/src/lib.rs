@@ -36,6 +36,7 @@ mod credits;
 mod disk_limits;
 mod disk_notes;
 mod disk_shares;
+pub mod divide;
 mod durations;
 pub mod expand;
 mod facts;

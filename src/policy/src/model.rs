@@ -6,6 +6,7 @@
 
 pub use super::amount::Amount;
 pub use super::counted::Counted;
+pub use super::divide::{CostModel, Disks, DividedBy, DividedDisk};
 pub use super::keys::{
     Accounts, AdmissionPolicy, ControlPolicy, CreditsPolicy, HistoryPolicy, HostPolicy, JobsPolicy,
     Matches, MemoryPolicy, Policy, Tenant,

@@ -11,7 +11,6 @@ use super::read::Draft;
 use super::report::Report;
 use super::rules;
 use super::tree::Place;
-use super::types::DisksChoice;
 use super::unit_files::UnitSetting;
 use tenantd_core::disk_rate::DiskRate;
 
@@ -46,7 +45,7 @@ fn is_replaced(draft: &Draft, node: &Node<'_>, key: &str) -> bool {
     let limits = |rate| node.tenant.limit.disk[rate].is_some();
     match key {
         "CPUWeight" => true,
-        "IOWeight" => draft.policy.host.disks == DisksChoice::Weigh,
+        "IOWeight" => draft.policy.host.disks.weighs(),
         "IOReadBandwidthMax" => limits(DiskRate::Read),
         "IOWriteBandwidthMax" => limits(DiskRate::Write),
         "IOReadIOPSMax" => limits(DiskRate::ReadIops),

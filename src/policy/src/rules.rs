@@ -112,6 +112,7 @@ rules! {
     GROUP_GUARANTEE = "P055", Error, "a guarantee of a group below the guarantees in it";
     CREDITS_IGNORED = "P056", Note, "credits that the discipline of the queue ignores";
     DEFAULT_WEIGHT = "P057", Note, "a default weight beside much smaller ones";
+    NOT_DIVIDED = "P058", Error, "a disk that cannot be divided, or none to divide";
     // The machine.
     RESERVE_BEYOND_CAPACITY = "P060", Error, "a reserve that leaves nothing";
     GUARANTEE_BEYOND_CAPACITY = "P061", Error, "guarantees beyond what the machine has";

@@ -133,16 +133,6 @@ words! {
         Leave = "leave",
     }
 
-    /// `host.disks`.
-    #[derive(Serialize, Deserialize)]
-    DisksChoice {
-        /// Nothing is written for disks.
-        #[default]
-        Leave = "leave",
-        /// Weights of tenants on disks whose scheduler obeys them.
-        Weigh = "weigh",
-    }
-
     /// `admission.running`.
     RunningShares {
         /// Equal weights.

@@ -18,6 +18,7 @@ impl SimKernel {
                 tree[*at].disk_knobs.bfq = DEFAULT_WEIGHT;
             }
         }
+        self.host.queue.choose();
         self.host.divider = Divider { nr_choices, ..divider };
         self.live.tree.has_bfq = divider.is_bfq;
         self.sys = self.host.sys_files(&self.cpu.online);

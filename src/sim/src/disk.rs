@@ -12,13 +12,13 @@ use super::parse;
 
 /// A folder in which the disk can be found.
 pub(super) const SYS_FILE: &str = "/sys/block/sda/size";
-const QUEUE: &str = "/sys/block/sda/queue";
+pub(super) const QUEUE: &str = "/sys/block/sda/queue";
 /// Settings of the chosen scheduler, a new directory after each choice.
 pub(super) const SETTINGS: &str = "/sys/block/sda/queue/iosched";
 pub(super) const DEFAULT_WEIGHT: u64 = 100;
 const BFQ_WEIGHT_MAX: u64 = 1000;
 const COST_WEIGHT_MAX: u64 = 10_000;
-const DEVICE: &str = "8:0";
+pub(super) const DEVICE: &str = "8:0";
 const SECTOR_BYTES: u64 = 512;
 
 /// Requests to the disk, and their times in the disk and in its queue.
@@ -113,6 +113,8 @@ pub(super) fn show_blkio(read: u64, written: u64) -> String {
 pub struct Divider {
     /// True if the scheduler is bfq, else it is mq-deadline. Its files exist only then, as if the module were loaded for it.
     pub is_bfq: bool,
+    /// True if the disk has no scheduler.
+    pub is_none: bool,
     /// True if `io.cost` is on.
     pub has_cost: bool,
     /// True if bfq serves one request at a time.
@@ -121,20 +123,6 @@ pub struct Divider {
     pub is_void: bool,
     /// Number of choices of a scheduler.
     pub nr_choices: u64,
-}
-
-impl Divider {
-    /// The files of the disk below `/sys/block`.
-    pub(super) fn files(self) -> Vec<(String, String)> {
-        let names = if self.is_bfq { "none mq-deadline [bfq]" } else { "none [mq-deadline] bfq" };
-        let mut files = vec![(format!("{QUEUE}/scheduler"), format!("{names}\n"))];
-        files.push((format!("{SETTINGS}/read_expire"), "500\n".into()));
-        if self.is_bfq {
-            let strict = u8::from(self.is_strict);
-            files.push((format!("{SETTINGS}/strict_guarantees"), format!("{strict}\n")));
-        }
-        files
-    }
 }
 
 /// Limit of each kind: bytes and operations per second, reads and writes; `None` if there is none.
@@ -211,7 +199,7 @@ impl DiskKnobs {
     }
 }
 
-fn vet(device: Option<&str>) -> Result<&str, Errno> {
+pub(super) fn vet(device: Option<&str>) -> Result<&str, Errno> {
     device.filter(|device| *device == DEVICE).ok_or(Errno::ENODEV)
 }
 
@@ -221,9 +209,4 @@ pub(super) fn weight(text: &str, is_bfq: bool) -> Result<u64, Errno> {
     let weight = parse::unsigned(text.strip_prefix("default ").unwrap_or(text))?;
     let most = if is_bfq { BFQ_WEIGHT_MAX } else { COST_WEIGHT_MAX };
     if (1..=most).contains(&weight) { Ok(weight) } else { Err(Errno::ERANGE) }
-}
-
-/// `io.cost.qos`.
-pub(super) fn show_cost(divider: Divider) -> String {
-    if divider.has_cost { format!("{DEVICE} enable=1 ctrl=auto\n") } else { String::new() }
 }

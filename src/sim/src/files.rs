@@ -44,7 +44,8 @@ pub(super) const UNIFIED: &[Spec] = {
         spec("io.weight", File::IoWeight, Some(Io), BelowRoot, ReadWrite),
         spec("io.bfq.weight", File::IoBfqWeight, Some(Io), BelowRoot, ReadWrite),
         spec("io.max", File::IoMax, Some(Io), BelowRoot, ReadWrite),
-        spec("io.cost.qos", File::IoCostQos, Some(Io), Everywhere, Read),
+        spec("io.cost.model", File::IoCostModel, Some(Io), Everywhere, ReadWrite),
+        spec("io.cost.qos", File::IoCostQos, Some(Io), Everywhere, ReadWrite),
         spec("memory.current", File::MemoryCurrent, Some(Memory), BelowRoot, Read),
         spec("memory.peak", File::MemoryPeak, Some(Memory), BelowRoot, Read),
         spec("memory.min", File::MemoryBound(Bound::Min), Some(Memory), BelowRoot, ReadWrite),
@@ -81,7 +82,7 @@ impl Tree {
         let shown = match spec.file {
             File::Pressure(_) => cgroup.shows_pressure,
             File::IoBfqWeight | File::Legacy(LegacyFile::BfqWeight) => self.has_bfq,
-            File::IoCostQos => cgroup.parent.is_none(),
+            File::IoCostModel | File::IoCostQos => cgroup.parent.is_none(),
             _ => true,
         };
         enabled && placed && shown

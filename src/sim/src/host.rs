@@ -2,6 +2,7 @@
 
 use super::controller::Controller;
 use super::disk::Divider;
+use super::disk_queue::DiskQueue;
 use super::parse::CpuSet;
 use super::swap::Swap;
 use tenantd_core::resource::{PerResource, Resource};
@@ -65,6 +66,8 @@ pub struct SimHost {
     pub access: Access,
     /// Scheduler of the disk, and `io.cost`.
     pub divider: Divider,
+    /// Settings of the disk.
+    pub queue: DiskQueue,
 }
 
 impl SimHost {
@@ -98,6 +101,7 @@ impl Default for SimHost {
             has_run_queues: false,
             access: Access::Root,
             divider: Divider::default(),
+            queue: DiskQueue::default(),
         }
     }
 }

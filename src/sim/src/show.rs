@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use super::account::{Kind, MemoryEvents};
 use super::controller::Controller;
 use super::digits::number;
-use super::disk::{show_cost, show_io_stat};
+use super::disk::show_io_stat;
 use super::files_v1::show_legacy;
 use super::kernel::SimKernel;
 use super::parse::{self, PAGE_BYTES, PAGES_MAX};
@@ -61,7 +61,8 @@ pub(super) fn show(kernel: &SimKernel, id: CgroupId, file: File) -> Result<Strin
         File::IoWeight => format!("default {}\n", cgroup.disk_knobs.weight),
         File::IoBfqWeight => format!("default {}\n", cgroup.disk_knobs.bfq),
         File::IoMax => cgroup.disk_knobs.show_max(),
-        File::IoCostQos => show_cost(kernel.host.divider),
+        File::IoCostModel => kernel.host.queue.show_model(),
+        File::IoCostQos => kernel.host.queue.show_qos(kernel.host.divider),
         File::MemoryCurrent => bytes(cgroup.memory_account.usage),
         File::MemoryPeak => bytes(cgroup.memory_account.peak),
         File::MemoryBound(bound) => match cgroup.memory.bound(bound) {

@@ -74,6 +74,7 @@ pub(super) enum File {
     IoWeight,
     IoBfqWeight,
     IoMax,
+    IoCostModel,
     IoCostQos,
     MemoryCurrent,
     MemoryPeak,

@@ -47,6 +47,8 @@ pub(super) fn store(
         File::CpuWeight => write_cpu_weight(&mut tree[id].cpu, text)?,
         File::IoWeight => tree[id].disk_knobs.weight = disk::weight(text, false)?,
         File::IoBfqWeight => tree[id].disk_knobs.bfq = disk::weight(text, true)?,
+        File::IoCostModel => kernel.host.queue.write_model(text)?,
+        File::IoCostQos => kernel.write_qos(text)?,
         File::IoMax => tree[id].disk_knobs.write_max(text)?,
         File::CpuIdle => {
             let cpu = &mut tree[id].cpu;

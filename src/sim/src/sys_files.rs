@@ -68,7 +68,7 @@ impl SimHost {
             files.insert(format!("{CPU}/cpu{cpu}/cache/index3/size"), "32768K\n".into());
         }
         files.insert(SYS_FILE.into(), "2097152\n".into());
-        files.extend(self.divider.files());
+        files.extend(self.queue.files(self.divider));
         if self.has_generations {
             files.insert(format!("{GENERATIONS}/enabled"), "0x0007\n".into());
         }

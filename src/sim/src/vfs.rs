@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use tenantd_core::kernel_text::{bytes_of, path_of, text_of_path};
 use tenantd_host::kernfs::{DirId, FileId, KernError, KernFs, Operation};
 
-use super::disk::SETTINGS;
+use super::disk::{QUEUE, SETTINGS};
 use super::handles::{DirPlace, FilePlace, KeptDir, KeptFile, ProcFile};
 use super::host::{Access, MOUNT};
 use super::kernel::SimKernel;
@@ -81,6 +81,7 @@ impl SimKernel {
             (FilePlace::Proc(ProcFile::OomScoreAdj(pid)), Access::Root | Access::ReadOnlyMount) => {
                 self.set_oom_score_adj(pid, value)
             }
+            (FilePlace::Sys(path), Access::Root) => self.write_queue(&path, value),
             (FilePlace::Proc(_), Access::Root | Access::ReadOnlyMount) => Err(Errno::EIO),
             _ => Err(Errno::EACCES),
         }
@@ -146,6 +147,7 @@ impl SimKernel {
             Found::File(FilePlace::Proc(ProcFile::OomScoreAdj(pid))) => {
                 self.set_oom_score_adj(pid, value)
             }
+            Found::File(FilePlace::Sys(path)) => self.write_queue(&path, value),
             Found::File(_) => Err(Errno::EACCES),
             Found::Dir(_) => Err(Errno::EISDIR),
         }
@@ -199,6 +201,7 @@ impl KernFs for SimKernel {
             // A removed cgroup keeps its number.
             DirPlace::Cgroup(id) => self.live.tree.inode(*id),
             DirPlace::Process(pid) | DirPlace::Tasks(pid) | DirPlace::Task(pid, _) => (*pid).into(),
+            DirPlace::Still(path) if path == QUEUE => self.host.queue.life + 1,
             DirPlace::Still(path) if path == SETTINGS => self.host.divider.nr_choices + 1,
             _ => 1,
         })

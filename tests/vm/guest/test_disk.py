@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, wait_until
-from host import Skip, finish, run
+from host import TENANTD, Skip, finish, run
 from marks import both
 from test_systemd import Host
 from units import show, start
@@ -138,3 +138,63 @@ def test_disks_are_weighed_and_limited_through_systemd(host):
     assert "someone else wrote here" not in daemon.log(), daemon.log()
     assert daemon.terminate() == 0, daemon.log()
     world.expect_as_before(daemon.log)
+
+
+def settings(disk):
+    """What dividing the disk may change, but for a line of io.cost that is off and the kernel's: it never goes away."""
+    files = ["scheduler", "nr_requests", "wbt_lat_usec", "iosched/read_expire", "iosched/low_latency"]
+    found = {}
+    for name in files:
+        with contextlib.suppress(OSError):
+            found[name] = (disk.block / "queue" / name).read_text()
+    for name in ("io.cost.model", "io.cost.qos"):
+        with contextlib.suppress(OSError):
+            held = line(Cgroup(MOUNT), name, disk.number)
+            found[name] = {} if held.get("ctrl") == "auto" and held.get("enable", "0") == "0" else held
+    return found
+
+
+def divide(host, disk, way):
+    tenants = {name: {"match": {"unit": UNITS[name]}, "weight": weight} for name, weight in (("heavy", 300), ("light", 100))}
+    disks = {"divide": {disk.block.name: way}}
+    return host.daemon(host.policy(tenants, host={"reserve": {"cpu": 0, "memory": 0}, "disks": disks}), None)
+
+
+@both
+def test_a_disk_is_divided_and_restored_after_a_kill(host):
+    if finish(["modprobe", "bfq"]).returncode != 0:
+        raise Skip("the kernel has no bfq")
+    if not (MOUNT / "io.cost.qos").exists():
+        raise Skip("the kernel has no io.cost")
+    disk = NullDisk(host, "divided")
+    disk.choose("mq-deadline")
+    (disk.block / "queue/iosched/read_expire").write_text("77")
+    before = settings(disk)
+    groups = {name: reader(host, UNITS[name], disk) for name in ("heavy", "light")}
+    for group in groups.values():
+        wait_until(lambda: line(group, "io.stat", disk.number), f"requests of {group.name}")
+    speed = {"read": RATE * 10**6, "read_iops": RATE * 10**6 // 4096}
+    is_on = lambda: line(Cgroup(MOUNT), "io.cost.qos", disk.number).get("enable") == "1"
+    ways = {
+        "bfq": ("bfq", lambda: "[bfq]" in (disk.block / "queue/scheduler").read_text()),
+        "cost": ({"cost": speed}, is_on),
+        "cost with a latency": ({"cost": {**speed, "latency": "20ms"}}, is_on),
+    }
+    read = lambda: {name: int(line(group, "io.stat", disk.number)["rbytes"]) for name, group in groups.items()}
+    for name, (way, is_divided) in ways.items():
+        daemon = divide(host, disk, way)
+        daemon.until(is_divided, f"the disk divided by {name}")
+        file = "io.bfq.weight" if name == "bfq" else "io.weight"
+
+        def weight(of):
+            return int(groups[of].read(file).splitlines()[0].split()[-1])
+
+        daemon.until(lambda: 2.85 < weight("heavy") / weight("light") < 3.15, "weights as the policy says")
+        start = read()
+        wait_until(lambda: sum(read().values()) - sum(start.values()) > 5 * RATE * 10**6, "reads to compare")
+        used = {of: count - start[of] for of, count in read().items()}
+        host.note(f"{name}: heavy reads {used['heavy'] / max(1, used['light']):.2f} times as much as light")
+        daemon.murder()
+        assert is_divided(), name
+        assert finish([str(TENANTD), "--restore", "--state-dir", str(daemon.state)]).returncode == 0
+        assert settings(disk) == before, f"{name}: {settings(disk)} instead of {before}"

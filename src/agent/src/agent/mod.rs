@@ -9,11 +9,13 @@
 //! | [`mode`] | beginning and ending to enforce |
 //! | `deaths` | kills for lack of memory, with their causes |
 //! | `names` | numbers of the names in the policy, which may arrive late |
+//! | `divide` | settings of disks that the policy divides |
 //! | `victims` | marks of the work that ends first when memory runs out |
 //! | `transition` | exchanging the policy, its found tenants and the mode |
 
 pub mod attach;
 mod deaths;
+mod divide;
 pub mod mode;
 mod names;
 mod start;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use super::deaths::Deaths;
+use super::divide::DividedDisks;
 use super::names::Names;
 use super::state::Agent;
 use super::victims::Victims;
@@ -113,7 +114,8 @@ impl<K: KernFs> Agent<K> {
         info!(action = "start", "{}", first_words(&tenants));
         tenants.take_up_attached();
         let (names, victims) = (Names::of(&tenants.base.written), Victims::default());
-        Ok(Agent { names, deaths: Deaths::new(&tenants.host.kernel), tenants, jobs, victims })
+        let (deaths, disks) = (Deaths::new(&tenants.host.kernel), DividedDisks::default());
+        Ok(Agent { names, deaths, tenants, jobs, victims, disks })
     }
 
     /// Restores all values and returns the kernel.

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::deaths::Deaths;
+use super::divide::DividedDisks;
 use super::names::Names;
 use super::victims::Victims;
 use crate::jobs::outcome;
@@ -43,6 +44,7 @@ pub struct Agent<K> {
     pub(super) jobs: JobRoom,
     pub(super) victims: Victims,
     pub(super) deaths: Deaths,
+    pub(super) disks: DividedDisks,
 }
 
 impl<K: KernFs> Agent<K> {

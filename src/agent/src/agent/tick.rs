@@ -179,7 +179,8 @@ impl<K: KernFs> Agent<K> {
             control,
             policy_mode: base.written.mode,
             decision,
-            actions,
+            actions: actions.into_iter().chain(self.disks.actions()).collect(),
+            nr_disk_drift: self.disks.nr_drift(),
             victim,
             findings,
         });
@@ -270,6 +271,8 @@ impl<K: KernFs> Agent<K> {
         self.deaths.collect(&mut self.tenants, &mut self.jobs);
         self.deaths.pass_on(&self.tenants, &mut nodes);
         self.tenants.take_in(events, findings);
+        // Before their ways are read.
+        self.disks.tend(&mut self.tenants, findings);
         let refreshes = self.tenants.control.wants_bounds();
         let above = self.tenants.backends.bounds_above(&mut self.tenants.host, refreshes);
         let Tenants { host: access, control, .. } = &mut self.tenants;

@@ -123,6 +123,7 @@ impl<'a, K: KernFs> Release<'a, K> {
             | Entry::Starting { .. }
             | Entry::Marking
             | Entry::Scored { .. }
+            | Entry::DiskHeld(_)
             | Entry::Kept => false,
         };
         let restored = self.put_cgroups_back(concerns);

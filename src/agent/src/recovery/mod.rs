@@ -27,6 +27,7 @@
 //! | `all_cpus` | a list of CPUs that confines no process |
 //! | `wait_budget` | longest wait for processes that end |
 //! | `scores` | marks of processes for the OOM killer |
+//! | `disk_settings` | settings of disks that the policy divided |
 //! | `unpin` | emptying the CPU list of a cgroup with processes |
 
 pub(super) mod all_cpus;
@@ -34,6 +35,7 @@ pub(super) mod attachments;
 pub(super) mod boot_file;
 pub(super) mod credit_store;
 pub(super) mod deadline;
+pub(super) mod disk_settings;
 pub mod dop_files;
 mod fitted_quota;
 mod held_files;

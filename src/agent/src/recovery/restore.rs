@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
+use super::disk_settings;
 use super::held_files::{HeldFiles, Refused, open_same};
 use super::processes::{EVACUATIONS, ancestor, move_to, processes_at};
 use super::removal::{origins, remove_made};
@@ -57,6 +58,8 @@ pub fn put_back(
 ) -> Restored {
     let (mut restored, refused) = put_contents_back(kernel, proc, entries);
     scores::put_back(kernel, proc, entries, &mut restored);
+    // After the weights, whose files go with a scheduler.
+    disk_settings::put_back(kernel, entries, &mut restored);
     remove_cgroups(kernel, proc, entries, (refused, extent), &mut restored);
     restored
 }

@@ -22,6 +22,8 @@ pub struct Restored {
     pub displaced: Vec<Resident>,
     /// Messages on quotas that differ from the old ones, because others have bounded them since.
     pub fitted: Vec<String>,
+    /// Messages on disks that are gone, with settings that were not restored.
+    pub gone: Vec<String>,
     /// Cgroups that stay until the processes in cgroups that the tenant made below have ended.
     pub left: Vec<PathBuf>,
     /// True if systemd has loaded units with drop-ins that were removed.
@@ -98,7 +100,7 @@ impl Restored {
 
     /// Messages on all differences that are not failures.
     pub fn remarks(&self) -> Vec<String> {
-        self.fitted.iter().cloned().chain(self.left_message()).collect()
+        self.fitted.iter().chain(&self.gone).cloned().chain(self.left_message()).collect()
     }
 
     /// Records that the cgroup at `path` stays; `entries` are owed. A cgroup that stays because of one below is

@@ -69,6 +69,8 @@ pub(crate) struct TickReport<'a, K> {
     pub(crate) decision: Decision,
     /// The executed actions, spelled as before their execution.
     pub(crate) actions: Vec<ActionStatus>,
+    /// Values of disk settings that other programs wrote over the agent's.
+    pub(crate) nr_disk_drift: u64,
     /// The work that ends first when memory runs out.
     pub(crate) victim: Option<VictimStatus>,
     pub(crate) findings: Vec<Finding>,
@@ -320,6 +322,7 @@ impl Reporter {
     pub(crate) fn publish<K>(&mut self, report: TickReport<'_, K>) {
         let TickReport { now, host_sample, host, backends, control, .. } = report;
         let TickReport { policy_mode, mut decision, actions, victim, mut findings, .. } = report;
+        let nr_disk_drift = report.nr_disk_drift;
         self.engine.judge(control);
         findings.extend(self.engine.finding().cloned());
         self.held.settle(&mut findings, now);
@@ -357,6 +360,7 @@ impl Reporter {
             actions,
             victim,
             moves: backends.moves(control.tree()),
+            nr_drift: control.nr_drift() + nr_disk_drift,
             nr_ineffective: nr_ineffective(&self.trace),
             nr_moves: backends.nr_moves(),
             nr_reloads: self.nr_reloads,

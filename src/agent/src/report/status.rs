@@ -133,6 +133,7 @@ fn disk_statuses(control: &ControlLoop, tenants: &[TenantStatus]) -> Vec<DiskSta
             busy_ratio: disk.busy_ratio,
             time_ratio: disk.time_ratio(),
             outside_ratio: is_counted(device).then_some(outside_ratio),
+            divided_by: weighing_of(control).divider(device).map(str::to_string),
             most_bytes_per_second: speeds.map(|it| it.0).filter(|it| it.is_finite()),
             most_operations_per_second: speeds.map(|it| it.1).filter(|it| it.is_finite()),
         }
@@ -158,6 +159,7 @@ fn disk_share(
         share_now_ratio: state.disk.now_ratio,
         share_if_busy_ratio: state.disk.standing_ratio,
         guarantee_ratio: Some(terms.guarantee).filter(|part| *part > 0.0),
+        divided_by: device.and_then(|(device, _)| Some(weighing.divider(device)?.to_string())),
         is_coupled: state.target.disk.is_some(),
         is_void: device.is_some_and(|(device, _)| !weighing.obeys(device)),
     })

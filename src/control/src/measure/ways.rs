@@ -37,6 +37,16 @@ impl Way {
         self.scheduler == DiskName::of(BFQ.as_bytes())
     }
 
+    /// Names of its ways to obey weights, as in `bfq`; `None` if it obeys none.
+    pub fn divider(&self) -> Option<&'static str> {
+        match (self.is_bfq(), self.has_cost) {
+            (true, true) => Some("bfq and io.cost"),
+            (true, false) => Some(BFQ),
+            (false, true) => Some("io.cost"),
+            (false, false) => None,
+        }
+    }
+
     fn is_known(&self) -> bool {
         self.scheduler != DiskName::default()
     }
@@ -91,7 +101,9 @@ impl UsedDisks {
 /// Fact and remedy of a disk that divides badly or not at all.
 fn trouble(name: &str, way: &Way) -> Option<(String, String)> {
     let queue = format!("/sys/block/{}/queue", name.replace('/', "!"));
-    let choose = format!("write bfq to {queue}/scheduler (to keep it after a boot: a udev rule)");
+    let choose = format!(
+        "write bfq to {queue}/scheduler (to keep it after a boot: a udev rule, or `disks: {{ divide: {{ {name}: bfq }} }}` of the policy)"
+    );
     let scheduler = way.scheduler;
     Some(match (way.is_bfq(), way.has_cost) {
         _ if !way.is_known() => return None,

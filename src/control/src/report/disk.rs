@@ -22,6 +22,8 @@ pub struct DiskStatus {
     pub time_ratio: Option<f64>,
     /// Part of the work that belongs to no tenant; absent if that of the tenants is not counted.
     pub outside_ratio: Option<f64>,
+    /// Way in which it divides its time by weights, as in `bfq` or `io.cost`; absent if it does not, or the policy weighs no disk.
+    pub divided_by: Option<String>,
     /// Bytes per second if operations cost nothing; absent until learned, or if bytes cost nothing.
     pub most_bytes_per_second: Option<f64>,
     /// Operations per second if bytes cost nothing; absent likewise.
@@ -64,6 +66,8 @@ pub struct DiskShareStatus {
     pub share_if_busy_ratio: f64,
     /// Guaranteed part of each disk; absent without a guarantee.
     pub guarantee_ratio: Option<f64>,
+    /// Way in which that disk or, without one, the most used disk divides its time; absent if it does not.
+    pub divided_by: Option<String>,
     /// True if that disk counts for its CPU and memory.
     pub is_coupled: bool,
     /// True if weights have no effect on that disk or, without one, on the disk that it uses most.
@@ -76,13 +80,15 @@ impl DiskShareStatus {
         let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
         let of = self.disk.as_ref().map(|disk| format!(" of {disk}")).unwrap_or_default();
         let guarantee = self.guarantee_ratio.map(|part| format!(", {} guaranteed", percent(part)));
+        let by = self.divided_by.as_ref().map(|way| format!(", divided by {way}"));
         let coupled = if self.is_coupled { ", divided with CPU and memory" } else { "" };
         let void = if self.is_void { "; void: weights are ineffective there" } else { "" };
         format!(
-            "share now {}{of}, {} if busy{}{coupled}{void}",
+            "share now {}{of}, {} if busy{}{}{coupled}{void}",
             percent(self.share_now_ratio),
             percent(self.share_if_busy_ratio),
             guarantee.unwrap_or_default(),
+            by.unwrap_or_default(),
         )
     }
 }

@@ -576,7 +576,7 @@ pub struct GroupStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ActionStatus {
-    /// Tenant or group.
+    /// Tenant or group; empty for a setting of a disk.
     pub tenant: String,
     /// Path of the file.
     pub path: String,

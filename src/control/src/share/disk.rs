@@ -121,6 +121,11 @@ impl Weighing {
         self.contended.disk(disks).map(|(_, disk)| disk.name)
     }
 
+    /// Way in which a device divides its time by weights; `None` if it does not, or if that is unknown.
+    pub fn divider(&self, device: Device) -> Option<&'static str> {
+        self.ways.0.get(device)?.divider()
+    }
+
     /// True if a device is known to divide its time by weights; false as well if that is unknown.
     pub fn obeys(&self, device: Device) -> bool {
         self.ways.0.get(device).is_some_and(|way| contended::obeys(&way))

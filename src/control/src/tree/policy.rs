@@ -7,9 +7,7 @@ use crate::words::knob::Knob;
 use tenantd_core::resource::{PerResource, Resource};
 use tenantd_core::units::Weight;
 use tenantd_policy::key::Setting;
-use tenantd_policy::model::{
-    Amount, CpusPolicy, DisksChoice, DopPolicy, Guarantees, Limits, Policy, Tenant,
-};
+use tenantd_policy::model::{Amount, CpusPolicy, DopPolicy, Guarantees, Limits, Policy, Tenant};
 
 /// One node of the tree: a tenant or a group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -246,12 +244,12 @@ fn cut_to_limits(nodes: &mut [TreeNode], resource: Resource) -> Vec<usize> {
 pub fn flatten(policy: &Policy) -> Vec<TreeNode> {
     let mut nodes = Vec::new();
     for tenant in &policy.tenants {
-        add(tenant, None, policy.host.disks, &mut nodes);
+        add(tenant, None, policy.host.disks.weighs(), &mut nodes);
     }
     nodes
 }
 
-fn add(tenant: &Tenant, parent: Option<usize>, disks: DisksChoice, nodes: &mut Vec<TreeNode>) {
+fn add(tenant: &Tenant, parent: Option<usize>, weighs_disks: bool, nodes: &mut Vec<TreeNode>) {
     let (path, depth) = match parent {
         Some(parent) => {
             let above = &nodes[parent];
@@ -267,7 +265,7 @@ fn add(tenant: &Tenant, parent: Option<usize>, disks: DisksChoice, nodes: &mut V
         is_leaf: !tenant.is_group(),
         is_found: tenant.is_found,
         weight: tenant.weight.each.map(|weight| weight.get()),
-        disk: (disks == DisksChoice::Weigh).then(|| DiskTerms {
+        disk: weighs_disks.then(|| DiskTerms {
             weight: tenant.weight.disk.get(),
             guarantee: tenant.guarantee.disk_ratio(),
         }),
@@ -279,7 +277,7 @@ fn add(tenant: &Tenant, parent: Option<usize>, disks: DisksChoice, nodes: &mut V
         has_credit: tenant.credits && parent.is_none_or(|parent| nodes[parent].has_credit),
     });
     for child in &tenant.tenants {
-        add(child, Some(index), disks, nodes);
+        add(child, Some(index), weighs_disks, nodes);
     }
 }
 

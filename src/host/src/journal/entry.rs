@@ -98,13 +98,15 @@ pub enum Entry {
         /// Its old value.
         score: i16,
     },
+    /// A setting of a disk is about to be changed for the first time.
+    DiskHeld(Box<DiskHeld>),
     /// The agent stopped, and the policy made it leave everything in force (`control.on_exit: keep`). Valid
     /// only as the last entry.
     Kept,
 }
 
 /// The names of all kinds, as in the file.
-pub(super) const KINDS: [&str; 12] = [
+pub(super) const KINDS: [&str; 13] = [
     "making",
     "made",
     "not_made",
@@ -116,6 +118,7 @@ pub(super) const KINDS: [&str; 12] = [
     "unit_theirs",
     "marking",
     "scored",
+    "disk_held",
     "kept",
 ];
 
@@ -136,6 +139,23 @@ pub struct UnitHeld {
     pub drop_in: Option<String>,
 }
 
+/// The old value of a setting of a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskHeld {
+    /// Directory of the disk's queue in `/sys/block`.
+    #[serde(with = "path_text")]
+    pub queue: PathBuf,
+    /// Its inode number: a later disk of this name must not be restored.
+    pub inode: u64,
+    /// Directory of the file: that of the queue, or the top cgroup.
+    #[serde(with = "path_text")]
+    pub dir: PathBuf,
+    /// Name of the file.
+    pub file: String,
+    /// Text that sets the old value.
+    pub value: String,
+}
+
 /// Identity of a cgroup, file, process, slice or property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Key<'a> {
@@ -148,6 +168,7 @@ pub(super) enum Key<'a> {
     Property(&'a str, &'a str, Property),
     Marks,
     Score(u32, u64),
+    Disk(&'a Path, u64, &'a str),
 }
 
 impl Entry {
@@ -176,6 +197,7 @@ impl Entry {
             Entry::UnitHeld(was) => Some(Key::Property(&was.unit, &was.life, was.held.property)),
             Entry::Marking => Some(Key::Marks),
             Entry::Scored { pid, start_ticks, .. } => Some(Key::Score(*pid, *start_ticks)),
+            Entry::DiskHeld(was) => Some(Key::Disk(&was.queue, was.inode, &was.file)),
             Entry::Making { .. }
             | Entry::Made { .. }
             | Entry::NotMade { .. }

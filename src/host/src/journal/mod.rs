@@ -25,7 +25,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 
 use self::entry::Key;
-pub use self::entry::{Entry, UnitHeld, UnitProperty};
+pub use self::entry::{DiskHeld, Entry, UnitHeld, UnitProperty};
 pub use self::store::JournalError;
 use self::store::{Found, Store};
 use super::systemd::{Property, Setting};

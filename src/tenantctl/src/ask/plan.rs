@@ -167,10 +167,13 @@ fn print(out: &mut impl Write, status: &Status, findings: &[&str]) -> io::Result
         status.actions.iter().filter(|a| status.tenants.iter().all(|t| t.name != a.tenant));
     let groups = groups
         .filter(|a| status.groups.iter().filter(has_credit).all(|group| group.name != a.tenant));
-    let mut last = "";
+    let mut last = "-";
     for action in groups {
         if action.tenant != last {
-            writeln!(out, "{} (group)", action.tenant)?;
+            match &*action.tenant {
+                "" => writeln!(out, "settings of disks")?,
+                group => writeln!(out, "{group} (group)")?,
+            }
             print_actions(out, status, &action.tenant)?;
             last = &action.tenant;
         }

@@ -53,7 +53,8 @@ fn line(status: &Status, disk: &DiskStatus, choice: &Choice) -> String {
     };
     let of =
         if parts.is_empty() { String::new() } else { format!("; its work: {}", parts.join(", ")) };
-    format!("{}: {state}{of}", visible(&disk.name))
+    let by = disk.divided_by.as_ref().map(|way| format!(", divided by {}", visible(way)));
+    format!("{}: {state}{}{of}", visible(&disk.name), by.unwrap_or_default())
 }
 
 /// Part of the time of the disk that the tenant uses most, or of its work until the disk's speed is learned; empty for a

@@ -20,7 +20,7 @@ use tenantd_control::share::target::{self, DiskDemand, DiskRow, Rows};
 use tenantd_control::tree::{self, TreeNode};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_fair::measure::jain_index;
-use tenantd_policy::model::{Allocation, Coupling, DisksChoice, Policy};
+use tenantd_policy::model::{Allocation, Coupling, Policy};
 use tenantd_sim::Load;
 
 /// Points of a series.
@@ -226,7 +226,7 @@ impl Nodes {
     fn new(policy: &Policy, machine: PerResource<f64>) -> Nodes {
         let nodes = tree::on_machine(policy, machine);
         let leaves = (0..nodes.len()).filter(|index| nodes[*index].is_leaf).collect();
-        let is_weighed = policy.host.disks == DisksChoice::Weigh;
+        let is_weighed = policy.host.disks.weighs();
         let couples_disk = is_weighed && policy.control.couple == Coupling::WithDisk;
         Nodes { nodes, leaves, couples_disk }
     }
