@@ -5,12 +5,16 @@ mod processes;
 
 use std::collections::BTreeSet;
 
+use tenantd::agent::JobAnswer;
 use tenantd_control::report::status::Status;
 use tenantd_control::why::explain;
 use tenantd_core::resource::CPU;
 use tenantd_host::systemd::Order;
 use tenantd_policy::accounts::User;
 use tenantd_sim::{Load, UnitFault};
+use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
+use tenantd_varlink::error::CallError;
+use tenantd_varlink::jobs::SubmitParameters;
 
 use super::accounts::Fake;
 use super::units::{assert_whole, whole};
@@ -133,6 +137,33 @@ fn users_are_tenants_from_the_tick_after_they_come_until_they_go() {
     world.ticks(40);
     assert_eq!(world.stop().failures, [""; 0]);
     assert_whole(&before, &world, "stopped");
+}
+
+#[test]
+fn a_refusal_shows_that_a_user_is_about_to_become_a_tenant() {
+    let mut world = world(PEOPLE);
+    world.start().unwrap();
+    world.tick();
+    let logged_in = log_in(&world, 1002, Load::idle());
+    let elsewhere = world.spawn("/system.slice/batch.service", Load::idle());
+    let refusal = |world: &mut World, uid, pid| {
+        let allowed = Allowed::These(Vec::new());
+        let parameters = SubmitParameters::default();
+        let submission = Submission { parameters, uid, pid, process: None, allowed };
+        let agent = world.agent.as_mut().unwrap();
+        agent.submit_job(Ticket(u64::from(uid)), &submission, 1.0);
+        let mut answers = agent.take_job_answers();
+        match answers.pop() {
+            Some((_, JobAnswer::Submitted(Err(error)))) => Some(error),
+            _ => None,
+        }
+    };
+    let none = |awaited| Some(CallError::NoOwnTenant { tenants: Vec::new(), awaited });
+    assert_eq!(refusal(&mut world, 1002, logged_in), none(Some(true)));
+    assert_eq!(refusal(&mut world, 1003, elsewhere), none(None));
+    world.tick();
+    let after = refusal(&mut world, 1002, logged_in);
+    assert!(!matches!(after, Some(CallError::NoOwnTenant { .. })), "{after:?}");
 }
 
 #[test]

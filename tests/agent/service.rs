@@ -268,6 +268,28 @@ fn modes_are_switched_and_everything_is_restored_on_request() {
 }
 
 #[test]
+fn a_refusal_shows_that_a_template_may_make_the_tenant() {
+    let mut ground = Ground::new();
+    let text = "version: 1\nmode: enforce\ntenants:\n  jobs: { each: { match: { cgroup: '/work/run*' } } }\n";
+    std::fs::write(ground.policy(), text).unwrap();
+    ground.ask("Reload", json!({}));
+    for path in ["/work", "/work/run1", "/other"] {
+        ground.host.with(|kernel| kernel.make_cgroup(path)).unwrap();
+    }
+    let mut attach =
+        |tenant: &str| ground.ask("Attach", json!({ "tenant": tenant, "cgroup": "/other" }));
+    let early = attach("jobs/run1");
+    assert_eq!(early["error"], "io.tenantd.Manager.NoSuchTenant", "{early}");
+    assert_eq!(early["parameters"]["awaited"], true, "{early}");
+    let never = attach("jobs/rest");
+    assert_eq!(never["error"], "io.tenantd.Manager.NoSuchTenant", "{never}");
+    assert_eq!(never["parameters"]["awaited"], Value::Null, "{never}");
+    (0..2).for_each(|_| ground.tick());
+    let reply = ground.ask("Attach", json!({ "tenant": "jobs/run1", "cgroup": "/other" }));
+    assert_ne!(reply["error"], "io.tenantd.Manager.NoSuchTenant", "{reply}");
+}
+
+#[test]
 fn an_explanation_is_served_over_the_socket() {
     let mut ground = Ground::new();
     ground.tick();

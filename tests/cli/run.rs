@@ -230,6 +230,30 @@ fn each_refusal_has_its_exit_code() {
 }
 
 #[test]
+fn a_command_waits_for_a_tenant_that_a_template_may_make() {
+    let daemon = Daemon::new();
+    let missing = "io.tenantd.Manager.NoSuchTenant";
+    let awaited = json!({ "tenant": "jobs/a", "tenants": [], "awaited": true });
+    for (error, parameters) in [
+        (missing, &awaited),
+        ("io.tenantd.Jobs.NoOwnTenant", &json!({ "tenants": [], "awaited": true })),
+    ] {
+        let child = daemon.run(&["echo", "runs"]).spawn().unwrap();
+        (0..2).for_each(|_| daemon.submitted().refuses(error, parameters));
+        daemon.submitted().starts(1, &Value::Null);
+        assert_eq!(util::finish(child).exits(0).out, "runs\n");
+    }
+    let child = daemon.run(&["--array", "1-1", "--", "echo", "runs"]).spawn().unwrap();
+    daemon.submitted().refuses(missing, &awaited);
+    daemon.submitted().refuses("io.tenantd.Jobs.OnlyObserves", &json!({}));
+    util::finish(child).exits(69).says_in_one_line("only observes");
+    // One that must not wait.
+    let child = daemon.run(&["--no-wait", "echo", "never"]).spawn().unwrap();
+    daemon.submitted().refuses(missing, &awaited);
+    util::finish(child).exits(1).says_in_one_line("no tenant `jobs/a`");
+}
+
+#[test]
 fn without_a_daemon_it_says_so_or_runs() {
     let daemon = Daemon::new();
     std::fs::remove_file(daemon.socket()).unwrap();

@@ -21,7 +21,11 @@ tenants: { ci: { weight: 100 }, nightly: { weight: 100 } }
 
 /// A daemon in mode enforce with this policy.
 pub(super) fn daemon(ground: &Ground) -> Daemon {
-    let policy = format!("version: 1\nmode: enforce\n{POLICY}");
+    daemon_with(ground, POLICY)
+}
+
+fn daemon_with(ground: &Ground, policy: &str) -> Daemon {
+    let policy = format!("version: 1\nmode: enforce\n{policy}");
     let policy = util::file(ground.scratch.path(), "policy.yaml", policy);
     let mut command = ground.tenantd();
     let daemon = Daemon::start(command.arg("--policy").arg(policy).arg("--root").arg(&ground.name));
@@ -201,6 +205,30 @@ fn a_build_outlives_the_daemon_and_follows_the_next() {
     util::finish(build).exits(0);
     wait_until("the job server to be removed", || job_servers(&ground).is_empty());
     second.stop();
+}
+
+/// The first command of a tenant that a template makes comes before the tick that makes it.
+#[test]
+#[ignore = "makes cgroups"]
+fn the_first_command_of_a_found_tenant_waits_for_its_tick() {
+    let Some(ground) = Ground::take() else { return };
+    ground.make("work");
+    let tree = &ground.layout.trees[ground.layout.tree(Facet::Cpu).unwrap()];
+    let work = ground.dir(Facet::Cpu, "work");
+    let work = work.strip_prefix(&tree.mount).unwrap().display();
+    let policy = format!(
+        "control: {{ interval: 2s }}\ntenants: {{ jobs: {{ each: {{ match: {{ cgroup: \"/{work}/run*\" }} }} }} }}\n"
+    );
+    let daemon = daemon_with(&ground, &policy);
+    ground.make("work/run1");
+    let script = "grep -c /job- /proc/self/cgroup";
+    let arguments = ["--tenant", "jobs/run1", "--", "sh", "-c", script];
+    let ran = util::run(&mut run(&ground, &arguments)).exits(0);
+    assert_ne!(ran.out.trim(), "0");
+    util::run(&mut run(&ground, &["--tenant", "jobs/never", "--", "true"]))
+        .exits(1)
+        .says("no tenant `jobs/never`");
+    daemon.stop();
 }
 
 #[test]

@@ -278,6 +278,44 @@ fn unescaped(name: &str) -> Vec<u8> {
     bytes
 }
 
+/// A client waits for a tenant only if a template may make it.
+#[test]
+fn a_template_may_make_what_it_finds_and_nothing_else() {
+    use tenantd_policy::expand::may_make;
+    let policy = policy(
+        "  agents: { each: { match: { unit: ['agent-*.service', '*.scope'] } }, tenants: { shared: {} } }\n  \
+         deep: { tenants: { work: { each: { match: { cgroup: '/work/*/run*' } } } } }\n  \
+         people: { each: { match: { users: '*' } } }\n",
+    );
+    let here = Found {
+        units: texts(&[
+            "agent-a.service",
+            "agent-b\\x2dc.service",
+            "docker-1.scope",
+            "cron.service",
+        ]),
+        cgroups: texts(&["/work/a/run1", "/work/a/rest"]),
+        ..Found::default()
+    };
+    let names = found(&policy, &here);
+    assert_eq!(names.len(), 4, "{names:?}");
+    for name in &names {
+        assert!(may_make(&policy, name), "{name}");
+    }
+    for name in [
+        "agents/cron.service",
+        "agents/shared",
+        "agents",
+        "agents/agent-a.service/x",
+        "others/agent-a.service",
+        "deep/work/a",
+        "people/ana",
+        "",
+    ] {
+        assert!(!may_make(&policy, name), "{name}");
+    }
+}
+
 #[test]
 fn people_of_directories_and_of_systemd_homed_are_found() {
     let policy = policy("  people: { each: { match: { users: '*' } } }");

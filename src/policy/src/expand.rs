@@ -155,15 +155,36 @@ pub fn tenant_of_pod(policy: &Policy, pod: &Pod) -> Option<String> {
     match choice(&policy.tenants, pod)? {
         Choice::Named(path) => Some(path),
         Choice::Found(group, name, _) => {
-            let mut level = &policy.tenants;
-            for name in group.split('/') {
-                level = &level.iter().find(|tenant| tenant.name == name)?.tenants;
-            }
+            let level = &group_at(policy, &group)?.tenants;
             let taken = level.iter().filter(|it| !it.is_found).map(|it| it.name.as_str());
             let name = free_name(name, &taken.collect())?;
             Some(format!("{group}/{name}"))
         }
     }
+}
+
+/// True if a template for units or cgroups may make a tenant of this path once it finds one. An escaped name fits every
+/// template.
+pub fn may_make(policy: &Policy, path: &str) -> bool {
+    let parts = path.rsplit_once('/').filter(|_| policy.may_find(path));
+    let Some((group, name)) = parts else { return false };
+    let is_escaped = (0..name.len()).any(|at| is_escape(&name.as_bytes()[at..]));
+    let fits = |template: &Tenant| {
+        let Matches { units, cgroups, .. } = &template.matches;
+        let at = format!("{}{name}", common_directory(cgroups));
+        units.iter().any(|pattern| is_escaped || pattern::fits(pattern, name))
+            || cgroups.iter().any(|pattern| is_escaped || pattern::is_at(pattern, &at))
+    };
+    group_at(policy, group).is_some_and(|group| group.template().iter().any(fits))
+}
+
+fn group_at<'p>(policy: &'p Policy, path: &str) -> Option<&'p Tenant> {
+    let (mut level, mut group) = (&policy.tenants, None);
+    for name in path.split('/') {
+        let found = level.iter().find(|tenant| tenant.name == name)?;
+        (level, group) = (&found.tenants, Some(found));
+    }
+    group
 }
 
 /// Names found in pods, by the path of the group whose template finds them, with the keys of their labels.

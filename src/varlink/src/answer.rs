@@ -158,7 +158,7 @@ fn read(
         Read::Explain(ExplainParameters { tenant }) => {
             let Some(explanation) = explain::explain(&newest.trace, &newest.status, &tenant) else {
                 let tenants = explain::names_near(&newest.trace, &tenant, NAMES_MAX);
-                return Err(CallError::NoSuchTenant { tenant, tenants });
+                return Err(CallError::NoSuchTenant { tenant, tenants, awaited: None });
             };
             serialised(&ExplainReply { explanation })
         }

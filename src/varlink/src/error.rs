@@ -55,6 +55,9 @@ pub enum CallError {
         tenant: String,
         /// Similar names, the most similar first; all names if there are few.
         tenants: Vec<String>,
+        /// True if a template may make this tenant with a later tick.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        awaited: Option<bool>,
     },
     /// The policy is invalid; the running policy stays in force.
     #[error("the policy is invalid: the running policy stays in force")]
@@ -93,6 +96,9 @@ pub enum CallError {
     NoOwnTenant {
         /// Tenants open to the caller.
         tenants: Vec<String>,
+        /// True if a template may make a tenant for the caller with the next tick.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        awaited: Option<bool>,
     },
     /// There is no such job.
     #[error("there is no job {id}")]

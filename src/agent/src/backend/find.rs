@@ -10,11 +10,14 @@ use super::place::Place;
 use crate::recovery::residents::REST_CGROUP;
 use tenantd_control::tree::Tree;
 use tenantd_control::words::finding::{Code, Finding};
+use tenantd_host::cgroup::Facet;
 use tenantd_host::claiming::ClaimRule;
 use tenantd_host::kernfs::KernFs;
+use tenantd_host::process::cgroup_dir;
 use tenantd_policy::accounts::Accounts;
 use tenantd_policy::accounts::people::People;
 use tenantd_policy::expand::Found;
+use tenantd_policy::unit_path::slice_of_user;
 
 impl Backends {
     pub(crate) fn want(&mut self, wants: Wants, accounts: &Accounts, people: People) {
@@ -29,6 +32,22 @@ impl Backends {
     /// The UIDs of people.
     pub(crate) fn people(&self) -> &People {
         &self.finds.people
+    }
+
+    /// True if process `pid` of a user is in the user's slice, and no tick has seen that slice: a template may make a tenant of
+    /// this user with the next one.
+    pub(crate) fn awaits_user<K: KernFs>(
+        &self,
+        host: &mut HostAccess<K>,
+        uid: u32,
+        pid: u32,
+    ) -> bool {
+        if !self.finds.wants.slices || self.finds.has_user(uid) {
+            return false;
+        }
+        let (slice, proc) = (slice_of_user(uid), host.proc());
+        let dir = cgroup_dir(&mut host.kernel, proc, &host.layout, pid, Facet::Cpu);
+        dir.is_some_and(|dir| dir.iter().any(|name| name == slice.as_str()))
     }
 
     /// Files of the host that could not be read, where a template finds users.

@@ -131,6 +131,11 @@ impl Finds {
         self.has_changed = true;
     }
 
+    /// True if a tick has found this user, and the account is known or does not exist.
+    pub(super) fn has_user(&self, uid: u32) -> bool {
+        self.users.get(&uid).is_some_and(|user| user.is_there)
+    }
+
     pub(super) fn users(&self) -> BTreeMap<u32, FoundUser> {
         let users = self.users.iter().filter(|(_, user)| user.is_there);
         let found =

@@ -76,9 +76,11 @@ pub(crate) fn reason(reason: &Reason) -> WaitReason {
 
 pub(crate) fn refusal(refusal: &Refusal, tenant: &str) -> CallError {
     match refusal {
-        Refusal::NoSuchTenant => {
-            CallError::NoSuchTenant { tenant: tenant.to_string(), tenants: Vec::new() }
-        }
+        Refusal::NoSuchTenant => CallError::NoSuchTenant {
+            tenant: tenant.to_string(),
+            tenants: Vec::new(),
+            awaited: None,
+        },
         Refusal::TenantQueueFull { max } => CallError::QueueFull {
             reason: format!("{max} jobs of {tenant} wait, as many as may: try again later"),
         },

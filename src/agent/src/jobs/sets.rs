@@ -101,7 +101,7 @@ pub(super) fn take_reports<K: KernFs>(room: &mut JobRoom, tenants: &mut Tenants<
         let tenant = room.admission.job(job).map(|view| view.request.tenant.clone());
         if let (Err(_), Some(tenant)) = (room.node_of(tenants, job), tenant) {
             room.admission.close(job, now);
-            let error = CallError::NoSuchTenant { tenant, tenants: Vec::new() };
+            let error = CallError::NoSuchTenant { tenant, tenants: Vec::new(), awaited: None };
             room.answer(job, JobAnswer::Submitted(Err(error)));
         }
     }

@@ -18,6 +18,7 @@ use tenantd_core::units::Bytes;
 use tenantd_dop::target::Width;
 use tenantd_host::kernfs::{KernError, KernFs};
 use tenantd_host::process;
+use tenantd_policy::expand::may_make;
 use tenantd_policy::model::Mode;
 use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
 use tenantd_varlink::class::remaining;
@@ -100,6 +101,8 @@ impl JobRoom {
             self.outbox.push((ticket, JobAnswer::Submitted(Ok(reply))));
             return Ok(None);
         }
+        // A refusal that may be repeated until the tenant is there takes nothing of the pace.
+        let tenant = tenant_of(tenants, submission)?;
         let returning = after::returning(self, submission);
         let most = tenants.base.written.admission.max_submissions_per_user;
         if let Some(most) = most.filter(|_| returning.is_none())
@@ -112,7 +115,6 @@ impl JobRoom {
             );
             return Err(CallError::QueueFull { reason });
         }
-        let tenant = tenant_of(tenants, submission)?;
         let after = after::requirements(self, submission)?;
         let request = request(&submission.parameters, &tenant, submission.uid)?;
         let expected = expected(&self.finished, &request);
@@ -185,7 +187,10 @@ fn expected(finished: &FinishedJobs, request: &Request) -> Option<Duration> {
     Duration::try_from_secs_f64(remaining(runs, 0.0)?.high_seconds).ok()
 }
 
-fn tenant_of<K>(tenants: &Tenants<K>, submission: &Submission) -> Result<String, CallError> {
+fn tenant_of<K: KernFs>(
+    tenants: &mut Tenants<K>,
+    submission: &Submission,
+) -> Result<String, CallError> {
     let own = tenants.base.tenant_of_user(submission.uid).map(str::to_string);
     let is_allowed = |path: &str| match &submission.allowed {
         Allowed::All => true,
@@ -198,7 +203,11 @@ fn tenant_of<K>(tenants: &Tenants<K>, submission: &Submission) -> Result<String,
             (Some(own), ..) => Ok(own),
             // Not for administrators (`All`): they may use every tenant, so a single leaf says nothing.
             (None, [only], Allowed::These(_)) => Ok(only.clone()),
-            (None, ..) => Err(CallError::NoOwnTenant { tenants: named }),
+            (None, ..) => {
+                let (host, uid, pid) = (&mut tenants.host, submission.uid, submission.pid);
+                let awaited = tenants.backends.awaits_user(host, uid, pid).then_some(true);
+                Err(CallError::NoOwnTenant { tenants: named, awaited })
+            }
         };
     };
     let node = tenants.nodes().iter().find(|node| node.path == *named);
@@ -206,7 +215,11 @@ fn tenant_of<K>(tenants: &Tenants<K>, submission: &Submission) -> Result<String,
         _ if !is_allowed(named) && own.as_ref() != Some(named) => {
             Err(CallError::PermissionDenied {})
         }
-        None => Err(CallError::NoSuchTenant { tenant: named.clone(), tenants: Vec::new() }),
+        None => {
+            let awaited = may_make(&tenants.base.written, named).then_some(true);
+            let tenant = named.clone();
+            Err(CallError::NoSuchTenant { tenant, tenants: Vec::new(), awaited })
+        }
         Some(node) if !node.is_leaf => {
             let reason = format!("{named} is a group: name one of the tenants in it");
             Err(CallError::Failed { reason })

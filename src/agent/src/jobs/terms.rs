@@ -51,8 +51,7 @@ impl JobRoom {
         (self.nodes, self.policy) = (nodes, Arc::clone(&tenants.base.written));
         for job in gone {
             let tenant = tenant_of.remove(&job).unwrap_or_default();
-            let tenants = Vec::new();
-            let error = CallError::NoSuchTenant { tenant, tenants };
+            let error = CallError::NoSuchTenant { tenant, tenants: Vec::new(), awaited: None };
             self.answer(job, JobAnswer::Submitted(Err(error)));
             // A set that has begun ends with its process.
             if self.admission.job(job).is_none() {

@@ -29,6 +29,7 @@ use tenantd_host::cost;
 use tenantd_host::enforce::with_causes;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::notify::Notifier;
+use tenantd_policy::expand::may_make;
 use tenantd_policy::model::Mode;
 use tenantd_policy::outline::{Change, ChangeKind, Outline};
 use tenantd_policy::report::{Report, Severity, Style};
@@ -191,7 +192,15 @@ impl<K: KernFs> Service<K> {
             Command::Restore => Ok(json(&self.put_all_back())),
             Command::Attach(tenant, work, leaves_unit, caller) => {
                 let outcome = self.agent.attach_work(&tenant, &work, leaves_unit, caller);
-                outcome.map_err(not_attached).map(|Moved { cgroup, pids, failures }| {
+                let policy = self.agent.shared_policy();
+                let refusal = |error| match not_attached(error) {
+                    CallError::NoSuchTenant { tenant, tenants, .. } => {
+                        let awaited = may_make(&policy, &tenant).then_some(true);
+                        CallError::NoSuchTenant { tenant, tenants, awaited }
+                    }
+                    error => error,
+                };
+                outcome.map_err(refusal).map(|Moved { cgroup, pids, failures }| {
                     json(&AttachReply { cgroup, pids, failures })
                 })
             }
@@ -457,7 +466,7 @@ fn bad_policy(report: Report) -> CallError {
 fn not_attached(error: AttachError) -> CallError {
     match error {
         AttachError::NoSuchTenant(tenant) => {
-            CallError::NoSuchTenant { tenant, tenants: Vec::new() }
+            CallError::NoSuchTenant { tenant, tenants: Vec::new(), awaited: None }
         }
         AttachError::NotPermitted(reason) => CallError::NotYours { reason },
         AttachError::Refused(reason) => CallError::Failed { reason },

@@ -1,14 +1,17 @@
 //! `tenantctl attach` and `detach`: hands running work to a tenant, and takes it back.
 
 use std::io::{self, Write};
+use std::thread;
+use std::time::Instant;
 
 use serde_json::json;
 
 use super::administer::{NOT_RESTORED, print_failures};
 use crate::args::{AttachArgs, DetachArgs};
+use crate::common::awaited;
 use tenantd::exit::Exit;
 use tenantd_lab::json;
-use tenantd_varlink::client::Endpoint;
+use tenantd_varlink::client::{Endpoint, RESTART_PAUSE};
 use tenantd_varlink::interface::{AttachParameters, AttachReply, DetachParameters, method};
 
 pub(crate) fn attach(daemon: &Endpoint, args: &AttachArgs) -> anyhow::Result<Exit> {
@@ -19,7 +22,13 @@ pub(crate) fn attach(daemon: &Endpoint, args: &AttachArgs) -> anyhow::Result<Exi
         leave_unit: Some(args.leave_unit),
         pod: None,
     };
-    let reply = daemon.call::<method::Attach>(&parameters)?;
+    let began = Instant::now();
+    let reply = loop {
+        match daemon.call::<method::Attach>(&parameters) {
+            Err(error) if awaited::is_early(&error, began) => thread::sleep(RESTART_PAUSE),
+            outcome => break outcome?,
+        }
+    };
     let AttachReply { cgroup, pids, failures } = &reply;
     let mut out = io::stdout().lock();
     match (args.json, &args.cgroup) {

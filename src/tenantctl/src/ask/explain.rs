@@ -57,7 +57,7 @@ fn is_no_reader(error: &anyhow::Error) -> bool {
 fn explain(daemon: &Endpoint, tenant: &str, is_json: bool) -> anyhow::Result<Exit> {
     let parameters = ExplainParameters { tenant: tenant.to_string() };
     let reply: ExplainReply = match daemon.call::<method::Explain>(&parameters) {
-        Err(ClientError::Refused(CallError::NoSuchTenant { tenant, tenants })) => {
+        Err(ClientError::Refused(CallError::NoSuchTenant { tenant, tenants, .. })) => {
             eprintln!("tenantctl: the policy has no tenant `{tenant}`");
             if !tenants.is_empty() {
                 eprintln!("{}", wrapped("similar names: ", &tenants.join(", ")));

@@ -1,5 +1,6 @@
 //! Parts of several commands.
 
+pub(crate) mod awaited;
 pub mod complete;
 pub mod exit;
 pub mod file;

@@ -31,6 +31,7 @@ use super::progress::Progress;
 use super::request::parameters;
 use super::requeue::{self, Runs};
 use crate::args::RunArgs;
+use crate::common::awaited;
 use crate::common::exit::{self, Exit};
 use crate::common::job_options::Indices;
 use tenantd_dop::environment::replaced;
@@ -257,7 +258,7 @@ impl<'a> Set<'a> {
             ClientError::NotRunning(_) => self.id.is_some(),
             // A daemon that restarts finds its jobs at its first tick.
             ClientError::Refused(CallError::NoSuchJob { .. }) => self.has_begun(),
-            _ => false,
+            error => !self.args.no_wait && awaited::is_early(error, since),
         };
         // Running tasks end whether the daemon is there or not.
         let may_wait = since.elapsed() < RESTART_TIME || !self.running.is_empty();

@@ -27,6 +27,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::args::RunArgs;
+use crate::common::awaited;
 use crate::common::exit::Exit;
 use background::{ROLE, Role};
 use progress::Progress;
@@ -78,6 +79,7 @@ fn turn(daemon: &Endpoint, args: &RunArgs, role: Role) -> Result<Started, Client
     let mut parameters = parameters(args);
     let mut progress = Progress::default();
     let began = Instant::now();
+    let has_time = || deadline.is_none_or(|(end, _)| Instant::now() < end);
     let mut last_seen: Option<Instant> = None;
     let mut id = None;
     loop {
@@ -111,6 +113,9 @@ fn turn(daemon: &Endpoint, args: &RunArgs, role: Role) -> Result<Started, Client
             Err(ClientError::NotRunning(_)) if may_return => thread::sleep(RESTART_PAUSE),
             Err(ClientError::Refused(CallError::NoSuchTenant { tenant, .. })) if is_queued => {
                 return Err(ClientError::TenantGone(tenant));
+            }
+            Err(error) if !args.no_wait && has_time() && awaited::is_early(&error, began) => {
+                thread::sleep(RESTART_PAUSE);
             }
             outcome => return outcome,
         }
