@@ -15,7 +15,9 @@ use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, mkdirat};
-use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, PROC_SUPER_MAGIC, fstatfs};
+use nix::sys::statfs::{
+    CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs,
+};
 use nix::unistd::{UnlinkatFlags, unlinkat, write};
 
 use super::aside::Aside;
@@ -25,6 +27,9 @@ use crate::systemd::{self, UnitManager};
 
 /// Initial size of the read buffer; `memory.stat` of a 6.18 kernel needs about 2 KiB.
 const BUFFER_BYTES: usize = 16 * 1024;
+
+/// Files in the directory of a disk's queue that are written.
+const OF_QUEUES: [&str; 3] = ["scheduler", "nr_requests", "wbt_lat_usec"];
 
 /// The kernel of the running machine.
 #[derive(Debug)]
@@ -314,11 +319,12 @@ fn read_whole(handle: &File, buffer: &mut Vec<u8>) -> Result<usize, Errno> {
 }
 
 /// Fails for a file that is not in a cgroup hierarchy, so that no journal can cause other writes, but for the
-/// `oom_score_adj` of a process.
+/// `oom_score_adj` of a process and the settings of a disk's queue.
 fn check_kind(handle: &File, name: &str) -> Result<(), Errno> {
     match fstatfs(handle)?.filesystem_type() {
         CGROUP_SUPER_MAGIC | CGROUP2_SUPER_MAGIC => Ok(()),
         PROC_SUPER_MAGIC if name.ends_with("/oom_score_adj") => Ok(()),
+        SYSFS_MAGIC if OF_QUEUES.contains(&name) || name.starts_with("iosched/") => Ok(()),
         _ => Err(Errno::EXDEV),
     }
 }
