@@ -3,11 +3,56 @@
 use nix::errno::Errno;
 
 use super::controller::Controller;
-use super::disk::{DEFAULT_WEIGHT, DiskWork, Divider};
+use super::disk::{DEFAULT_WEIGHT, DiskWork, Divider, QUEUE};
+use super::disk_queue::DiskQueue;
 use super::kernel::SimKernel;
+use super::parse;
 use super::tree::CgroupId;
 
 impl SimKernel {
+    pub(super) fn write_qos(&mut self, text: &str) -> Result<(), Errno> {
+        let is_on = self.host.divider.has_cost;
+        self.host.divider.has_cost = self.host.queue.write_qos(text, is_on)?;
+        self.sys = self.host.sys_files(&self.cpu.online);
+        Ok(())
+    }
+
+    /// Writes a file of the disk's queue.
+    pub(super) fn write_queue(&mut self, path: &str, value: &str) -> Result<(), Errno> {
+        let file = path.strip_prefix(QUEUE).ok_or(Errno::EACCES)?;
+        let value = value.trim();
+        let queue = &mut self.host.queue;
+        match file {
+            "/scheduler" => {
+                let is_known = matches!(value, "none" | "mq-deadline" | "bfq");
+                if !is_known || value == "bfq" && queue.lacks_bfq {
+                    return Err(Errno::EINVAL);
+                }
+                let before = self.host.divider;
+                let divider =
+                    Divider { is_bfq: value == "bfq", is_none: value == "none", ..before };
+                if divider != before {
+                    self.set_divider(divider);
+                }
+                return Ok(());
+            }
+            "/nr_requests" => queue.nr_requests = parse::unsigned(value)?,
+            "/wbt_lat_usec" => queue.wbt_lat_usec = parse::unsigned(value)?,
+            "/iosched/read_expire" => queue.read_expire = parse::unsigned(value)?,
+            _ => return Err(Errno::EACCES),
+        }
+        self.sys = self.host.sys_files(&self.cpu.online);
+        Ok(())
+    }
+
+    /// Removes the disk, and adds another of the same name and number.
+    pub fn replace_disk(&mut self) {
+        let life = self.host.queue.life + 1;
+        self.host.queue = DiskQueue::default();
+        self.host.queue.life = life;
+        self.set_divider(Divider::default());
+    }
+
     /// Chooses the scheduler of the disk, and switches `io.cost`. Weights of bfq begin at 100 again.
     pub fn set_divider(&mut self, divider: Divider) {
         let nr_choices = self.host.divider.nr_choices + 1;

@@ -6,7 +6,6 @@
 use nix::errno::Errno;
 
 use super::disk::{DEVICE, Divider, QUEUE, SETTINGS, vet};
-use super::kernel::SimKernel;
 use super::parse;
 
 const READ_EXPIRE: u64 = 500;
@@ -107,6 +106,27 @@ impl DiskQueue {
         format!("{DEVICE} ctrl={} model=linear{each}\n", ctrl(self.model.is_some()))
     }
 
+    /// Writes `io.cost.qos`; returns true if `io.cost` is on then.
+    pub(super) fn write_qos(&mut self, text: &str, is_on: bool) -> Result<bool, Errno> {
+        let mut words = text.split_ascii_whitespace();
+        vet(words.next())?;
+        let mut values = self.qos.unwrap_or(AUTO_QOS);
+        let (mut is_of_user, mut is_on) = (self.qos.is_some(), is_on);
+        for word in words {
+            match word.split_once('=').ok_or(Errno::EINVAL)? {
+                ("enable", value) => is_on = parse::switch(value)?,
+                ("ctrl", value) => is_of_user = value == "user",
+                (key, value) => {
+                    let at = QOS.iter().position(|it| *it == key).ok_or(Errno::EINVAL)?;
+                    values[at] = value.parse().map_err(|_| Errno::EINVAL)?;
+                    is_of_user = true;
+                }
+            }
+        }
+        (self.has_lines, self.qos) = (true, is_of_user.then_some(values));
+        Ok(is_on)
+    }
+
     pub(super) fn write_model(&mut self, text: &str) -> Result<(), Errno> {
         let mut words = text.split_ascii_whitespace();
         vet(words.next())?;
@@ -130,65 +150,4 @@ impl DiskQueue {
 
 fn ctrl(is_of_user: bool) -> &'static str {
     if is_of_user { "user" } else { "auto" }
-}
-
-impl SimKernel {
-    pub(super) fn write_qos(&mut self, text: &str) -> Result<(), Errno> {
-        let mut words = text.split_ascii_whitespace();
-        vet(words.next())?;
-        let queue = &mut self.host.queue;
-        let mut values = queue.qos.unwrap_or(AUTO_QOS);
-        let mut is_of_user = queue.qos.is_some();
-        let mut is_on = self.host.divider.has_cost;
-        for word in words {
-            match word.split_once('=').ok_or(Errno::EINVAL)? {
-                ("enable", value) => is_on = parse::switch(value)?,
-                ("ctrl", value) => is_of_user = value == "user",
-                (key, value) => {
-                    let at = QOS.iter().position(|it| *it == key).ok_or(Errno::EINVAL)?;
-                    values[at] = value.parse().map_err(|_| Errno::EINVAL)?;
-                    is_of_user = true;
-                }
-            }
-        }
-        (queue.has_lines, queue.qos) = (true, is_of_user.then_some(values));
-        self.host.divider.has_cost = is_on;
-        self.sys = self.host.sys_files(&self.cpu.online);
-        Ok(())
-    }
-
-    /// Writes a file of the disk's queue.
-    pub(super) fn write_queue(&mut self, path: &str, value: &str) -> Result<(), Errno> {
-        let file = path.strip_prefix(QUEUE).ok_or(Errno::EACCES)?;
-        let value = value.trim();
-        let queue = &mut self.host.queue;
-        match file {
-            "/scheduler" => {
-                let is_known = matches!(value, "none" | "mq-deadline" | "bfq");
-                if !is_known || value == "bfq" && queue.lacks_bfq {
-                    return Err(Errno::EINVAL);
-                }
-                let before = self.host.divider;
-                let divider =
-                    Divider { is_bfq: value == "bfq", is_none: value == "none", ..before };
-                if divider != before {
-                    self.set_divider(divider);
-                }
-                return Ok(());
-            }
-            "/nr_requests" => queue.nr_requests = parse::unsigned(value)?,
-            "/wbt_lat_usec" => queue.wbt_lat_usec = parse::unsigned(value)?,
-            "/iosched/read_expire" => queue.read_expire = parse::unsigned(value)?,
-            _ => return Err(Errno::EACCES),
-        }
-        self.sys = self.host.sys_files(&self.cpu.online);
-        Ok(())
-    }
-
-    /// Removes the disk, and adds another of the same name and number.
-    pub fn replace_disk(&mut self) {
-        let life = self.host.queue.life + 1;
-        self.host.queue = DiskQueue { life, ..DiskQueue::default() };
-        self.set_divider(Divider::default());
-    }
 }

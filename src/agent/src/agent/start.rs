@@ -6,10 +6,8 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use super::deaths::Deaths;
-use super::divide::DividedDisks;
 use super::names::Names;
 use super::state::Agent;
-use super::victims::Victims;
 use crate::backend::access::HostAccess;
 use crate::backend::ancestry;
 use crate::backend::backends::Backends;
@@ -113,9 +111,8 @@ impl<K: KernFs> Agent<K> {
         tenants.want(wants);
         info!(action = "start", "{}", first_words(&tenants));
         tenants.take_up_attached();
-        let (names, victims) = (Names::of(&tenants.base.written), Victims::default());
-        let (deaths, disks) = (Deaths::new(&tenants.host.kernel), DividedDisks::default());
-        Ok(Agent { names, deaths, tenants, jobs, victims, disks })
+        let ((victims, disks), deaths) = (Default::default(), Deaths::new(&tenants.host.kernel));
+        Ok(Agent { names: Names::of(&tenants.base.written), tenants, jobs, victims, deaths, disks })
     }
 
     /// Restores all values and returns the kernel.
