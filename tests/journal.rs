@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};
-use tenantd_host::journal::{Entry, Journal, JournalError, UnitHeld};
+use tenantd_host::journal::{DiskHeld, Entry, Journal, JournalError, UnitHeld};
 use tenantd_host::systemd::{Property, PropertyValue, Setting};
 
 use crate::util;
@@ -52,6 +52,13 @@ fn every_kind() -> Vec<Entry> {
         Entry::UnitTheirs { unit: "a.service".into(), property: Property::CpuWeight, ours: None },
         Entry::Marking,
         Entry::Scored { pid: 12, start_ticks: 99, score: 200 },
+        Entry::DiskHeld(Box::new(DiskHeld {
+            queue: "/sys/block/sda/queue".into(),
+            inode: 7,
+            dir: "/c".into(),
+            file: "io.cost.qos".to_string(),
+            value: "8:0 enable=0 ctrl=auto".to_string(),
+        })),
         Entry::Kept,
     ]
 }
@@ -73,7 +80,7 @@ fn the_format_matches_its_declaration() {
     let dir = util::scratch();
     left(dir.path(), &every_kind());
     let text = fs::read_to_string(dir.path().join("journal")).unwrap();
-    let kinds = r#""making","made","not_made","held","moved","starting","unit_held","theirs","unit_theirs","marking","scored","kept""#;
+    let kinds = r#""making","made","not_made","held","moved","starting","unit_held","theirs","unit_theirs","marking","scored","disk_held","kept""#;
     let format = r#"{"tenantd_journal":1,"boot_id":"b","kinds":[KINDS]}
 {"making":{"path":"/c/a"}}
 {"made":{"path":"/c/a","inode":7}}
@@ -87,6 +94,7 @@ fn the_format_matches_its_declaration() {
 {"unit_theirs":{"unit":"a.service","property":"CPUWeight"}}
 "marking"
 {"scored":{"pid":12,"start_ticks":99,"score":200}}
+{"disk_held":{"queue":"/sys/block/sda/queue","inode":7,"dir":"/c","file":"io.cost.qos","value":"8:0 enable=0 ctrl=auto"}}
 "kept"
 "#;
     assert_eq!(text, format.replace("KINDS", kinds));

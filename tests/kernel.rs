@@ -16,7 +16,6 @@ mod deaths;
 mod devices;
 mod disciplines;
 mod disk;
-mod disk_coupled;
 mod disk_divide;
 mod disk_limits;
 mod disk_weights;

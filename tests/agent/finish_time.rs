@@ -141,7 +141,7 @@ fn a_short_class_gets_the_worker_that_is_kept() {
     let mut world =
         begin("admission: { short_jobs: { workers: 1, below: 30s } }\ntenants: { a: {}, b: {} }");
     let mut now = 100.0;
-    for _ in 0..5 {
+    for _ in 0..7 {
         let pid = submit(&mut world, "b", Some("lint"), now);
         now = pass(&mut world, now, 1);
         end(&mut world, pid, now);

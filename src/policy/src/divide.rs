@@ -229,8 +229,8 @@ fn vet_name(name: &str) -> Result<(), String> {
         return Err("write a name of `/sys/block`, such as `sda` or `nvme0n1`".to_string());
     }
     let is_of = |start: &str| {
-        let rest = name.strip_prefix(start).map(|rest| rest.trim_start_matches('_'));
-        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        let rest = name.strip_prefix(start);
+        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '_'))
     };
     match OTHERS.iter().find(|(start, _)| is_of(start)) {
         Some((_, why)) => Err((*why).to_string()),

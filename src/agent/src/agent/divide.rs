@@ -114,7 +114,7 @@ impl DividedDisks {
         disks: &[DividedDisk],
         findings: &mut Vec<Finding>,
     ) {
-        let is_gone = |it: &Divided| !disks.iter().any(|disk| it.disk == *disk);
+        let is_gone = |it: &Divided| !disks.contains(&it.disk);
         let gone: Vec<(PathBuf, u64)> = self
             .divided
             .iter()
