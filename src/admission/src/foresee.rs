@@ -28,24 +28,24 @@ pub struct PastRun {
 
 impl Admission {
     /// Seconds until the start of each of the first jobs to start, `count` at most, in a future in which `draw` gives the whole run
-    /// of a job: of a running one longer than it has taken. Jobs that start after one whose run is unknown are left out, and so are
+    /// of a job that has run for so many seconds, longer than these. Jobs that start after one whose run is unknown are left out, and so are
     /// all if that of a running job is unknown, or if sets take part.
     pub fn foresee(
         &self,
         count: usize,
         now: f64,
-        draw: &mut dyn FnMut(&JobView<'_>) -> Option<PastRun>,
+        draw: &mut dyn FnMut(&JobView<'_>, f64) -> Option<PastRun>,
     ) -> BTreeMap<JobId, f64> {
         let mut starts = BTreeMap::new();
         let running = self.active().filter_map(|view| match view.phase {
-            Phase::Running { since, .. } => Some(ending(&view, since, draw)),
+            Phase::Running { since, .. } => Some(ending(&view, since, now, draw)),
             Phase::Waiting { .. } | Phase::Lingering { .. } => None,
         });
         let Some(mut runs) = running.collect::<Option<Vec<_>>>() else { return starts };
         let (mut future, mut clock) = (self.clone(), now);
         loop {
             for start in future.dispatch(self.measured, clock).starts {
-                let run = future.job(start.job).map(|view| ending(&view, clock, draw));
+                let run = future.job(start.job).map(|view| ending(&view, clock, clock, draw));
                 starts.insert(start.job, clock - now);
                 let Some(Some(run)) = run else { return starts };
                 runs.push(run);
@@ -71,10 +71,11 @@ struct Ending {
 fn ending(
     view: &JobView<'_>,
     since: f64,
-    draw: &mut dyn FnMut(&JobView<'_>) -> Option<PastRun>,
+    now: f64,
+    draw: &mut dyn FnMut(&JobView<'_>, f64) -> Option<PastRun>,
 ) -> Option<Ending> {
     // The tasks of a set are no runs of its class.
     let PastRun { seconds, cpu_seconds } =
-        if view.set.is_none() { draw(view)? } else { return None };
+        if view.set.is_none() { draw(view, now - since)? } else { return None };
     Some(Ending { job: view.job, end: since + seconds, cpu_seconds })
 }

@@ -1,7 +1,7 @@
 //! Starts of waiting jobs, foreseen from the runs of their classes.
 
 use tenantd_admission::{
-    Admission, Capacity, JobId, JobView, Measured, PastRun, Phase, Request, Rules, Terms,
+    Admission, Capacity, JobId, JobView, Measured, PastRun, Request, Rules, Terms,
 };
 
 /// Futures of each forecast, and the ranks of the ends of its interval: a tenth of the starts is before, and a tenth after.
@@ -33,13 +33,6 @@ fn queue(workers: u32) -> Admission {
     admission
 }
 
-fn ran(view: &JobView<'_>, now: f64) -> f64 {
-    match view.phase {
-        Phase::Running { since, .. } => now - since,
-        Phase::Waiting { .. } | Phase::Lingering { .. } => 0.0,
-    }
-}
-
 #[test]
 fn four_of_five_starts_are_within() {
     let mut dice = Dice(3);
@@ -57,7 +50,7 @@ fn four_of_five_starts_are_within() {
         // One job of each trial: those of one queue start together or late together.
         let place = trial as usize % waiting;
         let started = |dice: &mut Dice| {
-            let starts = admission.foresee(12, now, &mut |view| Some(dice.run(ran(view, now))));
+            let starts = admission.foresee(12, now, &mut |_, ran| Some(dice.run(ran)));
             assert_eq!(starts.len(), waiting);
             let job = *starts.keys().nth(place).unwrap();
             starts[&job]
@@ -79,7 +72,8 @@ fn a_queue_of_equal_jobs_starts_in_turn() {
     let jobs: Vec<JobId> =
         (0..5).map(|_| admission.submit(Request::new("a", 1), 0.0).unwrap()).collect();
     admission.dispatch(Measured::default(), 0.0);
-    let all_take = |seconds| move |_: &JobView<'_>| Some(PastRun { seconds, cpu_seconds: seconds });
+    let all_take =
+        |seconds| move |_: &JobView<'_>, _: f64| Some(PastRun { seconds, cpu_seconds: seconds });
     let starts = admission.foresee(9, 4.0, &mut all_take(10.0));
     assert_eq!(
         starts.into_iter().collect::<Vec<_>>(),
@@ -97,7 +91,7 @@ fn an_unknown_run_hides_what_comes_after() {
         (0..4).map(|_| admission.submit(Request::new("a", 1), 0.0).unwrap()).collect();
     admission.dispatch(Measured::default(), 0.0);
     let unknown = |hidden: JobId| {
-        move |view: &JobView<'_>| {
+        move |view: &JobView<'_>, _: f64| {
             (view.job != hidden).then_some(PastRun { seconds: 10.0, cpu_seconds: 0.0 })
         }
     };

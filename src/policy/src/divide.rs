@@ -20,17 +20,12 @@ const RATE_MOST: u32 = 1_000_000_000;
 const EXAMPLE: &str = "disks: { divide: { sda: bfq } }";
 const WAYS: &str =
     "write `sda: bfq`, or for io.cost `sda: { cost: { read: 500MiB/s, read_iops: 20000 } }`";
+const MEMORY: &str = "it is memory and has no scheduler";
+const STACK: &str =
+    "it is a stack of devices: name the disks below it, as `lsblk --inverse` shows them";
 /// Beginnings of names of devices that have no scheduler of their own, with the reason.
-const OTHERS: [(&str, &str); 5] = [
-    ("ram", "it is memory and has no scheduler"),
-    ("zram", "it is memory and has no scheduler"),
-    ("dm-", "it is a stack of devices: name the disks below it, as `lsblk --inverse` shows them"),
-    ("md", "it is a stack of devices: name the disks below it, as `lsblk --inverse` shows them"),
-    (
-        "bcache",
-        "it is a stack of devices: name the disks below it, as `lsblk --inverse` shows them",
-    ),
-];
+const OTHERS: [(&str, &str); 5] =
+    [("ram", MEMORY), ("zram", MEMORY), ("dm-", STACK), ("md", STACK), ("bcache", STACK)];
 
 /// `host.disks:` treatment of disks.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::finished::FinishedJobs;
-use tenantd_admission::{Admission, JobId, JobView, PastRun, Phase};
+use tenantd_admission::{Admission, JobId, JobView, PastRun};
 use tenantd_varlink::class::{RUNS_MIN, interval};
 use tenantd_varlink::jobs::Forecast;
 
@@ -31,7 +31,7 @@ pub(crate) fn forecasts(
     }
     let mut past = Past { finished, of_classes: HashMap::new(), fewest: usize::MAX };
     for future in 0..FUTURES {
-        let starts = admission.foresee(PLACES, now, &mut |view| past.draw(view, future, now));
+        let starts = admission.foresee(PLACES, now, &mut |view, ran| past.draw(view, future, ran));
         if starts.is_empty() {
             return HashMap::new();
         }
@@ -53,7 +53,7 @@ struct Past<'a> {
 
 impl Past<'_> {
     /// One of the runs of its class that are longer than it has run; `None` if these are too few.
-    fn draw(&mut self, view: &JobView<'_>, future: u64, now: f64) -> Option<PastRun> {
+    fn draw(&mut self, view: &JobView<'_>, future: u64, ran: f64) -> Option<PastRun> {
         let class = view.request.class.as_deref()?;
         let runs = match self.of_classes.entry((view.request.user, class.to_string())) {
             Entry::Occupied(known) => known.into_mut(),
@@ -62,10 +62,6 @@ impl Past<'_> {
                 runs.sort_unstable_by(|a, b| a.seconds.total_cmp(&b.seconds));
                 new.insert(runs)
             }
-        };
-        let ran = match view.phase {
-            Phase::Running { since, .. } => now - since,
-            Phase::Waiting { .. } | Phase::Lingering { .. } => 0.0,
         };
         let longer = runs.get(runs.partition_point(|run| run.seconds <= ran)..)?;
         if longer.len() < RUNS_MIN {
