@@ -28,8 +28,8 @@ pub struct PastRun {
 
 impl Admission {
     /// Seconds until the start of each of the first jobs to start, `count` at most, in a future in which `draw` gives the whole run
-    /// of a job that has run for so many seconds, longer than these. Jobs that start after one whose run is unknown are left out, and so are
-    /// all if that of a running job is unknown, or if sets take part.
+    /// of a job that has run for so many seconds, longer than these. Jobs that start after one whose run is unknown are left
+    /// out, and so are all if that of a running job is unknown, or if sets take part.
     pub fn foresee(
         &self,
         count: usize,
