@@ -11,14 +11,16 @@
 //! | `answer PER_SECOND UNITS` | a client asks a server in another thread, which works so many units for an answer; a wait is from the time at which the request was due |
 //! | `barrier RUN_MS` | runs of that length, one after the other, each with a thread for each CPU that it sees then; phases of ten units, between which all threads spin until the last one is done; a phase counts as one |
 //! | `hold MIB THREADS` | memory that is in use: threads that work without end, and touch a page of it per unit |
+//! | `direct THREADS KIB DISK` | threads that read so much at random places of a disk, past the page cache; counts KiB |
+//! | `lookup PER_SECOND KIB DISK` | the same in one thread at fixed times; a wait is from the time at which a read was due |
 //!
 //! Requests and bursts are due at fixed times whether or not the one before is done, so that a wait is not hidden by the
 //! requests that were not made meanwhile (coordinated omission).
 
 use std::fs::{File, OpenOptions};
 use std::hint;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, sleep};
@@ -31,6 +33,8 @@ const UNITS_IN_PHASE: u64 = 10;
 /// Units after which a count is written.
 const UNITS_COUNTED: u64 = 10;
 const PAGE: usize = 4096;
+/// Of Linux on x86-64: reads go past the page cache.
+const O_DIRECT: i32 = 0o40_000;
 
 /// Steps of work that no compiler leaves out: each needs the result of the one before.
 fn compute(steps: u64) {
@@ -207,13 +211,73 @@ fn hold(file: &File, mib: usize, threads: usize) -> io::Result<()> {
     })
 }
 
+/// Reads at random places of a disk.
+struct DirectReader {
+    disk: File,
+    /// How many pieces the disk has.
+    pieces: u64,
+    /// Holds a piece from its first page boundary on.
+    buffer: Vec<u8>,
+    piece: usize,
+    seed: u64,
+}
+
+impl DirectReader {
+    fn new(disk: &str, kib: u64, seed: u64) -> io::Result<DirectReader> {
+        let piece = (kib << 10) as usize;
+        let mut disk = OpenOptions::new().read(true).custom_flags(O_DIRECT).open(disk)?;
+        let pieces = disk.seek(SeekFrom::End(0))? / piece as u64;
+        Ok(DirectReader { disk, pieces, buffer: vec![0; piece + PAGE], piece, seed: seed + 1 })
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        // Xorshift of Marsaglia, with 64 bits.
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        let begin = self.buffer.as_ptr().align_offset(PAGE);
+        let place = self.seed % self.pieces * self.piece as u64;
+        self.disk.read_exact_at(&mut self.buffer[begin..begin + self.piece], place)
+    }
+}
+
+fn direct(file: &File, threads: usize, kib: u64, disk: &str) -> io::Result<()> {
+    on_each(threads, |thread| {
+        let mut count = Count::new(file, thread)?;
+        let mut reader = DirectReader::new(disk, kib, thread as u64)?;
+        loop {
+            reader.read()?;
+            count.add(kib)?;
+        }
+    })
+}
+
+fn lookup(file: &File, waits: &mut File, per_second: u64, kib: u64, disk: &str) -> io::Result<()> {
+    let mut count = Count::new(file, 0)?;
+    let mut reader = DirectReader::new(disk, kib, 0)?;
+    let period = Duration::from_secs(1) / per_second.max(1) as u32;
+    let mut due = Due { next: Instant::now(), period };
+    loop {
+        let now = due.wait();
+        reader.read()?;
+        log(waits, now)?;
+        count.add(kib)?;
+    }
+}
+
 fn main() -> io::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let usage =
         || io::Error::other("usage: load KIND FILE ARGUMENTS (see the head of examples/load.rs)");
     let kind = arguments.next().ok_or_else(usage)?;
     let path = arguments.next().ok_or_else(usage)?;
+    let mut arguments: Vec<String> = arguments.collect();
+    let disk = match kind.as_str() {
+        "direct" | "lookup" => arguments.pop().ok_or_else(usage)?,
+        _ => String::new(),
+    };
     let numbers: Vec<u64> = arguments
+        .iter()
         .map(|text| text.parse().map_err(|error| io::Error::other(format!("{text}: {error}"))))
         .collect::<io::Result<_>>()?;
     let file =
@@ -229,6 +293,8 @@ fn main() -> io::Result<()> {
             barrier(&file, Duration::from_millis(run_ms))?;
         },
         ("hold", &[mib, threads]) => hold(&file, mib as usize, threads.max(1) as usize),
+        ("direct", &[threads, kib]) => direct(&file, threads as usize, kib.max(4), &disk),
+        ("lookup", &[per_second, kib]) => lookup(&file, &mut waits, per_second, kib.max(4), &disk),
         _ => Err(usage()),
     }
 }

@@ -3,8 +3,9 @@
 
 Usage: tests/compare_here.py [--only PATTERN] [--out target/compare.jsonl] [--programs target/dist]
 
-The scenarios are those of the guests (tests/vm/guest/test_compare.py) that share CPUs; tenants are legacy cgroups that are
-made below this process' own in the hierarchies of cpu, cpuacct, cpuset and memory, and are removed at the end. Needs root.
+The scenarios are those of the guests (tests/vm/guest/test_compare.py) that share CPUs, and two of disks that a program
+serves. Tenants are legacy cgroups that are made below this process' own in the hierarchies of cpu, cpuacct, cpuset, memory
+and blkio, and are removed at the end. Needs root.
 SCENARIO_WATCH, SCENARIO_ROUNDS and SCENARIO_WAYS mean what they do there. `tests/vm/tables.py FILE` makes tables of it.
 """
 
@@ -22,17 +23,34 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "vm" / "guest"))
 
+import disks  # noqa: E402
 import host as programs  # noqa: E402
 import loads  # noqa: E402
 import test_compare  # noqa: E402
 from cgroups import wait_until  # noqa: E402
 
 MOUNT = Path("/sys/fs/cgroup")
-TREES = ("cpu", "cpuacct", "cpuset", "memory")
+TREES = ("cpu", "cpuacct", "cpuset", "memory", "blkio")
 ROOT = f"tenantd-compare-{os.getpid()}"
 PERIOD_USEC = 100_000
 # The kernel's cpu.shares for a weight of 100.
 SHARES = 1024
+# Bytes per second of a disk of one head, and requests of each of four channels.
+HEAD, CHANNELS, PER_CHANNEL = 50_000_000, 4, 400
+
+
+def test_two_readers_of_a_disk_of_one_head(host):
+    disk = disks.SlowDisk(host, HEAD)
+    rows = disks.compare(disks.Stage(host, disk, "two readers of a disk of one head"))
+    test_compare.judge_disk(rows, ["tenantd, weigh", "tenantd, divide by bfq"])
+
+
+def test_two_readers_of_a_disk_of_four_channels(host):
+    disk = disks.SlowDisk(host, 10**9, CHANNELS, PER_CHANNEL)
+    rows = disks.compare(disks.Stage(host, disk, "two readers of a disk of four channels"))
+    test_compare.judge_disk(rows, ["tenantd, weigh", "tenantd, divide by bfq"])
+
+
 # What needs memory.low, slices or another machine is not here.
 SCENARIOS = (
     test_compare.test_steady_contention_one_thread_per_cpu,
@@ -46,6 +64,8 @@ SCENARIOS = (
     test_compare.test_fifty_tenants_of_which_five_are_busy,
     test_compare.test_work_of_one_tenant_in_three_slices,
     test_compare.test_two_builds_beside_each_other,
+    test_two_readers_of_a_disk_of_one_head,
+    test_two_readers_of_a_disk_of_four_channels,
 )
 
 
@@ -69,6 +89,7 @@ class Group:
         "memory.low": ("memory", "memory.soft_limit_in_bytes"),
         "memory.current": ("memory", "memory.usage_in_bytes"),
         "cpuset.cpus": ("cpuset", "cpuset.cpus"),
+        "io.bfq.weight": ("blkio", "blkio.bfq.weight"),
     }
 
     def __init__(self, name):
@@ -145,11 +166,13 @@ class Here:
             elif name == "CPUQuota":
                 quota = int(value.rstrip("%")) * PERIOD_USEC // 100 if value else -1
                 self.group(slice).set("cpu.max", quota)
+            elif name == "IOWeight":
+                self.group(slice).set("io.bfq.weight", int(value))
             else:
                 raise AssertionError(f"{setting} means nothing here")
 
     def revert(self, slice):
-        self.set(slice, "CPUWeight=100", "CPUQuota=")
+        self.set(slice, "CPUWeight=100", "CPUQuota=", "IOWeight=100")
 
     def start(self, host, load, command):
         quiet = {"stdout": subprocess.DEVNULL, "start_new_session": True}

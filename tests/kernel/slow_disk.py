@@ -1,9 +1,10 @@
-"""A disk of one head at a fixed rate: a FUSE file system with the file `disk`, to put a loop device on.
+"""A disk of a fixed speed: a FUSE file system with the file `disk`, to put a loop device on.
 
-    slow_disk.py MOUNTPOINT MIB BYTES_PER_SECOND
+    slow_disk.py MOUNTPOINT MIB BYTES_PER_SECOND [CHANNELS REQUESTS_PER_SECOND]
 
-It prints a line once it is mounted, and unmounts at SIGTERM. Reads give zeros, and nothing is kept. A request is answered
-when the head has moved its bytes, one after another, so a scheduler above it decides who is next."""
+It prints a line once it is mounted, and unmounts at SIGTERM. Reads give zeros, and nothing is kept. A disk of one head
+answers a request when the head has moved its bytes, one after another. Of several channels each is such a head, a process,
+and serves at most so many requests in a second. A scheduler above it decides who is next."""
 
 import ctypes
 import os
@@ -13,6 +14,7 @@ import sys
 import time
 
 mount, mib, rate = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+channels, per_second = (int(sys.argv[4]), float(sys.argv[5])) if len(sys.argv) > 4 else (1, float("inf"))
 SIZE = mib << 20
 MOST = 1 << 20
 INIT, LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE = 26, 1, 2, 3, 4, 14, 15, 16
@@ -33,6 +35,10 @@ try:
 except OSError:
     pass
 print("mounted", flush=True)
+# The others end with the mount.
+is_first = all(os.fork() for _ in range(channels - 1))
+if not is_first:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def attributes(node):
@@ -62,7 +68,7 @@ def serve(operation, unique, node, body, free):
         answer(unique, struct.pack("<Q2I", 1, 1, 0))  # direct: nothing is cached above the disk
     elif operation in (READ, WRITE):
         offset, count = struct.unpack_from("<QI", body, 8)
-        free = max(free, time.monotonic()) + count / rate
+        free = max(free, time.monotonic()) + max(count / rate, 1 / per_second)
         time.sleep(max(0.0, free - time.monotonic()))
         left = max(0, min(count, SIZE - offset))
         answer(unique, bytes(left) if operation == READ else struct.pack("<2I", count, 0))
@@ -87,4 +93,5 @@ try:
         _, operation, unique, node = struct.unpack_from("<2I2Q", request)
         free = serve(operation, unique, node, request[40:], free)
 finally:
-    libc.umount2(mount.encode(), 2)
+    if is_first:
+        libc.umount2(mount.encode(), 2)

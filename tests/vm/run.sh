@@ -51,6 +51,8 @@ if [[ -n $only || -n $suite || -n $shape ]]; then
     # The newest guests run beside each other (newest.sh).
     if [[ $tier != newest ]]; then tier=any; fi
 fi
+# Some figures need a guest without noise.
+if [[ ${TENANTD_VM_ACCEL:-} == exact ]]; then SCENARIO_EXACT=1; fi
 # A scenario that compares runs its load several times.
 if [[ $packages == compare ]]; then export SCENARIO_LIMIT=${SCENARIO_LIMIT:-1500}; fi
 

@@ -43,6 +43,8 @@ def columns(base):
         "worst 5 s": (lambda row: row.get("share_error_worst_5s"), percent),
         "Jain": (lambda row: row.get("jain"), "{:.3f}"),
         "total work": (lambda row: work(row) / base if base else None, ratio),
+        "one alone": (lambda row: row["alone"] / base if "alone" in row else None, ratio),
+        "stream beside lookups": (lambda row: row["beside"] / base if "beside" in row else None, ratio),
         "victim p00": (victim("p00"), plain),
         "p01": (victim("p01"), plain),
         "p05": (victim("p05"), plain),
@@ -50,9 +52,9 @@ def columns(base):
         "wait p50": (wait("p50"), "{:.3g} ms"),
         "wait p99": (wait("p99"), "{:.3g} ms"),
         "converged": (seconds, "{:.1f} s"),
-        "writes/min": (lambda row: row["writes_per_minute"], plain),
+        "writes/min": (lambda row: row.get("writes_per_minute"), plain),
         "CPU of the way": (lambda row: row["way_cpu_percent"] / 100, percent),
-        "OOM kills": (lambda row: row["oom_kills"] or None, "{:.0f}"),
+        "OOM kills": (lambda row: row.get("oom_kills") or None, "{:.0f}"),
         "ticks": (lambda row: row["ticks_arrived"], "{:.0%}"),
     }
 

@@ -4,14 +4,16 @@ Each scenario prints a table: a line of JSON for each way (compare.py). They fai
 what can be set by hand; what is a matter of a few percent is for whoever reads the tables.
 """
 
+import os
 import tempfile
 
 import compare
+import disks
 from compare import ALL, Arbiter, Jobs, Nothing, Stage, Static, StaticOomd, Tenant, Tenantd
 from fairness import SHARE_ERROR_MAX, TICKS_ARRIVING_MIN
 from host import Skip, finish, run
 from loads import Build, Database, Hog, Load, Reader, Stream
-from marks import both, compared
+from marks import both, compared, newer
 from memory import MIB, meminfo
 
 WEIGHTS = {"a": 100, "b": 200, "c": 400}
@@ -221,3 +223,44 @@ def test_two_builds_beside_each_other(host):
         Tenant(name, weight, wants, [Build(host, name, 4 * host.cpus)]) for name, weight in (("low", 100), ("high", 300))
     ]
     judge(compare.compare(Stage(host, tenants, "two builds"), (*ALL, Jobs)))
+
+
+# Without weights it is 0.25, with what systemd makes of them 0.21.
+DISK_ERROR_MAX = 0.05
+# Of what the disk does without a scheduler; `io.cost` at a fixed rate takes a tenth.
+DISK_WORK_LESS = 0.12
+
+
+def judge_disk(rows, ways):
+    """Under these the disk is divided by weight, and nothing of it is lost."""
+    done = lambda way: sum(rows[way]["work_per_second"].values())
+    for way in ways:
+        assert rows[way]["share_error"] <= DISK_ERROR_MAX, rows[way]
+        assert done(way) >= (1 - DISK_WORK_LESS) * done("nothing"), rows[way]
+
+
+def null_disk(host, name, **settings):
+    if not os.environ.get("SCENARIO_EXACT"):
+        raise Skip("a disk of the guest's kernel needs a guest without noise (TENANTD_VM_ACCEL=exact)")
+    return disks.NullDisk(host, name, **settings)
+
+
+@compared
+@newer
+def test_two_readers_of_a_disk_of_one_head(host):
+    """50 MB/s, one request after the other."""
+    disk = null_disk(host, "head", mbps=50)
+    model = {"read": 50_000_000, "read_iops": 50_000_000 // 4096}
+    rows = disks.compare(disks.Stage(host, disk, "two readers of a disk of one head"), model)
+    judge_disk(rows, ["tenantd, weigh", "tenantd, divide by bfq", "tenantd, divide by cost"])
+
+
+@compared
+@newer
+def test_two_readers_of_a_disk_of_four_channels(host):
+    """Each request takes 2.5 ms, and four are served at once. Only io.cost with a latency divides such a disk; bfq does not
+    keep it busy."""
+    disk = null_disk(host, "channels", hw_queue_depth=4, irqmode=2, completion_nsec=2_500_000)
+    model = {"read": 1_000_000_000, "read_iops": 1600, "latency": "4ms"}
+    rows = disks.compare(disks.Stage(host, disk, "two readers of a disk of four channels"), model)
+    judge_disk(rows, ["tenantd, divide by cost"])

@@ -1,50 +1,23 @@
 """Weights and limits on disks that systemd writes, and what it writes over them."""
 
 import contextlib
+import json
+import os
+import struct
+import time
 from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, wait_until
-from host import TENANTD, Skip, finish, run
-from marks import both
+from disks import NullDisk
+from host import TENANTCTL, TENANTD, Skip, finish, run
+from loads import LOAD
+from marks import both, long, newer
 from test_systemd import Host
 from units import show, start
 
-CONFIG = Path("/sys/kernel/config/nullb")
 # Bytes per second of the disk, in MB: an emulated processor has to keep up.
 RATE = 10
 UNITS = {name: f"disk-{name}.service" for name in ("heavy", "light", "limited")}
-
-
-class NullDisk:
-    """A block device in the kernel that does RATE MB/s and gives zeros."""
-
-    def __init__(self, host, name):
-        if finish(["modprobe", "null_blk", "nr_devices=0"]).returncode != 0:
-            raise Skip("the kernel has no null_blk")
-        before = set(Path("/sys/block").iterdir())
-        self.folder = CONFIG / name
-        self.folder.mkdir()
-        host.cleanup.callback(self.remove)
-        for key, value in {"size": 256, "blocksize": 512, "queue_mode": 2, "mbps": RATE, "power": 1}.items():
-            (self.folder / key).write_text(str(value))
-        new = lambda: set(Path("/sys/block").iterdir()) - before
-        wait_until(new, "the disk")
-        (self.block,) = new()
-        self.path = f"/dev/{self.block.name}"
-        self.number = (self.block / "dev").read_text().strip()
-        wait_until(lambda: Path(f"/dev/block/{self.number}").exists(), "udev's link to the disk")
-
-    def choose(self, scheduler):
-        (self.block / "queue/scheduler").write_text(scheduler)
-
-    def use(self):
-        """Nothing is limited on a disk before its first request."""
-        run("dd", f"if={self.path}", "of=/dev/null", "bs=64k", "count=1", "iflag=direct", "status=none")
-
-    def remove(self):
-        if self.folder.exists():
-            (self.folder / "power").write_text("0")
-            self.folder.rmdir()
 
 
 def line(group, file, number):
@@ -66,7 +39,7 @@ def reader(host, unit, disk):
 def test_disks_are_weighed_and_limited_through_systemd(host):
     if finish(["modprobe", "bfq"]).returncode != 0:
         raise Skip("the kernel has no bfq")
-    disk = NullDisk(host, "slow")
+    disk = NullDisk(host, "slow", mbps=RATE)
     disk.choose("bfq")
     groups = {name: reader(host, unit, disk) for name, unit in UNITS.items()}
     for group in groups.values():
@@ -122,7 +95,7 @@ def test_disks_are_weighed_and_limited_through_systemd(host):
     host.note("MiB read: " + ", ".join(f"{name} {used[name]:.1f}" for name in used))
 
     # A disk that appears has the limit after its first request, and takes it along when it goes.
-    late = NullDisk(host, "late")
+    late = NullDisk(host, "late", mbps=RATE)
     late.use()
     daemon.until(lambda: is_limited(late.number), "the limit on a disk that appeared")
     late.remove()
@@ -166,7 +139,7 @@ def test_a_disk_is_divided_and_restored_after_a_kill(host):
         raise Skip("the kernel has no bfq")
     if not (MOUNT / "io.cost.qos").exists():
         raise Skip("the kernel has no io.cost")
-    disk = NullDisk(host, "divided")
+    disk = NullDisk(host, "divided", mbps=RATE)
     disk.choose("mq-deadline")
     (disk.block / "queue/iosched/read_expire").write_text("77")
     before = settings(disk)
@@ -198,3 +171,87 @@ def test_a_disk_is_divided_and_restored_after_a_kill(host):
         assert is_divided(), name
         assert finish([str(TENANTD), "--restore", "--state-dir", str(daemon.state)]).returncode == 0
         assert settings(disk) == before, f"{name}: {settings(disk)} instead of {before}"
+
+
+SHARED = {"reader": 300, "compiler": 200, "both": 100}
+COUPLED_UNITS = {name: f"coupled-{name}.service" for name in SHARED}
+# Ticks whose means are judged.
+JUDGED = 20
+# Of a part of the CPUs or of the disk: from what `solve` gives for the same demands, and from what is used.
+SOLVED_ERROR_MAX, USED_ERROR_MAX = 0.02, 0.05
+
+
+def solved(host, status):
+    """Parts of the CPUs and of the disk that `tenantctl solve` gives for the demands of a tick."""
+    cores = status["host"]["capacity_cores"]
+    tenants = {
+        of["name"]: {
+            "weight": SHARED[of["name"]],
+            "demand": {"cpu": min(cores, of["demand_cores"]), "disk": of["disk_share"]["demand_ratio"]},
+        }
+        for of in status["tenants"]
+    }
+    problem = host.folder() / "problem.yaml"
+    problem.write_text(json.dumps({"algorithm": "drf", "capacity": {"cpu": cores, "disk": 1}, "tenants": tenants}))
+    answer = json.loads(run(str(TENANTCTL), "solve", "--json", str(problem)))
+    return {name: (of["allocation"]["cpu"] / cores, of["allocation"]["disk"]) for name, of in answer["tenants"].items()}
+
+
+@long
+@newer
+def test_three_tenants_share_a_disk_and_the_cpus(host):
+    """One waits for the disk, one for CPUs, and one for both."""
+    if not os.environ.get("SCENARIO_EXACT"):
+        raise Skip("a disk of the guest's kernel needs a guest without noise (TENANTD_VM_ACCEL=exact)")
+    if finish(["modprobe", "bfq"]).returncode != 0:
+        raise Skip("the kernel has no bfq")
+    disk = NullDisk(host, "coupled", mbps=50)
+    disk.choose("bfq")
+    count = host.folder() / "count"
+    reads, works = f"{LOAD} direct {count}-r 16 64 {disk.path}", f"{LOAD} spin {count}-w 2"
+    commands = {"reader": reads, "compiler": works, "both": f"{works} & exec {reads}"}
+    for name, unit in COUPLED_UNITS.items():
+        start(host, unit, "/bin/sh", "-c", commands[name].replace(str(count), f"{count}-{name}"), IOAccounting="yes")
+    tenants = {name: {"match": {"unit": COUPLED_UNITS[name]}, "weight": weight} for name, weight in SHARED.items()}
+    control = {"interval": "1s", "couple": ["cpu", "memory", "disk"]}
+    around = {"reserve": {"cpu": 0, "memory": 0}, "disks": "weigh"}
+    daemon = host.daemon(host.policy(tenants, host=around, control=control), None)
+    status = lambda: json.loads(run(*daemon.client("status", "--json")))
+
+    def is_coupled():
+        of = {tenant["name"]: tenant.get("disk_share") or {} for tenant in status()["tenants"]}
+        return all(of[name].get("is_coupled") for name in ("reader", "both"))
+
+    daemon.says("started on")
+    daemon.until(is_coupled, "the disk to be coupled")
+    done = lambda: [sum(struct.unpack(f"<2Q", Path(f"{count}-{name}-w").read_bytes())) for name in ("compiler", "both")]
+    looks, first = [], status()["tick"] + 5
+    before = None
+    while len(looks) < JUDGED:
+        look = status()
+        if look["tick"] >= max(first, looks[-1]["tick"] + 1 if looks else 0):
+            looks.append(look)
+            before = before or done()
+        time.sleep(0.2)
+    after = done()
+    host.note(f"work: {[b - a for a, b in zip(before, after)]}, weights {[Cgroup(MOUNT / 'system.slice' / unit).read('cpu.weight') for unit in COUPLED_UNITS.values()]}")
+    due = [solved(host, look) for look in looks]
+    mean = lambda values: sum(values) / len(values)
+    wrong = []
+    for at, name in enumerate(SHARED):
+        of = [look["tenants"][at] for look in looks]
+        assert of[0]["name"] == name, of[0]
+        cores = [look["host"]["capacity_cores"] for look in looks]
+        allocated = mean([tenant["allocation_cores"] / all for tenant, all in zip(of, cores)])
+        used = mean([tenant["usage_cores"] / all for tenant, all in zip(of, cores)])
+        read = mean([tenant["disks"][0]["work_ratio"] if tenant.get("disks") else 0.0 for tenant in of])
+        cpu, part = mean([it[name][0] for it in due]), mean([it[name][1] for it in due])
+        host.note(f"{name}: CPU {allocated:.3f} of {cpu:.3f}, used {used:.3f}; disk {read:.3f} of {part:.3f}")
+        if abs(allocated - cpu) > SOLVED_ERROR_MAX:
+            wrong.append(f"{name}: CPU {allocated:.3f} instead of {cpu:.3f}")
+        # One that waits for the disk uses little of its CPUs.
+        if name != "reader" and abs(used - cpu) > USED_ERROR_MAX:
+            wrong.append(f"{name}: uses {used:.3f} instead of {cpu:.3f}")
+        if abs(read - part) > USED_ERROR_MAX:
+            wrong.append(f"{name}: disk {read:.3f} instead of {part:.3f}")
+    assert not wrong, wrong
