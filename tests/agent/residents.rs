@@ -1,10 +1,13 @@
 //! Who lives in the cgroups that the agent made is still there after a restart.
 
+use nix::errno::Errno;
+
 use super::world::{World, assert_same, snapshot};
 use crate::util;
 use tenantd::backend::claims;
 use tenantd_control::report::status::Status;
-use tenantd_sim::{Layout, Load, SimHost, SimKernel};
+use tenantd_host::kernfs::Operation;
+use tenantd_sim::{Fault, Layout, Load, SimHost, SimKernel};
 
 const SERVICE: &str = "/system/tenantd";
 const POLICY: &str = "\
@@ -211,4 +214,28 @@ fn one_that_was_moved_meanwhile_is_left_there() {
     assert_eq!(processes(&world, "", "/elsewhere"), [web]);
     assert_eq!(world.stop().failures, [""; 0]);
     assert_eq!(processes(&world, "", "/elsewhere"), [web]);
+}
+
+/// Another program enabled the controllers of the cgroup above the agent's: no try would find it open to processes.
+#[test]
+fn a_cgroup_that_others_closed_to_processes_is_passed_by() {
+    let mut kernel = SimKernel::new(SimHost::default());
+    kernel.make_cgroup("/top/other").unwrap();
+    for above in ["", "top/"] {
+        let file = format!("/sys/fs/cgroup/{above}cgroup.subtree_control");
+        kernel.write_file(&file, "+cpu +memory").unwrap();
+    }
+    let mut world = World::with(kernel, "tenants: { a: {} }");
+    world.options.root = Some("/top/t".into());
+    begin(&mut world);
+    world.host.with(|kernel| kernel.make_cgroup("/top/t/theirs")).unwrap();
+    reload(&mut world, "tenants: { a: {}, theirs: { weight: 300 } }");
+    world.ticks(2);
+    let resident = world.spawn("/top/t/a", Load::busy(1));
+    world.host.inject(Fault::matching(Operation::Write, "theirs/cpu.weight", Errno::EINVAL));
+    let restored = world.stop();
+    assert!(restored.failures.iter().all(|it| it.contains("theirs")), "{:?}", restored.failures);
+    assert!(!restored.failures.is_empty());
+    assert!(processes(&world, "", "/").contains(&resident));
+    assert!(world.host.with(|kernel| kernel.file("/sys/fs/cgroup/top/t/a/cpu.weight")).is_err());
 }

@@ -5,7 +5,7 @@
 //! no longer than [`WaitBudget`]. Empty cgroups that a tenant made inside its own are removed with it; if they
 //! have processes, all stay and nothing is waited for.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -19,11 +19,12 @@ use tenantd_core::kernel_text::text_of_name;
 use tenantd_host::journal::Entry;
 use tenantd_host::kernfs::{DirId, KernError, KernFs};
 
+/// Removes them; `still_enabled` has the cgroups whose controllers the agent could not disable just now.
 pub(super) fn remove_made(
     kernel: &mut impl KernFs,
     proc: DirId,
     entries: &[Entry],
-    has_controllers_in_use: bool,
+    still_enabled: &BTreeSet<&Path>,
     restored: &mut Restored,
 ) {
     let mut budget = WaitBudget::default();
@@ -31,11 +32,11 @@ pub(super) fn remove_made(
     let ours: HashSet<&Path> = made.iter().map(|(path, _)| *path).collect();
     let origins = origins(entries);
     for (path, inode) in made.iter().rev() {
-        let above = path.ancestors().skip(1).filter(|up| !ours.contains(up));
-        // The nearest ancestor accepts no process while its children have controllers. If those could not be
-        // disabled just now, waiting for the next try is better than going further up.
-        let all_disabled = restored.failures.is_empty() && !has_controllers_in_use;
-        let nr_above = if all_disabled { usize::MAX } else { 1 };
+        let mut above = path.ancestors().skip(1).filter(|up| !ours.contains(up)).peekable();
+        // The nearest ancestor accepts no process while its children have controllers. If the agent enabled those, and could
+        // not disable them just now, waiting for the next try is better than going further up.
+        let waits = above.peek().is_some_and(|nearest| still_enabled.contains(nearest));
+        let nr_above = if waits { 1 } else { usize::MAX };
         let claimed_from = origins.get(path).copied().into_iter();
         let refuges: Vec<&Path> = claimed_from.chain(above.take(nr_above)).collect();
         let mut removal =

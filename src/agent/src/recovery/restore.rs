@@ -124,16 +124,19 @@ pub(crate) fn remove_cgroups<'a>(
     (refused, extent): (Vec<Refused<'a>>, Extent),
     restored: &mut Restored,
 ) {
-    let mut in_use = Vec::new();
+    let (mut in_use, mut still_enabled) = (Vec::new(), BTreeSet::new());
     for held in from_below(entries) {
-        match disable(kernel, &held) {
+        let outcome = disable(kernel, &held);
+        if outcome.is_err() {
+            still_enabled.insert(held.path);
+        }
+        match outcome {
             // A tenant uses them for its own cgroups, which may go with its cgroup.
             Err(error) if error.errno == Errno::EBUSY => in_use.push(held),
             outcome => restored.note(outcome, [held.entry], |restored| restored.nr_files += 1),
         }
     }
-    let is_in_use = !in_use.is_empty() || !refused.is_empty();
-    remove_made(kernel, proc, entries, is_in_use, restored);
+    remove_made(kernel, proc, entries, &still_enabled, restored);
     HeldFiles::of(entries).settle(kernel, refused, extent == Extent::All, restored);
     for held in in_use {
         match disable(kernel, &held) {
