@@ -260,9 +260,7 @@ impl Systemd {
                 (Order::Set { .. }, Ok(_)) => {
                     let Some(unit) = self.unit_mut(id) else { continue };
                     unit.relief_refused = (0, 0);
-                    if let Some(pending) = &mut unit.pending {
-                        pending.answered_at = Some(time);
-                    }
+                    unit.answer_pending(time);
                 }
                 (order, Err(error)) => {
                     events.refused.extend(self.refused(id, &order, &error, tick, &mut unset));

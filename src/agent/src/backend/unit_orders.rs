@@ -46,6 +46,22 @@ impl Systemd {
         self.unit(id)?.ordered.last(knob).map(|value| Setting::of(knob, value))
     }
 
+    /// All values of its drop-in that may be this agent's, oldest first. `None` if it may be one of an earlier agent, whose
+    /// orders are not known.
+    pub(super) fn drop_ins_of<K>(
+        &self,
+        host: &HostAccess<K>,
+        id: NodeId,
+        knob: Knob,
+    ) -> Option<Vec<Setting>> {
+        let unit = self.unit(id)?;
+        let (is_ours, property) = (unit.carried_out.contains(&knob), Property::of(knob));
+        if !is_ours && host.journal.knows_property(&unit.unit, &unit.life, property) {
+            return None;
+        }
+        Some(unit.ordered.all(knob).map(|value| Setting::of(knob, value)).collect())
+    }
+
     /// Value of the unit before the agent: from the journal, or the present one.
     pub(super) fn held_before<K>(
         &self,

@@ -2,6 +2,7 @@
 //!
 //! The actions on it are in [`super::systemd`] and [`super::unit_orders`].
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tenantd_control::words::knob::{Action, Knob, Value};
@@ -38,6 +39,8 @@ pub(super) struct UnitState {
     pub(super) asked_about: Vec<(Knob, Value)>,
     pub(super) pending: Option<Pending>,
     pub(super) ordered: Requests,
+    /// Knobs of which systemd carried out an order of this agent: their drop-ins have a value that was ordered.
+    pub(super) carried_out: BTreeSet<Knob>,
     /// Values written to files to relieve the host that were not ordered yet, or were refused.
     pub(super) relieved: Vec<Action>,
     /// Consecutive refusals of such an order, and the tick of the next try.
@@ -106,6 +109,10 @@ impl Requests {
         self.0.iter().rev().find(|(known, _)| *known == knob).map(|(_, value)| value)
     }
 
+    pub(super) fn all(&self, knob: Knob) -> impl Iterator<Item = &Value> {
+        self.0.iter().filter(move |(known, _)| *known == knob).map(|(_, value)| value)
+    }
+
     pub(super) fn include(&self, knob: Knob, found: &Value) -> bool {
         self.position(knob, found).is_some()
     }
@@ -151,6 +158,7 @@ impl UnitState {
             asked_about: Vec::new(),
             pending: None,
             ordered: Requests::default(),
+            carried_out: BTreeSet::new(),
             relieved: Vec::new(),
             relief_refused: (0, 0),
             kills: Kills::default(),
@@ -200,8 +208,14 @@ impl UnitState {
         if self.phase == Phase::Asked {
             self.phase = Phase::Missing { look_at: 0 };
         }
+        self.answer_pending(Duration::ZERO);
+    }
+
+    /// Systemd has carried out the pending order.
+    pub(super) fn answer_pending(&mut self, time: Duration) {
         if let Some(pending) = &mut self.pending {
-            pending.answered_at.get_or_insert(Duration::ZERO);
+            pending.answered_at.get_or_insert(time);
+            self.carried_out.extend(pending.actions.iter().map(|action| action.knob));
         }
     }
 }

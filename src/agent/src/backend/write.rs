@@ -160,8 +160,17 @@ impl Backends {
         let is_kept = row_of(drift.knob).hazard != Hazard::Compressed;
         if let Some(unit) = self.systemd.name(drift.node).filter(|_| is_kept) {
             let (unit, property) = (unit.to_string(), Property::of(drift.knob));
-            let ours = self.systemd.last_order(drift.node, drift.knob).map(Box::new);
-            return host.journal.record(Entry::UnitTheirs { unit, property, ours });
+            // What an earlier agent left is still owed: whatever the file holds, systemd would write that value again.
+            let Some(ours) = self.systemd.drop_ins_of(host, drift.node, drift.knob) else {
+                return Ok(());
+            };
+            // Which of several orders systemd carried out last is not known.
+            let ours: Vec<_> = match ours.len() {
+                0 => vec![None],
+                _ => ours.into_iter().map(|setting| Some(Box::new(setting))).collect(),
+            };
+            let theirs = |ours| Entry::UnitTheirs { unit: unit.clone(), property, ours };
+            return ours.into_iter().try_for_each(|ours| host.journal.record(theirs(ours)));
         }
         let Some(cgroup) = self.cgroup(drift.node) else { return Ok(()) };
         let Ok(dir) = cgroup.knob_dir(&host.layout, drift.knob) else { return Ok(()) };
