@@ -341,9 +341,8 @@ impl Model {
             // A cgroup of the agent's is emptied before it is removed. In between the agent may die, or a call may fail: then
             // the removal is tried again later.
             let has_left = places_before.get(&(*pid, *tree)).is_some_and(|before| before == place);
-            let is_leaving = is_above
-                && (turn.is_disturbed || has_left)
-                && self.made.get(home) == Some(inode);
+            let is_leaving =
+                is_above && (turn.is_disturbed || has_left) && self.made.get(home) == Some(inode);
             let allowed = if is_there {
                 is_home
                     || is_aside
