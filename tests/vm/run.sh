@@ -52,7 +52,7 @@ if [[ -n $only || -n $suite || -n $shape ]]; then
     if [[ $tier != newest ]]; then tier=any; fi
 fi
 # Some figures need a guest without noise.
-if [[ ${TENANTD_VM_ACCEL:-} == exact ]]; then SCENARIO_EXACT=1; fi
+if [[ ${TENANTD_VM_ACCEL:-} == exact ]]; then export SCENARIO_EXACT=1; fi
 # A scenario that compares runs its load several times.
 if [[ $packages == compare ]]; then export SCENARIO_LIMIT=${SCENARIO_LIMIT:-1500}; fi
 
