@@ -6,6 +6,8 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
 /// A time zone, in which times are read and shown. Times are given since 1970.
 #[derive(Clone, Debug)]
 pub struct Clock(TimeZone);
@@ -55,6 +57,27 @@ impl Clock {
                 "`{text}` is no time: write `03:00`, `2026-01-31 03:00`, or a time ago such as `2h` or `-2h`"
             ),
         }
+    }
+
+    /// Parses the end of a period that begins at `since`: as [`Clock::parse`], but a time of the day may be one to come on the
+    /// day of `since`.
+    ///
+    /// # Errors
+    /// As those of [`Clock::parse`].
+    pub fn parse_end(
+        &self,
+        text: &str,
+        since: Duration,
+        now: Duration,
+    ) -> anyhow::Result<Duration> {
+        let end = self.parse(text, now)?;
+        let is_of_day = text.contains(':') && !text.contains('-');
+        if end >= since || !is_of_day {
+            return Ok(end);
+        }
+        let next = self.parse(text, since + DAY)?;
+        let is_same_day = self.zoned(next).date() == self.zoned(since).date();
+        Ok(if is_same_day { next } else { end })
     }
 
     fn instant(&self, time: DateTime) -> Option<Duration> {
@@ -131,6 +154,17 @@ mod tests {
         for ago in ["2h", "-2h", "2h ago", "-2h ago", "2 hours ago", "120min", " -2h "] {
             assert_eq!(at(ago), "2026-11-23 13:30:00", "{ago}");
         }
+        let end = |since: &str, text: &str| {
+            let since = clock.parse(since, now).unwrap();
+            clock.show(clock.parse_end(text, since, now).unwrap())
+        };
+        assert_eq!(end("15:00", "15:10"), "2026-11-23 15:10:00");
+        assert_eq!(end("15:00", "16:00"), "2026-11-23 16:00:00");
+        assert_eq!(end("16:00", "15:00"), "2026-11-23 15:00:00");
+        assert_eq!(end("2026-11-20 15:20", "16:00"), "2026-11-22 16:00:00");
+        assert_eq!(end("15:20", "15:10"), "2026-11-23 15:10:00");
+        assert_eq!(end("1h", "2h"), "2026-11-23 13:30:00");
+        assert_eq!(end("15:20", "2026-11-23 15:10"), "2026-11-23 15:10:00");
         assert_eq!(at("now"), "2026-11-23 15:30:00");
         assert_eq!(at("today"), "2026-11-23 00:00:00");
         assert_eq!(at("yesterday"), "2026-11-22 00:00:00");

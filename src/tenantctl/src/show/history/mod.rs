@@ -46,13 +46,12 @@ pub(crate) fn run(daemon: &Endpoint, args: &HistoryArgs) -> anyhow::Result<Exit>
         );
     };
     let clock = Clock::new(args.utc);
-    let until = args.until.as_deref().map(|text| clock.parse(text, now)).transpose()?;
+    let given = args.since.as_deref().map(|text| clock.parse(text, now)).transpose()?;
+    let end_of = |text| clock.parse_end(text, given.unwrap_or_default(), now);
+    let until = args.until.as_deref().map(end_of).transpose()?;
     let end = until.unwrap_or(Duration::MAX);
     let last = last_time(last)?.unwrap_or(*begin);
-    let since = match &args.since {
-        Some(text) => clock.parse(text, now)?,
-        None => end.min(last).saturating_sub(USUAL),
-    };
+    let since = given.unwrap_or_else(|| end.min(last).saturating_sub(USUAL));
     anyhow::ensure!(
         since <= end,
         "--since {} is after --until {}: exchange them",
