@@ -106,10 +106,10 @@ impl Requests {
     }
 
     pub(super) fn last(&self, knob: Knob) -> Option<&Value> {
-        self.0.iter().rev().find(|(known, _)| *known == knob).map(|(_, value)| value)
+        self.all(knob).next_back()
     }
 
-    pub(super) fn all(&self, knob: Knob) -> impl Iterator<Item = &Value> {
+    pub(super) fn all(&self, knob: Knob) -> impl DoubleEndedIterator<Item = &Value> {
         self.0.iter().filter(move |(known, _)| *known == knob).map(|(_, value)| value)
     }
 
