@@ -87,6 +87,11 @@ struct Due {
 }
 
 impl Due {
+    /// From now on, so often.
+    fn per_second(times: u64) -> Due {
+        Due { next: Instant::now(), period: Duration::from_secs(1) / times.max(1) as u32 }
+    }
+
     /// Waits for the next time and returns it; at once where it is over.
     fn wait(&mut self) -> Instant {
         let due = self.next;
@@ -152,8 +157,7 @@ fn answer(file: &File, waits: &mut File, per_second: u64, units: u64) -> io::Res
             server.write_all(&request)?;
         }
     });
-    let mut due =
-        Due { next: Instant::now(), period: Duration::from_secs(1) / per_second.max(1) as u32 };
+    let mut due = Due::per_second(per_second);
     let mut reply = [0];
     loop {
         let now = due.wait();
@@ -214,7 +218,7 @@ fn hold(file: &File, mib: usize, threads: usize) -> io::Result<()> {
 /// Reads at random places of a disk.
 struct DirectReader {
     disk: File,
-    /// How many pieces the disk has.
+    /// Number of pieces on the disk.
     pieces: u64,
     /// Holds a piece from its first page boundary on.
     buffer: Vec<u8>,
@@ -255,8 +259,7 @@ fn direct(file: &File, threads: usize, kib: u64, disk: &str) -> io::Result<()> {
 fn lookup(file: &File, waits: &mut File, per_second: u64, kib: u64, disk: &str) -> io::Result<()> {
     let mut count = Count::new(file, 0)?;
     let mut reader = DirectReader::new(disk, kib, 0)?;
-    let period = Duration::from_secs(1) / per_second.max(1) as u32;
-    let mut due = Due { next: Instant::now(), period };
+    let mut due = Due::per_second(per_second);
     loop {
         let now = due.wait();
         reader.read()?;

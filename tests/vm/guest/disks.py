@@ -5,7 +5,6 @@ that they can take, and a program of the heavy one that reads 4 KiB now and then
 disk by weight, must leave none of it idle, and should not make the small reads wait.
 """
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import figures
 from cgroups import wait_until
-from compare import WATCH_SECONDS, Nothing, Tenant, Tenantd, machine
+from compare import SETTLE_SECONDS, WATCH_SECONDS, Nothing, Tenant, Tenantd, machine
 from fairness import Ticks
 from host import Skip, finish, run
 from loads import Load
@@ -30,8 +29,6 @@ SIZE_MIB = 65536
 DEPTH, KIB = 16, 64
 # A small read is due so often.
 LOOKUPS_PER_SECOND, LOOKUP_KIB = 20, 4
-SETTLE_SECONDS = 6
-MIB = 1 << 20
 
 
 class Disk:
@@ -72,6 +69,18 @@ class NullDisk(Disk):
         if self.folder.exists():
             (self.folder / "power").write_text("0")
             self.folder.rmdir()
+
+
+def exact_disk(host, name, **settings):
+    """A `NullDisk` whose figures are exact."""
+    if not os.environ.get("SCENARIO_EXACT"):
+        raise Skip("a disk of the guest's kernel needs a guest without noise (TENANTD_VM_ACCEL=exact)")
+    return NullDisk(host, name, **settings)
+
+
+def load_bfq():
+    if finish(["modprobe", "bfq"]).returncode != 0:
+        raise Skip("the kernel has no bfq")
 
 
 class SlowDisk(Disk):
@@ -156,23 +165,18 @@ class Stage:
         host.cleanup.callback(shutil.rmtree, self.folder)
         host.cleanup.callback(self.ground.clear, list(WEIGHTS))
 
-    @contextlib.contextmanager
-    def loads(self, *loads):
+    def rates(self, *loads):
+        """MiB per second of each, together."""
         try:
             for load in loads:
                 load.start(self.host, self.folder)
             time.sleep(SETTLE_SECONDS)
-            yield
-        finally:
-            for load in loads:
-                self.ground.stop(load)
-
-    def rates(self, *loads):
-        """MiB per second of each, together."""
-        with self.loads(*loads):
             before, then = [load.done() for load in loads], time.monotonic()
             time.sleep(WATCH_SECONDS)
             after, seconds = [load.done() for load in loads], time.monotonic() - then
+        finally:
+            for load in loads:
+                self.ground.stop(load)
         return [(b - a) / 1024 / seconds for a, b in zip(before, after)]
 
     def under(self, way):
@@ -209,8 +213,9 @@ class Stage:
 
 def compare(stage, model=None):
     """Prints a row for each way; returns them by name."""
+    # Where it is part of the kernel, there may be no modprobe.
     if shutil.which("modprobe"):
-        finish(["modprobe", "bfq"])
+        load_bfq()
     if "bfq" not in (stage.disk.block / "queue/scheduler").read_text():
         raise Skip("the kernel has no bfq")
     rows = {}

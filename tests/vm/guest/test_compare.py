@@ -4,7 +4,6 @@ Each scenario prints a table: a line of JSON for each way (compare.py). They fai
 what can be set by hand; what is a matter of a few percent is for whoever reads the tables.
 """
 
-import os
 import tempfile
 
 import compare
@@ -239,17 +238,11 @@ def judge_disk(rows, ways):
         assert done(way) >= (1 - DISK_WORK_LESS) * done("nothing"), rows[way]
 
 
-def null_disk(host, name, **settings):
-    if not os.environ.get("SCENARIO_EXACT"):
-        raise Skip("a disk of the guest's kernel needs a guest without noise (TENANTD_VM_ACCEL=exact)")
-    return disks.NullDisk(host, name, **settings)
-
-
 @compared
 @newer
 def test_two_readers_of_a_disk_of_one_head(host):
     """50 MB/s, one request after the other."""
-    disk = null_disk(host, "head", mbps=50)
+    disk = disks.exact_disk(host, "head", mbps=50)
     model = {"read": 50_000_000, "read_iops": 50_000_000 // 4096}
     rows = disks.compare(disks.Stage(host, disk, "two readers of a disk of one head"), model)
     judge_disk(rows, ["tenantd, weigh", "tenantd, divide by bfq", "tenantd, divide by cost"])
@@ -260,7 +253,7 @@ def test_two_readers_of_a_disk_of_one_head(host):
 def test_two_readers_of_a_disk_of_four_channels(host):
     """Each request takes 2.5 ms, and four are served at once. Only io.cost with a latency divides such a disk; bfq does not
     keep it busy."""
-    disk = null_disk(host, "channels", hw_queue_depth=4, irqmode=2, completion_nsec=2_500_000)
+    disk = disks.exact_disk(host, "channels", hw_queue_depth=4, irqmode=2, completion_nsec=2_500_000)
     model = {"read": 1_000_000_000, "read_iops": 1600, "latency": "4ms"}
     rows = disks.compare(disks.Stage(host, disk, "two readers of a disk of four channels"), model)
     judge_disk(rows, ["tenantd, divide by cost"])

@@ -2,12 +2,11 @@
 
 import contextlib
 import json
-import os
 import time
 from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, wait_until
-from disks import NullDisk
+from disks import NullDisk, exact_disk, load_bfq
 from host import TENANTCTL, TENANTD, Skip, finish, run
 from loads import LOAD
 from marks import both, long, newer
@@ -36,8 +35,7 @@ def reader(host, unit, disk):
 
 @both
 def test_disks_are_weighed_and_limited_through_systemd(host):
-    if finish(["modprobe", "bfq"]).returncode != 0:
-        raise Skip("the kernel has no bfq")
+    load_bfq()
     disk = NullDisk(host, "slow", mbps=RATE)
     disk.choose("bfq")
     groups = {name: reader(host, unit, disk) for name, unit in UNITS.items()}
@@ -134,8 +132,7 @@ def divide(host, disk, way):
 
 @both
 def test_a_disk_is_divided_and_restored_after_a_kill(host):
-    if finish(["modprobe", "bfq"]).returncode != 0:
-        raise Skip("the kernel has no bfq")
+    load_bfq()
     if not (MOUNT / "io.cost.qos").exists():
         raise Skip("the kernel has no io.cost")
     disk = NullDisk(host, "divided", mbps=RATE)
@@ -201,17 +198,15 @@ def solved(host, status):
 @newer
 def test_three_tenants_share_a_disk_and_the_cpus(host):
     """One waits for the disk, one for CPUs, and one for both."""
-    if not os.environ.get("SCENARIO_EXACT"):
-        raise Skip("a disk of the guest's kernel needs a guest without noise (TENANTD_VM_ACCEL=exact)")
-    if finish(["modprobe", "bfq"]).returncode != 0:
-        raise Skip("the kernel has no bfq")
-    disk = NullDisk(host, "coupled", mbps=50)
+    disk = exact_disk(host, "coupled", mbps=50)
+    load_bfq()
     disk.choose("bfq")
-    count = host.folder() / "count"
-    reads, works = f"{LOAD} direct {count}-r 16 64 {disk.path}", f"{LOAD} spin {count}-w 4"
-    commands = {"reader": reads, "compiler": works, "both": f"{works} & exec {reads}"}
+    counts = host.folder()
+    reads = lambda name: f"{LOAD} direct {counts}/{name}-reads 16 64 {disk.path}"
+    works = lambda name: f"{LOAD} spin {counts}/{name}-works 4"
+    commands = {"reader": reads("reader"), "compiler": works("compiler"), "both": f"{works('both')} & exec {reads('both')}"}
     for name, unit in COUPLED_UNITS.items():
-        start(host, unit, "/bin/sh", "-c", commands[name].replace(str(count), f"{count}-{name}"), IOAccounting="yes")
+        start(host, unit, "/bin/sh", "-c", commands[name], IOAccounting="yes")
     tenants = {name: {"match": {"unit": COUPLED_UNITS[name]}, "weight": weight} for name, weight in SHARED.items()}
     control = {"interval": "1s", "couple": ["cpu", "memory", "disk"]}
     around = {"reserve": {"cpu": 0, "memory": 0}, "disks": "weigh"}
