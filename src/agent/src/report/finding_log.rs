@@ -170,11 +170,17 @@ impl FindingLog {
     }
 }
 
-/// Text without digits, units of bytes and the endings of plurals, which change with a figure.
+/// Text without figures, their units of bytes and the endings of plurals. A digit in a name (`user-1000.slice`, `/3`)
+/// is no figure.
 fn key(finding: &Finding) -> Key {
     let is_figure = |character: char| character.is_ascii_digit() || character == '.';
     let word = |word: &str| {
-        let rest = word.replace(is_figure, "");
+        let begin = word.trim_start_matches(|sign: char| !sign.is_alphanumeric() && sign != '/');
+        let rest = if begin.starts_with(is_figure) {
+            word.replace(is_figure, "")
+        } else {
+            word.to_string()
+        };
         let rest = rest.trim_end_matches(|sign: char| sign.is_ascii_punctuation());
         let is_unit = ["KiB", "MiB", "GiB", "TiB"].contains(&rest);
         if is_unit { String::new() } else { rest.trim_end_matches(['e', 's']).to_string() }
@@ -236,6 +242,18 @@ mod tests {
         assert_eq!(log.step(&findings, seconds(1)), told);
         let later = ["web1", "1", "2"].map(|name| of(name, 8));
         assert_eq!(log.step(&later, seconds(2)), [gone("web2", &of("web2", 7).to_string())]);
+    }
+
+    #[test]
+    fn digits_in_the_name_of_a_place_are_no_figure() {
+        let mut log = FindingLog::default();
+        let of = |count: u32, place: &str| {
+            finding("team", &format!("{count} processes stay in {place}, (so {count})"))
+        };
+        let places = ["user-1000.slice", "user-1001.slice", "/3", "/4", "`{unit:1}`", "`{unit:2}`"];
+        let told = places.map(|place| appeared("team", &of(1, place).to_string()));
+        assert_eq!(log.step(&places.map(|place| of(1, place)), seconds(1)), told);
+        assert_eq!(log.step(&places.map(|place| of(2, place)), seconds(2)), []);
     }
 
     #[test]
