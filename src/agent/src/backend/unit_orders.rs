@@ -91,10 +91,11 @@ impl Systemd {
         held.and_then(Setting::expected).is_some_and(|held| taken(found, &held))
     }
 
-    /// Cancels the request of a knob that was restored.
+    /// Cancels the request of a knob that is restored. If systemd refuses that, its drop-in is like one of an earlier agent.
     pub(super) fn forget(&mut self, id: NodeId, knob: Knob) {
         let Some(unit) = self.unit_mut(id) else { return };
         unit.ordered.forget(knob);
+        unit.carried_out.remove(&knob);
         unit.relieved.retain(|action| action.knob != knob);
         if let Some(pending) = &mut unit.pending {
             pending.actions.retain(|action| action.knob != knob);
@@ -361,8 +362,12 @@ impl Systemd {
     ) -> Vec<Outcome> {
         let time = self.time;
         let Some(unit) = self.unit_mut(id) else { return Vec::new() };
-        // A file written directly has its value before earlier orders arrive.
-        let relieved: Vec<Knob> = unit.relieved.iter().map(|action| action.knob).collect();
+        // A file written directly has its value before earlier orders arrive, and before the order of that value, which
+        // systemd may still refuse.
+        let unanswered = unit.pending.iter().filter(|pending| pending.answered_at.is_none());
+        let early: Vec<Knob> = unanswered.flat_map(|pending| pending.relieved.clone()).collect();
+        let relieved = unit.relieved.iter().map(|action| action.knob);
+        let relieved: Vec<Knob> = relieved.chain(early.iter().copied()).collect();
         for seen in observed.iter().filter(|seen| !relieved.contains(&seen.knob)) {
             unit.ordered.note(seen.knob, &seen.value);
         }
@@ -370,7 +375,8 @@ impl Systemd {
         let now = |knob: Knob| observed.iter().find(|seen| seen.knob == knob);
         let (arrived, waiting): (Vec<Action>, Vec<Action>) =
             pending.actions.into_iter().partition(|action| {
-                now(action.knob).is_some_and(|seen| taken(&seen.value, &action.to))
+                let has_value = now(action.knob).is_some_and(|seen| taken(&seen.value, &action.to));
+                has_value && !early.contains(&action.knob)
             });
         let is_late = pending.answered_at.is_some_and(|at| time >= at + ARRIVAL_TIME);
         let mut outcomes = Vec::new();
