@@ -286,7 +286,7 @@ fn a_lie_about_the_disk_moves_little() {
         let demands_of_disk =
             of_disk.map(|(part, growth)| DiskDemand { part, growth, cpu_growth: 1.0 });
         let disk = Some(DiskRow { capacity: 1.0, demands: demands_of_disk.to_vec() });
-        let rows = Rows { host: PerResource([CORES, GIB]), disk };
+        let rows = Rows { host: PerResource([CORES, GIB]), disk, asleep: Vec::new() };
         target::targets(&nodes, &demands, rows, Allocation::Drf)
     };
     let tasks = |targets: &[Target]| {

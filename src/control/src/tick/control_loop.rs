@@ -354,7 +354,11 @@ impl ControlLoop {
             .collect();
         let couples = self.settings.couples_disk;
         let disk = couples.then(|| self.weighing.row((&self.tree, &self.states), &self.disks));
-        let rows = Rows { host: capacity, disk: disk.flatten() };
+        let sleeps = |state: &NodeState| {
+            state.usage.as_ref().is_some_and(|usage| state.target.sleeps(usage.cpu_cores))
+        };
+        let asleep = self.states[..nodes.len()].iter().map(sleeps).collect();
+        let rows = Rows { host: capacity, disk: disk.flatten(), asleep };
         let mut targets = target::targets(nodes, &demands, rows, self.settings.allocation);
         let usages = self.states.iter().map(|state| state.usage.as_ref()).take(nodes.len());
         let shortage = target::protect(nodes, usages, &host, above, &mut targets);

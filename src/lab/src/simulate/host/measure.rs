@@ -246,6 +246,7 @@ impl Nodes {
         let rows = || Rows {
             host: divided,
             disk: Some(DiskRow { capacity: 1.0, demands: of_disk.clone() }),
+            asleep: Vec::new(),
         };
         let alone = |rule| target::targets(nodes, &demands, rows(), rule);
         let of_disk = alone(if self.couples_disk { Allocation::Drf } else { Allocation::MaxMin });
