@@ -5,6 +5,7 @@ CARGO := cargo
 
 STEPS := 100000
 SCENARIOS := 10000
+STRATEGIES := 1000
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-once check vm compare compare-here selfish foretell figures bench fuzz soak scenarios deb rpm dist pictures
@@ -17,7 +18,7 @@ help:
 	@echo 'make vm        every scenario in the Debian guests'
 	@echo 'make compare   tenantd beside static settings, an arbiter and systemd-oomd, in the guests; tables'
 	@echo 'make compare-here   the same on this kernel, where its hierarchies are legacy ones'
-	@echo 'make selfish   what random strategies gain on this kernel (legacy hierarchies, root), SEED=1, twelve minutes'
+	@echo 'make selfish   what random strategies gain: STRATEGIES=1000 on simulated kernels, ten on this one (legacy, root), SEED=1'
 	@echo 'make foretell  how well a replay foretells another policy on this kernel (legacy hierarchies, root), fifteen minutes'
 	@echo 'make figures   every row of SPECIFICATION.md that takes no guest and no hours, measured again (root)'
 	@echo 'make bench     the benchmarks'
@@ -63,6 +64,7 @@ compare-here:
 
 selfish:
 	@tests/need.sh cc:gcc python3:python3
+	TENANTD_STRATEGIES=$(STRATEGIES) TENANTD_SEED=$(or $(SEED),1) $(CARGO) test --locked --test tests -- --nocapture agent::selfish::
 	@tests/selfish_here.py --seed $(or $(SEED),1)
 
 foretell:

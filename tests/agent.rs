@@ -48,6 +48,7 @@ mod residents;
 mod rest;
 mod scale;
 mod scenarios;
+mod selfish;
 mod service;
 mod soak;
 pub(crate) mod stage;

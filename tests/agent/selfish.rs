@@ -1,0 +1,425 @@
+//! Random strategies of a selfish tenant: none does more useful work than honest use of the machine.
+//!
+//! **Problem.** DRF is strategy-proof where demands are reported (Ghodsi et al. 2011, Theorem 3). The agent infers a
+//! demand from use, so a tenant that wastes CPU time or memory looks hungrier than it is.
+//!
+//! **Method.** One seed draws a host, other tenants and the useful work of a selfish tenant. The game is played twice: once
+//! honestly, and once with a strategy around the same work. A *gain* is the useful CPU time of the second play over that
+//! of the first. Useful processes are known by pid, so waste never counts. In a third of the games the selfish tenant has
+//! an ally, the useful work of both counts, and the ally has a strategy as well.
+//!
+//! **Strategies.** Rest by plan, waste CPU time always or at rest, touch memory, start and end processes without pause, run
+//! more threads or processes, read files and drop them again, split the work into jobs, declare more CPUs than a job uses.
+//!
+//! `TENANTD_STRATEGIES` is the number of strategies, `TENANTD_SEED` the first seed. That it can fail was seen with an
+//! agent that earns credit for use instead of for waiting, and with equal weights for cgroups of processes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tenantd::agent::JobAnswer;
+use tenantd_sim::{Load, SimHost, Swap, Trace, Workload};
+use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
+use tenantd_varlink::jobs::SubmitParameters;
+
+use super::world::{GIB, MIB, SESSION, World, legacy};
+use crate::util::Dice;
+
+/// Number of strategies that `cargo test` plays.
+const USUAL: u64 = 30;
+const SETTLE_TICKS: u32 = 20;
+const TICKS: u32 = 120;
+/// CPU time of a job for each thread that honest work has.
+const JOB_SEC: f64 = 3.0;
+/// Largest gain without credits, and with them.
+const BARS: [f64; 2] = [1.02, 1.1];
+/// Banks fill and fade within a game.
+const CREDITS: &str = "control: { credits: { half_life: 30s, cap: 10s, keep: 10% } }\n";
+const NAMES: [&str; 6] = ["own", "b", "c", "d", "e", "f"];
+const USER: u32 = 1000;
+
+/// Useful work of a tenant: the same in both plays of a game.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    threads: u32,
+    /// File pages that all processes together read again and again.
+    hot_file_bytes: u64,
+    /// Period of its bursts and the busy part, unless it never rests.
+    bursts: Option<(Duration, f64)>,
+    /// True if it runs as jobs of [`JOB_SEC`] for each of its threads, one after the other.
+    in_jobs: bool,
+}
+
+/// Deviations from honest use.
+#[derive(Clone, Debug)]
+struct Strategy {
+    /// Number of processes, or of jobs, that divide the work.
+    split: u32,
+    /// Number of threads for each thread of the work.
+    thread_ratio: u32,
+    /// Period and busy part of work that could go on without a rest.
+    rest: Option<(Duration, f64)>,
+    /// Threads that waste CPU time, and true if only while the work rests.
+    waste: u32,
+    wastes_at_rest: bool,
+    touched_bytes: u64,
+    /// Processes that start at every tick and end at the next one.
+    fan: u32,
+    /// Files that are read and dropped in turns.
+    churned_bytes: u64,
+    /// CPUs that each job declares, for each thread of it.
+    declared_ratio: u32,
+}
+
+impl Strategy {
+    /// One process, or job, without waste.
+    fn honest() -> Strategy {
+        Strategy {
+            split: 1,
+            thread_ratio: 1,
+            rest: None,
+            waste: 0,
+            wastes_at_rest: false,
+            touched_bytes: 0,
+            fan: 0,
+            churned_bytes: 0,
+            declared_ratio: 1,
+        }
+    }
+
+    /// Draws one deviation or several.
+    fn drawn(dice: &mut Dice, work: &Work, cpus: u32, memory_bytes: u64) -> Strategy {
+        let mut strategy = Strategy::honest();
+        let part = |dice: &mut Dice| memory_bytes * dice.one_of(&[2, 5, 10, 20, 40]) / 100;
+        for _ in 0..1 + dice.below(3) {
+            match dice.below(8) {
+                0 => strategy.split = dice.one_of(&[2, 4, 16]),
+                1 => strategy.thread_ratio = dice.one_of(&[2, 4, 16]),
+                2 if work.bursts.is_none() && !work.in_jobs => {
+                    let period =
+                        Duration::from_millis(dice.one_of(&[500, 1000, 2000, 4000, 8000, 16_000]));
+                    strategy.rest = Some((period, dice.one_of(&[0.1, 0.25, 0.5, 0.75, 0.9])));
+                }
+                3 | 2 => {
+                    strategy.waste = dice.one_of(&[1, cpus, 4 * cpus]);
+                    strategy.wastes_at_rest = dice.below(2) == 0;
+                }
+                4 => strategy.touched_bytes = part(dice),
+                5 => strategy.fan = dice.one_of(&[1, 8, 32]),
+                6 => strategy.churned_bytes = part(dice),
+                _ => strategy.declared_ratio = dice.one_of(&[2, 4]),
+            }
+        }
+        strategy
+    }
+
+    /// The kinds of deviation, for the report.
+    fn kinds(&self, work: &Work) -> Vec<&'static str> {
+        let kinds = [
+            (self.split > 1, if work.in_jobs { "many jobs" } else { "many processes" }),
+            (self.thread_ratio > 1, "many threads"),
+            (self.rest.is_some(), "rest by plan"),
+            (self.waste > 0, "useless spinning"),
+            (self.touched_bytes > 0, "touched memory"),
+            (self.fan > 0, "fork fans"),
+            (self.churned_bytes > 0, "cache dropped and read again"),
+            (work.in_jobs && self.declared_ratio > 1, "over-declared jobs"),
+        ];
+        kinds.into_iter().filter_map(|(is_used, kind)| is_used.then_some(kind)).collect()
+    }
+}
+
+/// A tenant in a game: the first ones are selfish.
+#[derive(Clone, Debug)]
+struct Player {
+    name: &'static str,
+    weight: u64,
+    work: Work,
+    strategy: Strategy,
+}
+
+#[derive(Clone, Debug)]
+struct Game {
+    host: SimHost,
+    has_credits: bool,
+    players: Vec<Player>,
+    nr_selfish: usize,
+}
+
+/// Processes of a player during a play.
+struct Crew {
+    /// A sleeping process, the parent of all others of the tenant but its jobs.
+    parent: u32,
+    useful: Vec<u32>,
+    /// Useful CPU time of jobs that ended.
+    ended_sec: f64,
+    /// Jobs that wait in the queue.
+    queued: BTreeSet<u32>,
+    fan: Vec<u32>,
+}
+
+impl Game {
+    fn new(seed: u64, has_credits: bool) -> Game {
+        let mut dice = Dice::new(seed);
+        let host = SimHost {
+            memory_bytes: dice.one_of(&[2, 4, 8]) * GIB,
+            cpus: dice.one_of(&[2, 4, 8]),
+            swap: dice.one_of(&[None, Some(Swap::zram(GIB))]),
+            ..if dice.below(4) == 0 { legacy() } else { SimHost::default() }
+        };
+        let (cpus, memory_bytes) = (host.cpus, host.memory_bytes);
+        let nr_selfish = if dice.below(3) == 0 { 2 } else { 1 };
+        let nr = nr_selfish + 1 + dice.index(NAMES.len() - nr_selfish - 1);
+        let players = NAMES[..nr].iter().enumerate().map(|(number, name)| {
+            let in_jobs = dice.below(4) == 0;
+            let hot = dice.one_of(&[0, 0, 0, 10, 30, 60]);
+            let (period, busy) = (dice.one_of(&[2, 4, 8, 16]), dice.one_of(&[0.1, 0.25, 0.5]));
+            // The last tenant never rests: CPUs are short all the time.
+            let has_bursts = dice.below(3) == 0 && !in_jobs && number + 1 < nr;
+            let work = Work {
+                threads: 2 * cpus,
+                hot_file_bytes: memory_bytes * hot / 100 / nr as u64,
+                bursts: has_bursts.then_some((Duration::from_secs(period), busy)),
+                in_jobs,
+            };
+            let strategy = match number {
+                0 | 1 if number < nr_selfish => {
+                    Strategy::drawn(&mut dice, &work, cpus, memory_bytes)
+                }
+                _ => Strategy::honest(),
+            };
+            Player { name, weight: dice.one_of(&[50, 100, 100, 200, 400]), work, strategy }
+        });
+        let players = players.collect();
+        Game { host, has_credits, players, nr_selfish }
+    }
+
+    /// The same game without a strategy.
+    fn honest(&self) -> Game {
+        let mut game = self.clone();
+        game.players.iter_mut().for_each(|player| player.strategy = Strategy::honest());
+        game
+    }
+
+    fn policy(&self) -> String {
+        let tenants =
+            self.players.iter().map(|it| format!("  {}: {{ weight: {} }}\n", it.name, it.weight));
+        let credits = if self.has_credits { CREDITS } else { "" };
+        format!("{credits}tenants:\n{}", tenants.collect::<String>())
+    }
+
+    /// Useful CPU time of the selfish tenants, in seconds.
+    fn play(&self) -> f64 {
+        let mut world = World::on(self.host.clone(), &self.policy());
+        world.add_session();
+        world.start().unwrap();
+        world.tick();
+        let mut crews: Vec<Crew> =
+            self.players.iter().map(|player| player.start(&mut world)).collect();
+        let mut used_sec = 0.0;
+        for tick in 0..SETTLE_TICKS + TICKS {
+            if tick == SETTLE_TICKS {
+                used_sec = self.useful_sec(&world, &crews);
+            }
+            self.take_up(&mut world, &mut crews);
+            for (player, crew) in self.players.iter().zip(&mut crews) {
+                player.renew(&mut world, crew, f64::from(tick));
+                player.fan_out(&world, crew);
+            }
+            world.tick();
+            world.agent.as_mut().unwrap().tend_jobs(true, f64::from(tick + 1));
+        }
+        self.useful_sec(&world, &crews) - used_sec
+    }
+
+    fn useful_sec(&self, world: &World, crews: &[Crew]) -> f64 {
+        let of = |crew: &Crew| -> f64 {
+            crew.ended_sec + crew.useful.iter().map(|pid| run_sec(world, *pid)).sum::<f64>()
+        };
+        crews[..self.nr_selfish].iter().map(of).sum()
+    }
+
+    /// Lets jobs work that the queue started.
+    fn take_up(&self, world: &mut World, crews: &mut [Crew]) {
+        let answers = world.agent.as_mut().unwrap().take_job_answers();
+        for (ticket, answer) in answers {
+            let JobAnswer::Submitted(answer) = answer else { continue };
+            let reply = answer.unwrap_or_else(|refusal| panic!("{refusal:?}"));
+            let pid = ticket.0 as u32;
+            for (player, crew) in self.players.iter().zip(&mut *crews) {
+                if reply.started.is_some() && crew.queued.remove(&pid) {
+                    world.set_load(pid, player.load());
+                }
+            }
+        }
+    }
+}
+
+/// CPU time of a process, 0 once the kernel has killed it.
+fn run_sec(world: &World, pid: u32) -> f64 {
+    let usage = world.host.with(|kernel| kernel.process_usage(pid));
+    usage.map_or(0.0, |usage| usage.run_nsec * 1e-9)
+}
+
+fn square(awake: Load, asleep: Load, (period, awake_ratio): (Duration, f64)) -> Trace {
+    Trace::Square { awake, asleep, period, awake_ratio }
+}
+
+impl Player {
+    /// Number of threads of each process or job.
+    fn threads(&self) -> u32 {
+        (self.work.threads * self.strategy.thread_ratio / self.strategy.split).max(1)
+    }
+
+    /// Load of each process or job while it works.
+    fn load(&self) -> Load {
+        let hot = self.work.hot_file_bytes / u64::from(self.strategy.split);
+        Load::busy(self.threads()).with_hot_file(hot)
+    }
+
+    fn start(&self, world: &mut World) -> Crew {
+        let parent = world.spawn(&format!("/{}", self.name), Load::idle());
+        let (useful, queued, fan) = (Vec::new(), BTreeSet::new(), Vec::new());
+        let mut crew = Crew { parent, useful, ended_sec: 0.0, queued, fan };
+        let Player { work, strategy, .. } = self;
+        let (awake, plan) = (self.load(), work.bursts.or(strategy.rest));
+        let asleep = Load { duty: 0.0, ..awake };
+        let trace = plan.map_or(Trace::Constant(awake), |plan| square(awake, asleep, plan));
+        for _ in 0..strategy.split {
+            if work.in_jobs {
+                self.submit(world, &mut crew, 0.0);
+            } else {
+                crew.useful.push(self.spawn(world, &crew, trace));
+            }
+        }
+        if strategy.waste > 0 {
+            let (on, off) = (Load::busy(strategy.waste), Load::idle());
+            // Waste at rest begins when the work ends: the busy part comes first in a period.
+            let wasted = match plan.filter(|_| strategy.wastes_at_rest) {
+                Some(plan) => square(off, on, plan),
+                None => Trace::Constant(on),
+            };
+            self.spawn(world, &crew, wasted);
+        }
+        if strategy.touched_bytes > 0 {
+            self.spawn(
+                world,
+                &crew,
+                Trace::Constant(Load::idle().with_working_set(strategy.touched_bytes)),
+            );
+        }
+        if strategy.churned_bytes > 0 {
+            let full = Load::idle().with_hot_file(strategy.churned_bytes);
+            self.spawn(world, &crew, square(full, Load::idle(), (Duration::from_secs(6), 0.5)));
+        }
+        crew
+    }
+
+    /// Starts a process where its parent is: a tenant with jobs has its other processes in a cgroup below its own.
+    fn spawn(&self, world: &World, crew: &Crew, trace: Trace) -> u32 {
+        let workload = Workload { trace, ..Workload::constant("work", Load::idle()) };
+        let spawned = world.host.with(|kernel| {
+            let path =
+                kernel.process_cgroup(crew.parent).unwrap_or_else(|| format!("/{}", self.name));
+            kernel.spawn(&path, workload)
+        });
+        spawned.unwrap()
+    }
+
+    fn submit(&self, world: &mut World, crew: &mut Crew, now: f64) {
+        let workload = Workload::constant("job", Load::idle()).owned_by(USER);
+        let pid = world.host.with(|kernel| kernel.spawn(SESSION, workload)).unwrap();
+        let cpus = self.work.threads / 2;
+        let parameters = SubmitParameters {
+            tenant: Some(self.name.into()),
+            dop: Some((self.threads() * self.strategy.declared_ratio).min(cpus)),
+            memory_bytes: Some(64 * MIB + self.load().hot_file_bytes),
+            ..SubmitParameters::default()
+        };
+        let allowed = Allowed::All;
+        let submission = Submission { parameters, uid: USER, pid, process: None, allowed };
+        let agent = world.agent.as_mut().unwrap();
+        agent.submit_job(Ticket(u64::from(pid)), &submission, now);
+        agent.settle_job_calls(now);
+        crew.useful.push(pid);
+        crew.queued.insert(pid);
+    }
+
+    /// Ends jobs that have done their work, and submits the next ones.
+    fn renew(&self, world: &mut World, crew: &mut Crew, now: f64) {
+        if !self.work.in_jobs {
+            return;
+        }
+        let job_sec = JOB_SEC * f64::from(self.work.threads) / f64::from(self.strategy.split);
+        let is_alive = |pid: u32| world.host.with(|kernel| kernel.process_usage(pid)).is_some();
+        let has_ended = |pid: &u32| run_sec(world, *pid) >= job_sec || !is_alive(*pid);
+        let ended: Vec<u32> = crew.useful.iter().copied().filter(has_ended).collect();
+        for pid in ended {
+            crew.ended_sec += run_sec(world, pid);
+            crew.useful.retain(|it| *it != pid);
+            crew.queued.remove(&pid);
+            // The kernel may have killed it.
+            let _ = world.host.with(|kernel| kernel.kill(pid));
+            world.agent.as_mut().unwrap().tend_jobs(true, now);
+            self.submit(world, crew, now);
+        }
+    }
+
+    fn fan_out(&self, world: &World, crew: &mut Crew) {
+        for pid in crew.fan.drain(..) {
+            // The kernel may have killed it.
+            let _ = world.host.with(|kernel| kernel.kill(pid));
+        }
+        let spawn = |_| self.spawn(world, crew, Trace::Constant(Load::busy(1)));
+        let fan = (0..self.strategy.fan).map(spawn).collect();
+        crew.fan = fan;
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|error| panic!("{variable}={text}: {error}")))
+}
+
+#[test]
+fn no_strategy_pays() {
+    let asked = number("TENANTD_STRATEGIES");
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let first = number("TENANTD_SEED").unwrap_or_else(|| if asked.is_some() { clock() } else { 1 });
+    let nr = asked.unwrap_or(USUAL);
+    let mut paid = Vec::new();
+    for has_credits in [false, true] {
+        let (bar, with) =
+            (BARS[usize::from(has_credits)], if has_credits { "with" } else { "without" });
+        let mut best: BTreeMap<&str, (f64, u64)> = BTreeMap::new();
+        for seed in first..first + nr {
+            let game = Game::new(seed, has_credits);
+            let honest_sec = game.honest().play();
+            let gain = game.play() / honest_sec;
+            let selfish = &game.players[..game.nr_selfish];
+            let mut kinds: Vec<&str> =
+                selfish.iter().flat_map(|it| it.strategy.kinds(&it.work)).collect();
+            kinds.extend((game.nr_selfish > 1).then_some("pairs of tenants"));
+            kinds.push("any");
+            for kind in kinds {
+                let known = best.entry(kind).or_insert((gain, seed));
+                if gain > known.0 {
+                    *known = (gain, seed);
+                }
+            }
+            if gain > bar || gain.is_nan() {
+                let what = format!(
+                    "TENANTD_SEED={seed} {with} credits: {gain:.4} times {honest_sec:.1} s: {selfish:?}"
+                );
+                println!("{what}");
+                paid.push(what);
+            }
+        }
+        for (kind, (gain, seed)) in best {
+            println!(
+                "figure: best of {nr} strategies {with} credits, {kind}: {gain:.4} (bar {bar}), seed {seed}"
+            );
+        }
+    }
+    assert!(paid.is_empty(), "{} of {nr} pay:\n{}", paid.len(), paid.join("\n"));
+}
