@@ -79,6 +79,9 @@ pub(super) struct Model {
     made: BTreeMap<String, String>,
     /// Where an administrator put each process last, in each tree: the cgroup and its inode number.
     homes: BTreeMap<(u32, usize), (String, String)>,
+    /// Cgroups from which and to which the agent moved processes of a cgroup that it removed. A start moves a process back
+    /// that is found there, also if an administrator moved it away and there again.
+    displaced: BTreeMap<(u32, usize), (String, String)>,
     /// When an administrator changed a cgroup, in ticks.
     touched: BTreeMap<String, u64>,
     was_disturbed: bool,
@@ -93,6 +96,7 @@ impl Model {
             recorded: Recorded::default(),
             made: BTreeMap::new(),
             homes: BTreeMap::new(),
+            displaced: BTreeMap::new(),
             touched: BTreeMap::new(),
             was_disturbed: false,
         }
@@ -318,6 +322,13 @@ impl Model {
     fn check_processes(&mut self, now: &Snapshot, turn: &Turn) {
         let (places, places_before) = (self.places(now), self.places(&self.last));
         let mut settled = Vec::new();
+        for (process, place) in &places {
+            let before = places_before.get(process).filter(|before| *before != place);
+            if let Some(before) = before.filter(|before| Path::new(before).starts_with(place)) {
+                self.displaced.insert(*process, (before.clone(), place.clone()));
+            }
+        }
+        self.displaced.retain(|process, _| places.contains_key(process));
         for ((pid, tree), (home, inode)) in &self.homes {
             // Above the top, where nothing is watched, are those that nothing below takes.
             let place = places.get(&(*pid, *tree)).map_or("", String::as_str);
@@ -343,9 +354,14 @@ impl Model {
             let has_left = places_before.get(&(*pid, *tree)).is_some_and(|before| before == place);
             let is_leaving =
                 is_above && (turn.is_disturbed || has_left) && self.made.get(home) == Some(inode);
+            let is_returned = self
+                .displaced
+                .get(&(*pid, *tree))
+                .is_some_and(|(from, to)| from == place && to == home);
             let allowed = if is_there {
                 is_home
                     || is_aside
+                    || is_returned
                     || is_leaving
                     || (was_claimed || was_below.starts_with(CLAIMED)) && in_tenant
             } else {
@@ -362,11 +378,15 @@ impl Model {
                 turn.what
             );
             // What was started in a tenant's cgroup that is gone is put where the tenant's processes came from.
-            if !is_there && below.starts_with(CLAIMED) {
+            if !is_there && below.starts_with(CLAIMED) || is_returned {
                 settled.push(((*pid, *tree), place.to_string()));
             }
-            let is_back =
-                is_home || !is_there || !turn.is_idle || turn.is_disturbed || turn.what == "start";
+            let is_back = is_home
+                || is_returned
+                || !is_there
+                || !turn.is_idle
+                || turn.is_disturbed
+                || turn.what == "start";
             let is_owed = !self.recorded.held.is_empty() && turn.what == "crash";
             assert!(
                 is_back || is_owed,
