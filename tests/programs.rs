@@ -13,8 +13,11 @@ pub(crate) fn path(program: &str) -> &'static str {
 }
 
 /// Builds both programs, which takes a moment where they are built already. They are put beside the folder of
-/// the running executable.
+/// the running executable. A guest has no compiler: `TENANTD_PROGRAMS` names the folder that has them.
 fn build() -> [String; 2] {
+    if let Some(folder) = env::var_os("TENANTD_PROGRAMS") {
+        return in_folder(Path::new(&folder));
+    }
     let executable = env::current_exe().unwrap();
     let folder = executable.parent().and_then(Path::parent).unwrap();
     let profile = match folder.file_name().and_then(|name| name.to_str()).unwrap() {
@@ -29,6 +32,10 @@ fn build() -> [String; 2] {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
     assert!(built.unwrap().success(), "the programs cannot be built");
+    in_folder(folder)
+}
+
+fn in_folder(folder: &Path) -> [String; 2] {
     ["tenantd", "tenantctl"]
         .map(|program| folder.join(program).into_os_string().into_string().unwrap())
 }

@@ -2,7 +2,7 @@
 # Tier 3 of the tests: the programs on real Debian hosts with systemd and a unified hierarchy.
 #
 # Usage: run.sh [--tier core|newest|once|rest|all|long|compare] [--only PATTERN] [--suite bookworm|trixie|backports|forky] [--shape flat|numa]
-#               [--bin FOLDER] [--deb FILE] [--rpm FILE]
+#               [--bin FOLDER] [--tests FILE] [--deb FILE] [--rpm FILE]
 #   --tier core   only the scenarios marked `core`, on the newer release; `newest`: those marked so, on the newest kernels and
 #                 the newest systemd that Debian has; `rest`: what core leaves; `once`: the same, each on one release; `all` (default)
 #                 each scenario on the releases it is marked for (guest/marks.py); `long`: those that measure for minutes;
@@ -10,6 +10,7 @@
 #   --only PATTERN  only scenarios in whose name this regular expression is found, whatever their marks
 #   --suite, --shape   every scenario in this guest, whatever its marks; with --only the newer release, flat
 #   --bin FOLDER  the programs in this folder instead of freshly built ones
+#   --tests FILE   the compiled tests, for `soak`, which is skipped without them
 #   --deb FILE, --rpm FILE   this package instead of one that is built of the `dev` profile; without cargo-deb
 #                 or cargo-generate-rpm there is none, and its scenarios are skipped
 #
@@ -21,7 +22,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
 
 guests=("bookworm flat" "trixie flat" "trixie numa")
-tier=all only='' suite='''' shape='' bin='' deb='' rpm=''
+tier=all only='' suite='''' shape='' bin='' tests='' deb='' rpm=''
 while [[ $# -gt 0 ]]; do
     case $1 in
         --tier) tier=$2 ;;
@@ -29,6 +30,7 @@ while [[ $# -gt 0 ]]; do
         --suite) suite=$2 ;;
         --shape) shape=$2 ;;
         --bin) bin=$2 ;;
+        --tests) tests=$2 ;;
         --deb) deb=$2 ;;
         --rpm) rpm=$2 ;;
         *) echo "run.sh: unknown option $1" >&2; exit 2 ;;
@@ -97,6 +99,7 @@ trap 'exit 130' INT TERM HUP
 mkdir -p "$work/payload/bin"
 # Four fifths of them are for a debugger, and an emulated guest copies them where a package would.
 for program in tenantd tenantctl tenantd-nri; do strip -o "$work/payload/bin/$program" "$bin/$program"; done
+if [[ -n $tests ]]; then strip -o "$work/payload/bin/tests" "$tests"; fi
 # Programs that need nothing else, linked statically as above.
 for load in one_per_cpu load; do
     rustc --edition 2024 -O -C target-feature=+crt-static -o "$work/payload/bin/$load" "examples/$load.rs"
