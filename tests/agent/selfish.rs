@@ -30,7 +30,7 @@ const USUAL: u64 = 30;
 const SETTLE_TICKS: u32 = 20;
 const TICKS: u32 = 120;
 /// CPU time of a job for each thread that honest work has.
-const JOB_SEC: f64 = 3.0;
+const JOB_SEC: f64 = 0.25;
 /// Largest gain without credits, and with them.
 const BARS: [f64; 2] = [1.02, 1.1];
 /// Banks fill and fade within a game.
@@ -221,11 +221,11 @@ impl Game {
             if tick == SETTLE_TICKS {
                 used_sec = self.useful_sec(&world, &crews);
             }
-            self.take_up(&mut world, &mut crews);
             for (player, crew) in self.players.iter().zip(&mut crews) {
                 player.renew(&mut world, crew, f64::from(tick));
                 player.fan_out(&world, crew);
             }
+            self.take_up(&mut world, &mut crews);
             world.tick();
             world.agent.as_mut().unwrap().tend_jobs(true, f64::from(tick + 1));
         }
@@ -285,7 +285,8 @@ impl Player {
         let (awake, plan) = (self.load(), work.bursts.or(strategy.rest));
         let asleep = Load { duty: 0.0, ..awake };
         let trace = plan.map_or(Trace::Constant(awake), |plan| square(awake, asleep, plan));
-        for _ in 0..strategy.split {
+        // One job more waits in the queue, so that the end of another one leaves no gap.
+        for _ in 0..strategy.split + u32::from(work.in_jobs) {
             if work.in_jobs {
                 self.submit(world, &mut crew, 0.0);
             } else {
