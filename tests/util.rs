@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tenantd_policy::{self as policy, Policy};
 
@@ -307,6 +307,18 @@ impl Dice {
     pub(crate) fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.index(of.len())].clone()
     }
+}
+
+/// A number from the environment, if it is set.
+pub(crate) fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|error| panic!("{variable}={text}: {error}")))
+}
+
+/// `TENANTD_SEED`; otherwise 1, because a usual run is the same every day, and for a long run the time.
+pub(crate) fn first_seed(is_long: bool) -> u64 {
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    number("TENANTD_SEED").unwrap_or_else(|| if is_long { clock() } else { 1 })
 }
 
 /// Names of directories, as text.

@@ -22,14 +22,14 @@
 
 use std::collections::BTreeMap;
 use std::panic::catch_unwind;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use tenantd_host::kernfs::Operation;
 use tenantd_sim::{Fault, Load, SimHost, SimKernel, Swap, When};
 
 use super::world::{GIB, MIB, World};
-use crate::util::Dice;
+use crate::util::{self, Dice};
 
 const NR_TENANTS: usize = 10;
 const NR_TICKS: usize = 40;
@@ -464,11 +464,6 @@ impl Outcome {
     }
 }
 
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
-    Some(text.parse().unwrap_or_else(|error| panic!("{variable}={text}: {error}")))
-}
-
 /// What is left of so many CPU seconds with the loss that is let pass.
 fn least(sec: f64, loss_ratio: f64) -> f64 {
     sec * (1.0 - loss_ratio) - LOSS_SEC
@@ -534,10 +529,8 @@ fn play(seed: u64) -> Result<Played, String> {
 
 #[test]
 fn random_demands_and_faults_are_never_worse_than_plain_weights() {
-    let asked = number("TENANTD_SCENARIOS");
-    // What everybody runs is the same every day; a long run is another one each time.
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let first = number("TENANTD_SEED").unwrap_or_else(|| if asked.is_some() { clock() } else { 1 });
+    let asked = util::number("TENANTD_SCENARIOS");
+    let first = util::first_seed(asked.is_some());
     let nr = asked.unwrap_or(USUAL);
     let (mut worse, mut nr_faulty, mut nr_less) = (Vec::new(), 0, 0);
     let (mut nr_killed, mut work) = ([0, 0], [0.0, 0.0]);

@@ -14,7 +14,7 @@
 //! `TENANTD_STRATEGIES` is the number of strategies, `TENANTD_SEED` the first seed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tenantd::agent::JobAnswer;
 use tenantd_sim::{Load, SimHost, Swap, Trace, Workload};
@@ -22,7 +22,7 @@ use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
 use tenantd_varlink::jobs::SubmitParameters;
 
 use super::world::{GIB, MIB, SESSION, World, legacy};
-use crate::util::Dice;
+use crate::util::{self, Dice};
 
 /// Number of strategies that `cargo test` plays.
 const USUAL: u64 = 20;
@@ -376,16 +376,10 @@ impl Player {
     }
 }
 
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
-    Some(text.parse().unwrap_or_else(|error| panic!("{variable}={text}: {error}")))
-}
-
 #[test]
 fn no_strategy_pays() {
-    let asked = number("TENANTD_STRATEGIES");
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let first = number("TENANTD_SEED").unwrap_or_else(|| if asked.is_some() { clock() } else { 1 });
+    let asked = util::number("TENANTD_STRATEGIES");
+    let first = util::first_seed(asked.is_some());
     let nr = asked.unwrap_or(USUAL);
     let mut paid = Vec::new();
     for has_credits in [false, true] {

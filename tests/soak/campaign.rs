@@ -2,7 +2,9 @@
 
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
+
+use crate::util;
 
 /// Steps on one host, before the next one begins anew.
 const STEPS_PER_HOST: usize = 5_000;
@@ -50,15 +52,10 @@ struct Held {
 /// # Panics
 /// An invariant is broken: with the seed, and the least list of steps that was found.
 pub(crate) fn play<S: Stage>(stage: &str, usual: usize, begin: impl Fn() -> Option<S>) {
-    let number = |variable: &str| {
-        let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
-        Some(text.parse::<u64>().unwrap_or_else(|error| panic!("{variable}={text}: {error}")))
-    };
-    let nr_steps = number("TENANTD_STEPS").map_or(usual, |steps| steps as usize);
-    let is_long = number("TENANTD_STEPS").is_some();
-    // What everybody runs is the same every day; a long run is another one each time.
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let first = number("TENANTD_SEED").unwrap_or_else(|| if is_long { clock() } else { 1 });
+    let asked = util::number("TENANTD_STEPS");
+    let nr_steps = asked.map_or(usual, |steps| steps as usize);
+    let is_long = asked.is_some();
+    let first = util::first_seed(is_long);
     let begun = Instant::now();
     let mut held = Vec::new();
     let mut done = 0;
