@@ -329,6 +329,13 @@ impl Model {
             }
         }
         self.displaced.retain(|process, _| places.contains_key(process));
+        for (process, (from, to)) in &self.displaced {
+            let Some(home) = self.homes.get_mut(process) else { continue };
+            let is_there = home.0 == *to && now.get(to) == Some(&home.1);
+            if is_there && places.get(process) == Some(from) {
+                *home = (from.clone(), now.get(from).cloned().unwrap_or_default());
+            }
+        }
         for ((pid, tree), (home, inode)) in &self.homes {
             // Above the top, where nothing is watched, are those that nothing below takes.
             let place = places.get(&(*pid, *tree)).map_or("", String::as_str);
@@ -354,14 +361,9 @@ impl Model {
             let has_left = places_before.get(&(*pid, *tree)).is_some_and(|before| before == place);
             let is_leaving =
                 is_above && (turn.is_disturbed || has_left) && self.made.get(home) == Some(inode);
-            let is_returned = self
-                .displaced
-                .get(&(*pid, *tree))
-                .is_some_and(|(from, to)| from == place && to == home);
             let allowed = if is_there {
                 is_home
                     || is_aside
-                    || is_returned
                     || is_leaving
                     || (was_claimed || was_below.starts_with(CLAIMED)) && in_tenant
             } else {
@@ -378,15 +380,11 @@ impl Model {
                 turn.what
             );
             // What was started in a tenant's cgroup that is gone is put where the tenant's processes came from.
-            if !is_there && below.starts_with(CLAIMED) || is_returned {
+            if !is_there && below.starts_with(CLAIMED) {
                 settled.push(((*pid, *tree), place.to_string()));
             }
-            let is_back = is_home
-                || is_returned
-                || !is_there
-                || !turn.is_idle
-                || turn.is_disturbed
-                || turn.what == "start";
+            let is_back =
+                is_home || !is_there || !turn.is_idle || turn.is_disturbed || turn.what == "start";
             let is_owed = !self.recorded.held.is_empty() && turn.what == "crash";
             assert!(
                 is_back || is_owed,
