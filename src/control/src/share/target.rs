@@ -19,7 +19,7 @@
 //! **Sleep.** A tenant *sleeps* if it used far less CPU time than its allocation. It is weighed like a satisfied one, even if
 //! DRF gives it less CPU time than it wants because it holds memory. Its measured demand is the mean of work and rest, so
 //! its allocation is too small for its next burst, and a tenant that wastes CPU time at rest would get more for the same
-//! work (up to 2.4 times as much in random games).
+//! work (up to 87 times as much in random games).
 //!
 //! **Floor.** A guarantee has priority over other shares but must not starve them. If guarantees take CPUs
 //! that another tenant would have by weight, it keeps the weight of a tenth of them, even without an
