@@ -148,6 +148,40 @@ fn less_protection_that_was_refused_is_asked_for_again() {
     }
 }
 
+/// A lowered protection is in its file before systemd is asked, so that its file does not show whether systemd refused it.
+#[test]
+fn a_lost_answer_leaves_the_drop_in_of_an_earlier_agent_owed() {
+    let policy = |limit: &str, guarantee: &str| {
+        util::policy(&format!(
+            "version: 1\nmode: enforce\ncontrol: {{ on_drift: accept, ancestors: leave }}\ntenants:\n  \
+             web: {{ match: {{ unit: web.service }}{limit} }}\n  \
+             db: {{ match: {{ unit: db.service }}, guarantee: {{ memory: {guarantee} }} }}"
+        ))
+    };
+    let limit = ", limit: { cpu: 1 }";
+    let mut world = services("control: { ancestors: leave }\n");
+    world.stop();
+    let before = whole(&world).1["db.service"].drop_ins.clone();
+    world.policy = policy(limit, "64MiB");
+    world.start().unwrap();
+    world.ticks(6);
+    fail(&world, Some(UnitFault::Denied));
+    world.stop();
+    world.start().unwrap();
+    world.ticks(6);
+    world.agent.as_mut().unwrap().reload(policy(limit, "1MiB"), Vec::new()).unwrap();
+    world.tick();
+    let min = "system.slice/db.service/memory.min";
+    assert_eq!(world.file(min), MIB.to_string());
+    // The limit is restored by a connection of its own, and the answer is lost.
+    world.agent.as_mut().unwrap().reload(policy("", "1MiB"), Vec::new()).unwrap();
+    world.write(min, &(2 * MIB).to_string());
+    assert_eq!(world.tick().nr_drift, 1);
+    fail(&world, None);
+    assert_eq!(world.stop().failures, [""; 0]);
+    assert_eq!(whole(&world).1["db.service"].drop_ins, before);
+}
+
 /// What systemd said of a unit may be of the one before it, until its cgroup is open.
 #[test]
 fn a_slice_that_is_replaced_before_it_is_opened_is_given_back() {

@@ -378,6 +378,8 @@ impl Systemd {
                 let has_value = now(action.knob).is_some_and(|seen| taken(&seen.value, &action.to));
                 has_value && !early.contains(&action.knob)
             });
+        let shown = arrived.iter().map(|action| action.knob);
+        unit.carried_out.extend(shown.filter(|knob| !relieved.contains(knob)));
         let is_late = pending.answered_at.is_some_and(|at| time >= at + ARRIVAL_TIME);
         let mut outcomes = Vec::new();
         if is_late {

@@ -178,15 +178,19 @@ impl UnitState {
     /// Re-queues values of a refused order that are in the files already. Otherwise systemd would write its old
     /// values with the next order.
     pub(super) fn relieve_again(&mut self, refused: &Pending, tick: u64) {
-        let is_in_file = |action: &&Action| refused.relieved.contains(&action.knob);
-        for action in refused.actions.iter().filter(is_in_file) {
-            if self.relieved.iter().all(|relieved| relieved.knob != action.knob) {
-                self.relieved.push(action.clone());
-            }
-        }
+        self.queue_relief(refused);
         if !self.relieved.is_empty() {
             let (nr_refusals, _) = self.relief_refused;
             self.relief_refused = (nr_refusals.saturating_add(1), tick + pause_after(nr_refusals));
+        }
+    }
+
+    fn queue_relief(&mut self, of: &Pending) {
+        let is_in_file = |action: &&Action| of.relieved.contains(&action.knob);
+        for action in of.actions.iter().filter(is_in_file) {
+            if self.relieved.iter().all(|relieved| relieved.knob != action.knob) {
+                self.relieved.push(action.clone());
+            }
         }
     }
 
@@ -208,7 +212,12 @@ impl UnitState {
         if self.phase == Phase::Asked {
             self.phase = Phase::Missing { look_at: 0 };
         }
-        self.answer_pending(Duration::ZERO);
+        // Systemd may have carried it out or refused it.
+        if let Some(mut pending) = self.pending.take_if(|pending| pending.answered_at.is_none()) {
+            pending.answered_at = Some(Duration::ZERO);
+            self.queue_relief(&pending);
+            self.pending = Some(pending);
+        }
     }
 
     /// Systemd has carried out the pending order.
