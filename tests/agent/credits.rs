@@ -12,11 +12,10 @@ use tenantd_control::why::explain;
 use tenantd_core::resource::CPU;
 use tenantd_policy::model::Mode;
 use tenantd_sim::{Call, Load, SimHost, Trace, Workload};
-use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
 use tenantd_varlink::jobs::SubmitParameters;
 
 use super::reload::reload;
-use super::world::{World, assert_near, assert_same, legacy, snapshot, tenant};
+use super::world::{World, assert_near, assert_same, legacy, snapshot, submission, tenant};
 use crate::history::twin::Twin;
 use crate::util;
 
@@ -482,11 +481,7 @@ fn submit(world: &mut World, tenant: &str, now: f64) {
     let pid = world.host.with(|kernel| kernel.spawn("/sessions", workload)).unwrap();
     let tenant = Some(tenant.to_string());
     let parameters = SubmitParameters { tenant, dop: Some(1), ..SubmitParameters::default() };
-    let allowed = Allowed::All;
-    let submission = Submission { parameters, uid: 1000, pid, process: None, allowed };
-    let agent = world.agent.as_mut().unwrap();
-    agent.submit_job(Ticket(pid.into()), &submission, now);
-    agent.settle_job_calls(now);
+    world.submit_all(&[submission((1000, pid), parameters)], now);
 }
 
 /// Tenants of jobs of a second each, in the order of their starts, one at a time: `c` and `d` have jobs, and then `b`

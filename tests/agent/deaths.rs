@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use tenantd_control::report::status::{DeathCause, DeathStatus, Status};
 use tenantd_host::systemd::{Property, PropertyValue, RunResult, Setting};
-use tenantd_sim::{Load, SimHost, Workload};
-use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
+use tenantd_sim::{Load, SimHost};
 use tenantd_varlink::jobs::{EndReason, SubmitParameters};
 
 use super::kills::two_limited_services;
-use super::world::{GIB, MIB, SESSION, World, legacy, tenant};
+use super::world::{GIB, MIB, World, legacy, tenant};
 
 const LIMITED: &str = "tenants: { a: { limit: { memory: 64MiB } }, b: {} }";
 
@@ -150,18 +149,12 @@ fn a_job_above_its_declaration_is_one_death_of_all_its_processes() {
     world.add_session();
     world.start().unwrap();
     world.ticks(3);
-    let workload = Workload::constant("train", Load::busy(1)).owned_by(1000);
-    let pid = world.host.with(|kernel| kernel.spawn(SESSION, workload)).unwrap();
     let parameters = SubmitParameters {
         tenant: Some("a".into()),
         memory_bytes: Some(64 * MIB),
         ..SubmitParameters::default()
     };
-    let submission =
-        Submission { parameters, uid: 1000, pid, process: None, allowed: Allowed::All };
-    let agent = world.agent.as_mut().unwrap();
-    agent.submit_job(Ticket(1), &submission, 1.0);
-    agent.settle_job_calls(1.0);
+    let pid = world.submit(Load::busy(1), parameters, 1.0);
     world.spawn("/a/job-1", Load::busy(1));
     world.ticks(2);
     world.set_load(pid, holding(256 * MIB));
@@ -190,14 +183,8 @@ fn a_limit_above_the_job_is_not_its_declaration() {
     world.add_session();
     world.start().unwrap();
     world.ticks(3);
-    let workload = Workload::constant("train", Load::busy(1)).owned_by(1000);
-    let pid = world.host.with(|kernel| kernel.spawn(SESSION, workload)).unwrap();
     let parameters = SubmitParameters { tenant: Some("a".into()), ..SubmitParameters::default() };
-    let submission =
-        Submission { parameters, uid: 1000, pid, process: None, allowed: Allowed::All };
-    let agent = world.agent.as_mut().unwrap();
-    agent.submit_job(Ticket(1), &submission, 1.0);
-    agent.settle_job_calls(1.0);
+    let pid = world.submit(Load::busy(1), parameters, 1.0);
     world.set_load(pid, holding(256 * MIB));
     world.ticks(2);
     let agent = world.agent.as_mut().unwrap();

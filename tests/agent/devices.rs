@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use tenantd::agent::JobAnswer;
-use tenantd_sim::{Load, Workload};
-use tenantd_varlink::bridge::{Allowed, Caller, Submission, Ticket};
+use tenantd_sim::Load;
+use tenantd_varlink::bridge::{Caller, Submission, Ticket};
 use tenantd_varlink::jobs::{
     Assigned, ListReply, ReportParameters, Started, SubmitParameters, TaskSums, Units,
 };
 
-use super::world::{MIB, SESSION, World};
+use super::world::{MIB, World, submission};
 
 const POLICY: &str = "\
 host: { resources: { gpu: { count: 4, env: [CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES] }, licence: 2 } }
@@ -25,10 +25,8 @@ fn world() -> World {
     world
 }
 
-fn submission(world: &mut World, gpus: u32, tasks: Option<u32>) -> Submission {
-    let load = Load { working_set_bytes: MIB, ..Load::busy(1) };
-    let workload = Workload::constant("sh", load).owned_by(1000);
-    let pid = world.host.with(|kernel| kernel.spawn(SESSION, workload)).unwrap();
+fn with_devices(world: &World, gpus: u32, tasks: Option<u32>) -> Submission {
+    let pid = world.client(1000, Load { working_set_bytes: MIB, ..Load::busy(1) });
     let parameters = SubmitParameters {
         tenant: Some("a".into()),
         units: Some(vec![Units { name: "gpu".into(), count: gpus }]),
@@ -36,15 +34,7 @@ fn submission(world: &mut World, gpus: u32, tasks: Option<u32>) -> Submission {
         supervised: tasks.map(|_| true),
         ..SubmitParameters::default()
     };
-    Submission { parameters, uid: 1000, pid, process: None, allowed: Allowed::All }
-}
-
-fn submit(world: &mut World, all: &[Submission], now: f64) {
-    let agent = world.agent.as_mut().unwrap();
-    for submission in all {
-        agent.submit_job(Ticket(u64::from(submission.pid)), submission, now);
-    }
-    agent.settle_job_calls(now);
+    submission((1000, pid), parameters)
 }
 
 /// Answers to clients about their start, by the process.
@@ -76,8 +66,8 @@ fn held(list: &ListReply) -> BTreeMap<u64, Vec<u32>> {
 #[test]
 fn fifty_submissions_at_once_share_no_index() {
     let mut world = world();
-    let all: Vec<Submission> = (0..50).map(|at| submission(&mut world, 1 + at % 2, None)).collect();
-    submit(&mut world, &all, 1.0);
+    let all: Vec<Submission> = (0..50).map(|at| with_devices(&world, 1 + at % 2, None)).collect();
+    world.submit_all(&all, 1.0);
     let mut of_process: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let mut nr_started = 0;
     for round in 0..100 {
@@ -111,8 +101,8 @@ fn fifty_submissions_at_once_share_no_index() {
 #[test]
 fn the_status_names_the_holders_of_each_index() {
     let mut world = world();
-    let all = [2, 1].map(|gpus| submission(&mut world, gpus, None));
-    submit(&mut world, &all, 1.0);
+    let all = [2, 1].map(|gpus| with_devices(&world, gpus, None));
+    world.submit_all(&all, 1.0);
     let agent = world.agent.as_mut().unwrap();
     agent.note_jobs(2.0);
     let units = agent.status().jobs.clone().unwrap().units;
@@ -127,8 +117,8 @@ fn the_status_names_the_holders_of_each_index() {
 fn indices_survive_a_restart_and_a_kill() {
     for is_killed in [false, true] {
         let mut world = world();
-        let all = [1, 2].map(|gpus| submission(&mut world, gpus, None));
-        submit(&mut world, &all, 1.0);
+        let all = [1, 2].map(|gpus| with_devices(&world, gpus, None));
+        world.submit_all(&all, 1.0);
         world.host.with(|kernel| kernel.kill(all[0].pid)).unwrap();
         world.agent.as_mut().unwrap().tend_jobs(true, 2.0);
         if is_killed {
@@ -140,8 +130,8 @@ fn indices_survive_a_restart_and_a_kill() {
         world.ticks(3);
         world.agent.as_mut().unwrap().tend_jobs(true, 5.0);
         assert_eq!(held(&list(&mut world, 6.0)), [(2, vec![1, 2])].into(), "{is_killed}");
-        let late = [2, 1].map(|gpus| submission(&mut world, gpus, None));
-        submit(&mut world, &late, 7.0);
+        let late = [2, 1].map(|gpus| with_devices(&world, gpus, None));
+        world.submit_all(&late, 7.0);
         let indices =
             started(&mut world).into_iter().map(|(pid, it)| (pid, it.assigned[0].indices.clone()));
         assert_eq!(indices.collect::<Vec<_>>(), [(late[0].pid, vec![0, 3])], "{is_killed}");
@@ -152,9 +142,9 @@ fn indices_survive_a_restart_and_a_kill() {
 #[test]
 fn a_set_gets_indices_for_its_tasks() {
     let mut world = world();
-    let set = submission(&mut world, 1, Some(6));
+    let set = with_devices(&world, 1, Some(6));
     let ticket = Ticket(u64::from(set.pid));
-    submit(&mut world, std::slice::from_ref(&set), 1.0);
+    world.submit_all(std::slice::from_ref(&set), 1.0);
     let indices = |world: &mut World| started(world)[&set.pid].assigned[0].indices.clone();
     assert_eq!(indices(&mut world), [0, 1, 2, 3]);
     let report = |world: &mut World, succeeded: u32, in_use: &[u32]| {
@@ -167,8 +157,8 @@ fn a_set_gets_indices_for_its_tasks() {
         agent.report_job(ticket, report, Caller { user: Some(1000), pid: set.pid });
     };
     // Another job waits for one, and the set for more turns.
-    let other = submission(&mut world, 1, None);
-    submit(&mut world, std::slice::from_ref(&other), 2.0);
+    let other = with_devices(&world, 1, None);
+    world.submit_all(std::slice::from_ref(&other), 2.0);
     report(&mut world, 2, &[1, 3]);
     world.agent.as_mut().unwrap().settle_job_calls(3.0);
     let told = started(&mut world);

@@ -5,13 +5,13 @@ use std::fs;
 use nix::errno::Errno;
 use tenantd::agent::JobAnswer;
 use tenantd_host::kernfs::Operation;
-use tenantd_sim::{Fault, Load, SimKernel, Workload};
-use tenantd_varlink::bridge::{Allowed, Caller, Submission, Ticket};
+use tenantd_sim::{Fault, Load, SimKernel};
+use tenantd_varlink::bridge::{Caller, Submission, Ticket};
 use tenantd_varlink::jobs::{
     EndReason, Eviction, Job, JobState, ReportParameters, SubmitParameters, TaskSums, WaitKind,
 };
 
-use super::world::{MIB, SESSION, World, legacy};
+use super::world::{MIB, World, legacy, submission};
 use crate::util::wait_until;
 
 const POLICY: &str = "
@@ -29,22 +29,18 @@ fn begin(mut world: World) -> World {
     world
 }
 
-fn submission(world: &mut World, tenant: &str, requeue: bool) -> Submission {
-    let load = Load { working_set_bytes: MIB, ..Load::busy(1) };
-    let workload = Workload::constant("sh", load).owned_by(1000);
-    let pid = world.host.with(|kernel| kernel.spawn(SESSION, workload)).unwrap();
+fn requeued(world: &World, tenant: &str, requeue: bool) -> Submission {
+    let pid = world.client(1000, Load { working_set_bytes: MIB, ..Load::busy(1) });
     let parameters = SubmitParameters {
         tenant: Some(tenant.into()),
         requeue_grace_seconds: requeue.then_some(GRACE),
         ..SubmitParameters::default()
     };
-    Submission { parameters, uid: 1000, pid, process: None, allowed: Allowed::All }
+    submission((1000, pid), parameters)
 }
 
 fn submit(world: &mut World, submission: &Submission, now: f64) {
-    let agent = world.agent.as_mut().unwrap();
-    agent.submit_job(Ticket(u64::from(submission.pid)), submission, now);
-    agent.settle_job_calls(now);
+    world.submit_all(std::slice::from_ref(submission), now);
 }
 
 fn tend(world: &mut World, now: f64) {
@@ -82,7 +78,7 @@ fn job(world: &mut World, id: u64, now: f64) -> Option<Job> {
 
 /// An evictable job of a that runs, and one of b that waits for it.
 fn contended(world: &mut World) -> [Submission; 2] {
-    let jobs = [("a", true), ("b", false)].map(|(tenant, it)| submission(world, tenant, it));
+    let jobs = [("a", true), ("b", false)].map(|(tenant, it)| requeued(world, tenant, it));
     submit(world, &jobs[0], 1.0);
     submit(world, &jobs[1], 2.0);
     tend(world, 10.0);

@@ -1,7 +1,6 @@
 //! Finish-time fairness of jobs, and workers that are kept for short ones.
 
 use tenantd_sim::{Load, Workload};
-use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
 use tenantd_varlink::jobs::{Job, JobState, SubmitParameters, WaitKind};
 
 use super::world::{SESSION, World};
@@ -16,20 +15,13 @@ fn begin(policy: &str) -> World {
 
 /// Submits a busy thread as a job; its pid.
 fn submit(world: &mut World, tenant: &str, class: Option<&str>, now: f64) -> u32 {
-    let workload = Workload::constant("sh", Load::busy(1)).owned_by(1000);
-    let pid = world.host.with(|kernel| kernel.spawn(SESSION, workload)).unwrap();
     let parameters = SubmitParameters {
         tenant: Some(tenant.into()),
         class: class.map(str::to_string),
         dop: Some(1),
         ..SubmitParameters::default()
     };
-    let submission =
-        Submission { parameters, uid: 1000, pid, process: None, allowed: Allowed::All };
-    let agent = world.agent.as_mut().unwrap();
-    agent.submit_job(Ticket(u64::from(pid)), &submission, now);
-    agent.settle_job_calls(now);
-    pid
+    world.submit(Load::busy(1), parameters, now)
 }
 
 /// Seconds of the machine with a tick each, in steps with the clock of the jobs.

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use tenantd::agent::JobAnswer;
-use tenantd_sim::{Load, Workload};
-use tenantd_varlink::bridge::{Allowed, Caller, PublishedFinished, Submission, Ticket, Viewer};
+use tenantd_sim::Load;
+use tenantd_varlink::bridge::{Caller, PublishedFinished, Ticket, Viewer};
 use tenantd_varlink::error::CallError;
 use tenantd_varlink::jobs::{
     EndReason, FinishedJob, FinishedReply, ReportParameters, SubmitParameters,
 };
 
-use super::world::{MIB, SESSION, World};
+use super::world::{MIB, World, submission};
 
 const POLICY: &str = "tenants: { a: {}, b: {} }";
 
@@ -24,8 +24,7 @@ fn world() -> World {
 
 fn submit(world: &mut World, uid: u32, supervised: bool, now: f64) -> u32 {
     let load = Load { working_set_bytes: 8 * MIB, ..Load::busy(1) };
-    let workload = Workload::constant("sh", load).owned_by(uid);
-    let pid = world.host.with(|kernel| kernel.spawn(SESSION, workload)).unwrap();
+    let pid = world.client(uid, load);
     let parameters = SubmitParameters {
         tenant: Some("a".into()),
         memory_bytes: Some(64 * MIB),
@@ -34,10 +33,7 @@ fn submit(world: &mut World, uid: u32, supervised: bool, now: f64) -> u32 {
         supervised: Some(supervised),
         ..SubmitParameters::default()
     };
-    let submission = Submission { parameters, uid, pid, process: None, allowed: Allowed::All };
-    let agent = world.agent.as_mut().unwrap();
-    agent.submit_job(Ticket(u64::from(pid)), &submission, now);
-    agent.settle_job_calls(now);
+    world.submit_all(&[submission((uid, pid), parameters)], now);
     pid
 }
 

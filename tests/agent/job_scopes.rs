@@ -7,10 +7,10 @@ use tenantd_control::report::status::Status;
 use tenantd_host::kernfs::KernFs;
 use tenantd_host::systemd::Order;
 use tenantd_sim::{Load, UnitFault, Workload};
-use tenantd_varlink::bridge::{Allowed, Caller, Submission, Ticket, Work};
+use tenantd_varlink::bridge::{Caller, Ticket, Work};
 use tenantd_varlink::jobs::{JobState, ListReply, Started, SubmitParameters, Units};
 
-use super::world::{MIB, SESSION, World};
+use super::world::{MIB, SESSION, World, submission};
 
 const POLICY: &str = "\
 tenants:
@@ -36,8 +36,7 @@ struct Client(u32);
 
 impl Client {
     fn of(world: &World, uid: u32) -> Client {
-        let workload = Workload::constant("sh", Load::busy(1)).owned_by(uid);
-        Client(world.host.with(|kernel| kernel.spawn(SESSION, workload)).unwrap())
+        Client(world.client(uid, Load::busy(1)))
     }
 
     fn ticket(self) -> Ticket {
@@ -51,11 +50,7 @@ impl Client {
             dop: Some(1),
             ..SubmitParameters::default()
         };
-        let allowed = Allowed::All;
-        let submission = Submission { parameters, uid, pid: self.0, process: None, allowed };
-        let agent = world.agent.as_mut().unwrap();
-        agent.submit_job(self.ticket(), &submission, now);
-        agent.settle_job_calls(now);
+        world.submit_all(&[submission((uid, self.0), parameters)], now);
     }
 
     /// The cgroup that it is in, from the mount.
@@ -406,8 +401,7 @@ fn a_scope_opens_all_devices_but_those_of_others() {
         let tenant = Some("a".to_string());
         let parameters =
             SubmitParameters { tenant, units, dop: Some(1), ..SubmitParameters::default() };
-        let (uid, pid, allowed) = (1000, client.0, Allowed::All);
-        let submission = Submission { parameters, uid, pid, process: None, allowed };
+        let submission = submission((1000, client.0), parameters);
         let agent = world.agent.as_mut().unwrap();
         agent.submit_job(client.ticket(), &submission, 0.0);
         agent.settle_job_calls(at as f64);
@@ -472,11 +466,7 @@ fn submit_wide(world: &mut World, client: Client, tenant: &str, no_wait: bool, n
         no_wait: Some(no_wait),
         ..SubmitParameters::default()
     };
-    let (uid, pid, allowed) = (1000, client.0, Allowed::All);
-    let submission = Submission { parameters, uid, pid, process: None, allowed };
-    let agent = world.agent.as_mut().unwrap();
-    agent.submit_job(client.ticket(), &submission, now);
-    agent.settle_job_calls(now);
+    world.submit_all(&[submission((1000, client.0), parameters)], now);
 }
 
 #[test]

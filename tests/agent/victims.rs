@@ -6,12 +6,11 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use tenantd_control::report::status::{Status, VictimStatus};
-use tenantd_sim::{Load, SimHost, Swap, Workload};
-use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
+use tenantd_sim::{Load, SimHost, Swap};
 use tenantd_varlink::jobs::SubmitParameters;
 
 use super::reload::reload;
-use super::world::{GIB, MIB, SESSION, World, legacy};
+use super::world::{GIB, MIB, World, legacy};
 
 const TENANTS: &str = "tenants: { a: {}, b: {} }";
 const BY_SHARE: &str = "memory: { victims: share }\ntenants: { a: {}, b: {} }";
@@ -161,19 +160,12 @@ fn old_scores_come_back() {
 }
 
 fn submit(world: &mut World, tenant: &str, bytes: u64, now: f64) -> u32 {
-    let workload = Workload::constant("sh", holding(bytes)).owned_by(1000);
-    let pid = world.host.with(|kernel| kernel.spawn(SESSION, workload)).unwrap();
     let parameters = SubmitParameters {
         tenant: Some(tenant.into()),
         dop: Some(1),
         ..SubmitParameters::default()
     };
-    let submission =
-        Submission { parameters, uid: 1000, pid, process: None, allowed: Allowed::All };
-    let agent = world.agent.as_mut().unwrap();
-    agent.submit_job(Ticket(u64::from(pid)), &submission, now);
-    agent.settle_job_calls(now);
-    pid
+    world.submit(holding(bytes), parameters, now)
 }
 
 #[test]

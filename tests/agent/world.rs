@@ -17,7 +17,11 @@ use tenantd_core::kernel_text::path_of;
 use tenantd_host::kernfs::{DirId, FileId, KernError, KernFs, KernelLog, Operation};
 use tenantd_host::systemd::UnitManager;
 use tenantd_policy::Policy;
-use tenantd_sim::{Call, Fault, Faulty, Layout, Load, SimHost, SimKernel, SimSystemd, SimUnits};
+use tenantd_sim::{
+    Call, Fault, Faulty, Layout, Load, SimHost, SimKernel, SimSystemd, SimUnits, Workload,
+};
+use tenantd_varlink::bridge::{Allowed, Submission, Ticket};
+use tenantd_varlink::jobs::SubmitParameters;
 
 use crate::util::{self, CGROUP_FILES};
 
@@ -37,6 +41,11 @@ pub(super) struct Host {
     has_log: bool,
     /// What the last read found: the kernel itself is borrowed only while it is asked.
     text: Vec<u8>,
+}
+
+/// A process of a user as a job, in any tenant.
+pub(super) fn submission((uid, pid): (u32, u32), parameters: SubmitParameters) -> Submission {
+    Submission { parameters, uid, pid, process: None, allowed: Allowed::All }
 }
 
 /// Something done to the kernel.
@@ -340,6 +349,28 @@ impl World {
     /// Starts the scope of [`SESSION`].
     pub(super) fn add_session(&mut self) {
         self.host.systemd(|systemd, kernel| systemd.add(kernel, "session-1.scope", SESSION));
+    }
+
+    /// A process of a user in [`SESSION`].
+    pub(super) fn client(&self, uid: u32, load: Load) -> u32 {
+        let workload = Workload::constant("sh", load).owned_by(uid);
+        self.host.with(|kernel| kernel.spawn(SESSION, workload)).unwrap()
+    }
+
+    /// Submits processes as jobs, together; the ticket of each is its pid.
+    pub(super) fn submit_all(&mut self, all: &[Submission], now: f64) {
+        let agent = self.agent.as_mut().unwrap();
+        for submission in all {
+            agent.submit_job(Ticket(u64::from(submission.pid)), submission, now);
+        }
+        agent.settle_job_calls(now);
+    }
+
+    /// Submits a new process of user 1000 as a job; its pid.
+    pub(super) fn submit(&mut self, load: Load, parameters: SubmitParameters, now: f64) -> u32 {
+        let pid = self.client(1000, load);
+        self.submit_all(&[submission((1000, pid), parameters)], now);
+        pid
     }
 
     /// The same on a kernel that something was done to already.
