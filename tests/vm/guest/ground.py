@@ -4,6 +4,8 @@ A comparison asks its ground for everything that depends on that, so that the sa
 (tests/compare_here.py).
 """
 
+import contextlib
+import os
 from pathlib import Path
 
 from cgroups import MOUNT, Cgroup
@@ -47,7 +49,10 @@ class Slices:
         finish(["systemctl", "stop", load.unit])
 
     def signal(self, load, signum):
-        run("systemctl", "kill", f"--signal={signum.name}", load.unit)
+        # By systemctl it takes a tenth of a second here.
+        for pid in self.group(load.slice).child(load.unit).pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
 
     def clear(self, slices):
         finish(["systemctl", "stop", *map(self.unit, slices), TOP])
