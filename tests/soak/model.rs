@@ -359,8 +359,9 @@ impl Model {
             // A cgroup of the agent's is emptied before it is removed. In between the agent may die, or a call may fail: then
             // the removal is tried again later.
             let has_left = places_before.get(&(*pid, *tree)).is_some_and(|before| before == place);
+            let is_outside = is_above || below == "t/tenantd.rest";
             let is_leaving =
-                is_above && (turn.is_disturbed || has_left) && self.made.get(home) == Some(inode);
+                is_outside && (turn.is_disturbed || has_left) && self.made.get(home) == Some(inode);
             let allowed = if is_there {
                 is_home
                     || is_aside
@@ -368,9 +369,8 @@ impl Model {
                     || (was_claimed || was_below.starts_with(CLAIMED)) && in_tenant
             } else {
                 is_home
-                    || is_above
+                    || is_outside
                     || is_displaced
-                    || below == "t/tenantd.rest"
                     || in_tenant && was_below.starts_with(CLAIMED)
                     || below.starts_with(CLAIMED)
             };
