@@ -8,7 +8,8 @@
 //! - CPUs of tenants that waited for memory. With the agent these have what they are entitled to and work for their own
 //!   share. So a tenant is due what plain weights give it beside others that want what they want with the agent.
 //! - Memory beyond its part by weight, which the agent gives back to those whose part it is. What a tenant did in a second
-//!   in which it held more is due in proportion.
+//!   in which it held more is due in proportion, and at most what it does with plain weights and a limit of that size: with a
+//!   part of its memory it may wait for a disk most of the time.
 //!
 //! All together do as much as with plain weights, less what one did with what was lent to it: memory that goes back to those whose
 //! part it is need not be of as much use to them. A guarantee of memory is a promise (`memory.min`) that the
@@ -325,15 +326,27 @@ impl Scenario {
 
     /// CPU time that a tenant is due: what it did in the `plain` play, less what was lent to it.
     fn due_sec(&self, tenant: usize, plain: &Outcome, ours: &Outcome) -> f64 {
-        let memory = self.host.memory_bytes as f64;
-        let by_weight =
-            memory * self.weights[tenant] as f64 / self.weights.iter().sum::<u64>() as f64;
-        let entitled = by_weight.max(self.guarantees[tenant].unwrap_or(0) as f64);
+        let entitled = self.entitled_bytes(tenant);
         let own_ratio = |held: &Vec<f64>| (entitled / held[tenant].max(1.0)).min(1.0);
         let ran = plain.ran_sec.iter().zip(&plain.held_bytes);
         let own_sec: f64 = ran.map(|(ran, held)| ran[tenant] * own_ratio(held)).sum();
         let ran_sec = plain.cpu_sec[tenant];
         ran_sec.min(self.unlent_sec(tenant, plain, ours)) * own_sec / ran_sec.max(f64::MIN_POSITIVE)
+    }
+
+    /// Memory of a tenant by its weight, or its guarantee.
+    fn entitled_bytes(&self, tenant: usize) -> f64 {
+        let memory = self.host.memory_bytes as f64;
+        let by_weight =
+            memory * self.weights[tenant] as f64 / self.weights.iter().sum::<u64>() as f64;
+        by_weight.max(self.guarantees[tenant].unwrap_or(0) as f64)
+    }
+
+    /// CPU time of a tenant with plain weights that is limited to its memory; `None` if it is killed there.
+    fn limited_sec(&self, tenant: usize) -> Option<f64> {
+        let limit = Some((tenant, self.entitled_bytes(tenant) as u64));
+        let limited = self.without_agent(false, limit);
+        (limited.nr_kills[tenant] == 0).then(|| limited.cpu_sec[tenant])
     }
 
     /// What plain weights give a tenant that wants what it wanted in the `plain` play, beside others that want what they
@@ -349,8 +362,8 @@ impl Scenario {
         due.sum()
     }
 
-    /// Plain weights, and perhaps the guarantees of memory written by hand.
-    fn without_agent(&self, keeps_promises: bool) -> Outcome {
+    /// Plain weights, and perhaps the guarantees of memory written by hand, or a limit for a tenant.
+    fn without_agent(&self, keeps_promises: bool, limit: Option<(usize, u64)>) -> Outcome {
         let mut kernel = SimKernel::new(self.host.clone());
         for tenant in 0..NR_TENANTS {
             kernel.make_cgroup(&format!("/{}", name(tenant))).unwrap();
@@ -360,6 +373,10 @@ impl Scenario {
                 let file = format!("/sys/fs/cgroup/{}/memory.min", name(tenant));
                 kernel.write_file(&file, &bytes.to_string()).unwrap();
             }
+        }
+        if let Some((tenant, bytes)) = limit {
+            let file = format!("/sys/fs/cgroup/{}/memory.max", name(tenant));
+            kernel.write_file(&file, &bytes.to_string()).unwrap();
         }
         let mut watch = Watch::new(self, self.spawn(&mut kernel));
         for tick in 0..NR_TICKS {
@@ -473,7 +490,8 @@ fn least(sec: f64, loss_ratio: f64) -> f64 {
 fn judge(played: &Played) -> Vec<String> {
     let Played { scenario, plain, ours } = played;
     let mut worse = Vec::new();
-    if ours.killed() > plain.killed() && ours.killed() > scenario.without_agent(true).killed() {
+    if ours.killed() > plain.killed() && ours.killed() > scenario.without_agent(true, None).killed()
+    {
         worse.push(format!("kills {:?}, not {:?}", ours.nr_kills, plain.nr_kills));
     }
     if !played.is_comparable() {
@@ -482,7 +500,9 @@ fn judge(played: &Played) -> Vec<String> {
     for tenant in 0..NR_TENANTS {
         let (had, due) = (ours.cpu_sec[tenant], scenario.due_sec(tenant, plain, ours));
         let is_reader = scenario.loads[tenant].cache_bytes == ENDLESS_BYTES;
-        if had < least(due, if is_reader { READER_LOSS_RATIO } else { LOSS_RATIO }) {
+        let loss_ratio = if is_reader { READER_LOSS_RATIO } else { LOSS_RATIO };
+        let is_less = |due| had < least(due, loss_ratio);
+        if is_less(due) && scenario.limited_sec(tenant).is_none_or(is_less) {
             let plainly = plain.cpu_sec[tenant];
             worse.push(format!(
                 "t{tenant} had {had:.2} s of CPU and was due {due:.2} s of {plainly:.2} s with plain weights"
@@ -518,7 +538,7 @@ impl Played {
 fn play(seed: u64) -> Result<Played, String> {
     let played = catch_unwind(|| {
         let scenario = Scenario::new(seed);
-        let (plain, ours) = (scenario.without_agent(false), scenario.with_agent());
+        let (plain, ours) = (scenario.without_agent(false, None), scenario.with_agent());
         Played { scenario, plain, ours }
     });
     played.map_err(|cause| {

@@ -276,6 +276,7 @@ impl Model {
                 || shown.is_empty()
                 || held.is_some_and(|held| held.eq(shown.iter().cloned()));
             if is_same || fault == Some(&UnitFault::Ignores(key.1)) {
+                original.is_touched |= original.drop_in != said;
                 original.drop_in = said.clone();
             }
             assert!(
