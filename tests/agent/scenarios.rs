@@ -8,8 +8,9 @@
 //! - CPUs of tenants that waited for memory. With the agent these have what they are entitled to and work for their own
 //!   share. So a tenant is due what plain weights give it beside others that want what they want with the agent.
 //! - Memory beyond its part by weight, which the agent gives back to those whose part it is. What a tenant did in a second
-//!   in which it held more is due in proportion, and at most what it does with plain weights and a limit of that size: with a
-//!   part of its memory it may wait for a disk most of the time.
+//!   in which it held more is due in proportion, and at most what it does with a limit of that size: with a part of its memory it
+//!   may wait for a disk most of the time.
+//! - Memory that is guaranteed to another tenant, whatever that one does with it.
 //!
 //! All together do as much as with plain weights, less what one did with what was lent to it: memory that goes back to those whose
 //! part it is need not be of as much use to them. A guarantee of memory is a promise (`memory.min`) that the
@@ -342,10 +343,11 @@ impl Scenario {
         by_weight.max(self.guarantees[tenant].unwrap_or(0) as f64)
     }
 
-    /// CPU time of a tenant with plain weights that is limited to its memory; `None` if it is killed there.
+    /// CPU time of a tenant that is limited to its memory, beside plain weights and the guarantees of all; `None` if it is
+    /// killed there.
     fn limited_sec(&self, tenant: usize) -> Option<f64> {
         let limit = Some((tenant, self.entitled_bytes(tenant) as u64));
-        let limited = self.without_agent(false, limit);
+        let limited = self.without_agent(true, limit);
         (limited.nr_kills[tenant] == 0).then(|| limited.cpu_sec[tenant])
     }
 
