@@ -269,12 +269,13 @@ impl Model {
             let original = self.originals.entry(key.clone()).or_insert(original);
             let said = record.drop_in.as_ref().map(|text| serde_json::from_str(text).unwrap());
             // The reading is that of the tick before; what is set since is seen in the file. What does not show there is
-            // missed: the value that the unit has anyway, one that does not arrive, and one that another drop-in overrides.
+            // missed: the value that the unit has anyway, one that does not arrive, and one that another drop-in overrides. An
+            // empty list of CPUs says nothing of the file.
             let held = spelled(&record.held).map(|lines| lines.into_iter().map(|(_, text)| text));
             let shown = self.shown.get(key).map_or(&[][..], Vec::as_slice);
             let is_same = original.drop_in.as_ref() == Some(&record.held.value)
                 || shown.is_empty()
-                || held.is_some_and(|held| held.eq(shown.iter().cloned()));
+                || held.is_none_or(|held| held.eq(shown.iter().cloned()));
             if is_same || fault == Some(&UnitFault::Ignores(key.1)) {
                 original.is_touched |= original.drop_in != said;
                 original.drop_in = said.clone();
