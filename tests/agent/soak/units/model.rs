@@ -65,6 +65,8 @@ pub(super) struct Model {
     pids: Vec<u32>,
     /// What the files of each property hold.
     shown: BTreeMap<(String, Property), Vec<String>>,
+    /// Properties that administrators have set since the agent's last turn while the files stayed as they were.
+    unseen: BTreeSet<(String, Property)>,
     originals: BTreeMap<(String, Property), Original>,
     /// All that administrators ever set.
     given: BTreeMap<(String, Property), Vec<PropertyValue>>,
@@ -110,6 +112,7 @@ impl Model {
             units: units_of(host),
             pids: host.with(|kernel| kernel.pids()),
             shown: BTreeMap::new(),
+            unseen: BTreeSet::new(),
             originals: BTreeMap::new(),
             given: BTreeMap::new(),
             written: BTreeSet::new(),
@@ -140,9 +143,21 @@ impl Model {
     }
 
     pub(super) fn after_administrator(&mut self, host: &Host) {
-        self.units = units_of(host);
+        let now = units_of(host);
+        let files = shown(host, &now);
+        for (name, unit) in &now {
+            let before = self.units.get(name).map(|before| &before.drop_ins);
+            for property in Property::ALL {
+                let key = (name.clone(), property);
+                let was = before.and_then(|drop_ins| drop_ins.get(&property));
+                if was != unit.drop_ins.get(&property) && self.shown.get(&key) == files.get(&key) {
+                    self.unseen.insert(key);
+                }
+            }
+        }
+        self.units = now;
         self.pids = host.with(|kernel| kernel.pids());
-        self.shown = shown(host, &self.units);
+        self.shown = files;
         let units = &self.units;
         let is_same = |unit: &str, nr_life: u32| {
             units.get(unit).is_some_and(|known| known.nr_life == nr_life)
@@ -180,6 +195,7 @@ impl Model {
         self.check_changes(&now, turn);
         self.check_recorded(&now, &recorded.held, turn, fault.as_ref());
         self.check_originals(&now, &recorded.held, turn, fault.as_ref());
+        self.unseen.clear();
         self.shown = shown(host, &now);
         self.units = now;
         self.check_started(host, &recorded.starting, turn.what);
@@ -269,13 +285,13 @@ impl Model {
             let original = self.originals.entry(key.clone()).or_insert(original);
             let said = record.drop_in.as_ref().map(|text| serde_json::from_str(text).unwrap());
             // The reading is that of the tick before; what is set since is seen in the file. What does not show there is
-            // missed: the value that the unit has anyway, one that does not arrive, and one that another drop-in overrides. An
-            // empty list of CPUs says nothing of the file.
+            // missed: the value that the unit has anyway, one that does not arrive, and one that another drop-in overrides.
             let held = spelled(&record.held).map(|lines| lines.into_iter().map(|(_, text)| text));
             let shown = self.shown.get(key).map_or(&[][..], Vec::as_slice);
             let is_same = original.drop_in.as_ref() == Some(&record.held.value)
                 || shown.is_empty()
-                || held.is_none_or(|held| held.eq(shown.iter().cloned()));
+                || self.unseen.contains(key)
+                || held.is_some_and(|held| held.eq(shown.iter().cloned()));
             if is_same || fault == Some(&UnitFault::Ignores(key.1)) {
                 original.is_touched |= original.drop_in != said;
                 original.drop_in = said.clone();
