@@ -141,6 +141,16 @@ fn pause_after(nr_failures: u32) -> u64 {
     (1_u64 << nr_failures.min(8)).min(PAUSE_TICKS_MAX)
 }
 
+/// Adds the values of an order that are in the files already, unless a later one of the same knob is queued.
+fn queue_relief(relieved: &mut Vec<Action>, order: &Pending) {
+    let is_in_file = |action: &&Action| order.relieved.contains(&action.knob);
+    for action in order.actions.iter().filter(is_in_file) {
+        if relieved.iter().all(|relieved| relieved.knob != action.knob) {
+            relieved.push(action.clone());
+        }
+    }
+}
+
 impl UnitState {
     pub(super) fn new(unit: &str, is_slice: bool) -> UnitState {
         UnitState {
@@ -178,19 +188,10 @@ impl UnitState {
     /// Re-queues values of a refused order that are in the files already. Otherwise systemd would write its old
     /// values with the next order.
     pub(super) fn relieve_again(&mut self, refused: &Pending, tick: u64) {
-        self.queue_relief(refused);
+        queue_relief(&mut self.relieved, refused);
         if !self.relieved.is_empty() {
             let (nr_refusals, _) = self.relief_refused;
             self.relief_refused = (nr_refusals.saturating_add(1), tick + pause_after(nr_refusals));
-        }
-    }
-
-    fn queue_relief(&mut self, of: &Pending) {
-        let is_in_file = |action: &&Action| of.relieved.contains(&action.knob);
-        for action in of.actions.iter().filter(is_in_file) {
-            if self.relieved.iter().all(|relieved| relieved.knob != action.knob) {
-                self.relieved.push(action.clone());
-            }
         }
     }
 
@@ -213,10 +214,11 @@ impl UnitState {
             self.phase = Phase::Missing { look_at: 0 };
         }
         // Systemd may have carried it out or refused it.
-        if let Some(mut pending) = self.pending.take_if(|pending| pending.answered_at.is_none()) {
+        if let Some(pending) = &mut self.pending
+            && pending.answered_at.is_none()
+        {
             pending.answered_at = Some(Duration::ZERO);
-            self.queue_relief(&pending);
-            self.pending = Some(pending);
+            queue_relief(&mut self.relieved, pending);
         }
     }
 
