@@ -217,13 +217,13 @@ impl Game {
     /// Useful CPU time of the selfish tenants over that of the same game without a strategy, and the latter in seconds.
     fn gain(&self, bar: f64) -> (f64, f64) {
         let honest = self.honest();
-        let honest_sec = honest.play(0);
-        let gain = self.play(0) / honest_sec;
+        let (honest_sec, useful_sec) = (honest.play(0), self.play(0));
+        let gain = useful_sec / honest_sec;
         if gain <= bar {
             return (gain, honest_sec);
         }
-        let sum = |game: &Game| (0..BEGINNINGS).map(|delay| game.play(delay)).sum::<f64>();
-        (sum(self) / sum(&honest), honest_sec)
+        let later = |game: &Game| (1..BEGINNINGS).map(|delay| game.play(delay)).sum::<f64>();
+        ((useful_sec + later(self)) / (honest_sec + later(&honest)), honest_sec)
     }
 
     /// Useful CPU time of the selfish tenants, in seconds. They begin `delay` ticks after the others.
