@@ -1,7 +1,7 @@
 //! Orders that were refused, answered late, or overtaken: what is recorded of a unit is what it held before it was set.
 
 use nix::errno::Errno;
-use tenantd_host::systemd::{Order, Property};
+use tenantd_host::systemd::{Order, Property, Setting};
 use tenantd_sim::{Fault, Load, SimUnit, UnitFault};
 
 use super::{WEB, number, services, whole};
@@ -25,7 +25,7 @@ fn accepting(limit: &str) -> World {
 fn accepting_policy(limit: &str) -> tenantd_policy::Policy {
     util::policy(&format!(
         "version: 1\nmode: enforce\ncontrol: {{ on_drift: accept }}\n\
-         tenants: {{ web: {{ match: {{ unit: web.service }}, limit: {{ memory: {limit} }} }} }}"
+         tenants: {{ web: {{ match: {{ unit: web.service }}, limit: {{ {limit} }} }} }}"
     ))
 }
 
@@ -210,7 +210,7 @@ fn a_slice_that_is_replaced_before_it_is_opened_is_given_back() {
 /// An administrator's value in the file stays, and so does what they had set at run time before.
 #[test]
 fn our_drop_in_gets_back_its_text_where_an_administrator_wrote_the_file() {
-    let mut world = accepting("600MiB");
+    let mut world = accepting("memory: 600MiB");
     let theirs = number(Property::MemoryMax, 900 * MIB);
     world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &theirs));
     let drop_in =
@@ -230,17 +230,114 @@ fn our_drop_in_gets_back_its_text_where_an_administrator_wrote_the_file() {
     assert!(!world.state_dir().join("journal").exists());
 }
 
+/// Sets a property at run time, and overrides the drop-in as `systemctl edit` does.
+fn set_and_hide(world: &World, theirs: &Setting) {
+    world.host.systemd(|systemd, kernel| {
+        systemd.set_property(kernel, "web.service", theirs);
+        let web = systemd.units.get_mut("web.service").unwrap();
+        web.overrides.insert(theirs.property, theirs.property.unset());
+        systemd.reload();
+        systemd.restore_files(kernel, "web.service");
+    });
+}
+
+/// A value that systemd refused was never set: a drop-in with this value is an administrator's.
+#[test]
+fn a_drop_in_with_a_refused_value_stays() {
+    for nr_ticks in 4..12 {
+        let mut world = accepting("cpu: 0.5");
+        let theirs = number(Property::CpuQuotaPerSecUsec, 500_000);
+        set_and_hide(&world, &theirs);
+        fail(&world, Some(UnitFault::Denied));
+        world.start().unwrap();
+        world.ticks(nr_ticks);
+        world.write(&format!("{WEB}/cpu.max"), "70000 100000");
+        assert_eq!(world.tick().nr_drift, 1);
+        fail(&world, None);
+        assert_eq!(world.stop().failures, [""; 0]);
+        let drop_ins = whole(&world).1["web.service"].drop_ins.clone();
+        assert_eq!(drop_ins, [(theirs.property, theirs.value)].into(), "{nr_ticks} ticks");
+        assert_eq!(world.file(&format!("{WEB}/cpu.max")), "70000 100000");
+    }
+}
+
+fn begin_transient(world: &World) {
+    world.host.systemd(|systemd, kernel| {
+        systemd.add_transient("web.service", "/system.slice/web.service");
+        systemd.start(kernel, "web.service");
+    });
+}
+
+fn accepting_transient(limit: &str) -> World {
+    let mut world = World::new("tenants: { web: {} }");
+    world.policy = accepting_policy(limit);
+    begin_transient(&world);
+    world.start().unwrap();
+    world.ticks(6);
+    world
+}
+
+/// Settings of a transient unit end with it: the agent never set the next unit of this name.
+#[test]
+fn a_drop_in_with_a_value_of_an_earlier_life_stays() {
+    for nr_ticks in 4..12 {
+        let mut world = accepting_transient("cpu: 0.5");
+        assert_eq!(world.file(&format!("{WEB}/cpu.max")), "50000 100000");
+        world.host.systemd(|systemd, kernel| systemd.stop(kernel, "web.service"));
+        world.ticks(2);
+        begin_transient(&world);
+        let theirs = number(Property::CpuQuotaPerSecUsec, 500_000);
+        set_and_hide(&world, &theirs);
+        fail(&world, Some(UnitFault::Denied));
+        world.ticks(nr_ticks);
+        world.write(&format!("{WEB}/cpu.max"), "70000 100000");
+        assert_eq!(world.tick().nr_drift, 1);
+        fail(&world, None);
+        assert_eq!(world.stop().failures, [""; 0]);
+        let drop_ins = whole(&world).1["web.service"].drop_ins.clone();
+        assert_eq!(drop_ins, [(theirs.property, theirs.value)].into(), "{nr_ticks} ticks");
+    }
+}
+
+/// A record of accepted drift is void in the next life of a transient unit.
+#[test]
+fn drift_that_was_accepted_in_an_earlier_life_concerns_no_later_drop_in() {
+    for is_killed in [false, true] {
+        let mut world = accepting_transient("cpu: 0.5");
+        let set = |world: &World, quota| {
+            let setting = number(Property::CpuQuotaPerSecUsec, quota);
+            world
+                .host
+                .systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &setting));
+        };
+        set(&world, 3_000_000);
+        assert_eq!(world.ticks(4).nr_drift, 1);
+        world.host.systemd(|systemd, kernel| systemd.stop(kernel, "web.service"));
+        world.ticks(2);
+        begin_transient(&world);
+        set(&world, 500_000);
+        if !is_killed {
+            world.ticks(6);
+        }
+        assert_eq!(world.end(is_killed).failures, [""; 0]);
+        let drop_ins = whole(&world).1["web.service"].drop_ins.clone();
+        let theirs = number(Property::CpuQuotaPerSecUsec, 500_000);
+        assert_eq!(drop_ins.get(&theirs.property), Some(&theirs.value), "killed: {is_killed}");
+        assert!(!world.state_dir().join("journal").exists());
+    }
+}
+
 /// An agent that sets what the one before left to somebody else gives it back like everything else.
 #[test]
 fn what_an_earlier_agent_left_to_others_is_given_back_once_it_is_set_again() {
-    let mut world = accepting("600MiB");
+    let mut world = accepting("memory: 600MiB");
     world.start().unwrap();
     world.ticks(4);
     world.write(&format!("{WEB}/memory.max"), &(700 * MIB).to_string());
     assert_eq!(world.ticks(4).nr_drift, 1);
     world.kill();
     fail(&world, Some(UnitFault::Away));
-    world.policy = accepting_policy("500MiB");
+    world.policy = accepting_policy("memory: 500MiB");
     world.start().unwrap();
     fail(&world, None);
     world.ticks(40);
@@ -255,7 +352,7 @@ fn what_an_earlier_agent_left_to_others_is_given_back_once_it_is_set_again() {
 /// The same, where it is left to somebody else before this agent has set it.
 #[test]
 fn what_an_earlier_agent_set_is_given_back_by_one_that_left_it_to_others() {
-    let mut world = accepting("600MiB");
+    let mut world = accepting("memory: 600MiB");
     world.start().unwrap();
     world.ticks(4);
     world.kill();

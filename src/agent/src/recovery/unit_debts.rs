@@ -66,26 +66,26 @@ pub(crate) fn debts(entries: &[Entry]) -> Vec<Debt<'_>> {
 
 /// A property that another program has set since, of which the agent's drop-in may be left.
 pub(super) struct Leftover<'a> {
-    pub(super) unit: &'a str,
+    pub(super) was: &'a UnitHeld,
     pub(super) ours: &'a Setting,
-    pub(super) before: Option<&'a str>,
     pub(super) is_settled: bool,
     pub(super) entries: Vec<&'a Entry>,
 }
 
+/// A property without a record of its earlier value was never set: nothing of it is left.
 pub(super) fn leftovers<'a>(entries: &'a [Entry]) -> Vec<Leftover<'a>> {
     let leftover = |entry: &'a Entry| {
         let Entry::UnitTheirs { unit, property, ours: Some(ours) } = entry else { return None };
-        let (mut before, mut all) = (None, vec![entry]);
+        let (mut last, mut all) = (None, vec![entry]);
         for entry in entries {
             if let Entry::UnitHeld(was) = entry
                 && (&was.unit, was.held.property) == (unit, *property)
             {
-                before = was.drop_in.as_deref();
+                last = Some(&**was);
                 all.push(entry);
             }
         }
-        Some(Leftover { unit, ours, before, is_settled: false, entries: all })
+        Some(Leftover { was: last?, ours, is_settled: false, entries: all })
     };
     entries.iter().filter_map(leftover).collect()
 }

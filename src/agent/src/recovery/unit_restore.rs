@@ -44,7 +44,7 @@ use super::unit_debts::{Debt, Due, Leftover, Stage, Started, debts, leftovers, s
 use super::unit_files::{UnitFiles, Waiting};
 use super::unit_session::{LOOK_EVERY, LOOKS, Session};
 use super::unit_write_back::write_back;
-use tenantd_host::journal::Entry;
+use tenantd_host::journal::{Entry, UnitHeld};
 use tenantd_host::kernfs::{DirId, KernFs};
 use tenantd_host::systemd::{Order, Property, Reply, Setting, UnitError, UnitManager, UnitState};
 
@@ -97,8 +97,9 @@ impl<K: KernFs> Session<'_, K> {
         started: &mut [Started<'_>],
         leftovers: &mut [Leftover<'_>],
     ) -> Result<(), UnitError> {
-        for left in leftovers.iter_mut() {
-            let outcome = self.forget_ours(left);
+        let states = self.look(leftovers.iter().map(|left| &*left.was.unit));
+        for (left, state) in leftovers.iter_mut().zip(states) {
+            let outcome = self.forget_ours(left, state);
             left.is_settled = self.note(outcome)?.is_some();
         }
         self.round(debts)?;
@@ -212,14 +213,11 @@ impl<K: KernFs> Session<'_, K> {
         debt: &mut Debt<'_>,
         state: &UnitState,
     ) -> Result<Option<Asked>, UnitError> {
-        // A unit that runs and is not loaded has no file that identifies its life; it cannot be restarted
-        // either.
-        let is_unloaded = state.is_active && !state.is_loaded && !state.cgroup.is_empty();
-        if !debt.life.is_empty() && debt.life != state.life && !is_unloaded {
+        if has_ended(debt.life, state) {
             debt.advance(Stage::Owed, Stage::Paid);
             return Ok(None);
         }
-        if is_unloaded {
+        if is_unloaded(state) {
             return match self.files.open(state) {
                 // The unit has ended since.
                 Some(Err(error)) if error.is_gone() => self.set_back_idle(debt),
@@ -353,10 +351,18 @@ impl<K: KernFs> Session<'_, K> {
         Ok(())
     }
 
-    /// Removes the agent's drop-in for a property that another program has set since, or restores its text.
-    fn forget_ours(&mut self, left: &Leftover<'_>) -> Result<(), UnitError> {
-        let (unit, ours) = (left.unit.to_string(), left.ours.clone());
-        let before = left.before.map(str::to_string);
+    /// Removes the agent's drop-in for a property that another program has set since, or restores its text. A
+    /// drop-in of a later life is not the agent's.
+    fn forget_ours(
+        &mut self,
+        left: &Leftover<'_>,
+        state: Result<UnitState, UnitError>,
+    ) -> Result<(), UnitError> {
+        let UnitHeld { unit, life, drop_in, .. } = left.was;
+        if !life.is_empty() && has_ended(life, &state?) {
+            return Ok(());
+        }
+        let (unit, ours, before) = (unit.clone(), left.ours.clone(), drop_in.clone());
         let order = Order::ForgetOurs { unit, ours, before };
         self.restored.is_stale |= self.has_changed(order)?;
         Ok(())
@@ -385,6 +391,17 @@ impl<K: KernFs> Session<'_, K> {
             }
         }
     }
+}
+
+/// True if a unit runs and is not loaded.
+fn is_unloaded(state: &UnitState) -> bool {
+    state.is_active && !state.is_loaded && !state.cgroup.is_empty()
+}
+
+/// True if this life of a transient unit has ended. A unit that is not loaded has no file that identifies its
+/// life; it cannot be restarted either.
+fn has_ended(life: &str, state: &UnitState) -> bool {
+    !life.is_empty() && life != state.life && !is_unloaded(state)
 }
 
 struct Asked {
