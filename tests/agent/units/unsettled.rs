@@ -261,6 +261,25 @@ fn a_drop_in_with_a_refused_value_stays() {
     }
 }
 
+/// A refused value does not arrive late, although an earlier one was set.
+#[test]
+fn a_refused_value_that_another_program_sets_is_drift() {
+    let mut world = accepting("memory: 600MiB");
+    world.start().unwrap();
+    world.ticks(4);
+    fail(&world, Some(UnitFault::Denied));
+    let agent = world.agent.as_mut().unwrap();
+    agent.reload(accepting_policy("memory: 700MiB"), Vec::new()).unwrap();
+    world.ticks(6);
+    let theirs = number(Property::MemoryMax, 700 * MIB);
+    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &theirs));
+    assert_eq!(world.tick().nr_drift, 1);
+    fail(&world, None);
+    assert_eq!(world.stop().failures, [""; 0]);
+    let drop_ins = whole(&world).1["web.service"].drop_ins.clone();
+    assert_eq!(drop_ins, [(theirs.property, theirs.value)].into());
+}
+
 fn begin_transient(world: &World) {
     world.host.systemd(|systemd, kernel| {
         systemd.add_transient("web.service", "/system.slice/web.service");

@@ -159,6 +159,7 @@ impl Systemd {
             unit.relieved.push(action.clone());
             if let Some(pending) = &mut unit.pending {
                 pending.recorded.retain(|recorded| *recorded != property);
+                pending.added.retain(|added| *added != knob);
             }
             unit.ordered.add(knob, action.to.clone());
         }
@@ -264,14 +265,16 @@ impl Systemd {
             let refusal = EnforceError::from(error).refusal();
             return actions.into_iter().map(|action| (action, Err(refusal.clone()))).collect();
         }
-        let mut relieved = Vec::new();
+        let (mut relieved, mut added) = (Vec::new(), Vec::new());
         for action in &actions {
-            unit.ordered.add(action.knob, action.to.clone());
+            if unit.ordered.add(action.knob, action.to.clone()) {
+                added.push(action.knob);
+            }
             let told = unit.relieved.extract_if(.., |relieved| relieved.knob == action.knob);
             relieved.extend(told.map(|action| action.knob));
         }
         unit.asked_about.clear();
-        unit.pending = Some(Pending { actions, recorded, relieved, answered_at: None });
+        unit.pending = Some(Pending { actions, recorded, added, relieved, answered_at: None });
         let unit = unit.unit.clone();
         let settings = self.with_memory_limit(host, cgroup, id, settings);
         self.submit(Order::Set { unit, settings });
@@ -334,6 +337,7 @@ impl Systemd {
                 if error.is_about_the_bus() {
                     return Vec::new();
                 }
+                pending.iter().for_each(|pending| unit.withdraw(pending));
                 let (name, life) = (&unit.unit, &unit.life);
                 let recorded = pending.iter().flat_map(|pending| &pending.recorded);
                 unset.extend(recorded.map(|property| (name.clone(), life.clone(), *property)));

@@ -62,6 +62,8 @@ pub(super) struct Pending {
     pub(super) actions: Vec<Action>,
     /// Properties journaled for this order; unchanged until it is done.
     pub(super) recorded: Vec<Property>,
+    /// Knobs whose values were added to the list of ordered values for this order.
+    pub(super) added: Vec<Knob>,
     /// Values already in the files, to relieve the host.
     pub(super) relieved: Vec<Knob>,
     pub(super) answered_at: Option<Duration>,
@@ -87,7 +89,7 @@ impl Kills {
     }
 }
 
-/// Values ordered from systemd, oldest first, each until a later one of its knob has arrived.
+/// Values ordered from systemd and not refused, oldest first, each until a later one of its knob has arrived.
 ///
 /// On a busy host a value may arrive seconds after it was given up and another one was ordered. It is not a
 /// foreign value.
@@ -95,14 +97,24 @@ impl Kills {
 pub(super) struct Requests(Vec<(Knob, Value)>);
 
 impl Requests {
-    pub(super) fn add(&mut self, knob: Knob, value: Value) {
-        if self.last(knob) == Some(&value) {
-            return;
+    /// Returns false if it is the last value of this knob already.
+    pub(super) fn add(&mut self, knob: Knob, value: Value) -> bool {
+        let is_new = self.last(knob) != Some(&value);
+        if is_new {
+            if self.0.len() == REQUESTS_MAX {
+                self.0.remove(0);
+            }
+            self.0.push((knob, value));
         }
-        if self.0.len() == REQUESTS_MAX {
-            self.0.remove(0);
+        is_new
+    }
+
+    /// Removes a value that systemd refused.
+    fn withdraw(&mut self, knob: Knob, refused: &Value) {
+        let is_it = |(known, value): &(Knob, Value)| *known == knob && value == refused;
+        if let Some(at) = self.0.iter().rposition(is_it) {
+            self.0.remove(at);
         }
-        self.0.push((knob, value));
     }
 
     pub(super) fn last(&self, knob: Knob) -> Option<&Value> {
@@ -192,6 +204,13 @@ impl UnitState {
         if !self.relieved.is_empty() {
             let (nr_refusals, _) = self.relief_refused;
             self.relief_refused = (nr_refusals.saturating_add(1), tick + pause_after(nr_refusals));
+        }
+    }
+
+    /// Forgets the values of a refused order, except those that were ordered or written before as well.
+    pub(super) fn withdraw(&mut self, refused: &Pending) {
+        for action in refused.actions.iter().filter(|it| refused.added.contains(&it.knob)) {
+            self.ordered.withdraw(action.knob, &action.to);
         }
     }
 
