@@ -9,6 +9,7 @@ use super::job::{Job, Kind, Leaving, Reservation, Run, State};
 use super::names::{ClassNumbers, TenantNumbers};
 use super::nested::Withheld;
 use super::reason::{Reason, Refusal};
+use super::tenant_use::TenantUse;
 use super::types::{Capacity, JobId, Measured, Request, Rules, Terms};
 use tenantd_dop::target::Width;
 use tenantd_queue::discipline::{Name, Parameters, Ties, multilevel};
@@ -75,6 +76,8 @@ pub struct Admission {
     /// Mean duration of jobs, in seconds; `None` before any has ended.
     pub(super) pace_seconds: Option<f64>,
     #[serde(skip)]
+    pub(super) tenant_use: TenantUse,
+    #[serde(skip)]
     pub(super) nr_changes: u64,
     /// Fees for early starts that were not taken yet, in seconds of the whole machine.
     #[serde(skip)]
@@ -106,6 +109,7 @@ impl Admission {
             leaving: BTreeMap::new(),
             reservation: None,
             pace_seconds: None,
+            tenant_use: TenantUse::default(),
             nr_changes: 0,
             fees: Vec::new(),
         };
@@ -348,11 +352,21 @@ impl Admission {
         self.nr_changes += u64::from(cpu_seconds > job.cpu_seconds);
         let more = (cpu_seconds - job.cpu_seconds).max(0.0);
         job.cpu_seconds += more;
-        let State::Running(run) = job.state else { return };
+        self.tenant_use.note_job(job.need.tenant, more);
+        if job.run().is_none() {
+            return;
+        }
         let was_idle = job.is_idle;
         job.note_use(more, now);
         self.nr_changes += u64::from(job.is_idle != was_idle);
-        let due = job.cpu_seconds.max((now - run.since) * WORKER_CORES);
+        self.pay(id, now);
+    }
+
+    /// Charges a running job for what it has not paid yet.
+    pub(super) fn pay(&mut self, id: JobId, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let State::Running(run) = job.state else { return };
+        let due = (job.cpu_seconds + job.other_seconds).max((now - run.since) * WORKER_CORES);
         let more = due - job.paid_seconds;
         if more > 0.0 {
             job.paid_seconds = due;

@@ -16,5 +16,6 @@ mod reserve;
 mod seniors;
 mod sets;
 mod simulated;
+mod slots;
 mod turns;
 mod units;

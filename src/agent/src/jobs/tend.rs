@@ -4,6 +4,7 @@ use std::io;
 
 use super::after;
 use super::credit;
+use super::end;
 use super::evict;
 use super::listing::list;
 use super::outcome;
@@ -45,6 +46,9 @@ impl JobRoom {
         self.charged = now;
         self.round.begin(tenants, is_tick);
         self.charge(&mut tenants.host, now);
+        if is_tick {
+            end::charge_others(&mut self.admission, tenants, now);
+        }
         self.preempt(tenants, is_tick, now);
         self.start(tenants, now);
         self.weigh(tenants);
