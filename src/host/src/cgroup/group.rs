@@ -22,6 +22,9 @@ use tenantd_core::kernel_text::proc_files::process_numbers;
 /// Pages of 4 KiB, in which `memory.stat` counts events of pages.
 const PAGES_PER_MIB: u64 = 256;
 
+const UNIFIED_MEMORY: [&str; 8] = memory_keys(Dialect::Unified);
+const LEGACY_MEMORY: [&str; 8] = memory_keys(Dialect::Legacy);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     CpuUsage,
@@ -495,14 +498,17 @@ impl<'a, K: KernFs> Reader<'a, K> {
         times: &TenantSample,
         last: Last,
     ) -> Result<Option<MemorySample>, KernError> {
-        let keys = memory_keys(self.cgroup.dialect);
         let current =
             self.take(Source::MemoryCurrent, |text| parse::single::<u64>(text, "bytes").map(Some))?;
         let stands = last.rest().zip(current).and_then(|(rest, now)| rest.memory(times, now));
         if stands.is_some() {
             return Ok(stands);
         }
-        let stat = self.take(Source::MemoryStat, |text| parse::keyed(text, keys).map(Some))?;
+        let stat = match self.cgroup.dialect {
+            Dialect::Unified => |text: &[u8]| parse::keyed(text, UNIFIED_MEMORY).map(Some),
+            Dialect::Legacy => |text: &[u8]| parse::keyed(text, LEGACY_MEMORY).map(Some),
+        };
+        let stat = self.take(Source::MemoryStat, stat)?;
         let events = self.take(Source::MemoryEvents, |text| {
             parse::keyed(text, ["low", "high", "max", "oom_kill"]).map(Some)
         })?;

@@ -48,18 +48,20 @@ pub fn limit(text: &[u8]) -> Result<Limit<u64>, Malformed> {
 
 /// Numbers of `keys` in a flat keyed file (`cpu.stat`, `memory.stat`, `memory.events`); `None` for a missing
 /// line. Lines of other keys are skipped unparsed: there are dozens of them in every sample.
+///
+/// Inlined, so that constant keys are compared without loops.
+#[inline(always)]
 pub fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) -> Result<[Option<u64>; N], Malformed> {
     let mut found = [None; N];
     let mut missing = N;
     for (index, line) in lines(text).enumerate() {
         // The space is in another place in nearly every other line, which saves most comparisons.
         let is_of =
-            |key: &str| line.get(key.len()) == Some(&b' ') && line.starts_with(key.as_bytes());
-        let wanted = keys.iter().zip(&mut found).find(|(key, _)| is_of(key));
-        let Some((key, found)) = wanted else { continue };
+            |key: &&str| line.get(key.len()) == Some(&b' ') && line.starts_with(key.as_bytes());
+        let Some(at) = keys.iter().position(is_of) else { continue };
         let malformed = || Malformed::of(index + 1, line, "a key and a number");
-        let value = number(&line[key.len() + 1..]).ok_or_else(malformed)?;
-        if found.replace(value).is_none() {
+        let value = number(&line[keys[at].len() + 1..]).ok_or_else(malformed)?;
+        if found[at].replace(value).is_none() {
             missing -= 1;
         }
         if missing == 0 {
@@ -71,14 +73,31 @@ pub fn keyed<const N: usize>(text: &[u8], keys: [&str; N]) -> Result<[Option<u64
 
 /// Lines of a text, without their ends; the last one may have none.
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut start = 0;
-    let last = if text.ends_with(b"\n") { None } else { Some(text.len()) };
-    let ends = memchr::memchr_iter(b'\n', text).chain(last.filter(|end| *end > 0));
-    ends.map(move |end| {
-        let line = &text[start..end];
-        start = end + 1;
-        line
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let line = &rest[..line_bytes(rest)];
+        rest = rest.get(line.len() + 1..).unwrap_or_default();
+        Some(line)
     })
+}
+
+/// Length of the first line. Lines are short: the call of a search with wider registers costs more than the search.
+fn line_bytes(text: &[u8]) -> usize {
+    const EACH: u64 = u64::MAX / 255;
+    let mut at = 0;
+    while let Some(eight) = text[at..].first_chunk() {
+        // Newlines become zeroes; the lowest bit set is the top bit of the first zero.
+        let apart = u64::from_le_bytes(*eight) ^ (EACH * u64::from(b'\n'));
+        let zeroes = apart.wrapping_sub(EACH) & !apart & (EACH << 7);
+        if zeroes != 0 {
+            return at + zeroes.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    at + text[at..].iter().take_while(|byte| **byte != b'\n').count()
 }
 
 /// Parses a decimal number.

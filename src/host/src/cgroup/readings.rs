@@ -172,7 +172,7 @@ pub fn pids_sample(
     Ok(Some(PidsSample { generation, nr_current, nr_refused }))
 }
 
-fn cache_keys(dialect: Dialect) -> [&'static str; 2] {
+const fn cache_keys(dialect: Dialect) -> [&'static str; 2] {
     match dialect {
         Dialect::Unified => ["inactive_file", "active_file"],
         Dialect::Legacy => ["total_inactive_file", "total_active_file"],
@@ -181,7 +181,7 @@ fn cache_keys(dialect: Dialect) -> [&'static str; 2] {
 
 /// Keys of `memory.stat` in a sample: inactive and active file cache; refaults of anonymous memory and of
 /// files; anonymous and shared memory; reclaimable slab; reclaimed pages.
-pub(super) fn memory_keys(dialect: Dialect) -> [&'static str; 8] {
+pub(super) const fn memory_keys(dialect: Dialect) -> [&'static str; 8] {
     let [inactive, active] = cache_keys(dialect);
     let [refault_anon, refault_file, anon, shmem] = match dialect {
         Dialect::Unified => ["workingset_refault_anon", "workingset_refault_file", "anon", "shmem"],
