@@ -48,8 +48,9 @@ pub struct RealKernFs {
 #[derive(Debug)]
 struct KeptDir {
     handle: File,
-    path: PathBuf,
-    files: Vec<FileId>,
+    path: Box<Path>,
+    /// The newest of its files, each of which names the one before: a list would be an allocation for each directory.
+    newest: Option<FileId>,
 }
 
 #[derive(Debug)]
@@ -57,6 +58,7 @@ struct KeptFile {
     handle: File,
     dir: DirId,
     name: u16,
+    older: Option<FileId>,
 }
 
 impl Default for RealKernFs {
@@ -87,7 +89,7 @@ impl RealKernFs {
 
     fn metadata(&self, dir: DirId) -> Result<Metadata, KernError> {
         let kept = self.dir(dir)?;
-        let failed = |error| KernError::new(Operation::Open, &kept.path, errno_of(&error));
+        let failed = |error| KernError::new(Operation::Open, &*kept.path, errno_of(&error));
         kept.handle.metadata().map_err(failed)
     }
 
@@ -122,21 +124,22 @@ impl KernFs for RealKernFs {
         let handle = open(path, flags, Mode::empty())
             .map(File::from)
             .map_err(|errno| KernError::new(Operation::Open, path, errno))?;
-        let kept = KeptDir { handle, path: path.to_path_buf(), files: Vec::new() };
+        let kept = KeptDir { handle, path: path.into(), newest: None };
         Ok(DirId(place(&mut self.dirs, &mut self.free_dirs, kept)))
     }
 
     fn close_dir(&mut self, dir: DirId) {
         let Some(kept) = self.dirs.get_mut(dir.0 as usize).and_then(Option::take) else { return };
         self.free_dirs.push(dir.0);
-        for file in kept.files {
-            self.files[file.0 as usize] = None;
+        let mut next = kept.newest;
+        while let Some(file) = next {
+            next = self.files[file.0 as usize].take().and_then(|kept| kept.older);
             self.free_files.push(file.0);
         }
     }
 
     fn dir_path(&self, dir: DirId) -> PathBuf {
-        self.dir(dir).map(|kept| kept.path.clone()).unwrap_or_else(|error| error.path)
+        self.dir(dir).map(|kept| kept.path.to_path_buf()).unwrap_or_else(|error| error.path)
     }
 
     fn inode(&mut self, dir: DirId) -> Result<u64, KernError> {
@@ -150,10 +153,11 @@ impl KernFs for RealKernFs {
 
     fn open_file(&mut self, dir: DirId, name: &str) -> Result<FileId, KernError> {
         let handle = self.open_in(dir, name, OFlag::O_RDONLY)?;
-        let kept = KeptFile { handle, dir, name: self.intern(name) };
+        let older = self.dir(dir)?.newest;
+        let kept = KeptFile { handle, dir, name: self.intern(name), older };
         let file = FileId(place(&mut self.files, &mut self.free_files, kept));
         if let Some(Some(kept)) = self.dirs.get_mut(dir.0 as usize) {
-            kept.files.push(file);
+            kept.newest = Some(file);
         }
         Ok(file)
     }
@@ -248,7 +252,7 @@ impl KernFs for RealKernFs {
                 TryLockError::WouldBlock => Errno::EAGAIN,
                 TryLockError::Error(error) => errno_of(&error),
             };
-            KernError::new(Operation::Lock, &kept.path, errno)
+            KernError::new(Operation::Lock, &*kept.path, errno)
         })
     }
 
@@ -262,7 +266,7 @@ impl KernFs for RealKernFs {
 
     fn list_dirs(&mut self, dir: DirId) -> Result<Vec<OsString>, KernError> {
         let kept = self.dir(dir)?;
-        let failed = |errno| KernError::new(Operation::List, &kept.path, errno);
+        let failed = |errno| KernError::new(Operation::List, &*kept.path, errno);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         // A new descriptor, because the position of a directory stream belongs to its descriptor.
         let mut stream = Dir::openat(&kept.handle, ".", flags, Mode::empty()).map_err(failed)?;
