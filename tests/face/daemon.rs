@@ -91,7 +91,7 @@ pub(crate) fn status() -> Status {
                 ..tenant("analytics", 200.0, 1.4, 8.0, 2.3)
             },
             TenantStatus {
-                jobs: Some(TenantJobs {
+                jobs: Some(Box::new(TenantJobs {
                     nr_waiting: 3,
                     nr_running: 2,
                     dop: 5,
@@ -100,7 +100,7 @@ pub(crate) fn status() -> Status {
                     nr_started: 17,
                     waited_seconds: 34.5,
                     ..TenantJobs::default()
-                }),
+                })),
                 limit: PerResource([Some(4.0), None]),
                 ..tenant("ci/nightly", 25.0, 0.9, 0.9, 1.2)
             },

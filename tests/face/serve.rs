@@ -172,7 +172,7 @@ fn disks_and_holders_of_devices_are_on_the_page() {
         share_if_busy_ratio: 0.5,
         ..DiskShareStatus::default()
     };
-    told.tenants[0].disk_share = Some(share);
+    told.tenants[0].disk_share = Some(Box::new(share));
     let mut jobs = job_list();
     let units = |count| Units { name: "gpu".into(), count };
     (jobs.pool.units, jobs.pool.free_units) = (vec![units(4)], vec![units(2)]);

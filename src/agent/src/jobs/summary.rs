@@ -18,7 +18,7 @@ pub(crate) fn tell(jobs: &JobRoom, slots_reason: String, status: &mut Status, no
     let (all, mut of_tenants) = sums(jobs, now);
     status.jobs = Some(JobsStatus { slots_reason, ..all });
     for tenant in &mut status.tenants {
-        tenant.jobs = of_tenants.remove(&*tenant.name);
+        tenant.jobs = of_tenants.remove(&*tenant.name).map(Box::new);
     }
 }
 

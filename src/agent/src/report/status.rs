@@ -106,7 +106,7 @@ fn tenant_statuses(
         credit_factor: credit(control, state).map(|(_, factor)| factor),
         credit_preview: previews.of(control, at),
         disks: disk_uses(control, state),
-        disk_share: disk_share(control, node, state),
+        disk_share: disk_share(control, node, state).map(Box::new),
         nr_deaths: state.deaths.nr_all(),
         deaths: deaths(node, state),
         ..tenant_status(node, state)

@@ -417,7 +417,7 @@ pub struct TenantStatus {
     /// Limits of requests to each disk; absent without one.
     pub limit_disk: Option<DiskLimitStatus>,
     /// Share of the time of disks; absent if the policy weighs none.
-    pub disk_share: Option<DiskShareStatus>,
+    pub disk_share: Option<Box<DiskShareStatus>>,
     /// Processes and threads; absent if the policy has no limit, or if unreadable.
     pub usage_pids: Option<u64>,
     /// Refused forks since the agent started; absent likewise.
@@ -436,7 +436,7 @@ pub struct TenantStatus {
     /// Effect of `control.credits`; absent if the policy has it, or if it would change nothing now.
     pub credit_preview: Option<CreditPreview>,
     /// Its jobs; absent before its first was submitted.
-    pub jobs: Option<TenantJobs>,
+    pub jobs: Option<Box<TenantJobs>>,
 }
 
 /// Effect that credits would have on a node.

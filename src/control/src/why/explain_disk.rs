@@ -29,7 +29,7 @@ pub(crate) fn disk_step(status: &Status, tenant: &TenantStatus) -> Option<DiskSt
         .map(|ratio| format!("; tasks waited for disks {:.0} % of the time", ratio * 100.0));
     let reason = reason + &waited.unwrap_or_default();
     let pressure_ratio = tenant.disk_pressure_ratio;
-    let share = tenant.disk_share.clone();
+    let share = tenant.disk_share.as_deref().cloned();
     Some(DiskStep { pressure_ratio, uses: tenant.disks.clone(), share, reason })
 }
 
