@@ -90,8 +90,8 @@ impl Usage {
     }
 
     /// Caps the usage at the machine's CPUs: clocks are read a little apart, so a rate could exceed them.
-    pub fn within(self, nr_cpus: u32) -> Usage {
-        Usage { cpu_cores: self.cpu_cores.min(f64::from(nr_cpus)), ..self }
+    pub fn cap(&mut self, nr_cpus: u32) {
+        self.cpu_cores = self.cpu_cores.min(f64::from(nr_cpus));
     }
 }
 

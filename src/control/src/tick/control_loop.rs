@@ -314,9 +314,8 @@ impl ControlLoop {
         members::sum_up(&self.tree, &mut self.states, elapsed);
         deaths::note(&self.tree, &mut self.states, kills, now);
         // Usage kept from an earlier tick may exceed the CPUs left after a hot-unplug.
-        for state in &mut self.states {
-            state.usage = state.usage.map(|usage| usage.within(nr_cpus));
-        }
+        let usages = self.states.iter_mut().filter_map(|state| state.usage.as_mut());
+        usages.for_each(|usage| usage.cap(nr_cpus));
         read
     }
 
