@@ -93,7 +93,7 @@ fn sample_part(crowd: &Crowd, tenants: std::ops::Range<usize>) -> Part {
         ours.push(time(|| {
             let mut gaps = Vec::new();
             for cgroup in &cgroups {
-                cgroup.sample(&mut kernel, false, last, &mut gaps).expect("still there");
+                cgroup.sample(&mut kernel, false, &last, &mut gaps).expect("still there");
             }
             assert!(gaps.is_empty(), "{:?}", gaps.first());
         }));

@@ -1,5 +1,6 @@
 //! Events as bytes: each comes back to the bit, and damaged bytes are an error or other events, never a panic.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::collection::vec;
@@ -100,7 +101,7 @@ fn sample() -> impl Strategy<Value = TenantSample> {
             memory_some_usec: counts[0],
             memory_full_usec: counts[1],
             io_some_usec: counts[1],
-            disks: counts[2].map(|count| disks(generation, count)),
+            disks: counts[2].map(|count| Arc::new(disks(generation, count))),
             threads,
         })
 }

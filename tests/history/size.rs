@@ -1,6 +1,7 @@
 //! What a day costs: a hundred tenants on 64 CPUs, of which ten compute, thirty serve and sixty sleep most of the time.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenantd_control::measure::disk::{Device, DiskCounts, DiskSample, PerDisk};
@@ -72,7 +73,7 @@ impl Worker {
             memory_some_usec: Some(dice.below(1 << 30)),
             memory_full_usec: Some(dice.below(1 << 20)),
             io_some_usec: Some(dice.below(1 << 30)),
-            disks: Some(PerDisk::of([(SDA, DiskCounts::default())])),
+            disks: Some(Arc::new(PerDisk::of([(SDA, DiskCounts::default())]))),
             threads: None,
         };
         let thread = |index| ThreadSample {
@@ -118,7 +119,8 @@ impl Worker {
                 page(anon);
             }
         }
-        if let Some(counts) = self.sample.disks.as_mut().and_then(|disks| disks.get_mut(SDA))
+        if let Some(counts) =
+            self.sample.disks.as_mut().and_then(|disks| Arc::make_mut(disks).get_mut(SDA))
             && self.kind < 2
             && is_reading
         {

@@ -49,7 +49,7 @@ fn reads_of_a_disk_are_charged_to_the_reader() {
         let last = Last { disks: machine.sampled_disks(), ..Last::default() };
         cgroups.each_ref().map(|cgroup| {
             let mut gaps = Vec::new();
-            let sample = cgroup.sample(&mut kernel, true, last, &mut gaps).unwrap();
+            let sample = cgroup.sample(&mut kernel, true, &last, &mut gaps).unwrap();
             assert!(gaps.is_empty(), "{:?}", gaps.first());
             let mut sum = DiskCounts::default();
             sample.disks.iter().flat_map(|disks| disks.iter()).for_each(|(_, it)| sum.add(it));

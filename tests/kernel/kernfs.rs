@@ -47,7 +47,7 @@ fn a_process_that_comes_between_two_samples_is_seen() {
     let mut kernel = RealKernFs::new();
     let cgroup = Cgroup::open(&mut kernel, &ground.layout, "a").unwrap();
     let mut is_populated =
-        || cgroup.sample(&mut kernel, false, Last::default(), &mut Vec::new()).unwrap().populated;
+        || cgroup.sample(&mut kernel, false, &Last::default(), &mut Vec::new()).unwrap().populated;
     assert_eq!(is_populated(), Some(false));
     let mut sleeper = Command::new("sleep").arg("infinity").spawn().unwrap();
     fs::write(ground.dir(Facet::Cpu, "a").join("cgroup.procs"), sleeper.id().to_string()).unwrap();

@@ -358,8 +358,9 @@ fn sample_node<K: KernFs>(
     let is_sampled = is_ancestor || node.has_work();
     let mut input = NodeInput { is_governed: backends.is_governed(id), ..NodeInput::default() };
     if is_sampled {
-        let sampling = control.sampling(node);
-        let sampled = backends.sample(host, node, sampling, events);
+        let (sampling, last) =
+            (control.sampling(node), control.states()[node.at()].sample.as_ref());
+        let sampled = backends.sample(host, node, sampling, last, events);
         if let Some(sampled) = sampled {
             input.nr_oom_kills = sampled.nr_oom_kills;
             input.nr_threads = sampled.nr_threads;

@@ -3,12 +3,13 @@
 use super::access::HostAccess;
 use super::location::Location;
 use super::nested_kills::NestedKills;
+use tenantd_control::measure::disk::PerDisk;
 use tenantd_control::measure::sample::TenantSample;
 use tenantd_control::measure::thread_budget::{Look, PER_TENANT};
 use tenantd_control::state::drift::Observation;
 use tenantd_control::state::step::Sampling;
 use tenantd_control::words::knob::{Knob, Value};
-use tenantd_host::cgroup::{self, Cgroup, Facet, Known, Last, Layout, ReadError, Rest, Threads};
+use tenantd_host::cgroup::{self, Cgroup, Facet, Known, Last, Layout, ReadError, Threads};
 use tenantd_host::kernfs::{ErrorKind, KernError, KernFs};
 
 #[derive(Debug)]
@@ -20,8 +21,9 @@ pub(super) struct Place {
     nested_kills: NestedKills,
     /// In cgroup v1: true if all processes that the agent put into it are in its cpuset as well.
     pub(super) is_joined: bool,
-    /// Last readings, and true if some of them failed.
-    last: Last,
+    /// Population and devices of the last sample, and true if some of its readings failed.
+    population: Option<Known>,
+    disks: PerDisk<()>,
     has_gaps: bool,
     /// True if samples found processes in it, and if the last one found none any more.
     was_populated: bool,
@@ -52,7 +54,8 @@ impl Place {
             has_cpus: false,
             nested_kills: NestedKills::default(),
             is_joined: false,
-            last: Last::default(),
+            population: None,
+            disks: PerDisk::default(),
             has_gaps: false,
             was_populated: false,
             is_emptied: false,
@@ -62,7 +65,7 @@ impl Place {
     pub(super) fn close(&mut self, kernel: &mut impl KernFs) {
         (self.has_cpus, self.is_joined) = (false, false);
         (self.was_populated, self.is_emptied) = (false, false);
-        self.last = Last::default();
+        self.population = None;
         self.nested_kills = NestedKills::default();
         if let Some(cgroup) = self.cgroup.take() {
             cgroup.close(kernel);
@@ -77,24 +80,31 @@ impl Place {
         self.cgroup.as_ref().is_some_and(|cgroup| cgroup.has(layout, knob))
     }
 
-    /// Reads the counters; `None` if the cgroup is not open. Fails if the cgroup is gone.
+    /// Reads the counters; `None` if the cgroup is not open. `last` is an earlier sample of the node, if it has one. Fails
+    /// if the cgroup is gone.
     pub(super) fn sample<K: KernFs>(
         &mut self,
         host: &mut HostAccess<K>,
         sampling: Sampling,
+        last: Option<&TenantSample>,
     ) -> Option<Result<Sampled, KernError>> {
         let cgroup = self.cgroup.as_ref()?;
-        // Failed readings are tried and reported again in each tick.
-        self.last.is_due = sampling.all || self.has_gaps;
-        self.last.disks = host.machine.sampled_disks();
-        let mut read = read_counters(cgroup, host, sampling, self.last);
+        let disks = host.machine.sampled_disks();
+        let last = Last {
+            population: self.population,
+            sample: last.filter(|last| last.generation == cgroup.generation()),
+            // Failed readings are tried and reported again in each tick.
+            is_due: sampling.all || self.has_gaps,
+            disks,
+            has_other_disks: self.disks != disks,
+        };
+        let mut read = read_counters(cgroup, host, sampling, &last);
         if let Ok(Sampled { sample, gaps, .. }) = &read {
-            self.has_gaps = !gaps.is_empty();
-            let before = self.last.population;
+            (self.has_gaps, self.disks) = (!gaps.is_empty(), disks);
+            let before = self.population;
             let usage_usec = sample.usage_usec.or(before.and_then(|known| known.usage_usec));
             let known = sample.populated.map(|populated| Known { populated, usage_usec });
-            self.last.population = known.or(before);
-            self.last.rest = Rest::of(sample, self.last.disks);
+            self.population = known.or(before);
             self.was_populated |= sample.populated == Some(true);
             self.is_emptied = self.was_populated && sample.populated == Some(false);
         }
@@ -155,7 +165,7 @@ fn read_counters<K: KernFs>(
     cgroup: &Cgroup,
     host: &mut HostAccess<K>,
     sampling: Sampling,
-    last: Last,
+    last: &Last<'_>,
 ) -> Result<Sampled, KernError> {
     let mut gaps = Vec::new();
     let proc = host.proc();

@@ -7,7 +7,7 @@ use super::backends::{Backends, Events};
 use super::bounds;
 use super::location::Location;
 use super::place::Sampled;
-use tenantd_control::measure::sample::PidsSample;
+use tenantd_control::measure::sample::{PidsSample, TenantSample};
 use tenantd_control::state::Outcome;
 use tenantd_control::state::drift::Observation;
 use tenantd_control::state::step::Sampling;
@@ -27,12 +27,13 @@ impl Backends {
         host: &mut HostAccess<K>,
         node: Node<'_>,
         sampling: Sampling,
+        last: Option<&TenantSample>,
         events: &mut Events,
     ) -> Option<Sampled> {
         if let Some(tenant) = self.unmoved_of(node) {
             return Some(self.unmoved.sample(host, tenant));
         }
-        match self.places.get_mut(node.id())?.sample(host, sampling)? {
+        match self.places.get_mut(node.id())?.sample(host, sampling, last)? {
             Ok(mut sampled) => {
                 let name = node.name();
                 let gaps = sampled.gaps.drain(..);

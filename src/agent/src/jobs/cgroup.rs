@@ -208,7 +208,7 @@ impl JobCgroup {
         layout: &Layout,
     ) -> Result<TenantSample, KernError> {
         self.with(kernel, layout, |kernel, cgroup| {
-            cgroup.sample(kernel, true, Last::default(), &mut Vec::new())
+            cgroup.sample(kernel, true, &Last::default(), &mut Vec::new())
         })
     }
 

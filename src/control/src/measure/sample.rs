@@ -4,6 +4,8 @@
 //! share to others and starve it on return. So every field that a kernel, a hierarchy or a race can
 //! withhold is an `Option`, and each missing one is listed as a [`SampleGap`].
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::disk::{DiskCounts, DiskSample, PerDisk};
@@ -31,8 +33,8 @@ pub struct TenantSample {
     pub memory_full_usec: Option<u64>,
     /// Time in which a task stalled on IO, in µs (PSI `io` `some` `total`).
     pub io_some_usec: Option<u64>,
-    /// Requests to the sampled devices; absent without such a counter.
-    pub disks: Option<PerDisk<DiskCounts>>,
+    /// Requests to the sampled devices; absent without such a counter. The samples of a cgroup at rest share them.
+    pub disks: Option<Arc<PerDisk<DiskCounts>>>,
     /// Run and wait times of its threads; read only if the demand is uncertain.
     pub threads: Option<Vec<ThreadSample>>,
 }

@@ -315,7 +315,7 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
         memory_full_ratio: rate(before.memory_full_usec, now.memory_full_usec).map(|r| r.min(1.0)),
         refaults_per_sec: rate(refaults(before), refaults(now)).map(|r| r * 1e6),
         io_some_ratio: rate(before.io_some_usec, now.io_some_usec).map(|r| r.min(1.0)),
-        disks: disk::flows(before.disks.as_ref(), now.disks.as_ref(), elapsed),
+        disks: disk::flows(before.disks.as_deref(), now.disks.as_deref(), elapsed),
         reclaimed: rose(|memory| memory.nr_low_events),
         met_limit: rose(|memory| memory.nr_max_events).unwrap_or(false),
         met_bound: rose(|memory| memory.nr_high_events),

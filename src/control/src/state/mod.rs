@@ -236,7 +236,7 @@ impl NodeState {
                 memory_some_usec: sample.memory_some_usec.or(last.memory_some_usec),
                 memory_full_usec: sample.memory_full_usec.or(last.memory_full_usec),
                 io_some_usec: sample.io_some_usec.or(last.io_some_usec),
-                disks: sample.disks.or(last.disks),
+                disks: sample.disks.or_else(|| last.disks.clone()),
                 ..sample
             },
             _ => sample,
@@ -346,5 +346,5 @@ impl NodeState {
 
 /// Returns the sample without threads, which are many and matter only for the next sample.
 pub fn without_threads(sample: &TenantSample) -> TenantSample {
-    TenantSample { threads: None, ..*sample }
+    TenantSample { threads: None, disks: sample.disks.clone(), ..*sample }
 }

@@ -6,6 +6,7 @@
 //! same name (ENODEV), so a [`Cgroup`] always means the same cgroup.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::last::Last;
 use super::mount::{Dialect, Facet, Layout, Tree};
@@ -223,7 +224,7 @@ impl Cgroup {
         &self,
         kernel: &mut impl KernFs,
         times_of_empty: bool,
-        last: Last,
+        last: &Last<'_>,
         gaps: &mut Vec<ReadError>,
     ) -> Result<TenantSample, KernError> {
         let mut sample = TenantSample { generation: self.generation, ..Default::default() };
@@ -253,7 +254,7 @@ impl Cgroup {
     pub fn usage_usec(&self, kernel: &mut impl KernFs) -> Option<u64> {
         let (mut sample, mut gaps) = (TenantSample::default(), Vec::new());
         let mut reader = Reader::new(self, kernel, &mut gaps);
-        reader.cpu(&mut sample, Last::default()).ok()?;
+        reader.cpu(&mut sample, &Last::default()).ok()?;
         sample.usage_usec
     }
 
@@ -377,7 +378,7 @@ impl<'a, K: KernFs> Reader<'a, K> {
     fn population(
         &mut self,
         sample: &mut TenantSample,
-        last: Last,
+        last: &Last<'_>,
     ) -> Result<Population, KernError> {
         let nr_gaps = self.gaps.len();
         let populated = self.told_population()?;
@@ -422,7 +423,7 @@ impl<'a, K: KernFs> Reader<'a, K> {
         }
     }
 
-    fn times(&mut self, sample: &mut TenantSample, last: Last) -> Result<(), KernError> {
+    fn times(&mut self, sample: &mut TenantSample, last: &Last<'_>) -> Result<(), KernError> {
         self.cpu(sample, last)?;
         if !self.has_pressure {
             return Ok(());
@@ -441,28 +442,31 @@ impl<'a, K: KernFs> Reader<'a, K> {
     fn disks(
         &mut self,
         times: &TenantSample,
-        last: Last,
-    ) -> Result<Option<PerDisk<DiskCounts>>, KernError> {
+        last: &Last<'_>,
+    ) -> Result<Option<Arc<PerDisk<DiskCounts>>>, KernError> {
         if last.disks.is_empty() {
             return Ok(None);
         }
-        let stands = last.rest().and_then(|rest| rest.disks(times, &last.disks));
+        let stands = last.disks(times);
         if stands.is_some() {
             return Ok(stands);
         }
         let none = last.disks.filter_map(|_, ()| Some(DiskCounts::default()));
         if self.cgroup.dialect == Dialect::Unified {
-            return self.take(Source::DiskBytes, |text| parse::io_stat(text, none).map(Some));
+            let counts = self.take(Source::DiskBytes, |text| parse::io_stat(text, none).map(Some));
+            return Ok(counts?.map(Arc::new));
         }
         let mut blkio =
             |source, counts, of| self.take(source, |text| parse::blkio(text, counts, of).map(Some));
         match blkio(Source::DiskBytes, none, Counted::Bytes)? {
-            Some(counts) => blkio(Source::DiskOperations, counts, Counted::Operations),
+            Some(counts) => {
+                Ok(blkio(Source::DiskOperations, counts, Counted::Operations)?.map(Arc::new))
+            }
             None => Ok(None),
         }
     }
 
-    fn cpu(&mut self, sample: &mut TenantSample, last: Last) -> Result<(), KernError> {
+    fn cpu(&mut self, sample: &mut TenantSample, last: &Last<'_>) -> Result<(), KernError> {
         match self.cgroup.dialect {
             Dialect::Unified => {
                 let stat = self.take(Source::CpuUsage, |text| {
@@ -474,8 +478,7 @@ impl<'a, K: KernFs> Reader<'a, K> {
             }
             Dialect::Legacy => {
                 sample.usage_usec = self.legacy_usage()?;
-                let stands = last.rest().and_then(|rest| rest.nr_throttled(sample.usage_usec));
-                sample.nr_throttled = match stands {
+                sample.nr_throttled = match last.nr_throttled(sample.usage_usec) {
                     None => self.take(Source::CpuThrottled, |text| {
                         parse::keyed(text, ["nr_throttled"]).map(|[throttled]| throttled)
                     })?,
@@ -496,11 +499,11 @@ impl<'a, K: KernFs> Reader<'a, K> {
     fn memory(
         &mut self,
         times: &TenantSample,
-        last: Last,
+        last: &Last<'_>,
     ) -> Result<Option<MemorySample>, KernError> {
         let current =
             self.take(Source::MemoryCurrent, |text| parse::single::<u64>(text, "bytes").map(Some))?;
-        let stands = last.rest().zip(current).and_then(|(rest, now)| rest.memory(times, now));
+        let stands = current.and_then(|now| last.memory(times, now));
         if stands.is_some() {
             return Ok(stands);
         }

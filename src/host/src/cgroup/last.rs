@@ -18,31 +18,56 @@
 //! **Properties** (`tests/agent/at_rest.rs`): a charge is seen in the next sample, at rest or not; a tenant at
 //! rest costs fewer reads.
 
+use std::sync::Arc;
+
 use tenantd_control::measure::disk::{DiskCounts, PerDisk};
 use tenantd_control::measure::sample::{MemorySample, TenantSample};
 
 /// Earlier values of a cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Last {
+pub struct Last<'a> {
     /// Its population.
     pub population: Option<Known>,
-    /// Its memory.
-    pub rest: Option<Rest>,
+    /// An earlier sample of the same cgroup; it need not be the newest.
+    pub sample: Option<&'a TenantSample>,
     /// True if all files must be read.
     pub is_due: bool,
     /// Devices of which the counters are read.
     pub disks: PerDisk<()>,
+    /// True if that sample has the counters of other devices.
+    pub has_other_disks: bool,
 }
 
-impl Last {
-    pub(super) fn rest(&self) -> Option<Rest> {
-        self.rest.filter(|_| !self.is_due)
-    }
-
+impl Last<'_> {
     /// CPU time at which it was seen empty, in µs; `None` if that must be read again.
     pub(super) fn empty_at_usec(&self) -> Option<u64> {
         let empty = self.population.filter(|known| !known.populated && !self.is_due)?;
         empty.usage_usec
+    }
+
+    /// Returns the earlier sample if no task has run since.
+    fn at_rest(&self, usage_usec: Option<u64>) -> Option<&TenantSample> {
+        let unused = |last: &&TenantSample| usage_usec.is_some() && last.usage_usec == usage_usec;
+        self.sample.filter(|_| !self.is_due).filter(unused)
+    }
+
+    /// Returns the throttle count if no task ran: only a running task exhausts a quota.
+    pub(super) fn nr_throttled(&self, usage_usec: Option<u64>) -> Option<u64> {
+        self.at_rest(usage_usec)?.nr_throttled
+    }
+
+    /// Returns the counts of the devices if no task ran or waited for a disk until `sample`. Requests that the kernel writes
+    /// on behalf of a tenant at rest count with the next reading.
+    pub(super) fn disks(&self, sample: &TenantSample) -> Option<Arc<PerDisk<DiskCounts>>> {
+        let last = self.at_rest(sample.usage_usec).filter(|_| !self.has_other_disks)?;
+        last.disks.clone().filter(|_| sample.io_some_usec == last.io_some_usec)
+    }
+
+    /// Returns the memory if no task ran or waited until `sample`, and the charge is unchanged.
+    pub(super) fn memory(&self, sample: &TenantSample, current_bytes: u64) -> Option<MemorySample> {
+        let last = self.at_rest(sample.usage_usec)?;
+        let stands = sample.memory_some_usec == last.memory_some_usec;
+        last.memory.filter(|memory| stands && memory.current_bytes == current_bytes)
     }
 }
 
@@ -61,59 +86,5 @@ impl Known {
     pub(super) fn kept(self, usage_usec: Option<u64>) -> Option<bool> {
         let has_used = usage_usec.zip(self.usage_usec).is_some_and(|(now, then)| now > then);
         (self.populated || !has_used).then_some(self.populated)
-    }
-}
-
-/// Memory of a cgroup, with the values that show that it is unchanged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rest {
-    usage_usec: u64,
-    nr_throttled: Option<u64>,
-    memory_some_usec: Option<u64>,
-    memory: MemorySample,
-    io_some_usec: Option<u64>,
-    disks: Option<PerDisk<DiskCounts>>,
-    /// Devices of which the counts were read.
-    devices: PerDisk<()>,
-}
-
-impl Rest {
-    /// Makes the record of a sample of `devices`; `None` if its memory or CPU time was unreadable.
-    pub fn of(sample: &TenantSample, devices: PerDisk<()>) -> Option<Rest> {
-        Some(Rest {
-            usage_usec: sample.usage_usec?,
-            nr_throttled: sample.nr_throttled,
-            memory_some_usec: sample.memory_some_usec,
-            memory: sample.memory?,
-            io_some_usec: sample.io_some_usec,
-            disks: sample.disks,
-            devices,
-        })
-    }
-
-    /// Returns the throttle count if no task ran: only a running task exhausts a quota.
-    pub(super) fn nr_throttled(&self, usage_usec: Option<u64>) -> Option<u64> {
-        self.nr_throttled.filter(|_| usage_usec == Some(self.usage_usec))
-    }
-
-    /// Returns the counts of `devices` if no task ran or waited for a disk until `sample`. Requests that the kernel writes
-    /// on behalf of a tenant at rest count with the next reading.
-    pub(super) fn disks(
-        &self,
-        sample: &TenantSample,
-        devices: &PerDisk<()>,
-    ) -> Option<PerDisk<DiskCounts>> {
-        let stands = sample.usage_usec == Some(self.usage_usec)
-            && sample.io_some_usec == self.io_some_usec
-            && *devices == self.devices;
-        self.disks.filter(|_| stands)
-    }
-
-    /// Returns the memory if no task ran or waited until `sample`, and the charge is unchanged.
-    pub(super) fn memory(&self, sample: &TenantSample, current_bytes: u64) -> Option<MemorySample> {
-        let stands = sample.usage_usec == Some(self.usage_usec)
-            && sample.memory_some_usec == self.memory_some_usec
-            && current_bytes == self.memory.current_bytes;
-        stands.then_some(self.memory)
     }
 }

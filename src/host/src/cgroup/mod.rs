@@ -22,7 +22,7 @@ pub mod threads;
 
 pub use dialect::{read_unified, spell_unified};
 pub use group::Cgroup;
-pub use last::{Known, Last, Rest};
+pub use last::{Known, Last};
 pub use mount::{Facet, Layout, LayoutError, Tree};
 pub use readings::{
     ReadError, memory_sample, memory_sample_of_unit, nr_throttled, observe_in, pids_sample,
