@@ -318,6 +318,21 @@ fn a_drop_in_with_a_value_of_an_earlier_life_stays() {
     }
 }
 
+/// What the policy leaves to an administrator ends with the life of a transient unit, as their value does.
+#[test]
+fn drift_that_was_accepted_in_an_earlier_life_is_not_left_to_others_in_the_next() {
+    let mut world = accepting_transient("cpu: 0.5");
+    let theirs = number(Property::CpuQuotaPerSecUsec, 3_000_000);
+    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &theirs));
+    assert_eq!(world.ticks(4).nr_drift, 1);
+    world.host.systemd(|systemd, kernel| systemd.stop(kernel, "web.service"));
+    world.ticks(2);
+    begin_transient(&world);
+    world.ticks(6);
+    assert_eq!(world.file(&format!("{WEB}/cpu.max")), "50000 100000");
+    assert_eq!(world.stop().failures, [""; 0]);
+}
+
 /// A record of accepted drift is void in the next life of a transient unit.
 #[test]
 fn drift_that_was_accepted_in_an_earlier_life_concerns_no_later_drop_in() {

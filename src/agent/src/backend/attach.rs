@@ -55,6 +55,9 @@ impl Backends {
             events.findings.push(Finding::of(node.name(), Code::CgroupGone, what));
             events.losses.push(self.give_up(host, node.id()));
         }
+        // What was left to others in the life before has ended with it.
+        let reborn = units.reborn.into_iter().map(|node| Loss { node, keeps_left: false });
+        events.losses.extend(reborn);
         events
     }
 

@@ -42,6 +42,8 @@ pub(super) struct UnitEvents {
     pub(super) findings: Vec<Finding>,
     /// Nodes whose unit has another cgroup now.
     pub(super) moved: Vec<NodeId>,
+    /// Nodes whose transient unit has begun another life.
+    pub(super) reborn: Vec<NodeId>,
     pub(super) refused: Vec<Outcome>,
     /// Lists of running units; `None` for a failed one.
     pub(super) listed: Vec<Option<Vec<String>>>,
@@ -249,6 +251,8 @@ impl Systemd {
             match (answer.order, answer.outcome) {
                 (Order::Look { .. }, Ok(Reply::Unit(state))) => {
                     let Some(node) = tree.find(id) else { continue };
+                    let is_reborn = self.unit_mut(id).is_some_and(|unit| unit.end_life(&state));
+                    events.reborn.extend(is_reborn.then_some(id));
                     let moved = self.found(host, node, state, tick, is_enforcing);
                     events.moved.extend(moved.then_some(id));
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenantd_control::words::knob::{Action, Knob, Value};
 use tenantd_core::node::NodeId;
 use tenantd_host::enforce::taken;
-use tenantd_host::systemd::{Held, Property};
+use tenantd_host::systemd::{self, Held, Property};
 
 /// A missing unit is looked for, and a refusal is retried, after 1, 2, 4 … at most this many ticks. A unit that
 /// ran before is found by its cgroup as soon as it runs again.
@@ -212,6 +212,18 @@ impl UnitState {
         for action in refused.actions.iter().filter(|it| refused.added.contains(&it.knob)) {
             self.ordered.withdraw(action.knob, &action.to);
         }
+    }
+
+    /// Forgets what was set in a life that `state` shows to be over. Returns true if it is.
+    pub(super) fn end_life(&mut self, state: &systemd::UnitState) -> bool {
+        let runs = state.is_active && state.is_loaded;
+        let is_over = runs && !self.life.is_empty() && self.life != state.life;
+        if is_over {
+            self.life.clear();
+            self.ordered = Requests::default();
+            self.carried_out.clear();
+        }
+        is_over
     }
 
     /// The unit is the cgroup of another node from now on.
