@@ -1,4 +1,4 @@
-//! What a job pays for the time of its slots.
+//! Price of the time of slots.
 
 use std::collections::BTreeMap;
 

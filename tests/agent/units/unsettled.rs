@@ -1,7 +1,9 @@
 //! Orders that were refused, answered late, or overtaken: what is recorded of a unit is what it held before it was set.
 
+use std::collections::BTreeMap;
+
 use nix::errno::Errno;
-use tenantd_host::systemd::{Order, Property, Setting};
+use tenantd_host::systemd::{Order, Property, PropertyValue, Setting};
 use tenantd_sim::{Fault, Load, SimUnit, UnitFault};
 
 use super::{WEB, number, services, whole};
@@ -27,6 +29,15 @@ fn accepting_policy(limit: &str) -> tenantd_policy::Policy {
         "version: 1\nmode: enforce\ncontrol: {{ on_drift: accept }}\n\
          tenants: {{ web: {{ match: {{ unit: web.service }}, limit: {{ {limit} }} }} }}"
     ))
+}
+
+/// Sets a property of `web.service` at run time, as an administrator does.
+fn set(world: &World, theirs: &Setting) {
+    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", theirs));
+}
+
+fn drop_ins(world: &World) -> BTreeMap<Property, PropertyValue> {
+    whole(world).1["web.service"].drop_ins.clone()
 }
 
 /// A question that is on its way when the agent stops may be the same as the first one of the restoration.
@@ -59,12 +70,11 @@ fn what_is_set_after_systemd_refused_us_is_what_the_unit_held() {
     let is_set = |order: &Order| matches!(order, Order::Set { .. });
     assert!(!orders.iter().any(is_set), "denied: {orders:?}");
     let theirs = number(Property::CpuWeight, 555);
-    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &theirs));
+    set(&world, &theirs);
     fail(&world, None);
     let stopped_at_once = world.stop();
     assert_eq!(stopped_at_once.failures, [""; 0]);
-    let drop_ins = || whole(&world).1["web.service"].drop_ins.clone();
-    assert_eq!(drop_ins(), [(theirs.property, theirs.value.clone())].into());
+    assert_eq!(drop_ins(&world), [(theirs.property, theirs.value.clone())].into());
     assert_eq!(whole(&world).1["db.service"].drop_ins, before);
 }
 
@@ -75,7 +85,7 @@ fn what_is_recorded_is_what_was_there_when_systemd_took_the_order() {
     fail(&world, Some(UnitFault::Denied));
     world.ticks(4);
     let theirs = number(Property::CpuWeight, 555);
-    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &theirs));
+    set(&world, &theirs);
     fail(&world, None);
     world.ticks(40);
     assert_ne!(world.file(&format!("{WEB}/cpu.weight")), "555");
@@ -212,7 +222,7 @@ fn a_slice_that_is_replaced_before_it_is_opened_is_given_back() {
 fn our_drop_in_gets_back_its_text_where_an_administrator_wrote_the_file() {
     let mut world = accepting("memory: 600MiB");
     let theirs = number(Property::MemoryMax, 900 * MIB);
-    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &theirs));
+    set(&world, &theirs);
     let drop_in =
         |world: &World| whole(world).1["web.service"].drop_ins.get(&Property::MemoryMax).cloned();
     world.start().unwrap();
@@ -255,8 +265,7 @@ fn a_drop_in_with_a_refused_value_stays() {
         assert_eq!(world.tick().nr_drift, 1);
         fail(&world, None);
         assert_eq!(world.stop().failures, [""; 0]);
-        let drop_ins = whole(&world).1["web.service"].drop_ins.clone();
-        assert_eq!(drop_ins, [(theirs.property, theirs.value)].into(), "{nr_ticks} ticks");
+        assert_eq!(drop_ins(&world), [(theirs.property, theirs.value)].into(), "{nr_ticks} ticks");
         assert_eq!(world.file(&format!("{WEB}/cpu.max")), "70000 100000");
     }
 }
@@ -272,12 +281,11 @@ fn a_refused_value_that_another_program_sets_is_drift() {
     agent.reload(accepting_policy("memory: 700MiB"), Vec::new()).unwrap();
     world.ticks(6);
     let theirs = number(Property::MemoryMax, 700 * MIB);
-    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &theirs));
+    set(&world, &theirs);
     assert_eq!(world.tick().nr_drift, 1);
     fail(&world, None);
     assert_eq!(world.stop().failures, [""; 0]);
-    let drop_ins = whole(&world).1["web.service"].drop_ins.clone();
-    assert_eq!(drop_ins, [(theirs.property, theirs.value)].into());
+    assert_eq!(drop_ins(&world), [(theirs.property, theirs.value)].into());
 }
 
 fn begin_transient(world: &World) {
@@ -285,6 +293,12 @@ fn begin_transient(world: &World) {
         systemd.add_transient("web.service", "/system.slice/web.service");
         systemd.start(kernel, "web.service");
     });
+}
+
+fn begin_next_life(world: &mut World) {
+    world.host.systemd(|systemd, kernel| systemd.stop(kernel, "web.service"));
+    world.ticks(2);
+    begin_transient(world);
 }
 
 fn accepting_transient(limit: &str) -> World {
@@ -302,9 +316,7 @@ fn a_drop_in_with_a_value_of_an_earlier_life_stays() {
     for nr_ticks in 4..12 {
         let mut world = accepting_transient("cpu: 0.5");
         assert_eq!(world.file(&format!("{WEB}/cpu.max")), "50000 100000");
-        world.host.systemd(|systemd, kernel| systemd.stop(kernel, "web.service"));
-        world.ticks(2);
-        begin_transient(&world);
+        begin_next_life(&mut world);
         let theirs = number(Property::CpuQuotaPerSecUsec, 500_000);
         set_and_hide(&world, &theirs);
         fail(&world, Some(UnitFault::Denied));
@@ -313,21 +325,18 @@ fn a_drop_in_with_a_value_of_an_earlier_life_stays() {
         assert_eq!(world.tick().nr_drift, 1);
         fail(&world, None);
         assert_eq!(world.stop().failures, [""; 0]);
-        let drop_ins = whole(&world).1["web.service"].drop_ins.clone();
-        assert_eq!(drop_ins, [(theirs.property, theirs.value)].into(), "{nr_ticks} ticks");
+        assert_eq!(drop_ins(&world), [(theirs.property, theirs.value)].into(), "{nr_ticks} ticks");
     }
 }
 
-/// What the policy leaves to an administrator ends with the life of a transient unit, as their value does.
+/// A value that the policy leaves to an administrator ends with the life of a transient unit, as their value does.
 #[test]
 fn drift_that_was_accepted_in_an_earlier_life_is_not_left_to_others_in_the_next() {
     let mut world = accepting_transient("cpu: 0.5");
     let theirs = number(Property::CpuQuotaPerSecUsec, 3_000_000);
-    world.host.systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &theirs));
+    set(&world, &theirs);
     assert_eq!(world.ticks(4).nr_drift, 1);
-    world.host.systemd(|systemd, kernel| systemd.stop(kernel, "web.service"));
-    world.ticks(2);
-    begin_transient(&world);
+    begin_next_life(&mut world);
     world.ticks(6);
     assert_eq!(world.file(&format!("{WEB}/cpu.max")), "50000 100000");
     assert_eq!(world.stop().failures, [""; 0]);
@@ -338,25 +347,20 @@ fn drift_that_was_accepted_in_an_earlier_life_is_not_left_to_others_in_the_next(
 fn drift_that_was_accepted_in_an_earlier_life_concerns_no_later_drop_in() {
     for is_killed in [false, true] {
         let mut world = accepting_transient("cpu: 0.5");
-        let set = |world: &World, quota| {
-            let setting = number(Property::CpuQuotaPerSecUsec, quota);
-            world
-                .host
-                .systemd(|systemd, kernel| systemd.set_property(kernel, "web.service", &setting));
-        };
-        set(&world, 3_000_000);
+        set(&world, &number(Property::CpuQuotaPerSecUsec, 3_000_000));
         assert_eq!(world.ticks(4).nr_drift, 1);
-        world.host.systemd(|systemd, kernel| systemd.stop(kernel, "web.service"));
-        world.ticks(2);
-        begin_transient(&world);
-        set(&world, 500_000);
+        begin_next_life(&mut world);
+        let theirs = number(Property::CpuQuotaPerSecUsec, 500_000);
+        set(&world, &theirs);
         if !is_killed {
             world.ticks(6);
         }
         assert_eq!(world.end(is_killed).failures, [""; 0]);
-        let drop_ins = whole(&world).1["web.service"].drop_ins.clone();
-        let theirs = number(Property::CpuQuotaPerSecUsec, 500_000);
-        assert_eq!(drop_ins.get(&theirs.property), Some(&theirs.value), "killed: {is_killed}");
+        assert_eq!(
+            drop_ins(&world).get(&theirs.property),
+            Some(&theirs.value),
+            "killed: {is_killed}"
+        );
         assert!(!world.state_dir().join("journal").exists());
     }
 }
@@ -375,7 +379,6 @@ fn what_an_earlier_agent_left_to_others_is_given_back_once_it_is_set_again() {
     world.start().unwrap();
     fail(&world, None);
     world.ticks(40);
-    let drop_ins = |world: &World| whole(world).1["web.service"].drop_ins.clone();
     let ours = number(Property::MemoryMax, 500 * MIB);
     assert_eq!(drop_ins(&world).get(&Property::MemoryMax), Some(&ours.value));
     assert_eq!(world.stop().failures, [""; 0]);
@@ -397,7 +400,7 @@ fn what_an_earlier_agent_set_is_given_back_by_one_that_left_it_to_others() {
     world.write(&format!("{WEB}/memory.max"), &(700 * MIB).to_string());
     assert_eq!(world.ticks(4).nr_drift, 1);
     assert_eq!(world.stop().failures, [""; 0]);
-    assert_eq!(whole(&world).1["web.service"].drop_ins, [].into());
+    assert_eq!(drop_ins(&world), [].into());
 }
 
 /// What could not be read is neither empty nor in use.

@@ -216,8 +216,7 @@ impl UnitState {
 
     /// Forgets what was set in a life that `state` shows to be over. Returns true if it is.
     pub(super) fn end_life(&mut self, state: &systemd::UnitState) -> bool {
-        let runs = state.is_active && state.is_loaded;
-        let is_over = runs && !self.life.is_empty() && self.life != state.life;
+        let is_over = state.is_active && state.is_loaded && state.has_ended(&self.life);
         if is_over {
             self.life.clear();
             self.ordered = Requests::default();

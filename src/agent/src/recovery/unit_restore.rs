@@ -213,11 +213,11 @@ impl<K: KernFs> Session<'_, K> {
         debt: &mut Debt<'_>,
         state: &UnitState,
     ) -> Result<Option<Asked>, UnitError> {
-        if has_ended(debt.life, state) {
+        if state.has_ended(debt.life) {
             debt.advance(Stage::Owed, Stage::Paid);
             return Ok(None);
         }
-        if is_unloaded(state) {
+        if state.is_unloaded() {
             return match self.files.open(state) {
                 // The unit has ended since.
                 Some(Err(error)) if error.is_gone() => self.set_back_idle(debt),
@@ -359,7 +359,7 @@ impl<K: KernFs> Session<'_, K> {
         state: Result<UnitState, UnitError>,
     ) -> Result<(), UnitError> {
         let UnitHeld { unit, life, drop_in, .. } = left.was;
-        if !life.is_empty() && has_ended(life, &state?) {
+        if !life.is_empty() && state?.has_ended(life) {
             return Ok(());
         }
         let (unit, ours, before) = (unit.clone(), left.ours.clone(), drop_in.clone());
@@ -391,17 +391,6 @@ impl<K: KernFs> Session<'_, K> {
             }
         }
     }
-}
-
-/// True if a unit runs and is not loaded.
-fn is_unloaded(state: &UnitState) -> bool {
-    state.is_active && !state.is_loaded && !state.cgroup.is_empty()
-}
-
-/// True if this life of a transient unit has ended. A unit that is not loaded has no file that identifies its
-/// life; it cannot be restarted either.
-fn has_ended(life: &str, state: &UnitState) -> bool {
-    !life.is_empty() && life != state.life && !is_unloaded(state)
 }
 
 struct Asked {

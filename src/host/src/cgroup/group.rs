@@ -452,18 +452,21 @@ impl<'a, K: KernFs> Reader<'a, K> {
             return Ok(stands);
         }
         let none = last.disks.filter_map(|_, ()| Some(DiskCounts::default()));
-        if self.cgroup.dialect == Dialect::Unified {
-            let counts = self.take(Source::DiskBytes, |text| parse::io_stat(text, none).map(Some));
-            return Ok(counts?.map(Arc::new));
-        }
-        let mut blkio =
-            |source, counts, of| self.take(source, |text| parse::blkio(text, counts, of).map(Some));
-        match blkio(Source::DiskBytes, none, Counted::Bytes)? {
-            Some(counts) => {
-                Ok(blkio(Source::DiskOperations, counts, Counted::Operations)?.map(Arc::new))
+        let counts = match self.cgroup.dialect {
+            Dialect::Unified => {
+                self.take(Source::DiskBytes, |text| parse::io_stat(text, none).map(Some))?
             }
-            None => Ok(None),
-        }
+            Dialect::Legacy => {
+                let mut blkio = |source, counts, of| {
+                    self.take(source, |text| parse::blkio(text, counts, of).map(Some))
+                };
+                match blkio(Source::DiskBytes, none, Counted::Bytes)? {
+                    Some(bytes) => blkio(Source::DiskOperations, bytes, Counted::Operations)?,
+                    None => None,
+                }
+            }
+        };
+        Ok(counts.map(Arc::new))
     }
 
     fn cpu(&mut self, sample: &mut TenantSample, last: &Last<'_>) -> Result<(), KernError> {

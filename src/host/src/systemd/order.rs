@@ -174,6 +174,19 @@ pub struct UnitState {
     pub held: Vec<Held>,
 }
 
+impl UnitState {
+    /// True if it runs and is not loaded.
+    pub fn is_unloaded(&self) -> bool {
+        self.is_active && !self.is_loaded && !self.cgroup.is_empty()
+    }
+
+    /// True if this life of a transient unit has ended. A unit that is not loaded has no file that identifies its
+    /// life; it cannot be restarted either.
+    pub fn has_ended(&self, life: &str) -> bool {
+        !life.is_empty() && life != self.life && !self.is_unloaded()
+    }
+}
+
 /// Value of one property of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
