@@ -194,12 +194,9 @@ package() {
     local package
     need package cc:gcc strip:binutils gzip:gzip lintian:lintian rpm:rpm || return 0
     if cargo_tool cargo-deb && cargo_tool cargo-generate-rpm; then
-        rm -f target/debian/*.deb target/generate-rpm/*.rpm
-        check "package, deb" packaging/build.sh deb --profile dev
-        check "package, lintian" lintian --allow-root --no-cfg --fail-on error target/debian/*.deb
-        check "package, rpm" packaging/build.sh rpm --profile dev
-        check "package, the same bytes twice" packaging/same_twice.sh --profile dev
-        for package in target/debian/*.deb target/generate-rpm/*.rpm; do
+        check "package, deb, rpm and tar: the same bytes twice" packaging/same_twice.sh --profile dev
+        check "package, lintian" lintian --allow-root --no-cfg --fail-on error target/packages/*.deb
+        for package in target/packages/*.deb target/packages/*.rpm; do
             if [[ -f $package ]]; then packages+=("--${package##*.}" "$package"); fi
         done
     fi
@@ -225,7 +222,7 @@ vm() {
 }
 newest() {
     in_guests || return 0
-    guests "vm, newest" tests/vm/newest.sh
+    guests "vm, newest" tests/vm/run.sh --tier newest
 }
 with_selftest() {
     in_guests || return 0

@@ -26,9 +26,14 @@ fn build() -> [String; 2] {
         "debug" => "dev",
         name => name,
     };
+    // Without the tests' dependencies other features are chosen, and nearly everything is built once more.
+    let selection = match profile {
+        "bench" => ["-p", "tenantd", "-p", "tenantctl"].as_slice(),
+        _ => &["--bins", "--test", "tests"],
+    };
     let built = Command::new(env!("CARGO"))
         .args(["build", "--locked", "--quiet", "--profile", profile])
-        .args(["-p", "tenantd", "-p", "tenantctl"])
+        .args(selection)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
     assert!(built.unwrap().success(), "the programs cannot be built");

@@ -21,7 +21,8 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
 
-guests=("bookworm flat" "trixie flat" "trixie numa")
+# Rounds of guests that run beside each other, each with the scenarios of this pace (guest/marks.py).
+rounds=("bookworm flat beside,trixie flat beside" "bookworm flat alone" "trixie flat alone" "trixie numa any")
 tier=all only='' suite='''' shape='' bin='' tests='' deb='' rpm=''
 while [[ $# -gt 0 ]]; do
     case $1 in
@@ -39,19 +40,19 @@ while [[ $# -gt 0 ]]; do
 done
 packages=rest
 case $tier in
-    core) guests=("trixie flat") packages=core ;;
-    newest) guests=("backports flat" "forky flat") packages=core ;;
-    once | rest | all) ;;
+    core) rounds=("trixie flat any") packages=core ;;
+    newest) rounds=("backports flat any,forky flat any") packages=core ;;
+    once) rounds=("bookworm flat beside,trixie flat beside" "trixie flat alone" "trixie numa any") ;;
+    rest | all) ;;
     # They have no scenario for the guest of two nodes.
-    long) guests=("bookworm flat" "trixie flat") ;;
-    compare) guests=("bookworm flat" "trixie flat") packages=compare ;;
+    long) rounds=("bookworm flat any" "trixie flat any") ;;
+    compare) rounds=("bookworm flat any" "trixie flat any") packages=compare ;;
     *) echo "run.sh: unknown tier $tier" >&2; exit 2 ;;
 esac
 if [[ -n $only || -n $suite || -n $shape ]]; then
-    guests=("${suite:-trixie} ${shape:-flat}")
-    if [[ $only == *compare* ]]; then packages=compare; fi
-    # The newest guests run beside each other (newest.sh).
+    rounds=("${suite:-trixie} ${shape:-flat} any")
     if [[ $tier != newest ]]; then tier=any; fi
+    if [[ $only == *compare* ]]; then packages=compare; fi
 fi
 # Some figures need a guest without noise.
 if [[ ${TENANTD_VM_ACCEL:-} == exact ]]; then export SCENARIO_EXACT=1; fi
@@ -86,12 +87,11 @@ if [[ $tier != core && $tier != newest && $tier != compare && -z ${RUSTFLAGS:-} 
 fi
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/tenantd-scenarios.XXXXXX")
-guest_pid=
+declare -A booted
 clean_up() {
-    if [[ -n $guest_pid ]]; then
-        kill -TERM "$guest_pid" 2>/dev/null || true
-        wait "$guest_pid" || true
-    fi
+    local pid
+    for pid in "${booted[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
+    for pid in "${booted[@]}"; do wait "$pid" || true; done
     rm -rf "$work"
 }
 trap clean_up EXIT
@@ -132,45 +132,60 @@ if [[ $packages == compare ]]; then limit=7200; fi
 # One scenario that may take longer takes the guest with it.
 if [[ ${SCENARIO_LIMIT:-0} -gt $limit ]]; then limit=$((SCENARIO_LIMIT + 600)); fi
 passed=0 failed=0 skipped=0
-for guest in "${guests[@]}"; do
-    read -r suite shape <<<"$guest"
-    echo "== $suite, $shape"
-    if ! image=$("$here/image.sh" "$suite" "$packages"); then
-        failed=$((failed + 1))
-        continue
-    fi
+# start SUITE SHAPE PACE: boots this guest in the background, so that a signal to this script reaches it at once.
+start() {
+    local image payload=$work/$1-$2
+    image=$("$here/image.sh" "$1" "$packages") || return 1
+    TENANTD_VM_ACCEL=${TENANTD_VM_ACCEL:-$("$here/accel.sh" "$image")}
+    export TENANTD_VM_ACCEL
+    # Its own start beside the same files.
+    rm -rf "$payload"
+    cp -rl "$work/payload" "$payload"
     {
         echo '#!/bin/bash'
         # What scenarios are told (tests/vm/README.md), where it was set.
         for name in "${!SCENARIO_@}"; do printf 'export %s=%q\n' "$name" "${!name}"; done
-        printf 'exec python3 -B /payload/guest/run.py %s %s %q\n' "$shape" "$tier" "$only"
-    } >"$work/payload/start"
-    chmod +x "$work/payload/start"
-    TENANTD_VM_ACCEL=${TENANTD_VM_ACCEL:-$("$here/accel.sh" "$image")}
-    export TENANTD_VM_ACCEL
-    : >"$work/out"
-    # In the background, so that a signal to this script reaches the guest at once.
-    "$here/boot.sh" --shape "$shape" --limit "$limit" "$image" "$work/payload" \
-        >"$work/out" 2>&1 &
-    guest_pid=$!
-    tail -n +1 -f -s 0.2 --pid="$guest_pid" "$work/out" &
-    tail=$!
-    status=0
-    wait "$guest_pid" || status=$?
-    guest_pid=
-    wait "$tail"
+        printf 'exec python3 -B /payload/guest/run.py %s %s %s %q\n' "$2" "$tier" "$3" "$only"
+    } >"$payload/start"
+    chmod +x "$payload/start"
+    "$here/boot.sh" --shape "$2" --limit "$limit" "$image" "$payload" >"$payload.out" 2>&1 &
+    booted[$1-$2]=$!
+}
+# finish SUITE SHAPE: shows what this guest says until it has ended, and adds up its verdicts.
+finish() {
+    local out=$work/$1-$2.out pid=${booted[$1-$2]:-} status=0 word rest
+    echo "== $1, $2"
+    if [[ -z $pid ]]; then
+        echo "FAIL $1 $2: no image"
+        failed=$((failed + 1))
+        return
+    fi
+    tail -n +1 -f -s 0.2 --pid="$pid" "$out"
+    wait "$pid" || status=$?
+    unset "booted[$1-$2]"
     while read -r word rest; do
         case $word in
             ok) passed=$((passed + 1)) ;;
             FAIL) failed=$((failed + 1)) ;;
             skip) skipped=$((skipped + 1)) ;;
         esac
-    done <"$work/out"
+    done <"$out"
     # boot.sh names what went wrong with a guest; should it ever not, this still counts.
-    if [[ $status -ne 0 ]] && ! grep -q '^FAIL ' "$work/out"; then
-        echo "FAIL $suite $shape: boot.sh ended with status $status"
+    if [[ $status -ne 0 ]] && ! grep -q '^FAIL ' "$out"; then
+        echo "FAIL $1 $2: boot.sh ended with status $status"
         failed=$((failed + 1))
     fi
+}
+for round in "${rounds[@]}"; do
+    IFS=, read -ra guests <<<"$round"
+    for guest in "${guests[@]}"; do
+        read -r suite shape pace <<<"$guest"
+        start "$suite" "$shape" "$pace" || true
+    done
+    for guest in "${guests[@]}"; do
+        read -r suite shape pace <<<"$guest"
+        finish "$suite" "$shape"
+    done
 done
 echo "$passed passed, $failed failed, $skipped skipped"
 [[ $failed -eq 0 && $passed -gt 0 ]]

@@ -78,6 +78,7 @@ def doubt_of(host, look, what, windows_max=NR_WINDOWS_MAX):
     a few of them make it a failure; until then the next one is looked at. Returns what there is to say where
     none could be judged.
     """
+    assert host.is_alone, "a scenario that measures needs the mark `alone`"
     wrong = 0
     for _ in range(windows_max):
         ticks = Ticks()

@@ -37,6 +37,8 @@ class Host:
         self.cpus = len(os.sched_getaffinity(0))
         self.cleanup = contextlib.ExitStack()
         self.units = 0
+        # Whether no other guest runs beside this one.
+        self.is_alone = True
         # Where the tenants of a comparison live.
         self.ground = None
 

@@ -38,6 +38,12 @@ def numa(scenario):
     return scenario
 
 
+def alone(scenario):
+    """It measures shares or times: no other guest runs beside its own."""
+    scenario.alone = True
+    return scenario
+
+
 def long(scenario):
     """It measures for many minutes: only when it is named, or with `--tier long`."""
     scenario.long = True
@@ -50,29 +56,39 @@ def compared(scenario):
     return scenario
 
 
-def runs(scenario, shape, release, tier):
+def runs(scenario, shape, release, tier, pace):
     """Whether `scenario` runs in a guest of this shape and release.
 
     `tier` is `core`, `newest`, `rest` (what `core` leaves), `all` (both of them), `once` (what `core` leaves, each on one
-    release: Debian 13 if it is marked for it), `long` or `compare` (what none of these has time for), or `any`: every
-    scenario of this shape, whatever its other marks.
+    release), `long` or `compare` (what none of these has time for), or `any`: every scenario of this shape, whatever its
+    other marks. `pace` is `beside` (another guest runs, too), `alone` (only what is marked so is left to run), or `any`.
     """
     if getattr(scenario, "shape", "flat") != shape:
         return False
+    is_alone = getattr(scenario, "alone", False)
+    if pace != "any" and is_alone != (pace == "alone"):
+        return False
+    return is_of(scenario, release, tier)
+
+
+def is_of(scenario, release, tier):
+    """Whether it runs on this release in this tier."""
     if tier == "any":
         return True
     if tier == "newest":
         return getattr(scenario, "newest", False)
-    is_core = getattr(scenario, "core", False) and release == NEWER
+    is_core = getattr(scenario, "core", False)
     releases = getattr(scenario, "releases", ())
     # A core scenario without another mark needs no second run on Debian 12.
-    fallback = () if getattr(scenario, "core", False) else (OLDER,)
-    is_due = is_core or release in (releases or fallback)
+    fallback = () if is_core else (OLDER,)
+    is_due = (is_core and release == NEWER) or release in (releases or fallback)
     # In a tier of its own, and in no other one.
     for own, mark in (("long", "long"), ("compare", "compared")):
         if getattr(scenario, mark, False) or tier == own:
             return is_due and tier == own and getattr(scenario, mark, False)
     if tier == "once":
-        is_judged_by_core = getattr(scenario, "core", False)
-        return is_due and not is_judged_by_core and release == max(releases or fallback, key=(OLDER, NEWER).index)
-    return {"core": is_core, "rest": is_due and not is_core, "all": is_due}[tier]
+        # One guest is enough for all that run alone.
+        is_newer = NEWER in releases or getattr(scenario, "alone", False)
+        return not is_core and release == (NEWER if is_newer else OLDER)
+    is_for_core = is_core and release == NEWER
+    return {"core": is_for_core, "rest": is_due and not is_for_core, "all": is_due}[tier]

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Runs the scenarios of this guest and says on the results port how each went.
 
-Usage: run.py SHAPE TIER [PATTERN]
+Usage: run.py SHAPE TIER PACE [PATTERN]
 
 A scenario is a function `test_*` in a file `test_*.py`; it takes a `host.Host`. It passes when it
-returns, and is named FILE.FUNCTION without the prefixes. Its marks decide in which guests and tiers it
-runs (marks.py). Where the kernel was given
+returns, and is named FILE.FUNCTION without the prefixes. Its marks decide in which guests, tiers and paces
+it runs (marks.py). Where the kernel was given
 `scenarios.after=NAME`, another boot has judged those up to that one. The last line is
 `N passed, N failed, N skipped`; without it the harness outside takes this guest for dead.
 """
@@ -35,21 +35,21 @@ class TooLong(Exception):
 
 
 def main():
-    shape, tier = sys.argv[1:3]
-    pattern = sys.argv[3] if len(sys.argv) > 3 else ""
+    shape, tier, pace = sys.argv[1:4]
+    pattern = sys.argv[4] if len(sys.argv) > 4 else ""
     with open(PORT, "w", buffering=1) as port:
         tell = lambda line: print(line, file=port)
         tell(f"# {describe()}")
         counts = {"ok": 0, "FAIL": 0, "skip": 0}
-        for name, scenario in left_to_judge(scenarios(shape, tier, pattern)):
-            verdict, why = judge(name, scenario, tell)
+        for name, scenario in left_to_judge(scenarios(shape, tier, pace, pattern)):
+            verdict, why = judge(name, scenario, pace, tell)
             counts[verdict] += 1
             tell(f"{verdict} {name}" + (f": {why}" if why else ""))
         tell("{ok} passed, {FAIL} failed, {skip} skipped".format(**counts))
 
 
-def scenarios(shape, tier, pattern):
-    """The scenarios for this guest and tier in whose name `pattern` is found, file by file."""
+def scenarios(shape, tier, pace, pattern):
+    """The scenarios for this guest, tier and pace in whose name `pattern` is found, file by file."""
     release = os_release()["VERSION_CODENAME"]
     found = []
     for file in sorted(Path(__file__).resolve().parent.glob("test_*.py")):
@@ -58,7 +58,7 @@ def scenarios(shape, tier, pattern):
             if key.startswith("test_") and callable(function):
                 name = f"{file.stem[5:]}.{key[5:]}"
                 is_own = function.__module__ == module.__name__
-                if is_own and runs(function, shape, release, tier) and re.search(pattern, name):
+                if is_own and runs(function, shape, release, tier, pace) and re.search(pattern, name):
                     found.append((name, function))
     return found
 
@@ -71,11 +71,12 @@ def left_to_judge(found):
     return found[names.index(judged[0]) + 1 :] if judged else found
 
 
-def judge(name, scenario, tell):
+def judge(name, scenario, pace, tell):
     """Runs one scenario and cleans up after it; a cgroup that it leaves behind is a failure too."""
     before = cgroups()
     host = Host(lambda text: tell(f"#   {name}: {text}"))
     host.ground = Slices()
+    host.is_alone = pace != "beside"
     signal.signal(signal.SIGALRM, too_long)
     signal.alarm(LIMIT_SECONDS)
     started = time.monotonic()

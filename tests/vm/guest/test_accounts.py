@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cgroups import wait_until
 from host import Skip, finish, run
-from marks import both
+from marks import alone, both
 from test_units import SERVICE, install, log, settle
 from units import show, start
 
@@ -60,6 +60,7 @@ def status():
     return run("tenantctl", "status")
 
 
+@alone
 @both
 def test_a_service_that_hangs_delays_no_tick(host):
     if not asks_systemd(host):

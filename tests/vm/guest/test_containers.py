@@ -5,7 +5,7 @@ import time
 from cgroups import MOUNT, Cgroup
 from containers import Podman
 from host import finish
-from marks import both
+from marks import alone, both
 from test_systemd import Host, policy
 from units import start
 import fairness
@@ -30,6 +30,7 @@ def expect_own(scope):
     assert set(OWN.values()) <= set(limits(scope).values()), limits(scope)
 
 
+@alone
 @both
 def test_containers_are_a_tenant_by_the_names_of_their_scopes(host):
     podman = Podman(host)
@@ -67,6 +68,7 @@ def test_containers_are_a_tenant_by_the_names_of_their_scopes(host):
     assert limits(first) == before, (limits(first), before)
 
 
+@alone
 @both
 def test_containers_are_tenants_by_the_slices_that_they_are_started_in(host):
     podman = Podman(host)

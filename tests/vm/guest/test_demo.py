@@ -6,9 +6,10 @@ import re
 from cgroups import expect_soon_same, wait_until, whole_host
 from fairness import TICKS_ARRIVING_MIN, Ticks
 from host import Skip, run
-from marks import core
+from marks import alone, core
 
 
+@alone
 @core
 def test_converges_and_leaves_a_clean_host(host):
     # The first delegated unit makes systemd enable controllers for good; have that behind us.

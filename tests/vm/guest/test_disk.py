@@ -9,7 +9,7 @@ from cgroups import MOUNT, Cgroup, wait_until
 from disks import NullDisk, exact_disk, load_bfq
 from host import TENANTCTL, TENANTD, Skip, finish, run
 from loads import LOAD
-from marks import both, long, newer
+from marks import alone, both, long, newer
 from test_systemd import Host
 from units import show, start
 
@@ -33,6 +33,7 @@ def reader(host, unit, disk):
     return Cgroup(MOUNT / "system.slice" / unit)
 
 
+@alone
 @both
 def test_disks_are_weighed_and_limited_through_systemd(host):
     load_bfq()
@@ -130,6 +131,7 @@ def divide(host, disk, way):
     return host.daemon(host.policy(tenants, host={"reserve": {"cpu": 0, "memory": 0}, "disks": disks}), None)
 
 
+@alone
 @both
 def test_a_disk_is_divided_and_restored_after_a_kill(host):
     load_bfq()

@@ -2,7 +2,7 @@
 
 from cgroups import MOUNT, Cgroup, wait_until
 from host import finish, run
-from marks import both
+from marks import alone, both
 from test_reach import Scattered
 from test_systemd import Host, log_in, policy
 import fairness
@@ -26,6 +26,7 @@ def log_out(user, uid):
     wait_until(lambda: not home(uid).exists(), "the session to end")
 
 
+@alone
 @both
 def test_each_user_who_logs_in_is_a_tenant(host):
     Scattered.session(host, "ana", 1001)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, wait_until
 from host import TENANTCTL, Skip, finish
-from marks import both
+from marks import alone, both
 from test_systemd import Host, policy
 from units import show, start
 import fairness
@@ -25,6 +25,7 @@ echo $$ > $own/boxes/one/cgroup.procs
 """
 
 
+@alone
 @both
 def test_a_cgroup_below_a_delegated_service_is_weighed_against_a_service(host):
     everywhere = f"{BURN} &\n" * host.cpus + "wait"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, telling, wait_until
 from host import finish, run
-from marks import both
+from marks import alone, both
 from test_reach import BURN, Scattered
 from test_systemd import Host
 from test_units import SERVICE, install, log, settle
@@ -22,6 +22,7 @@ def busy_usec():
     return (sum(ticks) - idle) * 10_000
 
 
+@alone
 @both
 def test_init_reload_and_enforce_lead_to_a_policy_in_force(host):
     """Two services and a user, all hungry: by systemd alone the user has half of the machine, by the proposal a third."""

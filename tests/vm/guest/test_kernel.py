@@ -5,10 +5,11 @@ import time
 
 from cgroups import differences, expect_same, settings
 from fairness import entitled_shares, expect_shares
-from marks import both, core
+from marks import alone, both, core
 from tenants import WEIGHTS
 
 
+@alone
 @core
 @both
 def test_gives_cpu_by_weight(host):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, telling, wait_until
 from host import run
-from marks import both
+from marks import alone, both
 from memory import MIB, meminfo
 from test_units import SERVICE, install, log
 from units import show, start
@@ -113,6 +113,7 @@ class Stage:
         return found
 
 
+@alone
 @both
 def test_protection_leaves_a_host_alive_that_would_live_without(host):
     """And where memory is limited, the tenant that takes too much is ended for it, and the other loses nothing."""

@@ -5,7 +5,7 @@ import time
 
 from cgroups import MOUNT, Cgroup, wait_until
 from host import finish, run
-from marks import both, core
+from marks import alone, both, core
 from test_systemd import Host, log_in, policy
 from units import show, start
 import fairness
@@ -59,6 +59,7 @@ class Scattered:
         return 5.5 * user < system < 9 * user and 1.8 * web < db < 2.3 * web
 
 
+@alone
 @core
 @both
 def test_work_in_different_slices_is_shared_by_the_policy(host):
@@ -129,6 +130,7 @@ def test_slices_that_are_left_are_reported(host):
     scattered.world.expect_as_before(daemon.log)
 
 
+@alone
 @both
 def test_services_of_one_tenant_come_and_go(host):
     everywhere = f"{BURN} &\n" * host.cpus + "wait"
@@ -160,6 +162,7 @@ def test_services_of_one_tenant_come_and_go(host):
     world.expect_as_before(daemon.log)
 
 
+@alone
 def test_work_of_no_tenant_is_the_reason_for_what_a_tenant_lacks(host):
     """Beside the tenant itself, and beside the slice that it is in; with the program."""
     everywhere = f"{BURN} &\n" * host.cpus + "wait"

@@ -6,6 +6,7 @@ import time
 
 from cgroups import MOUNT, Cgroup
 from host import Skip, run
+from marks import alone
 from test_reach import BURN, Scattered
 from test_systemd import Host, policy
 from units import start
@@ -18,6 +19,7 @@ TENANTS = {
 }
 
 
+@alone
 def test_the_rest_of_a_host_is_a_tenant(host):
     everywhere = f"{BURN} &\n" * host.cpus + "wait"
     start(host, "db.service", "/bin/sh", "-c", everywhere)

@@ -4,10 +4,11 @@ import json
 
 from cgroups import MOUNT, Cgroup, expect_same, expect_soon_same, settings, wait_until, whole_host
 from host import command_line, finish, run
-from marks import both, core
+from marks import alone, both, core
 from tenants import POLICY, expect_shares, make_lived_in
 
 
+@alone
 @core
 @both
 def test_runs_in_its_own_delegated_cgroup(host):

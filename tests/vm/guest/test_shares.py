@@ -1,10 +1,11 @@
 """The main job: shares of the CPU follow the policy's weights, and the load."""
 
 from cgroups import PATIENCE, expect_same, settings
-from marks import both, core
+from marks import alone, both, core
 from tenants import POLICY, expect_shares, make_lived_in, written
 
 
+@alone
 @core
 @both
 def test_follow_weights_and_load(host):
@@ -27,6 +28,7 @@ def test_follow_weights_and_load(host):
     assert daemon.terminate() == 0, daemon.log()
 
 
+@alone
 def test_hold_in_cgroups_that_the_daemon_made(host):
     """An empty root: the daemon enables the controllers and makes the tenants' cgroups itself."""
     root = host.delegated()

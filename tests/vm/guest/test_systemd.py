@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, expect_same, expect_soon_same, telling, wait_until, whole_host
 from host import TENANTD, finish, run
-from marks import both, core, newest
+from marks import alone, both, core, newest
 from units import show, start
 import fairness
 
@@ -123,6 +123,7 @@ def settled(groups):
     return 1.8 * a < b < 2.2 * a and 1.8 * b < c < 2.2 * b
 
 
+@alone
 @core
 @both
 def test_slices_are_created_weighted_and_removed(host):
@@ -196,6 +197,7 @@ def test_an_existing_unit_is_set_and_restored(host):
     world.expect_as_before(daemon.log)
 
 
+@alone
 @both
 def test_users_share_by_the_slices_of_their_sessions(host):
     users = {"ana": 1000, "bob": 1001}
