@@ -12,8 +12,8 @@ STRATEGIES := 1000
 
 help:
 	@echo 'make demo      the main job on this machine; as root on its kernel, otherwise simulated'
-	@echo 'make test      pure tests, this kernel (root), one Debian guest in QEMU (root); 15 minutes'
-	@echo 'make test-all  the same, lints, packages, every scenario on Debian 12 and 13; 45 minutes'
+	@echo 'make test      pure tests, this kernel (root), one Debian guest in QEMU (root); 18 minutes'
+	@echo 'make test-all  the same, lints, packages, every scenario on Debian 12 and 13; 70 minutes'
 	@echo 'make check     lints and pure tests'
 	@echo 'make vm        every scenario in the Debian guests'
 	@echo 'make compare   tenantd beside static settings, an arbiter and systemd-oomd, in the guests; tables'

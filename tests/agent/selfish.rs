@@ -8,6 +8,10 @@
 //! of the first. Useful processes are known by pid, so waste never counts. In a third of the games the selfish tenant has
 //! an ally, the useful work of both counts, and the ally has a strategy as well.
 //!
+//! Slots of the queue are not divisible: a tenant whose jobs are as wide as the host waits for all of them, and gets less
+//! than the agent allocates to it. If narrow jobs bring it up to that, no part of another was taken. So what a tenant with jobs
+//! did honestly is at least what it was allocated then.
+//!
 //! A play is so short that bursts and jobs of others meet it by chance, and that one job more is much. A gain above the bar is
 //! therefore judged again, by the sums of plays in which the selfish tenants begin later and later.
 //!
@@ -22,10 +26,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tenantd::agent::JobAnswer;
+use tenantd_core::resource::CPU;
 use tenantd_sim::{Load, SimHost, Swap, Trace, Workload};
 use tenantd_varlink::jobs::SubmitParameters;
 
-use super::world::{GIB, MIB, World, legacy};
+use super::world::{GIB, MIB, World, legacy, tenant};
 use crate::util::{self, Dice};
 
 /// Number of strategies that `cargo test` plays.
@@ -150,6 +155,28 @@ struct Game {
     nr_selfish: usize,
 }
 
+/// What a player got in a play.
+#[derive(Clone, Copy, Default)]
+struct Play {
+    useful_sec: f64,
+    /// CPU time that the agent allocated to it.
+    allocated_sec: f64,
+}
+
+impl Play {
+    fn add(&mut self, more: Play) {
+        self.useful_sec += more.useful_sec;
+        self.allocated_sec += more.allocated_sec;
+    }
+}
+
+/// What strategies changed.
+struct Outcome {
+    gain: f64,
+    /// Useful CPU time of each player over that of the same player where all are honest.
+    each: Vec<f64>,
+}
+
 /// Processes of a player during a play.
 struct Crew {
     /// Number of the player.
@@ -162,6 +189,13 @@ struct Crew {
     /// Jobs that wait in the queue.
     queued: BTreeSet<u32>,
     fan: Vec<u32>,
+}
+
+impl Crew {
+    /// Useful CPU time since the play began.
+    fn useful_sec(&self, world: &World) -> f64 {
+        self.ended_sec + self.useful.iter().map(|pid| run_sec(world, *pid)).sum::<f64>()
+    }
 }
 
 impl Game {
@@ -214,20 +248,34 @@ impl Game {
         format!("{credits}tenants:\n{}", tenants.collect::<String>())
     }
 
-    /// Useful CPU time of the selfish tenants over that of the same game without a strategy, and the latter in seconds.
-    fn gain(&self, bar: f64) -> (f64, f64) {
+    /// What the strategies change. A gain above `bar` is that of all beginnings.
+    fn outcome(&self, bar: f64) -> Outcome {
         let honest = self.honest();
-        let (honest_sec, useful_sec) = (honest.play(0), self.play(0));
-        let gain = useful_sec / honest_sec;
-        if gain <= bar {
-            return (gain, honest_sec);
+        let (mut with, mut without) = (self.play(0), honest.play(0));
+        if self.gain(&with, &without) > bar {
+            for delay in 1..BEGINNINGS {
+                for (sums, game) in [(&mut with, self), (&mut without, &honest)] {
+                    sums.iter_mut().zip(game.play(delay)).for_each(|(sum, more)| sum.add(more));
+                }
+            }
         }
-        let later = |game: &Game| (1..BEGINNINGS).map(|delay| game.play(delay)).sum::<f64>();
-        ((useful_sec + later(self)) / (honest_sec + later(&honest)), honest_sec)
+        let each =
+            with.iter().zip(&without).map(|(with, without)| with.useful_sec / without.useful_sec);
+        Outcome { gain: self.gain(&with, &without), each: each.collect() }
     }
 
-    /// Useful CPU time of the selfish tenants, in seconds. They begin `delay` ticks after the others.
-    fn play(&self, delay: u32) -> f64 {
+    /// Useful CPU time of the selfish tenants over that of honest ones, or over what was theirs.
+    fn gain(&self, with: &[Play], without: &[Play]) -> f64 {
+        let honest = self.players.iter().zip(without).map(|(player, play)| {
+            let least = if player.work.in_jobs { play.allocated_sec } else { 0.0 };
+            play.useful_sec.max(least)
+        });
+        let useful_sec: f64 = with[..self.nr_selfish].iter().map(|play| play.useful_sec).sum();
+        useful_sec / honest.take(self.nr_selfish).sum::<f64>()
+    }
+
+    /// Plays it. The selfish tenants begin `delay` ticks after the others.
+    fn play(&self, delay: u32) -> Vec<Play> {
         let mut world = World::on(self.host.clone(), &self.policy());
         world.add_session();
         world.start().unwrap();
@@ -237,13 +285,13 @@ impl Game {
             self.players[number].start(world, number, now.into())
         };
         let mut crews: Vec<Crew> = others.map(|number| begin(&mut world, number, 0)).collect();
-        let mut used_sec = 0.0;
+        let mut plays = vec![Play::default(); self.players.len()];
         for tick in 0..delay + SETTLE_TICKS + TICKS {
             if tick == delay {
                 crews.extend(selfish.clone().map(|number| begin(&mut world, number, tick)));
             }
             if tick == delay + SETTLE_TICKS {
-                used_sec = self.useful_sec(&world, &crews);
+                crews.iter().for_each(|it| plays[it.player].useful_sec -= it.useful_sec(&world));
             }
             for crew in &mut crews {
                 let player = &self.players[crew.player];
@@ -251,17 +299,16 @@ impl Game {
                 player.fan_out(&world, crew);
             }
             self.take_up(&mut world, &mut crews);
-            world.tick();
+            let status = world.tick();
+            if tick >= delay + SETTLE_TICKS {
+                for (player, play) in self.players.iter().zip(&mut plays) {
+                    play.allocated_sec += tenant(&status, player.name).allocation[CPU];
+                }
+            }
             world.agent.as_mut().unwrap().tend_jobs(true, f64::from(tick + 1));
         }
-        self.useful_sec(&world, &crews) - used_sec
-    }
-
-    fn useful_sec(&self, world: &World, crews: &[Crew]) -> f64 {
-        let of = |crew: &Crew| -> f64 {
-            crew.ended_sec + crew.useful.iter().map(|pid| run_sec(world, *pid)).sum::<f64>()
-        };
-        crews.iter().filter(|crew| crew.player < self.nr_selfish).map(of).sum()
+        crews.iter().for_each(|it| plays[it.player].useful_sec += it.useful_sec(&world));
+        plays
     }
 
     /// Lets jobs work that the queue started.
@@ -409,7 +456,7 @@ fn no_strategy_pays() {
         let mut best: BTreeMap<&str, (f64, u64)> = BTreeMap::new();
         for seed in first..first + nr {
             let game = Game::new(seed, has_credits);
-            let (gain, honest_sec) = game.gain(bar);
+            let Outcome { gain, each } = game.outcome(bar);
             let selfish = &game.players[..game.nr_selfish];
             let mut kinds: Vec<&str> =
                 selfish.iter().flat_map(|it| it.strategy.kinds(&it.work)).collect();
@@ -423,7 +470,7 @@ fn no_strategy_pays() {
             }
             if gain > bar || gain.is_nan() {
                 let what = format!(
-                    "TENANTD_SEED={seed} {with} credits: {gain:.4} times {honest_sec:.1} s: {selfish:?}"
+                    "TENANTD_SEED={seed} {with} credits: {gain:.4}, each {each:.3?}: {selfish:?}"
                 );
                 println!("{what}");
                 paid.push(what);
@@ -457,6 +504,6 @@ fn waste_at_rest_does_not_pay_for_a_tenant_that_holds_memory() {
         player("c", 400, work(0, None), 0),
     ];
     let game = Game { host, has_credits: false, players, nr_selfish: 1 };
-    let (gain, _) = game.gain(BARS[0]);
+    let gain = game.outcome(BARS[0]).gain;
     assert!(gain <= BARS[0], "{gain}");
 }
