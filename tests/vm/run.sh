@@ -132,13 +132,13 @@ if [[ $packages == compare ]]; then limit=7200; fi
 # One scenario that may take longer takes the guest with it.
 if [[ ${SCENARIO_LIMIT:-0} -gt $limit ]]; then limit=$((SCENARIO_LIMIT + 600)); fi
 passed=0 failed=0 skipped=0
-# start SUITE SHAPE PACE: boots this guest in the background, so that a signal to this script reaches it at once.
+# start SUITE SHAPE PACE: boots this guest in the background.
 start() {
     local image payload=$work/$1-$2
     image=$("$here/image.sh" "$1" "$packages") || return 1
     TENANTD_VM_ACCEL=${TENANTD_VM_ACCEL:-$("$here/accel.sh" "$image")}
     export TENANTD_VM_ACCEL
-    # Its own start beside the same files.
+    # The same files, with a start of its own.
     rm -rf "$payload"
     cp -rl "$work/payload" "$payload"
     {
@@ -153,16 +153,19 @@ start() {
 }
 # finish SUITE SHAPE: shows what this guest says until it has ended, and adds up its verdicts.
 finish() {
-    local out=$work/$1-$2.out pid=${booted[$1-$2]:-} status=0 word rest
+    local out=$work/$1-$2.out pid=${booted[$1-$2]:-} tail status=0 word rest
     echo "== $1, $2"
     if [[ -z $pid ]]; then
         echo "FAIL $1 $2: no image"
         failed=$((failed + 1))
         return
     fi
-    tail -n +1 -f -s 0.2 --pid="$pid" "$out"
+    # A signal interrupts `wait`, and no program in the foreground.
+    tail -n +1 -f -s 0.2 --pid="$pid" "$out" &
+    tail=$!
     wait "$pid" || status=$?
     unset "booted[$1-$2]"
+    wait "$tail"
     while read -r word rest; do
         case $word in
             ok) passed=$((passed + 1)) ;;
