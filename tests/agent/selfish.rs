@@ -155,7 +155,7 @@ struct Game {
     nr_selfish: usize,
 }
 
-/// What a player got in a play.
+/// CPU time of a player in a play.
 #[derive(Clone, Copy, Default)]
 struct Play {
     useful_sec: f64,
@@ -170,7 +170,7 @@ impl Play {
     }
 }
 
-/// What strategies changed.
+/// Effect of the strategies in a game.
 struct Outcome {
     gain: f64,
     /// Useful CPU time of each player over that of the same player where all are honest.
@@ -248,7 +248,7 @@ impl Game {
         format!("{credits}tenants:\n{}", tenants.collect::<String>())
     }
 
-    /// What the strategies change. A gain above `bar` is that of all beginnings.
+    /// Plays it with and without the strategies. A gain above `bar` is that of all beginnings.
     fn outcome(&self, bar: f64) -> Outcome {
         let honest = self.honest();
         let (mut with, mut without) = (self.play(0), honest.play(0));
