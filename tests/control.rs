@@ -8,8 +8,8 @@ mod members;
 mod protect;
 mod shortfall;
 mod thread_budget;
+mod turns;
 mod vectors;
-
 mod weights;
 mod would_get;
 

@@ -8,9 +8,9 @@
 //! of the first. Useful processes are known by pid, so waste never counts. In a third of the games the selfish tenant has
 //! an ally, the useful work of both counts, and the ally has a strategy as well.
 //!
-//! Slots of the queue are not divisible: a tenant whose jobs are as wide as the host waits for all of them, and gets less
-//! than the agent allocates to it. If narrow jobs bring it up to that, no part of another was taken. So what a tenant with jobs
-//! did honestly is at least what it was allocated then.
+//! Slots of the queue are not divisible: a tenant whose jobs are as wide as the host waits for all of them, and may get less
+//! than its share. If narrow jobs bring it up to that, no part of another was taken. So what a tenant with jobs did honestly is
+//! at least what it was allocated then, and while its jobs waited its share if busy.
 //!
 //! A play is so short that bursts and jobs of others meet it by chance, and that one job more is much. A gain above the bar is
 //! therefore judged again, by the sums of plays in which the selfish tenants begin later and later.
@@ -159,14 +159,14 @@ struct Game {
 #[derive(Clone, Copy, Default)]
 struct Play {
     useful_sec: f64,
-    /// CPU time that the agent allocated to it.
-    allocated_sec: f64,
+    /// CPU time that was due to it.
+    due_sec: f64,
 }
 
 impl Play {
     fn add(&mut self, more: Play) {
         self.useful_sec += more.useful_sec;
-        self.allocated_sec += more.allocated_sec;
+        self.due_sec += more.due_sec;
     }
 }
 
@@ -267,7 +267,7 @@ impl Game {
     /// Useful CPU time of the selfish tenants over that of honest ones, or over what was theirs.
     fn gain(&self, with: &[Play], without: &[Play]) -> f64 {
         let honest = self.players.iter().zip(without).map(|(player, play)| {
-            let least = if player.work.in_jobs { play.allocated_sec } else { 0.0 };
+            let least = if player.work.in_jobs { play.due_sec } else { 0.0 };
             play.useful_sec.max(least)
         });
         let useful_sec: f64 = with[..self.nr_selfish].iter().map(|play| play.useful_sec).sum();
@@ -301,8 +301,11 @@ impl Game {
             self.take_up(&mut world, &mut crews);
             let status = world.tick();
             if tick >= delay + SETTLE_TICKS {
-                for (player, play) in self.players.iter().zip(&mut plays) {
-                    play.allocated_sec += tenant(&status, player.name).allocation[CPU];
+                for crew in &crews {
+                    let tenant = tenant(&status, self.players[crew.player].name);
+                    let waits = crew.queued.len() == crew.useful.len();
+                    let due = if waits { tenant.fair_share_cores } else { tenant.allocation[CPU] };
+                    plays[crew.player].due_sec += due;
                 }
             }
             world.agent.as_mut().unwrap().tend_jobs(true, f64::from(tick + 1));
@@ -506,4 +509,28 @@ fn waste_at_rest_does_not_pay_for_a_tenant_that_holds_memory() {
     let game = Game { host, has_credits: false, players, nr_selfish: 1 };
     let gain = game.outcome(BARS[0]).gain;
     assert!(gain <= BARS[0], "{gain}");
+}
+
+/// Of tenants whose jobs are as wide as the host, one works and the others wait. The tenant without jobs has no more than its share.
+#[test]
+fn work_beside_jobs_in_turns_has_its_own_share() {
+    for (host, weights) in [
+        (SimHost::default(), [100, 100, 100]),
+        (SimHost { cpus: 8, ..SimHost::default() }, [100, 200, 400]),
+        (legacy(), [400, 100, 100]),
+    ] {
+        let player = |(number, weight)| {
+            let in_jobs = number < 2;
+            let work = Work { threads: 2 * host.cpus, hot_file_bytes: 0, bursts: None, in_jobs };
+            Player { name: NAMES[number], weight, work, strategy: Strategy::honest() }
+        };
+        let players = weights.into_iter().enumerate().map(player).collect();
+        let game = Game { host: host.clone(), has_credits: false, players, nr_selfish: 0 };
+        let used: Vec<f64> = game.play(0).iter().map(|play| play.useful_sec).collect();
+        let all = (used.iter().sum::<f64>(), weights.iter().sum::<u64>() as f64);
+        for (used_sec, weight) in used.iter().zip(weights) {
+            let (has, due) = (used_sec / all.0, weight as f64 / all.1);
+            assert!((has - due).abs() <= 0.04, "{weights:?}: {used:?}");
+        }
+    }
 }

@@ -1,10 +1,14 @@
 //! Weights across the tree of cgroups: random trees, and a model of how the kernel divides among them.
 
+use std::time::Duration;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tenantd_control::share::demand::Demand;
 use tenantd_control::share::govern::{self, Foreign};
+use tenantd_control::share::rows::Rows;
 use tenantd_control::share::target::{self, Target};
+use tenantd_control::share::turns::{Slots, Turn, Turns};
 use tenantd_control::state::NodeState;
 use tenantd_control::state::members;
 use tenantd_control::tree::{Ancestor, CgroupParent, Member, Node, Tree, TreeNode};
@@ -209,6 +213,7 @@ struct Agent {
     unit_weights: Vec<f64>,
     /// Of each unit.
     numbers: Vec<usize>,
+    turns: Turns,
 }
 
 impl Agent {
@@ -221,6 +226,7 @@ impl Agent {
             slice_weights: vec![100.0; host.slices.len()],
             unit_weights: vec![100.0; host.units.len()],
             numbers: host.numbers(),
+            turns: Turns::default(),
             tree,
         };
         agent.look(host);
@@ -258,7 +264,8 @@ impl Agent {
         });
         let demands: Vec<Demand> = demands.collect();
         let divided = PerResource([(CORES - self.outside).max(0.01 * CORES), MEMORY]);
-        self.targets = target::targets(self.tree.nodes(), &demands, divided, Allocation::Drf);
+        let rows = Rows { turns: self.turns.clone(), ..Rows::from(divided) };
+        self.targets = target::targets(self.tree.nodes(), &demands, rows, Allocation::Drf);
         let mut states = vec![NodeState::default(); self.tree.len()];
         for (unit, number) in host.units.iter().zip(&self.numbers) {
             states[*number].demand = Some(demand(unit.wants));
@@ -269,7 +276,7 @@ impl Agent {
             .iter()
             .map(|cores| Foreign { cores: *cores, weight_before: None })
             .collect();
-        govern::weigh(&self.tree, &foreign, &mut self.targets);
+        govern::weigh(&self.tree, &foreign, &self.turns, &mut self.targets);
         for (weight, number) in self.unit_weights.iter_mut().zip(&self.numbers) {
             *weight = self.targets[*number].cpu_weight.round();
         }
@@ -385,6 +392,40 @@ fn weights_a_hundredfold_apart_do_not_reach_every_division() {
             .lack(&[CORES, units[4], units[5]], 1)
             .max(agent.lack(&[CORES, units[4], units[5]], 2));
         assert!(lacks_most > 1.5 * NEAR, "{weight}: {units:?}");
+    }
+}
+
+/// Two slices, each with a tenant whose job waits. The slot of one of them moves to the other slice.
+#[test]
+fn what_waiting_tenants_lend_leaves_their_slices() {
+    let unit = |slice, tenant, wants| Unit { slice: Some(slice), tenant, wants };
+    let host = |wants: [f64; 4]| Host {
+        slices: vec![None, None],
+        weights: vec![1.0; 4],
+        units: [0, 1, 2, 3].map(|tenant| unit(tenant / 2, tenant, wants[tenant])).to_vec(),
+        others: Vec::new(),
+    };
+    let mut agent = Agent::new(&host([0.0; 4]));
+    // The last tenant works without jobs.
+    for (holder, expected) in [(0, [6.0, 0.0, 0.0, 2.0]), (2, [0.0, 0.0, 6.0, 2.0])] {
+        let is_awake = |tenant| tenant == holder || tenant == 3;
+        let host = host([0, 1, 2, 3].map(|tenant| if is_awake(tenant) { CORES } else { 0.0 }));
+        let mut got = Vec::new();
+        for _ in 0..30 {
+            let mut each = vec![Turn::default(); agent.tree.len()];
+            for (tenant, number) in agent.numbers.iter().enumerate() {
+                let held = if tenant == holder { CORES as u32 } else { 0 };
+                let slots = Slots { held, are_awaited: tenant != 3 };
+                each[*number] = Turn { slots, is_awake: is_awake(tenant), lent_cores: 0.0 };
+            }
+            for (turn, target) in each.iter_mut().zip(&agent.targets) {
+                turn.lent_cores = target.lent_cores;
+            }
+            agent.turns = Turns { each, elapsed: Duration::from_secs(1) };
+            got = agent.tick(&host);
+        }
+        let is_near = |(got, expected): (&f64, f64)| (got - expected).abs() <= NEAR;
+        assert!(got.iter().zip(expected).all(is_near), "{got:?}");
     }
 }
 

@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use tenantd_control::measure::sample::HostSample;
 use tenantd_control::share::burst;
 use tenantd_control::share::demand::Demand;
-use tenantd_control::share::target::{self, DiskDemand, DiskRow, Rows, Target};
+use tenantd_control::share::rows::{DiskDemand, DiskRow, Rows};
+use tenantd_control::share::target::{self, Target};
+use tenantd_control::share::turns::Turns;
 use tenantd_control::state::capacity;
 use tenantd_control::tree::bounds::AncestorBounds;
 use tenantd_control::tree::{self, TreeNode};
@@ -21,13 +23,26 @@ const CORES: f64 = 16.0;
 const GIB: f64 = (1_u64 << 30) as f64;
 
 pub(super) fn siblings(weights: &[f64]) -> Vec<TreeNode> {
+    tree::flatten(&Policy { tenants: leaves(weights), ..Policy::default() })
+}
+
+/// Groups of one weight with leaves of these weights, in pre-order.
+pub(super) fn grouped(groups: &[&[f64]]) -> Vec<TreeNode> {
+    let group = |(i, weights): (usize, &&[f64])| {
+        let name = format!("g{i}");
+        Tenant { name, tenants: leaves(weights), ..Tenant::default() }
+    };
+    let tenants = groups.iter().enumerate().map(group).collect();
+    tree::flatten(&Policy { tenants, ..Policy::default() })
+}
+
+fn leaves(weights: &[f64]) -> Vec<Tenant> {
     let leaf = |(i, weight): (usize, &f64)| {
         let weight = Weight::try_new(*weight).unwrap();
         let weight = PerResource::all(weight);
         Tenant { name: format!("t{i}"), weight: weight.into(), ..Tenant::default() }
     };
-    let tenants = weights.iter().enumerate().map(leaf).collect();
-    tree::flatten(&Policy { tenants, ..Policy::default() })
+    weights.iter().enumerate().map(leaf).collect()
 }
 
 fn hungry(nodes: &[TreeNode], cores: f64) -> Vec<Demand> {
@@ -286,7 +301,12 @@ fn a_lie_about_the_disk_moves_little() {
         let demands_of_disk =
             of_disk.map(|(part, growth)| DiskDemand { part, growth, cpu_growth: 1.0 });
         let disk = Some(DiskRow { capacity: 1.0, demands: demands_of_disk.to_vec() });
-        let rows = Rows { host: PerResource([CORES, GIB]), disk, asleep: Vec::new() };
+        let rows = Rows {
+            host: PerResource([CORES, GIB]),
+            disk,
+            asleep: Vec::new(),
+            turns: Turns::default(),
+        };
         target::targets(&nodes, &demands, rows, Allocation::Drf)
     };
     let tasks = |targets: &[Target]| {

@@ -12,6 +12,7 @@ use tenantd_control::measure::sample::{
     HostSample, MemorySample, PidsSample, TenantSample, ThreadSample,
 };
 use tenantd_control::report::reason::{Binding, LimitAbove, Outsider, Surroundings};
+use tenantd_control::share::turns::Slots;
 use tenantd_control::state::drift::Observation;
 use tenantd_control::state::step::{Input, NodeInput, Settings};
 use tenantd_control::tick::control_loop::ControlLoop;
@@ -172,6 +173,7 @@ fn node() -> impl Strategy<Value = NodeInput> {
                 arrivals: Vec::new(),
                 held_before,
                 surroundings: surroundings.map(Box::new),
+                slots: Slots { held: kills as u32, are_awaited: is_present },
             },
         )
 }

@@ -23,14 +23,11 @@ pub(super) struct Job {
     pub(super) submitted: f64,
     pub(super) state: State,
     pub(super) cpu_seconds: f64,
-    /// CPU time of other processes of its tenant that it pays for (`slots`).
-    #[serde(default)]
-    pub(super) other_seconds: f64,
+    /// CPU time that its slots have not used and that it pays for (`slots`).
+    #[serde(default, alias = "other_seconds")]
+    pub(super) unused_seconds: f64,
     #[serde(default)]
     pub(super) paid_seconds: f64,
-    /// Its CPU time at the last look at its tenant.
-    #[serde(skip)]
-    pub(super) seen_seconds: f64,
     pub(super) used_bytes: Option<u64>,
     /// Time of the last charge, and the CPU use before it.
     #[serde(skip)]
@@ -117,9 +114,8 @@ impl Job {
             submitted,
             state,
             cpu_seconds: 0.0,
-            other_seconds: 0.0,
+            unused_seconds: 0.0,
             paid_seconds: 0.0,
-            seen_seconds: 0.0,
             used_bytes: None,
             charged: None,
             busy: None,

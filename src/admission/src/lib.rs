@@ -38,9 +38,8 @@
 //!    none below its floor, a tenant's weight in equal parts to its jobs. If memory keeps jobs from
 //!    starting, running jobs use their slots and are narrowed when they start.
 //! 6. *Pay.* A job is charged for its CPU time while it runs, and for the rest at its end, whatever the
-//!    estimate was; but at least for a twentieth of a CPU while it holds a worker, and for the time of slots that
-//!    its own tenant keeps it from using (`slots`). Virtual time passes as jobs are charged, so a slow machine
-//!    does not change the order.
+//!    estimate was; but at least for a twentieth of a CPU while it holds a worker, and for what its slots could have used
+//!    of its tenant's CPUs (`slots`). Virtual time passes as jobs are charged, so a slow machine does not change the order.
 //! 7. *Preemption.* While a guarantee is due to a tenant, the jobs of others get narrower and do not start
 //!    beyond the rest ([`Preemption`]). One job may always run.
 //! 8. *Lend.* A job that has used no CPU for a minute is *idle*: its slots and its worker count as free. Once it
@@ -82,12 +81,12 @@
 //! - A restored value makes the same decisions, to the last bit (`a_restored_queue_decides_the_same`).
 //! - A job of a late tenant starts with the next free worker, whatever CPU time other jobs get
 //!   (`a_slow_machine_holds_no_newcomer_up`).
-//! - A tenant that slows its own jobs gets no more time of slots than others
-//!   (`a_tenant_that_slows_its_own_jobs_pays_for_their_slots`).
+//! - Slots that a tenant does not use are paid for like used ones, and its weight counts once (`slots`).
 //! - The same calls give the same decisions (`two_runs_are_the_same`).
 
 #![deny(missing_docs)]
 
+mod account;
 mod after;
 mod credit;
 mod dispatch;
@@ -108,7 +107,6 @@ mod simulated;
 mod slots;
 mod state;
 mod tasks;
-mod tenant_use;
 mod types;
 mod units;
 mod width;
@@ -124,6 +122,7 @@ pub use preempt::{
 pub use reason::{Reason, Refusal};
 pub use share::weights;
 pub use simulated::{Holding, Host};
+pub use slots::SlotUse;
 pub use state::Admission;
 pub use tenantd_queue::indices::Indices;
 pub use tenantd_queue::sets::{Set, Sums, Tasks};

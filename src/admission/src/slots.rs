@@ -1,55 +1,92 @@
-//! Price of slots that a tenant keeps its own jobs from using.
+//! Price of slots, and who waits for them.
 //!
 //! # Problem
-//! A job pays for its CPU time, but what it holds is slots. A tenant that uses CPU time beside its jobs slows them: they hold
-//! their slots longer, pay no more, and the jobs of other tenants wait.
+//! A job uses CPU time, but what others wait for is its slots. A job that declares more than it uses, or whose tenant wastes CPU
+//! time beside it, would hold slots for a long time and pay for little.
 //!
 //! # Rule
-//! The running jobs of a tenant pay together for its whole CPU time while they run, each at most for the time of its slots. So a
-//! job that others slow, or that waits for a device, still pays for its CPU time only, and so does any job of a tenant without
-//! other processes.
+//! The running jobs of a tenant pay together for the CPU time that their slots could have used: that of the slots, but at most
+//! what the tenant is entitled to with what waiting tenants lend it. What they use beyond that is paid for as well.
+//!
+//! The time of slots alone would be too much: jobs of a tenant of small weight are slower beside those of others, and it would have
+//! fewer slots by its weight and less of each, so the weight would count twice.
 //!
 //! # Algorithm
-//! At each tick, the CPU time of the tenant since the last one, less that of its jobs (also of those that have ended), is
-//! divided among its running jobs in proportion to what they have not used of the time of their slots. An idle job holds none.
+//! Each tenant with jobs has an *account*: the CPU time that its slots were due at the *price*, less what its jobs have used. The
+//! price is that of one slot in CPUs. At each tick the running jobs pay for what is on the account, in proportion to their
+//! slots, and the price is set anew. Use is uneven, so up to a second of slots that were used beyond the price stay on the
+//! account. An idle job holds no slots.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::fit::Lack;
 use super::state::Admission;
 use super::types::JobId;
 use tenantd_queue::TenantId;
 
+/// Slots of a tenant's jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotUse {
+    /// Those that its running jobs hold.
+    pub held: u64,
+    /// True if one of its jobs waits for nothing but slots, or a worker.
+    pub are_awaited: bool,
+}
+
 impl Admission {
-    /// Charges running jobs for CPU time that their tenants have used beside their jobs. `total_seconds` is the CPU time of a
-    /// tenant since a fixed time, `None` if it is not known.
-    pub fn charge_others(&mut self, total_seconds: impl Fn(&str) -> Option<f64>, now: f64) {
-        let mut jobs_of: BTreeMap<TenantId, Vec<JobId>> = BTreeMap::new();
+    /// Charges running jobs for the slots that they have held, and sets the price of slots: `entitled_cores` are the CPUs of a
+    /// tenant, `None` if they are not known.
+    pub fn price_slots(&mut self, entitled_cores: impl Fn(&str) -> Option<f64>, now: f64) {
+        let mut jobs_of: BTreeMap<TenantId, Vec<(JobId, f64)>> = BTreeMap::new();
         for (id, _) in self.runs() {
-            jobs_of.entry(self.jobs[&id].need.tenant).or_default().push(id);
+            let job = &self.jobs[&id];
+            jobs_of.entry(job.need.tenant).or_default().push((id, job.held_slots() as f64));
         }
-        self.tenant_use.retain(|tenant| jobs_of.contains_key(&tenant));
+        for (id, _) in jobs_of.values().flatten() {
+            self.note_slots(*id, now);
+        }
+        let tenants: BTreeSet<TenantId> = self.jobs.values().map(|job| job.need.tenant).collect();
+        self.accounts.retain(|tenant, _| tenants.contains(tenant));
         for (tenant, jobs) in jobs_of {
-            let total = self.terms(tenant).and_then(|terms| total_seconds(&terms.path));
-            let seen = total.and_then(|total| self.tenant_use.look(tenant, total, now));
-            let (others, since) = seen.unwrap_or((0.0, now));
-            let unused: Vec<f64> = jobs.iter().map(|id| self.unused(*id, since, now)).collect();
-            let sum: f64 = unused.iter().sum();
-            for (id, unused) in jobs.into_iter().zip(unused) {
-                let Some(job) = self.jobs.get_mut(&id) else { continue };
-                job.seen_seconds = job.cpu_seconds;
-                if sum > 0.0 && others > 0.0 {
-                    job.other_seconds += unused * (others / sum).min(1.0);
+            let held: f64 = jobs.iter().map(|(_, slots)| slots).sum();
+            let cores = self.terms(tenant).and_then(|terms| entitled_cores(&terms.path));
+            let account = self.accounts.entry(tenant).or_default();
+            let due = account.settle(held, cores.unwrap_or(0.0), now);
+            for (id, slots) in jobs {
+                if let Some(job) = self.jobs.get_mut(&id).filter(|_| due > 0.0 && held > 0.0) {
+                    job.unused_seconds += due * slots / held;
                     self.pay(id, now);
                 }
             }
         }
     }
 
-    /// Time of the slots of a running job that it has not used, since the last look.
-    fn unused(&self, id: JobId, since: f64, now: f64) -> f64 {
-        let Some(job) = self.jobs.get(&id) else { return 0.0 };
-        let started = job.run().map_or(now, |run| run.since);
-        let held = job.held_slots() as f64 * (now - since.max(started));
-        (held - (job.cpu_seconds - job.seen_seconds)).max(0.0)
+    /// Slots of each tenant with jobs. O(waiting + running).
+    pub fn slot_use(&self) -> BTreeMap<&str, SlotUse> {
+        let mut of_tenants: BTreeMap<TenantId, SlotUse> = BTreeMap::new();
+        for (id, run) in self.runs() {
+            let job = &self.jobs[&id];
+            let held = if job.is_idle { 0 } else { u64::from(run.dop) };
+            of_tenants.entry(job.need.tenant).or_default().held += held;
+        }
+        let free = self.free_now();
+        let is_full = free.busy >= self.workers();
+        for (id, job) in self.jobs.iter().filter(|(_, job)| job.is_waiting()) {
+            let slots = of_tenants.entry(job.need.tenant).or_default();
+            if !slots.are_awaited && !self.graph.is_blocked(id.0) {
+                let lack = self.lacks(&job.need, &free).next();
+                slots.are_awaited = lack.map_or(is_full, |lack| lack == Lack::Slots);
+            }
+        }
+        let named = of_tenants.into_iter();
+        named.filter_map(|(tenant, slots)| Some((&*self.terms(tenant)?.path, slots))).collect()
+    }
+
+    /// Adds the slots that a running job has held to the account of its tenant.
+    pub(super) fn note_slots(&mut self, id: JobId, now: f64) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        if let Some((run, account)) = job.run().zip(self.accounts.get_mut(&job.need.tenant)) {
+            account.note_slots(job.held_slots(), run.since, now);
+        }
     }
 }

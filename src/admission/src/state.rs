@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::account::Account;
 use super::fit::Need;
 use super::job::{Job, Kind, Leaving, Reservation, Run, State};
 use super::names::{ClassNumbers, TenantNumbers};
 use super::nested::Withheld;
 use super::reason::{Reason, Refusal};
-use super::tenant_use::TenantUse;
 use super::types::{Capacity, JobId, Measured, Request, Rules, Terms};
 use tenantd_dop::target::Width;
 use tenantd_queue::discipline::{Name, Parameters, Ties, multilevel};
@@ -76,7 +76,7 @@ pub struct Admission {
     /// Mean duration of jobs, in seconds; `None` before any has ended.
     pub(super) pace_seconds: Option<f64>,
     #[serde(skip)]
-    pub(super) tenant_use: TenantUse,
+    pub(super) accounts: BTreeMap<TenantId, Account>,
     #[serde(skip)]
     pub(super) nr_changes: u64,
     /// Fees for early starts that were not taken yet, in seconds of the whole machine.
@@ -109,7 +109,7 @@ impl Admission {
             leaving: BTreeMap::new(),
             reservation: None,
             pace_seconds: None,
-            tenant_use: TenantUse::default(),
+            accounts: BTreeMap::new(),
             nr_changes: 0,
             fees: Vec::new(),
         };
@@ -352,13 +352,16 @@ impl Admission {
         self.nr_changes += u64::from(cpu_seconds > job.cpu_seconds);
         let more = (cpu_seconds - job.cpu_seconds).max(0.0);
         job.cpu_seconds += more;
-        self.tenant_use.note_job(job.need.tenant, more);
+        let tenant = job.need.tenant;
         if job.run().is_none() {
             return;
         }
         let was_idle = job.is_idle;
         job.note_use(more, now);
         self.nr_changes += u64::from(job.is_idle != was_idle);
+        if let Some(account) = self.accounts.get_mut(&tenant) {
+            account.note_use(more);
+        }
         self.pay(id, now);
     }
 
@@ -366,7 +369,7 @@ impl Admission {
     pub(super) fn pay(&mut self, id: JobId, now: f64) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let State::Running(run) = job.state else { return };
-        let due = (job.cpu_seconds + job.other_seconds).max((now - run.since) * WORKER_CORES);
+        let due = (job.cpu_seconds + job.unused_seconds).max((now - run.since) * WORKER_CORES);
         let more = due - job.paid_seconds;
         if more > 0.0 {
             job.paid_seconds = due;
@@ -406,6 +409,7 @@ impl Admission {
     /// Releases the resources of a running job. Returns the time of its start.
     pub(super) fn release(&mut self, id: JobId, now: f64) -> Option<f64> {
         let run = *self.jobs.get(&id)?.run()?;
+        self.note_slots(id, now);
         self.nr_changes += 1;
         self.queue.complete(run.ticket, 0.0, now);
         if run.worker < self.workers() {

@@ -1,70 +1,127 @@
-//! Price of the time of slots.
+//! Price of slots.
 
 use std::collections::BTreeMap;
 
-use tenantd_admission::{Admission, Capacity, JobId, Measured, Request, Rules, Terms};
+use tenantd_admission::{Admission, Capacity, JobId, Measured, Request, Rules, SlotUse, Terms};
+use tenantd_dop::target::Width;
 
-/// CPU time of each job.
+/// CPU time of each job, by its CPUs.
 const JOB_SECONDS: f64 = 2.0;
+const SLOTS: u32 = 4;
 
-/// Jobs of two tenants of the same weight share two slots for 200 seconds. Those of "slow" use `slow_cores` each, and its other
-/// processes `other_cores`; those of "fast" use a CPU. Returns the time of slots that each tenant had, as a ratio.
-fn slot_time_ratio(slow_cores: f64, other_cores: f64) -> f64 {
-    let capacity = Capacity { slots: 2, ..Capacity::default() };
+/// A tenant with jobs, one after the other and several beside each other.
+#[derive(Clone, Copy)]
+struct Tenant {
+    weight: f64,
+    /// Slots of each job.
+    slots: u32,
+    /// CPUs that each job uses, and the part of it that it uses in every other second.
+    job_cores: f64,
+    uneven_ratio: f64,
+    /// CPUs that it is entitled to while its jobs run.
+    entitled_cores: f64,
+}
+
+const USUAL: Tenant =
+    Tenant { weight: 100.0, slots: 1, job_cores: 1.0, uneven_ratio: 1.0, entitled_cores: 4.0 };
+
+/// Jobs of both tenants share the slots for 400 seconds. Returns the time of slots of the first one, as a part.
+fn part_of_slots(tenants: [Tenant; 2]) -> f64 {
+    let names = ["a", "b"];
+    let capacity = Capacity { slots: SLOTS, ..Capacity::default() };
     let mut admission = Admission::new(Rules::default(), capacity);
-    let terms = ["slow", "fast"].map(|path| Terms::new(path, 100.0)).to_vec();
+    let terms = [0, 1].map(|at| Terms::new(names[at], tenants[at].weight)).to_vec();
     admission.policy(Rules::default(), terms, 0.0);
-    let mut used: BTreeMap<JobId, (bool, f64)> = BTreeMap::new();
-    let (mut slot_seconds, mut cpu_seconds) = ([0.0; 2], 0.0);
-    for second in 0..200 {
+    let mut used: BTreeMap<JobId, (usize, f64)> = BTreeMap::new();
+    let mut slot_seconds = [0.0; 2];
+    for second in 0..400 {
         let now = f64::from(second);
         let mut ended = Vec::new();
-        for (job, (is_slow, seconds)) in &mut used {
-            *seconds += if *is_slow { slow_cores } else { 1.0 };
-            slot_seconds[usize::from(!*is_slow)] += 1.0;
-            cpu_seconds += if *is_slow { slow_cores } else { 0.0 };
+        for (job, (at, seconds)) in &mut used {
+            let Tenant { slots, job_cores, uneven_ratio, .. } = tenants[*at];
+            let ratio = if second % 2 == 0 { uneven_ratio } else { 2.0 - uneven_ratio };
+            *seconds += job_cores * ratio;
+            slot_seconds[*at] += f64::from(slots);
             admission.charge(*job, *seconds, None, now);
-            ended.extend((*seconds >= JOB_SECONDS).then_some(*job));
+            ended.extend((*seconds >= JOB_SECONDS * f64::from(slots)).then_some(*job));
         }
-        cpu_seconds += other_cores;
-        let total = |tenant: &str| (tenant == "slow").then_some(cpu_seconds);
-        admission.charge_others(total, now);
+        let entitled = |name: &str| Some(tenants[usize::from(name == "b")].entitled_cores);
+        admission.price_slots(entitled, now);
         for job in ended {
             used.remove(&job);
             admission.ended(job, now);
         }
-        for (user, tenant) in ["slow", "fast"].into_iter().enumerate() {
-            while admission.jobs().filter(|view| view.request.tenant == tenant).count() < 4 {
-                admission.submit(Request::new(tenant, user as u32 + 1), now).unwrap();
+        for (at, name) in names.into_iter().enumerate() {
+            while admission.jobs().filter(|view| view.request.tenant == name).count() < 8 {
+                let width = Width::Manual(tenants[at].slots.into());
+                let request = Request { width, ..Request::new(name, at as u32 + 1) };
+                admission.submit(request, now).unwrap();
             }
         }
         for start in admission.dispatch(Measured::default(), now).starts {
-            let is_slow = admission.job(start.job).unwrap().request.tenant == "slow";
-            used.insert(start.job, (is_slow, 0.0));
+            let at = usize::from(admission.job(start.job).unwrap().request.tenant == "b");
+            used.insert(start.job, (at, 0.0));
         }
     }
-    slot_seconds[0] / slot_seconds[1]
+    slot_seconds[0] / (slot_seconds[0] + slot_seconds[1])
 }
 
-/// Its other processes would have the CPU time that its jobs lack, and the jobs of the other tenant would wait for slots.
+/// Its jobs are slow because of its other processes, or declare more than they use. Others would wait for slots that it hardly
+/// pays for.
 #[test]
-fn a_tenant_that_slows_its_own_jobs_pays_for_their_slots() {
-    for (slow_cores, other_cores) in [(0.1, 1.9), (0.25, 0.75), (0.5, 4.0)] {
-        let ratio = slot_time_ratio(slow_cores, other_cores);
-        assert!((0.9..=1.1).contains(&ratio), "{slow_cores} and {other_cores}: {ratio}");
+fn unused_slots_are_paid_for() {
+    for job_cores in [0.1, 0.25, 0.5] {
+        let part = part_of_slots([Tenant { job_cores, ..USUAL }, USUAL]);
+        assert!((0.45..=0.55).contains(&part), "{job_cores}: {part}");
+    }
+    let wide = Tenant { slots: 4, ..USUAL };
+    for job_cores in [0.5, 1.0, 2.0] {
+        let wide = [Tenant { job_cores, ..wide }, Tenant { job_cores: 4.0, ..wide }];
+        let part = part_of_slots(wide);
+        assert!((0.4..=0.6).contains(&part), "wide, {job_cores}: {part}");
     }
 }
 
-/// Jobs that wait for a disk, or that others slow, pay for their CPU time.
+/// Beside others, jobs of a tenant of half the weight have half of the CPU time. The weight does not count twice: with as many
+/// slots it has what is due to it.
 #[test]
-fn a_job_without_others_of_its_tenant_pays_for_its_cpu_time() {
-    let ratio = slot_time_ratio(0.5, 0.0);
-    assert!((1.8..=2.2).contains(&ratio), "{ratio}");
+fn slots_cost_what_their_tenant_is_entitled_to() {
+    let light = Tenant { weight: 50.0, job_cores: 0.5, entitled_cores: 1.0, ..USUAL };
+    let part = part_of_slots([light, Tenant { entitled_cores: 2.0, ..USUAL }]);
+    assert!((0.45..=0.55).contains(&part), "{part}");
 }
 
-/// Their CPU time is at most part of what the slots could give.
+/// It uses what it is entitled to, in turns more and less.
 #[test]
-fn little_use_beside_jobs_costs_little() {
-    let (alone, beside) = (slot_time_ratio(0.5, 0.0), slot_time_ratio(0.5, 0.05));
-    assert!(beside > 0.85 * alone, "{beside} and {alone}");
+fn uneven_use_costs_nothing() {
+    for uneven_ratio in [0.5, 0.8] {
+        let part = part_of_slots([
+            Tenant { job_cores: 0.5, uneven_ratio, entitled_cores: 1.0, ..USUAL },
+            Tenant { job_cores: 0.5, entitled_cores: 1.0, ..USUAL },
+        ]);
+        assert!((0.45..=0.55).contains(&part), "{uneven_ratio}: {part}");
+    }
+}
+
+/// Jobs that wait for others, for memory or for a limit of their tenant do not wait for slots.
+#[test]
+fn slots_are_awaited_by_jobs_that_lack_nothing_else() {
+    let capacity = Capacity { slots: SLOTS, memory_bytes: Some(100), ..Capacity::default() };
+    let mut admission = Admission::new(Rules::default(), capacity);
+    let limited = Terms { max_running: Some(1), ..Terms::new("limited", 100.0) };
+    let tenants = vec![Terms::new("a", 100.0), Terms::new("b", 100.0), limited];
+    admission.policy(Rules::default(), tenants, 0.0);
+    let wide = |tenant: &str| Request { width: Width::Manual(3), ..Request::new(tenant, 1) };
+    let narrow = |tenant: &str| Request::new(tenant, 1);
+    admission.submit(wide("a"), 0.0).unwrap();
+    admission.submit(narrow("limited"), 0.0).unwrap();
+    admission.dispatch(Measured::default(), 0.0);
+    assert_eq!(admission.slot_use()["a"], SlotUse { held: 3, are_awaited: false });
+    admission.submit(narrow("limited"), 1.0).unwrap();
+    admission.submit(Request { memory_bytes: 200, ..wide("b") }, 1.0).unwrap_err();
+    admission.dispatch(Measured::default(), 1.0);
+    assert_eq!(admission.slot_use()["limited"], SlotUse { held: 1, are_awaited: false });
+    admission.submit(wide("b"), 2.0).unwrap();
+    admission.dispatch(Measured::default(), 2.0);
+    assert_eq!(admission.slot_use()["b"], SlotUse { held: 0, are_awaited: true });
 }

@@ -12,6 +12,7 @@ use super::state::Agent;
 use crate::backend::access::HostAccess;
 use crate::backend::backends::{Backends, Events};
 use crate::backend::backlog::Work;
+use crate::jobs::slots;
 use crate::report::reporter::{Reporter, TickReport};
 use crate::tenants::state::Tenants;
 use tenantd_control::measure::sample::HostSample;
@@ -270,6 +271,7 @@ impl<K: KernFs> Agent<K> {
         // After the counters, so that the log is never behind them.
         self.deaths.collect(&mut self.tenants, &mut self.jobs);
         self.deaths.pass_on(&self.tenants, &mut nodes);
+        slots::pass_on(&self.jobs.admission, &self.tenants.control, &mut nodes);
         self.tenants.take_in(events, findings);
         // Before their ways are read.
         self.disks.tend(&mut self.tenants, findings);

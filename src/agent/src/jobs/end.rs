@@ -7,8 +7,7 @@ use super::reply::JobAnswer;
 use super::room::JobRoom;
 use super::valves;
 use crate::backend::access::HostAccess;
-use crate::tenants::state::Tenants;
-use tenantd_admission::{Admission, JobId, JobView, Phase};
+use tenantd_admission::{JobId, JobView, Phase};
 use tenantd_control::measure::sample::TenantSample;
 use tenantd_host::kernfs::{KernError, KernFs};
 use tenantd_varlink::error::CallError;
@@ -164,16 +163,6 @@ impl JobRoom {
         let left = std::mem::take(&mut self.left).into_iter();
         self.left = left.filter_map(|cgroup| cgroup.end(kernel, layout)).collect();
     }
-}
-
-/// Charges jobs for the CPU time that their tenants have used beside their jobs.
-pub(super) fn charge_others<K: KernFs>(admission: &mut Admission, tenants: &Tenants<K>, now: f64) {
-    let (tree, states) = (tenants.control.tree(), tenants.control.states());
-    let total = |tenant: &str| {
-        let usec = states[tree.named(tenant)?.at()].totals.cpu_usec.total()?;
-        Some(usec as f64 / 1e6)
-    };
-    admission.charge_others(total, now);
 }
 
 /// True if a cgroup has no process. A removed one has none: systemd removes a scope with its last process. One that could not

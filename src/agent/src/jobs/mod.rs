@@ -71,6 +71,7 @@ pub(super) mod reply;
 pub(super) mod room;
 mod scope;
 mod sets;
+pub(super) mod slots;
 mod start;
 mod starts;
 pub(super) mod store;

@@ -4,13 +4,13 @@ use std::io;
 
 use super::after;
 use super::credit;
-use super::end;
 use super::evict;
 use super::listing::list;
 use super::outcome;
 use super::reply::JobAnswer;
 use super::room::JobRoom;
 use super::sets;
+use super::slots;
 use super::watch::{REFRESH, Watch};
 use crate::backend::access::HostAccess;
 use crate::tenants::state::Tenants;
@@ -47,7 +47,7 @@ impl JobRoom {
         self.round.begin(tenants, is_tick);
         self.charge(&mut tenants.host, now);
         if is_tick {
-            end::charge_others(&mut self.admission, tenants, now);
+            slots::price(&mut self.admission, &tenants.control, now);
         }
         self.preempt(tenants, is_tick, now);
         self.start(tenants, now);

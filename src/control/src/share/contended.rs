@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use super::demand::{self, PRESSED_RATIO};
 use super::govern;
-use super::target::DiskDemand;
+use super::rows::DiskDemand;
 use crate::measure::disk::Device;
 use crate::measure::disks::{Disk, Disks};
 use crate::measure::usage::Usage;

@@ -32,8 +32,9 @@ use crate::measure::ways::{UsedDisks, Ways};
 use crate::share::burst;
 use crate::share::contended::{self, Contended};
 use crate::share::govern;
+use crate::share::rows::DiskRow;
 use crate::share::siblings::Share;
-use crate::share::target::{DiskPart, DiskRow};
+use crate::share::target::DiskPart;
 use crate::share::weight::{Entitlement, Weights};
 use crate::share::would_get::would_get;
 use crate::state::NodeState;
@@ -280,8 +281,8 @@ fn weigh(tree: &Tree, states: &mut [NodeState], disks: &Disks) {
     let own = |at: usize| Share {
         allocation_cores: coupled[at].map_or(now[at], |part| part.allocation),
         burst_cores: standing[at],
-        floor_cores: 0.0,
         satisfied: coupled[at].map_or(!is_active[at], |part| part.is_met),
+        ..Share::default()
     };
     let shares = govern::shares(tree, &foreign, own);
     let weights = govern::weights(tree, &shares, |at| before(states.get(at)?), weights);

@@ -29,6 +29,7 @@
 
 use super::siblings::{self, Share};
 use super::target::Target;
+use super::turns::Turns;
 use super::weight::{self, Entitlement, Weights};
 use crate::tree::{CgroupParent, Node, Tree};
 use tenantd_core::resource::CPU;
@@ -47,14 +48,22 @@ pub struct Foreign {
 
 /// Weighs all governed cgroups: sets the weights of nodes and members in `targets`, and appends a target
 /// for each ancestor. `foreign` has one item per ancestor. O(n log n) in the number of cgroups.
-pub fn weigh(tree: &Tree, foreign: &[Foreign], targets: &mut Vec<Target>) {
+pub fn weigh(tree: &Tree, foreign: &[Foreign], turns: &Turns, targets: &mut Vec<Target>) {
     let first_ancestor = tree.first_ancestor();
     targets.resize(tree.len(), Target::default());
     let cores: Vec<f64> = foreign.iter().map(|foreign| foreign.cores).collect();
-    let shares = shares(tree, &cores, |at| targets[at].share());
+    let mut shares = shares(tree, &cores, |at| targets[at].share());
+    if !turns.are_over() {
+        let above = turns.lent_above(tree, |at| targets[at].net_lent_cores);
+        for node in tree.all().filter(|node| !node.has_work()) {
+            let at = node.at();
+            shares[at].lent_cores =
+                if node.is_ancestor() { above[at] } else { targets[at].lent_cores };
+        }
+    }
     for (at, share) in shares.iter().enumerate().skip(first_ancestor) {
         let target = &mut targets[at];
-        target.allocation[CPU] = share.allocation_cores;
+        (target.allocation[CPU], target.lent_cores) = (share.allocation_cores, share.lent_cores);
         (target.burst[CPU], target.satisfied) = (share.burst_cores, share.satisfied);
     }
     let before = |at: usize| {

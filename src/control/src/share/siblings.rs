@@ -5,12 +5,17 @@
 
 use super::weight::Entitlement;
 
+/// Least part of its own weight that an ancestor keeps while tenants below it lend theirs.
+const KEPT_RATIO: f64 = 0.1;
+
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Share {
     pub(crate) allocation_cores: f64,
     /// CPUs that it gets when all are hungry.
     pub(crate) burst_cores: f64,
     pub(crate) floor_cores: f64,
+    /// CPUs that siblings lend to its jobs ([`super::turns`]); of an ancestor less those that are lent below it.
+    pub(crate) lent_cores: f64,
     pub(crate) satisfied: bool,
 }
 
@@ -22,7 +27,8 @@ impl Share {
         } else {
             self.allocation_cores
         };
-        by_demand.max(self.floor_cores)
+        let own = by_demand.max(self.floor_cores);
+        (own + self.lent_cores).max(own * KEPT_RATIO)
     }
 
     pub(crate) fn standing_cores(&self) -> f64 {
@@ -39,6 +45,7 @@ pub(crate) fn entitlements(shares: &[Share], whole: f64) -> Vec<Entitlement> {
         let now =
             if share.satisfied { by_allocation.max(share.burst_cores) } else { by_allocation };
         let now = now.max(share.floor_cores);
+        let now = (now + share.lent_cores).max(now * KEPT_RATIO);
         Entitlement { standing: share.standing_cores() / whole, now: now / whole }
     };
     shares.iter().map(entitlement).collect()

@@ -54,7 +54,9 @@ use crate::measure::usage::Usage;
 use crate::memory::protect::{self, Need, Shortage};
 use crate::share::burst;
 use crate::share::demand::Demand;
+use crate::share::rows::{DiskDemand, DiskRow, Rows};
 use crate::share::siblings::{self, Share};
+use crate::share::turns::Turns;
 use crate::share::weight;
 use crate::tree::bounds::AncestorBounds;
 use crate::tree::{Node, Row, Tree, TreeNode};
@@ -73,9 +75,6 @@ const PROMISE_STEPS: f64 = 16.0;
 
 /// Used part of the CPU allocation below which a tenant sleeps. A tenant that its weight holds back uses all of it.
 const ASLEEP_RATIO: f64 = 0.7;
-
-/// Part of a disk below which smoothing noise is not a demand.
-const DISK_NOISE: f64 = 1e-6;
 
 /// Part of the demand for CPUs, or for a disk, that may be missing while a tenant wants more of the other.
 const SLACK_RATIO: f64 = 0.1;
@@ -140,6 +139,10 @@ pub struct Target {
     pub satisfied: bool,
     /// True if it [slept](self) in the last interval: it is weighed like a satisfied one.
     pub is_asleep: bool,
+    /// CPUs that siblings which wait for slots [lend](super::turns) to its jobs.
+    pub lent_cores: f64,
+    /// Those of this moment less what it lends.
+    pub net_lent_cores: f64,
     /// Exhausted resources that it wants more of.
     pub scarce: PerResource<bool>,
     /// True if its memory is bounded by a probe ([`crate::memory::probe`]).
@@ -186,71 +189,25 @@ impl Target {
             allocation_cores: self.allocation[CPU],
             burst_cores: self.burst[CPU],
             floor_cores: self.floor_cores,
+            lent_cores: self.lent_cores,
             satisfied: self.satisfied || self.is_asleep,
         }
+    }
+
+    /// CPUs that it is weighed by: those that it needs now and when it wakes, with what is [lent](super::turns) to its jobs.
+    pub fn weighed_cores(&self) -> f64 {
+        self.share().needed_cores()
+    }
+
+    /// CPUs that its jobs could use if its weight followed what is [lent](super::turns) to them at once.
+    pub fn lendable_cores(&self) -> f64 {
+        let lent_cores = self.lent_cores.max(self.net_lent_cores);
+        Share { lent_cores, ..self.share() }.needed_cores()
     }
 
     /// True if a tenant with this target and usage [sleeps](self).
     pub(crate) fn sleeps(&self, used_cores: f64) -> bool {
         used_cores < ASLEEP_RATIO * self.allocation[CPU]
-    }
-}
-
-/// The divided amounts: those of the machine, and a disk if one is divided with them.
-#[derive(Clone, Debug)]
-pub struct Rows {
-    /// Amount of each resource.
-    pub host: PerResource<f64>,
-    /// The contended disk, if it counts for the division of the resources.
-    pub disk: Option<DiskRow>,
-    /// True for nodes that [slept](self) in the last interval, in the order of the nodes. Missing ones did not.
-    pub asleep: Vec<bool>,
-}
-
-/// The contended disk as a row of the division, in parts of its time.
-#[derive(Clone, Debug)]
-pub struct DiskRow {
-    /// Part that tenants can get, above 0 and at most 1.
-    pub capacity: f64,
-    /// Demand of each node in the order of the nodes; groups are ignored.
-    pub demands: Vec<DiskDemand>,
-}
-
-/// Demand of a node for the contended disk.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DiskDemand {
-    /// Part of its time.
-    pub part: f64,
-    /// Demand over present use, at least 1; above 1 for a tenant that waits for the disk.
-    pub growth: f64,
-    /// The same of CPUs.
-    pub cpu_growth: f64,
-}
-
-impl DiskDemand {
-    const NONE: DiskDemand = DiskDemand { part: 0.0, growth: 1.0, cpu_growth: 1.0 };
-
-    fn waits(&self) -> bool {
-        self.growth > 1.0
-    }
-
-    /// Part that it would use with all the CPUs that it wants, if those hold it back more.
-    fn at_full_speed(&self) -> f64 {
-        (self.part * (self.cpu_growth / self.growth).max(1.0)).min(1.0)
-    }
-}
-
-impl From<PerResource<f64>> for Rows {
-    fn from(host: PerResource<f64>) -> Self {
-        Rows { host, disk: None, asleep: Vec::new() }
-    }
-}
-
-impl Rows {
-    /// Demand of a node for the disk; a part below [`DISK_NOISE`] is none.
-    fn of_disk(&self, index: usize) -> DiskDemand {
-        let demand = self.disk.as_ref().and_then(|disk| disk.demands.get(index).copied());
-        demand.filter(|demand| demand.part > DISK_NOISE).unwrap_or(DiskDemand::NONE)
     }
 }
 
@@ -314,7 +271,7 @@ pub fn targets(
         (target.pids_limit, target.disk_limit) = (node.written.limit.pids, node.written.limit.disk);
         target.is_asleep = rows.asleep.get(index).is_some_and(|it| *it);
     }
-    weigh(nodes, &burst[CPU], capacity[CPU], &mut targets);
+    weigh(nodes, (&burst[CPU], capacity[CPU]), &rows.turns, &mut targets);
     targets
 }
 
@@ -527,17 +484,35 @@ pub fn fair_shares(nodes: &[TreeNode], amount: f64, row: impl Into<Row>) -> Vec<
     burst::bursts(nodes, amount, row)
 }
 
-fn weigh(nodes: &[TreeNode], bursts: &[f64], cores: f64, targets: &mut [Target]) {
+fn weigh(
+    nodes: &[TreeNode],
+    (bursts, cores): (&[f64], f64),
+    turns: &Turns,
+    targets: &mut [Target],
+) {
     let by_weight = burst::by_weight(nodes, cores, CPU);
-    let mut members: Vec<Vec<usize>> = vec![Vec::new(); nodes.len() + 1];
+    let mut sets: Vec<Vec<usize>> = vec![Vec::new(); nodes.len() + 1];
     for (index, node) in nodes.iter().enumerate() {
         targets[index].floor_cores = floor(bursts[index], by_weight[index]);
-        members[burst::siblings_of(node)].push(index);
+        sets[burst::siblings_of(node)].push(index);
     }
-    for (set, members) in members.iter().enumerate().filter(|(_, members)| !members.is_empty()) {
-        let whole = set.checked_sub(1).map_or(cores, |parent| bursts[parent]);
-        let shares: Vec<Share> = members.iter().map(|node| targets[*node].share()).collect();
-        let weights = weight::weigh(&siblings::entitlements(&shares, whole));
+    let whole = |set: usize| set.checked_sub(1).map_or(cores, |parent| bursts[parent]);
+    let entitlements = |targets: &[Target], set: usize| {
+        let shares: Vec<Share> = sets[set].iter().map(|node| targets[*node].share()).collect();
+        siblings::entitlements(&shares, whole(set))
+    };
+    if !turns.are_over() {
+        let mut entitled = vec![0.0; nodes.len()];
+        for (set, members) in sets.iter().enumerate() {
+            let each = entitlements(targets, set).into_iter().zip(members);
+            each.for_each(|(it, node)| entitled[*node] = it.now * whole(set));
+        }
+        for (target, loan) in targets.iter_mut().zip(turns.lend(nodes, &sets, &entitled)) {
+            (target.lent_cores, target.net_lent_cores) = (loan.lent_cores, loan.net_cores);
+        }
+    }
+    for (set, members) in sets.iter().enumerate().filter(|(_, members)| !members.is_empty()) {
+        let weights = weight::weigh(&entitlements(targets, set));
         for (&node, (written, exact)) in
             members.iter().zip(weights.written.iter().zip(weights.exact))
         {

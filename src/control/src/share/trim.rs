@@ -32,9 +32,9 @@
 //! open-loop weight: it costs their siblings nothing, and gives them their share as soon as they wake. A lower weight for
 //! sleepers would make the kernel err less, and would starve them when they wake.
 //!
-//! **Frozen** is a set of siblings while one of them is throttled, and a sibling while it is satisfied or has CPUs of its
-//! own: other bounds than the weight decide there. The interval in which a sibling begins to wait, or its entitlement
-//! changes, counts for no window.
+//! **Frozen** is a set of siblings while one of them is throttled, and a sibling while it is satisfied, has CPUs of its
+//! own or jobs in [turns](super::turns): other bounds than the weight decide there. The interval in which a sibling begins
+//! to wait, or its entitlement changes, counts for no window.
 //!
 //! **No wind-up.** A move starts from the weight in the file, so moves that were not written do not add up. Weights that do
 //! not reduce the error are of no use: if a lag stays at what it was without the trim for [`TRIES`] judgements, all siblings

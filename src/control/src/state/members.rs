@@ -211,6 +211,8 @@ fn parts(whole: &Target, members: &[NodeState]) -> Vec<Target> {
             allocation: allocated,
             burst: PerResource([whole.burst[CPU] / nr, fair_bytes[index]]),
             floor_cores: whole.floor_cores / nr,
+            lent_cores: whole.lent_cores * part,
+            net_lent_cores: whole.net_lent_cores * part,
             // Without another weighting, its siblings are those of its tenant.
             cpu_weight: (whole.cpu_weight * part).max(1.0),
             exact_cpu_weight: (whole.cpu_weight * part).max(1.0),

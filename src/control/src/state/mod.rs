@@ -25,6 +25,7 @@ use crate::share::pids::PidsState;
 use crate::share::steady::Steady;
 use crate::share::target::Target;
 use crate::share::trim::Trim;
+use crate::share::turns::Slots;
 use crate::state::contest::Contests;
 use crate::state::disk::DiskState;
 use crate::words::knob::{Action, Knob, Purpose, Value};
@@ -72,6 +73,8 @@ pub struct NodeState {
     pub retries: Vec<Retry>,
     /// True if a foreign write requires reading its files in the next tick.
     pub is_overtaken: bool,
+    /// Its part of the queue.
+    pub slots: Slots,
     /// Degree of parallelism and CPUs.
     pub width: WidthState,
     /// Share error; `None` without rates.

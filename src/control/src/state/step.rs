@@ -11,6 +11,7 @@ use crate::measure::sample::{HostSample, PidsSample, TenantSample};
 use crate::measure::thread_budget::Look;
 use crate::measure::ways::Ways;
 use crate::report::reason::Surroundings;
+use crate::share::turns::Slots;
 use crate::state::Outcome;
 use crate::tree::Tree;
 use crate::tree::bounds::AncestorBounds;
@@ -124,6 +125,8 @@ pub struct NodeInput {
     pub held_before: Vec<(Knob, Value)>,
     /// Findings around its cgroup; `None` without a shortfall in the last tick.
     pub surroundings: Option<Box<Surroundings>>,
+    /// Its part of the queue; only for a tenant.
+    pub slots: Slots,
 }
 
 /// Files to read of one tenant beside its counters.

@@ -41,7 +41,9 @@ use crate::share::demand::{self, Demand};
 use crate::share::disk::Weighing;
 use crate::share::fairness::Episode;
 use crate::share::govern::{self, Foreign};
-use crate::share::target::{self, Rows};
+use crate::share::rows::Rows;
+use crate::share::target;
+use crate::share::turns::{Turn, Turns};
 use crate::state::capacity;
 use crate::state::drift::{self, Drift, Observation};
 use crate::state::members;
@@ -246,7 +248,8 @@ impl ControlLoop {
         self.listen(host, since);
         let nodes = (&self.tree, &mut self.states[..]);
         self.weighing.prepare(nodes, ways, &self.disks, elapsed.unwrap_or_default());
-        let mut findings = self.allocate(capacity.divided, &above, host);
+        let mut findings =
+            self.allocate(capacity.divided, &above, host, elapsed.unwrap_or_default());
         self.credit(capacity.divided[CPU], elapsed);
         self.trim(elapsed);
         for state in &mut self.states {
@@ -289,6 +292,7 @@ impl ControlLoop {
             (state.is_present, state.is_unit) = (input.is_present, input.is_unit);
             state.held_before = input.held_before;
             state.surroundings = input.surroundings;
+            state.slots = input.slots;
             state.nr_threads = input.nr_threads.or(state.nr_threads);
             state.oom_kills.tell(input.nr_killed_runs);
             state.pids.note(input.pids, elapsed);
@@ -344,6 +348,7 @@ impl ControlLoop {
         capacity: PerResource<f64>,
         above: &AncestorBounds,
         host: HostSample,
+        elapsed: Duration,
     ) -> Vec<Finding> {
         let foreign = self.foreign();
         let nodes = self.tree.nodes();
@@ -356,8 +361,14 @@ impl ControlLoop {
         let sleeps = |state: &NodeState| {
             state.usage.as_ref().is_some_and(|usage| state.target.sleeps(usage.cpu_cores))
         };
+        let turn = |state: &NodeState| Turn {
+            slots: state.slots,
+            is_awake: state.usage.is_some() && !sleeps(state),
+            lent_cores: state.target.lent_cores,
+        };
         let asleep = self.states[..nodes.len()].iter().map(sleeps).collect();
-        let rows = Rows { host: capacity, disk: disk.flatten(), asleep };
+        let turns = Turns { each: self.states.iter().map(turn).collect(), elapsed };
+        let rows = Rows { host: capacity, disk: disk.flatten(), asleep, turns: turns.clone() };
         let mut targets = target::targets(nodes, &demands, rows, self.settings.allocation);
         let usages = self.states.iter().map(|state| state.usage.as_ref()).take(nodes.len());
         let shortage = target::protect(nodes, usages, &host, above, &mut targets);
@@ -366,7 +377,7 @@ impl ControlLoop {
             shortage.map(|shortage| Finding::of_host(Code::Unkeepable, shortage.to_string()));
         members::divide(&self.tree, &self.states, &mut targets);
         if self.tree.is_apart() {
-            govern::weigh(&self.tree, &foreign, &mut targets);
+            govern::weigh(&self.tree, &foreign, &turns, &mut targets);
         }
         let findings = shortage.into_iter().chain(withdrawn).chain(target::findings(
             self.tree.nodes(),

@@ -43,9 +43,10 @@ pub fn reason_above(knob: Knob, target: &Target) -> String {
     if knob.is_protection() {
         return "what is protected below it, in addition to what it had".to_string();
     }
-    let (cores, credit, trim) = (target.allocation[CPU], raised(target), trimmed(target));
+    let (cores, lent) = (target.allocation[CPU], lent(target));
+    let credit_and_trim = raised(target) + &trimmed(target);
     format!(
-        "what the tenants and the other work below it should have, {cores:.2} CPUs{credit}{trim}"
+        "what the tenants and the other work below it should have, {cores:.2} CPUs{lent}{credit_and_trim}"
     )
 }
 
@@ -61,7 +62,19 @@ fn limit_reason(node: &TreeNode, target: &Target, knob: Knob) -> String {
 }
 
 fn weight_reason(target: &Target) -> String {
-    open_weight_reason(target) + &raised(target) + &trimmed(target)
+    open_weight_reason(target) + &lent(target) + &raised(target) + &trimmed(target)
+}
+
+/// Part of a weight that waiting siblings lend; empty without one.
+fn lent(target: &Target) -> String {
+    let cores = target.lent_cores;
+    if cores > 0.0 {
+        format!("; and by {cores:.2} CPUs of tenants whose jobs wait for its slots")
+    } else if cores < 0.0 {
+        format!("; less {:.2} CPUs of tenants whose jobs wait for slots of others", -cores)
+    } else {
+        String::new()
+    }
 }
 
 /// Effect of credit on a weight; empty without one.

@@ -136,7 +136,7 @@ fn conduct(state: &NodeState, cgroups: &[NodeState]) -> Conduct {
 }
 
 fn needed(state: &NodeState) -> f64 {
-    state.target.share().needed_cores()
+    state.target.weighed_cores()
 }
 
 /// Sets the due CPUs of siblings while raised ones want more than their allocations.

@@ -1,0 +1,38 @@
+//! Account of a tenant's slots (`slots`).
+
+/// Use ahead of the price that an account keeps, in seconds of the slots of the running jobs.
+const AHEAD_SECONDS: f64 = 1.0;
+
+/// CPU time that the slots of a tenant were due and that its jobs have not used.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Account {
+    /// CPUs of one slot, at most 1.
+    price: f64,
+    /// Negative for use beyond the price.
+    unused_seconds: f64,
+    /// Time up to which slots are on the account.
+    at: f64,
+}
+
+impl Account {
+    /// Adds `slots` that were held up to `now`: by a job that has run since this time.
+    pub(super) fn note_slots(&mut self, slots: u64, since: f64, now: f64) {
+        let seconds = (now - self.at.max(since)).max(0.0);
+        self.unused_seconds += slots as f64 * self.price * seconds;
+    }
+
+    /// Takes CPU time off that a job has used.
+    pub(super) fn note_use(&mut self, seconds: f64) {
+        self.unused_seconds -= seconds;
+    }
+
+    /// Sets the price while jobs hold this many slots of a tenant that is entitled to these CPUs. Returns what is due until
+    /// then.
+    pub(super) fn settle(&mut self, held: f64, entitled_cores: f64, now: f64) -> f64 {
+        let due = self.unused_seconds.max(0.0);
+        self.unused_seconds = self.unused_seconds.clamp(-AHEAD_SECONDS * held, 0.0);
+        self.price = if held > 0.0 { (entitled_cores / held).min(1.0) } else { 0.0 };
+        self.at = now;
+        due
+    }
+}

@@ -1,0 +1,25 @@
+//! Slots between the queue and the control loop: their price is what tenants are entitled to, and weights depend on who waits for
+//! them ([`tenantd_control::share::turns`]).
+
+use tenantd_admission::Admission;
+use tenantd_control::share::turns::Slots;
+use tenantd_control::state::step::NodeInput;
+use tenantd_control::tick::control_loop::ControlLoop;
+
+/// Charges running jobs for their slots, and sets the price of the next ones.
+pub(super) fn price(admission: &mut Admission, control: &ControlLoop, now: f64) {
+    let (tree, states) = (control.tree(), control.states());
+    let entitled = |tenant: &str| Some(states[tree.named(tenant)?.at()].target.lendable_cores());
+    admission.price_slots(entitled, now);
+}
+
+/// Adds the slots of tenants to the input of a tick.
+pub(crate) fn pass_on(admission: &Admission, control: &ControlLoop, nodes: &mut [NodeInput]) {
+    for (tenant, slots) in admission.slot_use() {
+        let node = control.tree().named(tenant).and_then(|node| nodes.get_mut(node.at()));
+        if let Some(input) = node {
+            let held = u32::try_from(slots.held).unwrap_or(u32::MAX);
+            input.slots = Slots { held, are_awaited: slots.are_awaited };
+        }
+    }
+}
