@@ -37,7 +37,8 @@ fn settled(nodes: &[TreeNode], mut turns: Vec<Turn>) -> Vec<Target> {
 }
 
 fn turn(held: u32, are_awaited: bool, is_awake: bool) -> Turn {
-    Turn { slots: Slots { held, are_awaited }, is_awake, lent_cores: 0.0 }
+    let slots = Slots { held, are_awaited, were_held: held > 0 };
+    Turn { slots, is_awake, lent_cores: 0.0 }
 }
 
 fn weights(targets: &[Target]) -> Vec<f64> {

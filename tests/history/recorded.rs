@@ -173,7 +173,11 @@ fn node() -> impl Strategy<Value = NodeInput> {
                 arrivals: Vec::new(),
                 held_before,
                 surroundings: surroundings.map(Box::new),
-                slots: Slots { held: kills as u32, are_awaited: is_present },
+                slots: Slots {
+                    held: kills as u32,
+                    are_awaited: is_present,
+                    were_held: is_governed,
+                },
             },
         )
 }

@@ -264,3 +264,41 @@ fn a_job_that_never_starts_has_the_exit_code_of_the_reason() {
     util::finish(first).exits(0);
     daemon.stop();
 }
+
+/// Jobs of two tenants are as wide as the machine: while one works, the other waits, and its part would go to a third tenant.
+#[test]
+#[ignore = "makes cgroups"]
+fn a_tenant_beside_jobs_in_turns_keeps_its_share() {
+    let Some(mut ground) = Ground::take() else { return };
+    let daemon = daemon_with(&ground, "tenants: { a: {}, b: {}, c: {} }");
+    let cpus = slots() / 2;
+    let (is_over, all) = (ground.scratch.path().join("over"), cpus.to_string());
+    let spin =
+        format!("for i in $(seq {cpus}); do timeout 1 sh -c 'while :; do :; done' & done; wait");
+    // Two at a time for each tenant, so that one of its jobs waits while another one works.
+    let submit = |tenant: &str| {
+        let job = run(&ground, &["--tenant", tenant, "--dop", &all, "--", "sh", "-c", &spin]);
+        let mut again = Command::new("sh");
+        again.args(["-c", "while [ ! -e \"$0\" ]; do \"$@\" || exit 1; done"]).arg(&is_over);
+        again.arg(job.get_program()).args(job.get_args()).stdin(Stdio::null());
+        again.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let queues = ["a", "b", "a", "b"].map(submit);
+    ground.load("c", &format!("threads={}", 2 * cpus));
+    let used = || ["a", "b", "c"].map(|tenant| ground.used_sec(tenant));
+    let sum = || used().iter().sum::<f64>();
+    let until = |seconds| {
+        let end = sum() + seconds * f64::from(cpus);
+        wait_until("CPU time to pass", || sum() > end);
+    };
+    // Until what is lent has settled.
+    until(6.0);
+    let before = used();
+    until(12.0);
+    let used = [0, 1, 2].map(|at| used()[at] - before[at]);
+    let part = used[2] / used.iter().sum::<f64>();
+    assert!((0.25..0.42).contains(&part), "{part}: {used:?}");
+    fs::write(is_over, "").unwrap();
+    queues.into_iter().for_each(|queue| drop(util::finish(queue).exits(0)));
+    daemon.stop();
+}

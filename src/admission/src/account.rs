@@ -12,6 +12,8 @@ pub(super) struct Account {
     unused_seconds: f64,
     /// Time up to which slots are on the account.
     at: f64,
+    /// True if a job has ended since the price was set.
+    pub(super) has_ended: bool,
 }
 
 impl Account {

@@ -31,6 +31,8 @@ pub struct SlotUse {
     pub held: u64,
     /// True if one of its jobs waits for nothing but slots, or a worker.
     pub are_awaited: bool,
+    /// True if a job of it has held slots since the price was set.
+    pub were_held: bool,
 }
 
 impl Admission {
@@ -47,6 +49,7 @@ impl Admission {
         }
         let tenants: BTreeSet<TenantId> = self.jobs.values().map(|job| job.need.tenant).collect();
         self.accounts.retain(|tenant, _| tenants.contains(tenant));
+        self.accounts.values_mut().for_each(|account| account.has_ended = false);
         for (tenant, jobs) in jobs_of {
             let held: f64 = jobs.iter().map(|(_, slots)| slots).sum();
             let cores = self.terms(tenant).and_then(|terms| entitled_cores(&terms.path));
@@ -67,7 +70,8 @@ impl Admission {
         for (id, run) in self.runs() {
             let job = &self.jobs[&id];
             let held = if job.is_idle { 0 } else { u64::from(run.dop) };
-            of_tenants.entry(job.need.tenant).or_default().held += held;
+            let slots = of_tenants.entry(job.need.tenant).or_default();
+            (slots.held, slots.were_held) = (slots.held + held, true);
         }
         let free = self.free_now();
         let is_full = free.busy >= self.workers();
@@ -78,15 +82,26 @@ impl Admission {
                 slots.are_awaited = lack.map_or(is_full, |lack| lack == Lack::Slots);
             }
         }
+        for (tenant, _) in self.accounts.iter().filter(|(_, account)| account.has_ended) {
+            of_tenants.entry(*tenant).or_default().were_held = true;
+        }
         let named = of_tenants.into_iter();
         named.filter_map(|(tenant, slots)| Some((&*self.terms(tenant)?.path, slots))).collect()
     }
 
     /// Adds the slots that a running job has held to the account of its tenant.
-    pub(super) fn note_slots(&mut self, id: JobId, now: f64) {
+    fn note_slots(&mut self, id: JobId, now: f64) {
         let Some(job) = self.jobs.get(&id) else { return };
         if let Some((run, account)) = job.run().zip(self.accounts.get_mut(&job.need.tenant)) {
             account.note_slots(job.held_slots(), run.since, now);
+        }
+    }
+
+    /// The same for a job that ends.
+    pub(super) fn note_end(&mut self, id: JobId, now: f64) {
+        self.note_slots(id, now);
+        if let Some(job) = self.jobs.get(&id) {
+            self.accounts.entry(job.need.tenant).or_default().has_ended = true;
         }
     }
 }

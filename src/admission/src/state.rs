@@ -409,7 +409,7 @@ impl Admission {
     /// Releases the resources of a running job. Returns the time of its start.
     pub(super) fn release(&mut self, id: JobId, now: f64) -> Option<f64> {
         let run = *self.jobs.get(&id)?.run()?;
-        self.note_slots(id, now);
+        self.note_end(id, now);
         self.nr_changes += 1;
         self.queue.complete(run.ticket, 0.0, now);
         if run.worker < self.workers() {

@@ -116,12 +116,20 @@ fn slots_are_awaited_by_jobs_that_lack_nothing_else() {
     admission.submit(wide("a"), 0.0).unwrap();
     admission.submit(narrow("limited"), 0.0).unwrap();
     admission.dispatch(Measured::default(), 0.0);
-    assert_eq!(admission.slot_use()["a"], SlotUse { held: 3, are_awaited: false });
+    let of = |held, are_awaited| SlotUse { held, are_awaited, were_held: held > 0 };
+    assert_eq!(admission.slot_use()["a"], of(3, false));
     admission.submit(narrow("limited"), 1.0).unwrap();
     admission.submit(Request { memory_bytes: 200, ..wide("b") }, 1.0).unwrap_err();
     admission.dispatch(Measured::default(), 1.0);
-    assert_eq!(admission.slot_use()["limited"], SlotUse { held: 1, are_awaited: false });
+    assert_eq!(admission.slot_use()["limited"], of(1, false));
     admission.submit(wide("b"), 2.0).unwrap();
     admission.dispatch(Measured::default(), 2.0);
-    assert_eq!(admission.slot_use()["b"], SlotUse { held: 0, are_awaited: true });
+    assert_eq!(admission.slot_use()["b"], of(0, true));
+    // A job that has ended since the price was set has held slots as well.
+    let first = admission.jobs().next().unwrap().job;
+    admission.ended(first, 3.0);
+    let ended = SlotUse { were_held: true, ..SlotUse::default() };
+    assert_eq!(admission.slot_use()["a"], ended);
+    admission.price_slots(|_| Some(1.0), 3.0);
+    assert_eq!(admission.slot_use().get("a"), None);
 }

@@ -1,7 +1,7 @@
 //! Slots between the queue and the control loop: their price is what tenants are entitled to, and weights depend on who waits for
 //! them ([`tenantd_control::share::turns`]).
 
-use tenantd_admission::Admission;
+use tenantd_admission::{Admission, SlotUse};
 use tenantd_control::share::turns::Slots;
 use tenantd_control::state::step::NodeInput;
 use tenantd_control::tick::control_loop::ControlLoop;
@@ -19,7 +19,8 @@ pub(crate) fn pass_on(admission: &Admission, control: &ControlLoop, nodes: &mut 
         let node = control.tree().named(tenant).and_then(|node| nodes.get_mut(node.at()));
         if let Some(input) = node {
             let held = u32::try_from(slots.held).unwrap_or(u32::MAX);
-            input.slots = Slots { held, are_awaited: slots.are_awaited };
+            let SlotUse { are_awaited, were_held, .. } = slots;
+            input.slots = Slots { held, are_awaited, were_held };
         }
     }
 }

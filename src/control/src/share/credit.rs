@@ -43,7 +43,8 @@
 //!
 //! **Jobs** ([`jobs`]). A tenant whose first job comes after a pause starts earlier by its bank, and pays at the start.
 //!
-//! **Apart** are nodes without a sample, with CPUs of their own, or with idle weight. They earn and pay nothing.
+//! **Apart** are nodes without a sample, with CPUs of their own, with idle weight, or with jobs in turns: what one of these
+//! leaves while it waits for slots is lent already ([`super::turns`]). They earn and pay nothing.
 //!
 //! # Bounds
 //!

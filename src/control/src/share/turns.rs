@@ -11,11 +11,11 @@
 //! |---|---|
 //! | held | slots of the running jobs of a tenant, or of all below a group |
 //! | awaited | a job of it waits for nothing but slots, or a worker |
-//! | awake | it used its CPUs in the last interval ([`super::target`], sleep) |
+//! | awake | it used its CPUs in the last interval ([`super::target`], sleep), and no job of it held slots |
 //! | entitled | CPUs that it is weighed by among its siblings |
 //!
-//! **Rule.** A node that awaits slots *lends* what it is entitled to beyond those it holds; nothing if it is awake without a
-//! slot, because then it uses CPUs without its jobs. What siblings lend is divided among those of them that hold slots, in
+//! **Rule.** A node that awaits slots *lends* what it is entitled to beyond those it holds; nothing if it is awake, because
+//! then it uses CPUs without its jobs. What siblings lend is divided among those of them that hold slots, in
 //! proportion to the slots, and a group's among its members likewise. The queue divides CPU time among tenants with jobs, so
 //! each of them gets back over time what it lent.
 //!
@@ -48,6 +48,8 @@ pub struct Slots {
     pub held: u32,
     /// True if a job of it waits for nothing but slots, or a worker.
     pub are_awaited: bool,
+    /// True if a job of it has held slots since the last tick.
+    pub were_held: bool,
 }
 
 /// A governed cgroup beside the queue.
@@ -138,6 +140,7 @@ impl Turns {
             let above = &mut turns[parent];
             above.slots.held = above.slots.held.saturating_add(slots.held);
             above.slots.are_awaited |= slots.are_awaited;
+            above.slots.were_held |= slots.were_held;
             above.is_awake |= is_awake;
         }
         turns
@@ -152,14 +155,19 @@ impl Turns {
 impl Turn {
     /// CPUs that a node entitled to so many lends.
     fn lends(&self, entitled_cores: f64) -> f64 {
-        let Slots { held, are_awaited } = self.slots;
-        let uses_others = held == 0 && self.is_awake;
-        if !are_awaited || uses_others { 0.0 } else { (entitled_cores - f64::from(held)).max(0.0) }
+        let Slots { held, are_awaited, .. } = self.slots;
+        let lends = are_awaited && !self.uses_others();
+        if lends { (entitled_cores - f64::from(held)).max(0.0) } else { 0.0 }
+    }
+
+    /// True if it uses CPUs without its jobs.
+    fn uses_others(&self) -> bool {
+        self.is_awake && !self.slots.were_held
     }
 
     /// Mean of what it is lent, with `now_cores` at this moment, and this part of the last one `kept`.
     fn mean(&self, now_cores: f64, kept: f64) -> f64 {
-        let waits = self.slots.held == 0 && self.slots.are_awaited && !self.is_awake;
+        let waits = self.slots.held == 0 && self.slots.are_awaited && !self.uses_others();
         let mean = self.lent_cores * kept + now_cores * (1.0 - kept);
         let mean = if waits { self.lent_cores.max(0.0) } else { mean };
         if mean.abs() < LEAST_CORES { 0.0 } else { mean }

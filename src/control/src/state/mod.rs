@@ -185,6 +185,11 @@ impl NodeState {
         self.is_governed && self.is_present
     }
 
+    /// True if its jobs wait for slots, or hold those that others wait for.
+    pub(crate) fn has_turns(&self) -> bool {
+        self.slots.are_awaited || self.target.lent_cores != 0.0
+    }
+
     pub(crate) fn is_probed(&self) -> bool {
         self.squeeze.as_ref().is_some_and(|squeeze| squeeze.probed_bytes.is_some())
     }

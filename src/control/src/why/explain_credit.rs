@@ -132,6 +132,8 @@ impl Case<'_> {
             "it has no siblings"
         } else if self.record.width.cpus.is_some() {
             "it has CPUs of its own"
+        } else if self.record.target.lent_cores != 0.0 || self.record.target.net_lent_cores != 0.0 {
+            "its jobs wait for slots, or hold those that others wait for"
         } else if node.is_leaf && used.is_none() {
             "its use is not measured"
         } else if self.is_over() {

@@ -98,8 +98,7 @@ fn note(members: &[usize], facts: &[Facts], states: &mut [NodeState], elapsed: D
         let entitled_cores = state.target.due_cores();
         let is_left = !state.is_governed || state.leaves(Knob::CpuWeight);
         // Its share is right over all turns, not in each of them.
-        let has_turns = state.slots.are_awaited || state.target.lent_cores > 0.0;
-        let is_bound = facts.has_cpus || has_turns || is_left;
+        let is_bound = facts.has_cpus || state.has_turns() || is_left;
         let takes_part = facts.is_backlogged && !is_throttled && !is_bound;
         let held = held(state).filter(|_| takes_part && !is_void && entitled_cores > 0.0);
         if let Some((held, used_cores)) = held.zip(facts.used_cores) {
