@@ -6,8 +6,9 @@ use tenantd_control::why::explain::{self, AllocationBound, Explanation, Outcome}
 use tenantd_core::resource::{CPU, MEMORY};
 use tenantd_host::kernfs::Operation;
 use tenantd_sim::{Fault, Load, SimHost};
+use tenantd_varlink::jobs::SubmitParameters;
 
-use super::world::{GIB, MIB, World, legacy};
+use super::world::{GIB, MIB, World, legacy, tenant};
 
 fn explain(world: &World, status: &Status, tenant: &str) -> Explanation {
     let trace = world.agent.as_ref().unwrap().trace();
@@ -187,4 +188,46 @@ fn an_unknown_tenant_is_answered_with_similar_names() {
     assert_eq!(explain::names_near(trace, "nigthly", 1), ["ci/nightly"]);
     assert_eq!(explain::names_near(trace, "wbe", 1), ["web"]);
     assert_eq!(explain::names_near(trace, "", 9).len(), 3);
+}
+
+/// A job of one tenant has all slots, and one of another tenant waits for them. The third tenant gets its own share, and that
+/// is no shortfall.
+#[test]
+fn what_is_lent_to_jobs_is_named_and_is_no_shortfall() {
+    let mut world =
+        World::on(SimHost { cpus: 4, ..SimHost::default() }, "tenants: { a: {}, b: {}, c: {} }");
+    world.add_session();
+    world.start().unwrap();
+    world.tick();
+    world.spawn("/c", Load::busy(8));
+    for (tenant, load) in [("a", Load::busy(8)), ("b", Load::idle())] {
+        let parameters = SubmitParameters {
+            tenant: Some(tenant.into()),
+            dop: Some(4),
+            ..SubmitParameters::default()
+        };
+        world.submit(load, parameters, 0.0);
+    }
+    let mut status = world.tick();
+    for second in 1..=30 {
+        world.agent.as_mut().unwrap().tend_jobs(true, f64::from(second));
+        status = world.tick();
+    }
+    let c = tenant(&status, "c");
+    let used = c.usage[CPU].unwrap();
+    assert!((used - 4.0 / 3.0).abs() < 0.1 && c.allocation[CPU] > 1.5, "{c:?}");
+    assert!(
+        c.share_error.unwrap() < 0.03 && c.reasons.is_empty() && c.starved_seconds == 0.0,
+        "{c:?}"
+    );
+    for (tenant, words) in [
+        ("a", "and by 1.33 CPUs of tenants whose jobs wait for its slots"),
+        (
+            "c",
+            "1.33 of them are due beside siblings with credit, or with jobs that others wait for",
+        ),
+    ] {
+        let reason = &value(&explain(&world, &status, tenant), "cpu.weight").reason.clone();
+        assert!(reason.contains(words), "{reason}");
+    }
 }

@@ -511,26 +511,30 @@ fn waste_at_rest_does_not_pay_for_a_tenant_that_holds_memory() {
     assert!(gain <= BARS[0], "{gain}");
 }
 
-/// Of tenants whose jobs are as wide as the host, one works and the others wait. The tenant without jobs has no more than its share.
+/// Of tenants whose jobs are as wide as the host, one works and the others wait. The tenant without jobs has no more than its
+/// share, and with credits no less: those that wait earn none for what they lend.
 #[test]
 fn work_beside_jobs_in_turns_has_its_own_share() {
-    for (host, weights) in [
+    let hosts = [
         (SimHost::default(), [100, 100, 100]),
         (SimHost { cpus: 8, ..SimHost::default() }, [100, 200, 400]),
         (legacy(), [400, 100, 100]),
-    ] {
+    ];
+    for ((host, weights), has_credits) in
+        hosts.into_iter().flat_map(|it| [(it.clone(), false), (it, true)])
+    {
         let player = |(number, weight)| {
             let in_jobs = number < 2;
             let work = Work { threads: 2 * host.cpus, hot_file_bytes: 0, bursts: None, in_jobs };
             Player { name: NAMES[number], weight, work, strategy: Strategy::honest() }
         };
         let players = weights.into_iter().enumerate().map(player).collect();
-        let game = Game { host: host.clone(), has_credits: false, players, nr_selfish: 0 };
+        let game = Game { host: host.clone(), has_credits, players, nr_selfish: 0 };
         let used: Vec<f64> = game.play(0).iter().map(|play| play.useful_sec).collect();
         let all = (used.iter().sum::<f64>(), weights.iter().sum::<u64>() as f64);
         for (used_sec, weight) in used.iter().zip(weights) {
             let (has, due) = (used_sec / all.0, weight as f64 / all.1);
-            assert!((has - due).abs() <= 0.04, "{weights:?}: {used:?}");
+            assert!((has - due).abs() <= 0.04, "{weights:?}, credits {has_credits}: {used:?}");
         }
     }
 }

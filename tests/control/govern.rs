@@ -416,7 +416,8 @@ fn what_waiting_tenants_lend_leaves_their_slices() {
             for (tenant, number) in agent.numbers.iter().enumerate() {
                 let held = if tenant == holder { CORES as u32 } else { 0 };
                 let slots = Slots { held, are_awaited: tenant != 3, were_held: held > 0 };
-                each[*number] = Turn { slots, is_awake: is_awake(tenant), lent_cores: 0.0 };
+                let used_cores = if is_awake(tenant) { CORES / 4.0 } else { 0.0 };
+                each[*number] = Turn { slots, used_cores, lent_cores: 0.0 };
             }
             for (turn, target) in each.iter_mut().zip(&agent.targets) {
                 turn.lent_cores = target.lent_cores;

@@ -36,9 +36,10 @@ fn settled(nodes: &[TreeNode], mut turns: Vec<Turn>) -> Vec<Target> {
     targets(nodes, &turns, TICK)
 }
 
+/// A tenant that is awake uses half of the CPUs.
 fn turn(held: u32, are_awaited: bool, is_awake: bool) -> Turn {
     let slots = Slots { held, are_awaited, were_held: held > 0 };
-    Turn { slots, is_awake, lent_cores: 0.0 }
+    Turn { slots, used_cores: if is_awake { CORES / 2.0 } else { 0.0 }, lent_cores: 0.0 }
 }
 
 fn weights(targets: &[Target]) -> Vec<f64> {
@@ -120,11 +121,11 @@ proptest! {
         members.for_each(|(at, group)| waits[group] |= waits[at]);
         let top = |at: &usize| nodes[*at].parent.is_none();
         let of_those_that_wait = (0..nodes.len()).filter(top).filter(|at| waits[*at]);
-        let entitled: f64 = of_those_that_wait.map(|at| plain[at].weighed_cores()).sum();
+        let entitled: f64 = of_those_that_wait.map(|at| plain[at].entitled_cores).sum();
         let all_lent: f64 = (0..nodes.len()).filter(top).map(|at| lent[at].lent_cores).sum();
         prop_assert!(all_lent <= entitled * (1.0 + 1e-9) + 1e-9, "{all_lent} of {entitled}");
         for (plain, lent) in plain.iter().zip(&lent) {
-            prop_assert!(lent.weighed_cores() >= plain.weighed_cores() - 1e-9);
+            prop_assert!(lent.entitled_cores >= plain.entitled_cores - 1e-9);
             prop_assert_eq!(plain.allocation[CPU], lent.allocation[CPU]);
         }
     }

@@ -28,13 +28,17 @@ impl Account {
         self.unused_seconds -= seconds;
     }
 
-    /// Sets the price while jobs hold this many slots of a tenant that is entitled to these CPUs. Returns what is due until
-    /// then.
-    pub(super) fn settle(&mut self, held: f64, entitled_cores: f64, now: f64) -> f64 {
+    /// Takes what is due from the account.
+    pub(super) fn take_due(&mut self) -> f64 {
         let due = self.unused_seconds.max(0.0);
-        self.unused_seconds = self.unused_seconds.clamp(-AHEAD_SECONDS * held, 0.0);
+        self.unused_seconds -= due;
+        due
+    }
+
+    /// Sets the price while jobs hold this many slots of a tenant that is entitled to these CPUs.
+    pub(super) fn set_price(&mut self, held: f64, entitled_cores: f64, now: f64) {
+        self.unused_seconds = self.unused_seconds.max(-AHEAD_SECONDS * held);
         self.price = if held > 0.0 { (entitled_cores / held).min(1.0) } else { 0.0 };
         self.at = now;
-        due
     }
 }

@@ -14,8 +14,8 @@
 //! # Algorithm
 //! Each tenant with jobs has an *account*: the CPU time that its slots were due at the *price*, less what its jobs have used. The
 //! price is that of one slot in CPUs. At each tick the running jobs pay for what is on the account, in proportion to their
-//! slots, and the price is set anew. Use is uneven, so up to a second of slots that were used beyond the price stay on the
-//! account. An idle job holds no slots.
+//! slots, and the price is set anew; a job that ends pays for what is on it then. Use is uneven, so up to a second of slots that
+//! were used beyond the price stay on the account. An idle job holds no slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +54,8 @@ impl Admission {
             let held: f64 = jobs.iter().map(|(_, slots)| slots).sum();
             let cores = self.terms(tenant).and_then(|terms| entitled_cores(&terms.path));
             let account = self.accounts.entry(tenant).or_default();
-            let due = account.settle(held, cores.unwrap_or(0.0), now);
+            let due = account.take_due();
+            account.set_price(held, cores.unwrap_or(0.0), now);
             for (id, slots) in jobs {
                 if let Some(job) = self.jobs.get_mut(&id).filter(|_| due > 0.0 && held > 0.0) {
                     job.unused_seconds += due * slots / held;
@@ -97,11 +98,13 @@ impl Admission {
         }
     }
 
-    /// The same for a job that ends.
+    /// The same for a job that ends, which pays for what is due.
     pub(super) fn note_end(&mut self, id: JobId, now: f64) {
         self.note_slots(id, now);
-        if let Some(job) = self.jobs.get(&id) {
-            self.accounts.entry(job.need.tenant).or_default().has_ended = true;
-        }
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let account = self.accounts.entry(job.need.tenant).or_default();
+        account.has_ended = true;
+        job.unused_seconds += account.take_due();
+        self.pay(id, now);
     }
 }

@@ -54,7 +54,8 @@ pub fn weigh(tree: &Tree, foreign: &[Foreign], turns: &Turns, targets: &mut Vec<
     let cores: Vec<f64> = foreign.iter().map(|foreign| foreign.cores).collect();
     let mut shares = shares(tree, &cores, |at| targets[at].share());
     if !turns.are_over() {
-        let above = turns.lent_above(tree, |at| targets[at].net_lent_cores);
+        let net = |at: usize| targets[at].net_lent_cores;
+        let above = turns.lent_above(tree, net, |at| shares[at].needed_cores());
         for node in tree.all().filter(|node| !node.has_work()) {
             let at = node.at();
             shares[at].lent_cores =

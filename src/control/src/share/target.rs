@@ -105,6 +105,9 @@ pub struct Target {
     pub disk: Option<DiskPart>,
     /// Weight-fair share of each resource, within its limit: available whenever it wants it.
     pub burst: PerResource<f64>,
+    /// CPUs that it is weighed by among its siblings in the policy: those that it needs now or when it wakes, scaled to those
+    /// of its siblings, with what is [lent](super::turns) to it.
+    pub entitled_cores: f64,
     /// Weight among its siblings, in the unit of `cpu.weight`.
     pub cpu_weight: f64,
     /// Unrounded weight. It differs by more than a fortieth only if siblings are too far apart for the kernel.
@@ -113,8 +116,9 @@ pub struct Target {
     pub open_cpu_weight: Option<f64>,
     /// Weight without credit; `None` if credit does not change it.
     pub plain_cpu_weight: Option<f64>,
-    /// CPUs due with the present demands while a sibling spends credit; `None` if that is its allocation.
-    pub cores_after_credit: Option<f64>,
+    /// CPUs due with the present demands while a sibling spends credit or is [lent](super::turns) CPUs; `None` if that is its
+    /// allocation.
+    pub cores_after_loans: Option<f64>,
     /// CPUs of its weight-only share that other tenants' guarantees leave.
     pub floor_cores: f64,
     /// Guaranteed amount; for a member its part.
@@ -168,9 +172,9 @@ impl Target {
         (protection_bytes / step).floor() * step
     }
 
-    /// CPUs due to it: its allocation, changed by credit that is spent.
+    /// CPUs due to it: its allocation, changed by credit that is spent and CPUs that are lent.
     pub fn due_cores(&self) -> f64 {
-        self.cores_after_credit.unwrap_or(self.allocation[CPU])
+        self.cores_after_loans.unwrap_or(self.allocation[CPU])
     }
 
     /// Upper limit that `knob` enforces, in the unit of the policy.
@@ -194,15 +198,9 @@ impl Target {
         }
     }
 
-    /// CPUs that it is weighed by: those that it needs now and when it wakes, with what is [lent](super::turns) to its jobs.
-    pub fn weighed_cores(&self) -> f64 {
-        self.share().needed_cores()
-    }
-
     /// CPUs that its jobs could use if its weight followed what is [lent](super::turns) to them at once.
     pub fn lendable_cores(&self) -> f64 {
-        let lent_cores = self.lent_cores.max(self.net_lent_cores);
-        Share { lent_cores, ..self.share() }.needed_cores()
+        self.entitled_cores + (self.net_lent_cores - self.lent_cores).max(0.0)
     }
 
     /// True if a tenant with this target and usage [sleeps](self).
@@ -512,11 +510,13 @@ fn weigh(
         }
     }
     for (set, members) in sets.iter().enumerate().filter(|(_, members)| !members.is_empty()) {
-        let weights = weight::weigh(&entitlements(targets, set));
-        for (&node, (written, exact)) in
-            members.iter().zip(weights.written.iter().zip(weights.exact))
-        {
-            (targets[node].cpu_weight, targets[node].exact_cpu_weight) = (*written, exact);
+        let entitlements = entitlements(targets, set);
+        let weights = weight::weigh(&entitlements);
+        let each = weights.written.iter().zip(weights.exact).zip(entitlements);
+        for (&node, ((written, exact), entitlement)) in members.iter().zip(each) {
+            let target = &mut targets[node];
+            target.entitled_cores = entitlement.now * whole(set);
+            (target.cpu_weight, target.exact_cpu_weight) = (*written, exact);
         }
     }
 }

@@ -11,16 +11,16 @@
 //! |---|---|
 //! | held | slots of the running jobs of a tenant, or of all below a group |
 //! | awaited | a job of it waits for nothing but slots, or a worker |
-//! | awake | it used its CPUs in the last interval ([`super::target`], sleep), and no job of it held slots |
+//! | other use | CPUs that it used in the last interval, if no job of it held slots then |
 //! | entitled | CPUs that it is weighed by among its siblings |
 //!
-//! **Rule.** A node that awaits slots *lends* what it is entitled to beyond those it holds; nothing if it is awake, because
-//! then it uses CPUs without its jobs. What siblings lend is divided among those of them that hold slots, in
+//! **Rule.** A node that awaits slots *lends* what it is entitled to beyond those it holds and its other use. What siblings lend is divided among those of them that hold slots, in
 //! proportion to the slots, and a group's among its members likewise. The queue divides CPU time among tenants with jobs, so
 //! each of them gets back over time what it lent.
 //!
 //! A job may be over before its weight is written. So what is lent to a node is a mean over the ticks in which its jobs hold
-//! slots ([`HALF_LIFE`]), and stands while they wait for their next turn. Otherwise it fades.
+//! slots ([`HALF_LIFE`]), and stands while they wait for their next turn. Otherwise it fades, and so it does while the other use
+//! is more than [`OTHER_USE_MAX`] of what the node is entitled to: that would take what is meant for the jobs.
 //!
 //! An ancestor that is no group is weighed by the tenants below it ([`super::govern`]), and has the mean of what is lent to them
 //! less what they lend: what one of them lends to another is theirs already, and no other one below it is to have it. That
@@ -38,6 +38,8 @@ use crate::tree::{Tree, TreeNode};
 
 /// Half-life of the mean, in time that a tenant's jobs hold slots.
 const HALF_LIFE: Duration = Duration::from_secs(2);
+/// Other use, as a part of what a node is entitled to, up to which a loan stands.
+const OTHER_USE_MAX: f64 = 0.25;
 /// Less than this fades to nothing.
 const LEAST_CORES: f64 = 1e-3;
 
@@ -57,8 +59,8 @@ pub struct Slots {
 pub struct Turn {
     /// Slots of its jobs.
     pub slots: Slots,
-    /// True if it used its CPUs in the last interval.
-    pub is_awake: bool,
+    /// CPUs that it used in the last interval.
+    pub used_cores: f64,
     /// CPUs that were lent to it at the last tick; negative for an ancestor below which more was lent.
     pub lent_cores: f64,
 }
@@ -97,7 +99,7 @@ impl Turns {
     ) -> Vec<Loan> {
         // Nodes are in pre-order: a group comes before its members.
         let from_below = (0..nodes.len()).rev().filter_map(|at| Some((at, nodes[at].parent?)));
-        let turns = self.summed(nodes.len(), from_below);
+        let turns = self.summed(nodes.len(), &from_below.collect::<Vec<_>>());
         let mut loans = vec![Loan::default(); nodes.len()];
         for (set, members) in sets.iter().enumerate() {
             let from_above = set.checked_sub(1).map_or(0.0, |group| loans[group].net_cores);
@@ -107,7 +109,7 @@ impl Turns {
             let all_held: f64 = members.iter().map(|at| held(*at)).sum();
             for at in members.iter().copied() {
                 let lent = if all_held > 0.0 { all_lent * held(at) / all_held } else { 0.0 };
-                let lent_cores = turns[at].mean(lent, self.kept());
+                let lent_cores = turns[at].mean(lent, entitled[at], self.kept());
                 loans[at] = Loan { lent_cores, net_cores: lent - lends(at) };
             }
         }
@@ -115,33 +117,41 @@ impl Turns {
     }
 
     /// CPUs lent to each ancestor for the tenants below it, less those that they lend, by position in `tree`. `net` are the
-    /// loans of tenants and members.
-    pub(crate) fn lent_above(&self, tree: &Tree, net: impl Fn(usize) -> f64) -> Vec<f64> {
+    /// loans of tenants and members; all are `entitled` to these CPUs.
+    pub(crate) fn lent_above(
+        &self,
+        tree: &Tree,
+        net: impl Fn(usize) -> f64,
+        entitled: impl Fn(usize) -> f64,
+    ) -> Vec<f64> {
         let from_below: Vec<(usize, usize)> = tree
             .from_above()
             .rev()
             .filter_map(|node| Some((node.at(), node.governed_parent()?.at())))
             .collect();
-        let turns = self.summed(tree.len(), from_below.iter().copied());
+        let turns = self.summed(tree.len(), &from_below);
         let mut sums = vec![0.0; tree.len()];
         tree.all().filter(|node| node.has_work()).for_each(|node| sums[node.at()] = net(node.at()));
         from_below.iter().for_each(|(at, parent)| sums[*parent] += sums[*at]);
-        let mean = |(turn, net): (Turn, f64)| turn.mean(net, self.kept());
-        turns.into_iter().zip(sums).map(mean).collect()
+        let each = turns.into_iter().zip(sums).enumerate();
+        each.map(|(at, (turn, net))| turn.mean(net, entitled(at), self.kept())).collect()
     }
 
-    /// The turns of `nr` cgroups, with the slots of those below. `from_below` has each one with its parent, after those below
-    /// it.
-    fn summed(&self, nr: usize, from_below: impl Iterator<Item = (usize, usize)>) -> Vec<Turn> {
-        let mut turns = self.each.clone();
+    /// The turns of `nr` cgroups: those of parents are the sums of those below. `from_below` has each child with its parent,
+    /// after those below it.
+    fn summed(&self, nr: usize, from_below: &[(usize, usize)]) -> Vec<Turn> {
+        let own = |turn: &Turn| Turn { used_cores: turn.other_cores(), ..*turn };
+        let mut turns: Vec<Turn> = self.each.iter().map(own).collect();
         turns.resize(nr, Turn::default());
+        for (_, parent) in from_below {
+            turns[*parent] = Turn { lent_cores: turns[*parent].lent_cores, ..Turn::default() };
+        }
         for (at, parent) in from_below {
-            let Turn { slots, is_awake, .. } = turns[at];
-            let above = &mut turns[parent];
+            let Turn { slots, used_cores, .. } = turns[*at];
+            let above = &mut turns[*parent];
             above.slots.held = above.slots.held.saturating_add(slots.held);
             above.slots.are_awaited |= slots.are_awaited;
-            above.slots.were_held |= slots.were_held;
-            above.is_awake |= is_awake;
+            above.used_cores += used_cores;
         }
         turns
     }
@@ -153,23 +163,23 @@ impl Turns {
 }
 
 impl Turn {
-    /// CPUs that a node entitled to so many lends.
-    fn lends(&self, entitled_cores: f64) -> f64 {
-        let Slots { held, are_awaited, .. } = self.slots;
-        let lends = are_awaited && !self.uses_others();
-        if lends { (entitled_cores - f64::from(held)).max(0.0) } else { 0.0 }
+    /// CPUs that it used without its jobs.
+    fn other_cores(&self) -> f64 {
+        if self.slots.were_held { 0.0 } else { self.used_cores }
     }
 
-    /// True if it uses CPUs without its jobs.
-    fn uses_others(&self) -> bool {
-        self.is_awake && !self.slots.were_held
+    /// CPUs that a node entitled to so many lends.
+    fn lends(&self, entitled_cores: f64) -> f64 {
+        let left = entitled_cores - f64::from(self.slots.held) - self.used_cores;
+        if self.slots.are_awaited { left.max(0.0) } else { 0.0 }
     }
 
     /// Mean of what it is lent, with `now_cores` at this moment, and this part of the last one `kept`.
-    fn mean(&self, now_cores: f64, kept: f64) -> f64 {
-        let waits = self.slots.held == 0 && self.slots.are_awaited && !self.uses_others();
+    fn mean(&self, now_cores: f64, entitled_cores: f64, kept: f64) -> f64 {
+        let waits = self.slots.held == 0 && self.slots.are_awaited;
+        let stands = waits && self.used_cores <= OTHER_USE_MAX * entitled_cores;
         let mean = self.lent_cores * kept + now_cores * (1.0 - kept);
-        let mean = if waits { self.lent_cores.max(0.0) } else { mean };
+        let mean = if stands { self.lent_cores.max(0.0) } else { mean };
         if mean.abs() < LEAST_CORES { 0.0 } else { mean }
     }
 }

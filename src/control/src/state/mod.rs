@@ -198,7 +198,7 @@ impl NodeState {
     pub fn measured(&self) -> Option<Measured> {
         let (usage, demand) = (self.usage.as_ref()?, self.demand?);
         // While siblings spend credit, less than its share is no starvation.
-        let spent = self.target.cores_after_credit.unwrap_or(f64::INFINITY);
+        let spent = self.target.cores_after_loans.unwrap_or(f64::INFINITY);
         Some(Measured {
             used_cores: usage.cpu_cores,
             pressed: self.is_pressed(),

@@ -363,7 +363,7 @@ impl ControlLoop {
         };
         let turn = |state: &NodeState| Turn {
             slots: state.slots,
-            is_awake: state.usage.is_some() && !sleeps(state),
+            used_cores: state.usage.as_ref().map_or(0.0, |usage| usage.cpu_cores),
             lent_cores: state.target.lent_cores,
         };
         let asleep = self.states[..nodes.len()].iter().map(sleeps).collect();

@@ -20,7 +20,7 @@ pub(crate) fn credit_step(trace: &Trace, index: usize) -> Option<CreditStep> {
     let is_on = trace.credits.is_some();
     let spenders = if is_on { case.spenders() } else { Vec::new() };
     let pays_seconds = spenders.iter().filter_map(|it| case.burst_seconds(*it)).reduce(f64::max);
-    let due = record.target.cores_after_credit;
+    let due = record.target.cores_after_loans;
     let mut step = CreditStep {
         is_on,
         bank_seconds: entry.bank_seconds,
@@ -70,7 +70,7 @@ impl Case<'_> {
     /// Siblings, of it or of a group above it, that spend credit at its cost.
     fn spenders(&self) -> Vec<usize> {
         let target = &self.record.target;
-        let Some(due) = target.cores_after_credit else { return Vec::new() };
+        let Some(due) = target.cores_after_loans else { return Vec::new() };
         if due >= target.allocation[CPU] * WHOLE_RATIO {
             return Vec::new();
         }

@@ -67,8 +67,12 @@ fn weight_reason(target: &Target) -> String {
 
 /// Part of a weight that waiting siblings lend; empty without one.
 fn lent(target: &Target) -> String {
-    let cores = target.lent_cores;
-    if cores > 0.0 {
+    let (cores, due) = (target.lent_cores, target.due_cores());
+    if cores == 0.0 && due < target.allocation[CPU] * 0.99 {
+        format!(
+            "; {due:.2} of them are due beside siblings with credit, or with jobs that others wait for"
+        )
+    } else if cores > 0.0 {
         format!("; and by {cores:.2} CPUs of tenants whose jobs wait for its slots")
     } else if cores < 0.0 {
         format!("; less {:.2} CPUs of tenants whose jobs wait for slots of others", -cores)

@@ -7,8 +7,9 @@
 //! siblings, the governed ones keep their sum, and all of them are written. An ancestor has the mean factor of the work
 //! below it. A node whose cgroup is not in that of its group has the factor of the group as well.
 //!
-//! **Due CPUs.** While a raised node wants more than its allocation, it and its siblings are due what the raised weights
-//! give them. Shares, starvation and the trim are measured against that.
+//! **Due CPUs.** While a raised node wants more than its allocation, or jobs of a node hold slots that others wait for
+//! ([`crate::share::turns`]), it and its siblings are due what these weights give them. Shares, starvation and the trim are
+//! measured against that.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -36,15 +37,15 @@ impl ControlLoop {
         if let Some(elapsed) = elapsed {
             self.settle_credit(cores, elapsed);
         }
-        if self.settings.credits.is_none() {
-            return;
-        }
         let factor = |state: &NodeState| state.credit.account.factor;
-        if self.states.iter().all(|state| factor(state) <= 1.0) {
-            return;
+        let is_on = self.settings.credits.is_some();
+        let is_raised = is_on && self.states.iter().any(|state| factor(state) > 1.0);
+        if is_raised || self.states.iter().any(|state| state.target.net_lent_cores > 0.0) {
+            divide_due(&self.tree, &mut self.states);
         }
-        divide_due(&self.tree, &mut self.states);
-        raise(&self.tree, &mut self.states);
+        if is_raised {
+            raise(&self.tree, &mut self.states);
+        }
     }
 
     /// Credit of each node, by position.
@@ -137,10 +138,10 @@ fn conduct(state: &NodeState, cgroups: &[NodeState]) -> Conduct {
 }
 
 fn needed(state: &NodeState) -> f64 {
-    state.target.weighed_cores()
+    state.target.share().needed_cores()
 }
 
-/// Sets the due CPUs of siblings while raised ones want more than their allocations.
+/// Sets the due CPUs of siblings while raised ones want more than their allocations, or have CPUs lent to them.
 fn divide_due(tree: &Tree, states: &mut [NodeState]) {
     let nodes = tree.nodes();
     let mut wanted: Vec<f64> = vec![0.0; nodes.len()];
@@ -158,25 +159,27 @@ fn divide_due(tree: &Tree, states: &mut [NodeState]) {
     for (set, members) in sets.iter().enumerate().filter(|(_, members)| members.len() > 1) {
         let spends = |at: &usize| {
             let state = &states[*at];
-            state.credit.account.factor > 1.0 && !state.target.satisfied
+            let is_lent = state.target.net_lent_cores > 0.0;
+            is_lent || state.credit.account.factor > 1.0 && !state.target.satisfied
         };
         let above = set.checked_sub(1);
-        let is_other = above.is_some_and(|above| states[above].target.cores_after_credit.is_some());
+        let is_other = above.is_some_and(|above| states[above].target.cores_after_loans.is_some());
         if !is_other && !members.iter().any(spends) {
             continue;
         }
         let allocated = || members.iter().map(|at| states[*at].target.allocation[CPU]).sum();
         let whole: f64 = above.map_or_else(allocated, |above| states[above].target.due_cores());
-        let least = members.iter().map(|at| needed(&states[*at])).fold(f64::INFINITY, f64::min);
+        let entitled = |at: usize| states[at].target.entitled_cores;
+        let least = members.iter().map(|at| entitled(*at)).fold(f64::INFINITY, f64::min);
         let claim = |at: &usize| {
-            let (plain, factor) = (needed(&states[*at]), states[*at].credit.account.factor);
+            let (plain, factor) = (entitled(*at), states[*at].credit.account.factor);
             let weight = credit::raised(plain, factor, least).max(SMALLEST_WEIGHT);
             Claim { weight, floor: 0.0, ceiling: wanted[*at] }
         };
         let claims: Vec<Claim> = members.iter().map(claim).collect();
         let due = max_min::divide(whole, &claims).allocation;
         for (at, due) in members.iter().zip(due) {
-            states[*at].target.cores_after_credit = Some(due);
+            states[*at].target.cores_after_loans = Some(due);
         }
     }
 }
