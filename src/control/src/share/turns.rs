@@ -14,9 +14,9 @@
 //! | other use | CPUs that it used in the last interval, if no job of it held slots then |
 //! | entitled | CPUs that it is weighed by among its siblings |
 //!
-//! **Rule.** A node that awaits slots *lends* what it is entitled to beyond those it holds and its other use. What siblings lend is divided among those of them that hold slots, in
-//! proportion to the slots, and a group's among its members likewise. The queue divides CPU time among tenants with jobs, so
-//! each of them gets back over time what it lent.
+//! **Rule.** A node that awaits slots *lends* what it is entitled to beyond those it holds and its other use. What siblings lend
+//! is divided among those of them that hold slots, in proportion to the slots, and a group's among its members likewise. The
+//! queue divides CPU time among tenants with jobs, so each of them gets back over time what it lent.
 //!
 //! A job may be over before its weight is written. So what is lent to a node is a mean over the ticks in which its jobs hold
 //! slots ([`HALF_LIFE`]), and stands while they wait for their next turn. Otherwise it fades, and so it does while the other use
