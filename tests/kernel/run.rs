@@ -274,7 +274,7 @@ fn a_tenant_beside_jobs_in_turns_keeps_its_share() {
     let cpus = slots() / 2;
     let (is_over, all) = (ground.scratch.path().join("over"), cpus.to_string());
     let spin =
-        format!("for i in $(seq {cpus}); do timeout 1 sh -c 'while :; do :; done' & done; wait");
+        format!("for i in $(seq {cpus}); do timeout 2 sh -c 'while :; do :; done' & done; wait");
     // Two at a time for each tenant, so that one of its jobs waits while another one works.
     let submit = |tenant: &str| {
         let job = run(&ground, &["--tenant", tenant, "--dop", &all, "--", "sh", "-c", &spin]);
@@ -292,12 +292,13 @@ fn a_tenant_beside_jobs_in_turns_keeps_its_share() {
         wait_until("CPU time to pass", || sum() > end);
     };
     // Until what is lent has settled.
-    until(6.0);
+    until(10.0);
     let before = used();
     until(12.0);
     let used = [0, 1, 2].map(|at| used()[at] - before[at]);
     let part = used[2] / used.iter().sum::<f64>();
-    assert!((0.25..0.42).contains(&part), "{part}: {used:?}");
+    // Between two jobs all CPUs are its own. Without lending it has more than a half.
+    assert!((0.25..0.45).contains(&part), "{part}: {used:?}");
     fs::write(is_over, "").unwrap();
     queues.into_iter().for_each(|queue| drop(util::finish(queue).exits(0)));
     daemon.stop();

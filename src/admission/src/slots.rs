@@ -67,6 +67,9 @@ impl Admission {
 
     /// Slots of each tenant with jobs. O(waiting + running).
     pub fn slot_use(&self) -> BTreeMap<&str, SlotUse> {
+        if self.jobs.is_empty() {
+            return BTreeMap::new();
+        }
         let mut of_tenants: BTreeMap<TenantId, SlotUse> = BTreeMap::new();
         for (id, run) in self.runs() {
             let job = &self.jobs[&id];
