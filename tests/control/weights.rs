@@ -7,7 +7,6 @@ use tenantd_control::share::burst;
 use tenantd_control::share::demand::Demand;
 use tenantd_control::share::rows::{DiskDemand, DiskRow, Rows};
 use tenantd_control::share::target::{self, Target};
-use tenantd_control::share::turns::Turns;
 use tenantd_control::state::capacity;
 use tenantd_control::tree::bounds::AncestorBounds;
 use tenantd_control::tree::{self, TreeNode};
@@ -301,12 +300,7 @@ fn a_lie_about_the_disk_moves_little() {
         let demands_of_disk =
             of_disk.map(|(part, growth)| DiskDemand { part, growth, cpu_growth: 1.0 });
         let disk = Some(DiskRow { capacity: 1.0, demands: demands_of_disk.to_vec() });
-        let rows = Rows {
-            host: PerResource([CORES, GIB]),
-            disk,
-            asleep: Vec::new(),
-            turns: Turns::default(),
-        };
+        let rows = Rows { disk, ..Rows::from(PerResource([CORES, GIB])) };
         target::targets(&nodes, &demands, rows, Allocation::Drf)
     };
     let tasks = |targets: &[Target]| {

@@ -352,14 +352,13 @@ impl Admission {
         self.nr_changes += u64::from(cpu_seconds > job.cpu_seconds);
         let more = (cpu_seconds - job.cpu_seconds).max(0.0);
         job.cpu_seconds += more;
-        let tenant = job.need.tenant;
         if job.run().is_none() {
             return;
         }
         let was_idle = job.is_idle;
         job.note_use(more, now);
         self.nr_changes += u64::from(job.is_idle != was_idle);
-        if let Some(account) = self.accounts.get_mut(&tenant) {
+        if let Some(account) = self.accounts.get_mut(&job.need.tenant) {
             account.note_use(more);
         }
         self.pay(id, now);

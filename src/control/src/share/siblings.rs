@@ -22,11 +22,14 @@ pub(crate) struct Share {
 impl Share {
     /// CPUs that it needs now, and when it wakes.
     pub(crate) fn needed_cores(&self) -> f64 {
-        let by_demand = if self.satisfied {
-            self.allocation_cores.max(self.burst_cores)
-        } else {
-            self.allocation_cores
-        };
+        self.weighed_cores(1.0)
+    }
+
+    /// The same with this weight for one unit of allocation.
+    fn weighed_cores(&self, ratio: f64) -> f64 {
+        let by_allocation = self.allocation_cores * ratio;
+        let by_demand =
+            if self.satisfied { by_allocation.max(self.burst_cores) } else { by_allocation };
         let own = by_demand.max(self.floor_cores);
         (own + self.lent_cores).max(own * KEPT_RATIO)
     }
@@ -40,13 +43,9 @@ impl Share {
 pub(crate) fn entitlements(shares: &[Share], whole: f64) -> Vec<Entitlement> {
     let whole = whole.max(f64::MIN_POSITIVE);
     let ratio = Siblings::of(shares).own_ratio();
-    let entitlement = |share: &Share| {
-        let by_allocation = share.allocation_cores * ratio;
-        let now =
-            if share.satisfied { by_allocation.max(share.burst_cores) } else { by_allocation };
-        let now = now.max(share.floor_cores);
-        let now = (now + share.lent_cores).max(now * KEPT_RATIO);
-        Entitlement { standing: share.standing_cores() / whole, now: now / whole }
+    let entitlement = |share: &Share| Entitlement {
+        standing: share.standing_cores() / whole,
+        now: share.weighed_cores(ratio) / whole,
     };
     shares.iter().map(entitlement).collect()
 }

@@ -100,8 +100,8 @@ impl ControlLoop {
             let (node, state) = (&nodes[at], &self.states[at]);
             let cgroups = &self.states[self.tree.at(at).places()];
             let is_read = cgroups.iter().any(|it| it.sampled_at >= now);
-            let is_out = !node.has_credit || !state.is_steered() || state.has_turns();
-            let is_out = is_out || state.width.cpus().is_some();
+            let is_bound = state.width.cpus().is_some() || state.has_turns();
+            let is_out = !node.has_credit || !state.is_steered() || is_bound;
             let others_scarce = nr_scarce > usize::from(is_scarce(state));
             let mut conduct = conduct(state, cgroups);
             conduct.is_over &= others_scarce;

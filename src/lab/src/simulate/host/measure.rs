@@ -18,7 +18,6 @@ use tenantd_control::share::demand::Demand;
 use tenantd_control::share::fairness::FAIR_ERROR_MAX;
 use tenantd_control::share::rows::{DiskDemand, DiskRow, Rows};
 use tenantd_control::share::target;
-use tenantd_control::share::turns::Turns;
 use tenantd_control::tree::{self, TreeNode};
 use tenantd_core::resource::{CPU, MEMORY, PerResource, Resource};
 use tenantd_fair::measure::jain_index;
@@ -246,10 +245,8 @@ impl Nodes {
             of_disk[*leaf].part = *part;
         }
         let rows = || Rows {
-            host: divided,
             disk: Some(DiskRow { capacity: 1.0, demands: of_disk.clone() }),
-            asleep: Vec::new(),
-            turns: Turns::default(),
+            ..Rows::from(divided)
         };
         let alone = |rule| target::targets(nodes, &demands, rows(), rule);
         let of_disk = alone(if self.couples_disk { Allocation::Drf } else { Allocation::MaxMin });
