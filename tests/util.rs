@@ -257,6 +257,17 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// The status of a program that ends by itself, or for a signal that it handles.
+#[track_caller]
+pub(crate) fn ended(child: &mut std::process::Child) -> std::process::ExitStatus {
+    let mut status = None;
+    wait_until(&format!("process {} to end", child.id()), || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap()
+}
+
 /// Writes `text` to the new file `name` in `dir`.
 pub(crate) fn file(dir: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
     let path = dir.join(name);

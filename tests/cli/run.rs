@@ -175,7 +175,7 @@ fn a_signal_ends_the_command_itself() {
     daemon.submitted().starts(1, &Value::Null);
     child.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
-    assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGTERM as i32));
+    assert_eq!(util::ended(&mut child).signal(), Some(Signal::SIGTERM as i32));
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn an_interrupted_job_leaves_the_queue() {
         call.waits(1, "no slot is free");
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
         call.until_closed();
-        assert_eq!(child.wait().unwrap().signal(), Some(signal as i32));
+        assert_eq!(util::ended(&mut child).signal(), Some(signal as i32));
     }
 }
 
@@ -453,7 +453,7 @@ fn a_cancelled_job_gets_a_signal_from_the_caller() {
     let ran = util::run(cancel.args(["cancel", "7", "--socket"]).arg(daemon.socket())).exits(0);
     server.join().unwrap();
     assert_eq!(ran.out, format!("job 7: sent SIGTERM to {}\n", ended.id()));
-    assert_eq!(ended.wait().unwrap().signal(), Some(Signal::SIGTERM as i32));
+    assert_eq!(util::ended(&mut ended).signal(), Some(Signal::SIGTERM as i32));
     assert_eq!(spared.try_wait().unwrap(), None);
     spared.kill().unwrap();
     spared.wait().unwrap();

@@ -58,7 +58,7 @@ pub(crate) fn transcript_on(term: &str, mut command: Command) -> (ExitStatus, St
     while let Ok(count @ 1..) = master.read(&mut bytes) {
         shown.extend_from_slice(&bytes[..count]);
     }
-    (child.wait().unwrap(), String::from_utf8(shown).unwrap())
+    (util::ended(&mut child), String::from_utf8(shown).unwrap())
 }
 
 /// A program on a terminal of its own, with 80 columns and 24 lines.
@@ -107,7 +107,7 @@ impl OnTerminal {
     pub(crate) fn end(mut self) -> Option<i32> {
         // The terminal is left as it was found: the other screen is gone, lines are edited again.
         self.until("\x1b[?1049l");
-        let status = self.child.wait().unwrap();
+        let status = util::ended(&mut self.child);
         let echo = nix::sys::termios::LocalFlags::ECHO | nix::sys::termios::LocalFlags::ICANON;
         assert!(tcgetattr(&self.slave).unwrap().local_flags.contains(echo));
         status.code()

@@ -68,7 +68,7 @@ impl Drop for SlowDisk {
             Command::new("losetup").args(["-d", &format!("/dev/{}", self.device)]).status().ok();
         }
         kill(Pid::from_raw(self.server.id() as i32), Signal::SIGTERM).ok();
-        self.server.wait().ok();
+        util::ended(&mut self.server);
     }
 }
 

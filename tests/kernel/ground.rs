@@ -390,7 +390,7 @@ impl Daemon {
     /// Sends a signal and waits for the end.
     pub(super) fn signal(mut self, signal: Signal) -> (ExitStatus, String) {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
-        let status = self.child.wait().unwrap();
+        let status = util::ended(&mut self.child);
         self.listener.take().unwrap().join().unwrap();
         (status, self.said())
     }

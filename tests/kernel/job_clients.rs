@@ -49,14 +49,14 @@ fn a_number_that_was_given_again_is_no_job() {
     let mut says = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
     if says()["pid"].is_null() {
         util::skipped("the kernel gives no process a chosen number (ns_last_pid)");
-        child.wait().unwrap();
+        util::ended(&mut child);
         return;
     }
     first.end();
     let answer = says();
     assert_eq!(answer["reply"]["error"], "io.tenantd.Manager.Failed", "{answer}");
     assert!(!answer["cgroup"].as_str().unwrap().contains("/job-"), "{answer}");
-    child.wait().unwrap();
+    util::ended(&mut child);
     wait_until("no job", || is_empty(&asked));
     let next = Client::submit(&asked, &json!({ "tenant": "a" }), &["cat"]).starts();
     assert!(next["id"].is_u64(), "its worker is free again: {next}");

@@ -62,7 +62,7 @@ impl Client {
     /// Lets a `cat` end, and waits for it.
     pub(super) fn end(mut self) {
         drop(self.child.stdin.take());
-        self.child.wait().unwrap();
+        util::ended(&mut self.child);
     }
 }
 
@@ -211,7 +211,7 @@ fn daemons_of_a_job_linger() {
     let mut client = Client::submit(&asked, &json!({ "tenant": "a" }), &["sh", "-c", script]);
     client.starts();
     let daemon: i32 = client.says().as_i64().unwrap() as i32;
-    client.child.wait().unwrap();
+    util::ended(&mut client.child);
     wait_until("a job that lingers", || jobs(&asked).iter().any(|job| job["state"] == "lingering"));
     let mut next = Client::submit(&asked, &json!({ "tenant": "a" }), &["cat"]);
     next.starts();
@@ -239,7 +239,7 @@ fn jobs_outlive_the_daemon() {
     let Asked { ground, daemon, .. } = asked;
     daemon.signal(Signal::SIGKILL);
     // Its connection is closed.
-    assert!(third.child.wait().unwrap().code().is_some());
+    assert!(util::ended(&mut third.child).code().is_some());
     let asked = Asked::on(ground, TWO);
     let found = || -> Vec<Value> {
         let Ok(_) = UnixStream::connect(asked.socket()) else { return Vec::new() };

@@ -64,7 +64,7 @@ fn a_job_that_lingers_keeps_no_file_open() {
                 Client::submit(&asked, &json!({ "tenant": "a" }), &["sh", "-c", script]);
             client.starts();
             let daemon = client.says().as_i64().unwrap() as i32;
-            client.child.wait().unwrap();
+            util::ended(&mut client.child);
             daemon
         })
         .collect();

@@ -237,7 +237,7 @@ fn a_job_waits_for_others_and_knows_their_results() {
     let gated = set.gated().replace("{index}", "1");
     let begin = |options: &[&str], script: &str| {
         let mut child = set.run(&[&["--background"], options].concat(), script);
-        child.wait().unwrap();
+        util::ended(&mut child);
         util::finish(child).exits(0).out.trim().to_string()
     };
     let first = begin(&[], &format!("{gated}; exit 3"));
