@@ -16,7 +16,8 @@
 //! therefore judged again, by the sums of plays in which the selfish tenants begin later and later.
 //!
 //! **Strategies.** Rest by plan, waste CPU time always or at rest, touch memory, start and end processes without pause, run
-//! more threads or processes, read files and drop them again, split the work into jobs, declare more CPUs than a job uses.
+//! more threads or processes, read files and drop them again, split the work into jobs, declare more CPUs than a job uses, do
+//! part of the work of jobs outside of the queue.
 //! Work with files is not split: a simulated read stops all threads of its process, so that more processes do more work
 //! under any agent.
 //!
@@ -78,6 +79,8 @@ struct Strategy {
     churned_bytes: u64,
     /// CPUs that each job declares, for each thread of it.
     declared_ratio: u32,
+    /// Threads that do the work of jobs outside of the queue.
+    outside: u32,
 }
 
 impl Strategy {
@@ -93,6 +96,7 @@ impl Strategy {
             fan: 0,
             churned_bytes: 0,
             declared_ratio: 1,
+            outside: 0,
         }
     }
 
@@ -101,7 +105,7 @@ impl Strategy {
         let mut strategy = Strategy::honest();
         let part = |dice: &mut Dice| memory_bytes * dice.one_of(&[2, 5, 10, 20, 40]) / 100;
         for _ in 0..1 + dice.below(3) {
-            match dice.below(8) {
+            match dice.below(9) {
                 0 if work.hot_file_bytes == 0 => strategy.split = dice.one_of(&[2, 4, 16]),
                 0 | 1 => strategy.thread_ratio = dice.one_of(&[2, 4, 16]),
                 2 if work.bursts.is_none() && !work.in_jobs => {
@@ -116,6 +120,7 @@ impl Strategy {
                 4 => strategy.touched_bytes = part(dice),
                 5 => strategy.fan = dice.one_of(&[1, 8, 32]),
                 6 => strategy.churned_bytes = part(dice),
+                7 if work.in_jobs => strategy.outside = dice.one_of(&[1, cpus, 4 * cpus]),
                 _ => strategy.declared_ratio = dice.one_of(&[2, 4]),
             }
         }
@@ -133,6 +138,7 @@ impl Strategy {
             (self.fan > 0, "fork fans"),
             (self.churned_bytes > 0, "cache dropped and read again"),
             (work.in_jobs && self.declared_ratio > 1, "over-declared jobs"),
+            (self.outside > 0, "work outside of the queue"),
         ];
         kinds.into_iter().filter_map(|(is_used, kind)| is_used.then_some(kind)).collect()
     }
@@ -183,7 +189,10 @@ struct Crew {
     player: usize,
     /// A sleeping process, the parent of all others of the tenant but its jobs.
     parent: u32,
+    /// Processes or jobs that do the work.
     useful: Vec<u32>,
+    /// The process that does the work of jobs outside of the queue.
+    outside: Option<u32>,
     /// Useful CPU time of jobs that ended.
     ended_sec: f64,
     /// Jobs that wait in the queue.
@@ -194,7 +203,8 @@ struct Crew {
 impl Crew {
     /// Useful CPU time since the play began.
     fn useful_sec(&self, world: &World) -> f64 {
-        self.ended_sec + self.useful.iter().map(|pid| run_sec(world, *pid)).sum::<f64>()
+        let all = self.useful.iter().chain(&self.outside);
+        self.ended_sec + all.map(|pid| run_sec(world, *pid)).sum::<f64>()
     }
 }
 
@@ -356,8 +366,13 @@ impl Player {
     fn start(&self, world: &mut World, number: usize, now: f64) -> Crew {
         let parent = world.spawn(&format!("/{}", self.name), Load::idle());
         let (useful, queued, fan) = (Vec::new(), BTreeSet::new(), Vec::new());
-        let mut crew = Crew { player: number, parent, useful, ended_sec: 0.0, queued, fan };
+        let (outside, ended_sec) = (None, 0.0);
+        let mut crew = Crew { player: number, parent, useful, outside, ended_sec, queued, fan };
         let Player { work, strategy, .. } = self;
+        if strategy.outside > 0 {
+            let trace = Trace::Constant(Load::busy(strategy.outside));
+            crew.outside = Some(self.spawn(world, &crew, trace));
+        }
         let (awake, plan) = (self.load(), work.bursts.or(strategy.rest));
         let asleep = Load { duty: 0.0, ..awake };
         let trace = plan.map_or(Trace::Constant(awake), |plan| square(awake, asleep, plan));
@@ -512,7 +527,8 @@ fn waste_at_rest_does_not_pay_for_a_tenant_that_holds_memory() {
 }
 
 /// Of tenants whose jobs are as wide as the host, one works and the others wait. The tenant without jobs has no more than its
-/// share, and with credits no less: those that wait earn none for what they lend.
+/// share, and with credits no less: those that wait earn none for what they lend. One that works outside of the queue as well has
+/// no more than its share in all.
 #[test]
 fn work_beside_jobs_in_turns_has_its_own_share() {
     let hosts = [
@@ -520,21 +536,24 @@ fn work_beside_jobs_in_turns_has_its_own_share() {
         (SimHost { cpus: 8, ..SimHost::default() }, [100, 200, 400]),
         (legacy(), [400, 100, 100]),
     ];
-    for ((host, weights), has_credits) in
-        hosts.into_iter().flat_map(|it| [(it.clone(), false), (it, true)])
-    {
-        let player = |(number, weight)| {
-            let in_jobs = number < 2;
-            let work = Work { threads: 2 * host.cpus, hot_file_bytes: 0, bursts: None, in_jobs };
-            Player { name: NAMES[number], weight, work, strategy: Strategy::honest() }
-        };
-        let players = weights.into_iter().enumerate().map(player).collect();
-        let game = Game { host: host.clone(), has_credits, players, nr_selfish: 0 };
-        let used: Vec<f64> = game.play(0).iter().map(|play| play.useful_sec).collect();
-        let all = (used.iter().sum::<f64>(), weights.iter().sum::<u64>() as f64);
-        for (used_sec, weight) in used.iter().zip(weights) {
-            let (has, due) = (used_sec / all.0, weight as f64 / all.1);
-            assert!((has - due).abs() <= 0.04, "{weights:?}, credits {has_credits}: {used:?}");
+    for (host, weights) in hosts {
+        for (has_credits, outside) in [(false, 0), (true, 0), (false, host.cpus), (true, host.cpus)] {
+            let player = |(number, weight)| {
+                let (in_jobs, threads) = (number < 2, 2 * host.cpus);
+                let work = Work { threads, hot_file_bytes: 0, bursts: None, in_jobs };
+                let outside = if number == 0 { outside } else { 0 };
+                let strategy = Strategy { outside, ..Strategy::honest() };
+                Player { name: NAMES[number], weight, work, strategy }
+            };
+            let players = weights.into_iter().enumerate().map(player).collect();
+            let game = Game { host: host.clone(), has_credits, players, nr_selfish: 0 };
+            let used: Vec<f64> = game.play(0).iter().map(|play| play.useful_sec).collect();
+            let all = (used.iter().sum::<f64>(), weights.iter().sum::<u64>() as f64);
+            for (used_sec, weight) in used.iter().zip(weights) {
+                let (has, due) = (used_sec / all.0, weight as f64 / all.1);
+                let what = format!("{weights:?}, credits {has_credits}, {outside} outside: {used:?}");
+                assert!((has - due).abs() <= 0.04, "{what}");
+            }
         }
     }
 }

@@ -10,9 +10,9 @@ pub(super) struct Account {
     price: f64,
     /// Negative for use beyond the price.
     unused_seconds: f64,
-    /// Time up to which slots are on the account.
+    /// Time up to which slots, and use beside them, are on the account.
     at: f64,
-    /// True if a job has ended since the price was set.
+    /// True if a job has ended since then.
     pub(super) has_ended: bool,
 }
 
@@ -35,10 +35,19 @@ impl Account {
         due
     }
 
+    /// Begins the time up to the next price.
+    pub(super) fn begin(&mut self, now: f64) {
+        (self.at, self.has_ended) = (now, false);
+    }
+
+    /// Length of that time so far.
+    pub(super) fn age(&self, now: f64) -> f64 {
+        (now - self.at).max(0.0)
+    }
+
     /// Sets the price while jobs hold this many slots of a tenant that is entitled to these CPUs.
-    pub(super) fn set_price(&mut self, held: f64, entitled_cores: f64, now: f64) {
+    pub(super) fn set_price(&mut self, held: f64, entitled_cores: f64) {
         self.unused_seconds = self.unused_seconds.max(-AHEAD_SECONDS * held);
         self.price = if held > 0.0 { (entitled_cores / held).min(1.0) } else { 0.0 };
-        self.at = now;
     }
 }

@@ -122,7 +122,7 @@ pub use preempt::{
 pub use reason::{Reason, Refusal};
 pub use share::weights;
 pub use simulated::{Holding, Host};
-pub use slots::SlotUse;
+pub use slots::{Cores, SlotUse};
 pub use state::Admission;
 pub use tenantd_queue::indices::Indices;
 pub use tenantd_queue::sets::{Set, Sums, Tasks};

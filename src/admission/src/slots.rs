@@ -2,7 +2,8 @@
 //!
 //! # Problem
 //! A job uses CPU time, but what others wait for is its slots. A job that declares more than it uses, or whose tenant wastes CPU
-//! time beside it, would hold slots for a long time and pay for little.
+//! time beside it, would hold slots for a long time and pay for little. And a tenant whose other processes use its share while
+//! its jobs wait would have the turns of its jobs on top of its share.
 //!
 //! # Rule
 //! The running jobs of a tenant pay together for the CPU time that their slots could have used: that of the slots, but at most
@@ -11,11 +12,16 @@
 //! The time of slots alone would be too much: jobs of a tenant of small weight are slower beside those of others, and it would have
 //! fewer slots by its weight and less of each, so the weight would count twice.
 //!
+//! While its jobs wait for slots and none of them runs, a tenant pays for what its other processes use, up to what it is entitled
+//! to: what it uses of CPUs that nobody wants is free. A part is free as well ([`FREE_RATIO`]), so that the jobs of a tenant
+//! whose other processes always use its share get a turn now and then.
+//!
 //! # Algorithm
 //! Each tenant with jobs has an *account*: the CPU time that its slots were due at the *price*, less what its jobs have used. The
 //! price is that of one slot in CPUs. At each tick the running jobs pay for what is on the account, in proportion to their
 //! slots, and the price is set anew; a job that ends pays for what is on it then. Use is uneven, so up to a second of slots that
-//! were used beyond the price stay on the account. An idle job holds no slots.
+//! were used beyond the price stay on the account. An idle job holds no slots. Use beside the queue moves the turn of the tenant
+//! back ([`tenantd_queue::Queue::charge_beside`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +29,18 @@ use super::fit::Lack;
 use super::state::Admission;
 use super::types::JobId;
 use tenantd_queue::TenantId;
+
+/// Part of the use beside waiting jobs that is free.
+const FREE_RATIO: f64 = 0.03;
+
+/// CPUs of a tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cores {
+    /// Those that it is entitled to, with those that are lent to its jobs.
+    pub entitled: f64,
+    /// Those that it has used since the last price was set.
+    pub used: f64,
+}
 
 /// Slots of a tenant's jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,9 +54,10 @@ pub struct SlotUse {
 }
 
 impl Admission {
-    /// Charges running jobs for the slots that they have held, and sets the price of slots: `entitled_cores` are the CPUs of a
-    /// tenant, `None` if they are not known.
-    pub fn price_slots(&mut self, entitled_cores: impl Fn(&str) -> Option<f64>, now: f64) {
+    /// Charges tenants for the slots that their jobs have held, or for their use beside waiting jobs, and sets the price of slots:
+    /// `cores` are the CPUs of a tenant, `None` if they are not known.
+    pub fn price_slots(&mut self, cores: impl Fn(&str) -> Option<Cores>, now: f64) {
+        self.charge_beside(&cores, now);
         let mut jobs_of: BTreeMap<TenantId, Vec<(JobId, f64)>> = BTreeMap::new();
         for (id, _) in self.runs() {
             let job = &self.jobs[&id];
@@ -49,13 +68,14 @@ impl Admission {
         }
         let tenants: BTreeSet<TenantId> = self.jobs.values().map(|job| job.need.tenant).collect();
         self.accounts.retain(|tenant, _| tenants.contains(tenant));
-        self.accounts.values_mut().for_each(|account| account.has_ended = false);
+        tenants.into_iter().for_each(|tenant| drop(self.accounts.entry(tenant).or_default()));
+        self.accounts.values_mut().for_each(|account| account.begin(now));
         for (tenant, jobs) in jobs_of {
             let held: f64 = jobs.iter().map(|(_, slots)| slots).sum();
-            let cores = self.terms(tenant).and_then(|terms| entitled_cores(&terms.path));
+            let cores = self.terms(tenant).and_then(|terms| cores(&terms.path));
             let account = self.accounts.entry(tenant).or_default();
             let due = account.take_due();
-            account.set_price(held, cores.unwrap_or(0.0), now);
+            account.set_price(held, cores.unwrap_or_default().entitled);
             for (id, slots) in jobs {
                 if let Some(job) = self.jobs.get_mut(&id).filter(|_| due > 0.0 && held > 0.0) {
                     job.unused_seconds += due * slots / held;
@@ -65,8 +85,28 @@ impl Admission {
         }
     }
 
+    /// Charges tenants whose jobs all wait for what they have used since the last time.
+    fn charge_beside(&mut self, cores: impl Fn(&str) -> Option<Cores>, now: f64) {
+        for (tenant, slots) in self.slots_of_tenants() {
+            if slots.were_held || !slots.are_awaited {
+                continue;
+            }
+            let Some(cores) = self.terms(tenant).and_then(|terms| cores(&terms.path)) else { continue };
+            // A tenant without an account has had jobs for less than a tick.
+            let elapsed = self.accounts.get(&tenant).map_or(0.0, |account| account.age(now));
+            let seconds = cores.used.min(cores.entitled) * elapsed * (1.0 - FREE_RATIO);
+            self.queue.charge_beside(tenant, seconds);
+            self.nr_changes += u64::from(seconds > 0.0);
+        }
+    }
+
     /// Slots of each tenant with jobs. O(waiting + running).
     pub fn slot_use(&self) -> BTreeMap<&str, SlotUse> {
+        let named = self.slots_of_tenants().into_iter();
+        named.filter_map(|(tenant, slots)| Some((&*self.terms(tenant)?.path, slots))).collect()
+    }
+
+    fn slots_of_tenants(&self) -> BTreeMap<TenantId, SlotUse> {
         if self.jobs.is_empty() {
             return BTreeMap::new();
         }
@@ -89,8 +129,7 @@ impl Admission {
         for (tenant, _) in self.accounts.iter().filter(|(_, account)| account.has_ended) {
             of_tenants.entry(*tenant).or_default().were_held = true;
         }
-        let named = of_tenants.into_iter();
-        named.filter_map(|(tenant, slots)| Some((&*self.terms(tenant)?.path, slots))).collect()
+        of_tenants
     }
 
     /// Adds the slots that a running job has held to the account of its tenant.

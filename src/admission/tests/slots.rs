@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tenantd_admission::{Admission, Capacity, JobId, Measured, Request, Rules, SlotUse, Terms};
+use tenantd_admission::{
+    Admission, Capacity, Cores, JobId, Measured, Request, Rules, SlotUse, Terms,
+};
 use tenantd_dop::target::Width;
 
 /// CPU time of each job, by its CPUs.
@@ -20,10 +22,18 @@ struct Tenant {
     uneven_ratio: f64,
     /// CPUs that it is entitled to while its jobs run.
     entitled_cores: f64,
+    /// CPUs that its other processes use while its jobs wait.
+    beside_cores: f64,
 }
 
-const USUAL: Tenant =
-    Tenant { weight: 100.0, slots: 1, job_cores: 1.0, uneven_ratio: 1.0, entitled_cores: 4.0 };
+const USUAL: Tenant = Tenant {
+    weight: 100.0,
+    slots: 1,
+    job_cores: 1.0,
+    uneven_ratio: 1.0,
+    entitled_cores: 4.0,
+    beside_cores: 0.0,
+};
 
 /// Jobs of both tenants share the slots for 400 seconds. Returns the time of slots of the first one, as a part.
 fn part_of_slots(tenants: [Tenant; 2]) -> f64 {
@@ -45,8 +55,11 @@ fn part_of_slots(tenants: [Tenant; 2]) -> f64 {
             admission.charge(*job, *seconds, None, now);
             ended.extend((*seconds >= JOB_SECONDS * f64::from(slots)).then_some(*job));
         }
-        let entitled = |name: &str| Some(tenants[usize::from(name == "b")].entitled_cores);
-        admission.price_slots(entitled, now);
+        let cores = |name: &str| {
+            let Tenant { entitled_cores, beside_cores, .. } = tenants[usize::from(name == "b")];
+            Some(Cores { entitled: entitled_cores, used: beside_cores })
+        };
+        admission.price_slots(cores, now);
         for job in ended {
             used.remove(&job);
             admission.ended(job, now);
@@ -103,6 +116,18 @@ fn uneven_use_costs_nothing() {
     }
 }
 
+/// What its other processes use while its jobs wait counts. A tenant that always uses its share has a turn now and then.
+#[test]
+fn use_beside_waiting_jobs_is_paid_for() {
+    let wide = Tenant { slots: SLOTS, job_cores: 4.0, ..USUAL };
+    // Each pays for 4 CPUs in its turn, and a in that of b for what it uses: 4 x + beside (1 − x) = 4 (1 − x).
+    for (beside_cores, expected) in [(0.0, 0.5), (2.0, 0.34), (4.0, 0.03), (9.0, 0.03)] {
+        let part = part_of_slots([Tenant { beside_cores, ..wide }, wide]);
+        assert!((part - expected).abs() <= 0.03, "{beside_cores}: {part}");
+        assert!(part > 0.01, "{beside_cores}: {part}");
+    }
+}
+
 /// Jobs that wait for others, for memory or for a limit of their tenant do not wait for slots.
 #[test]
 fn slots_are_awaited_by_jobs_that_lack_nothing_else() {
@@ -130,6 +155,6 @@ fn slots_are_awaited_by_jobs_that_lack_nothing_else() {
     admission.ended(first, 3.0);
     let ended = SlotUse { were_held: true, ..SlotUse::default() };
     assert_eq!(admission.slot_use()["a"], ended);
-    admission.price_slots(|_| Some(1.0), 3.0);
+    admission.price_slots(|_| Some(Cores { entitled: 1.0, used: 0.0 }), 3.0);
     assert_eq!(admission.slot_use().get("a"), None);
 }

@@ -93,6 +93,9 @@ pub(super) trait Order: Debug {
     /// Records further usage of a running request.
     fn used(&mut self, _: &mut Running, _: f64, _: f64) {}
 
+    /// Records service that a tenant with requests got beside the queue. An order without tags ignores it.
+    fn used_beside(&mut self, _: TenantId, _: f64) {}
+
     /// Charges a running request that has used up its credit as much again as so far.
     fn extended(&mut self, _: &mut Running) {}
 

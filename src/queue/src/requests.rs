@@ -383,6 +383,14 @@ impl Queue {
         }
     }
 
+    /// Charges a tenant with requests for service that it got beside the queue, in cost units. Disciplines without tags ignore
+    /// it, and so do reservations and limits.
+    pub fn charge_beside(&mut self, tenant: TenantId, used: f64) {
+        if used > 0.0 && self.is_active(tenant) {
+            self.order.used_beside(tenant, used);
+        }
+    }
+
     /// Advance charge that a running request has not used yet; 0 for a ticket that is not valid.
     pub fn credit(&self, ticket: Ticket) -> f64 {
         let slot = self.slots.get(ticket.0 as usize).and_then(Option::as_ref);

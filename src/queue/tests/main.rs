@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test asserts; it need not handle")]
 
+mod beside;
 mod bounds;
 mod dominant;
 mod estimates;

@@ -1,16 +1,20 @@
-//! Slots between the queue and the control loop: their price is what tenants are entitled to, and weights depend on who waits for
-//! them ([`tenantd_control::share::turns`]).
+//! Slots between the queue and the control loop: tenants pay by what they are entitled to and use, and weights depend on who waits
+//! for them ([`tenantd_control::share::turns`]).
 
-use tenantd_admission::{Admission, SlotUse};
+use tenantd_admission::{Admission, Cores, SlotUse};
 use tenantd_control::share::turns::Slots;
 use tenantd_control::state::step::NodeInput;
 use tenantd_control::tick::control_loop::ControlLoop;
 
-/// Charges running jobs for their slots, and sets the price of the next ones.
+/// Charges tenants for the slots of their jobs and for what they use beside waiting ones, and sets the price of the next ones.
 pub(super) fn price(admission: &mut Admission, control: &ControlLoop, now: f64) {
     let (tree, states) = (control.tree(), control.states());
-    let entitled = |tenant: &str| Some(states[tree.named(tenant)?.at()].target.lendable_cores());
-    admission.price_slots(entitled, now);
+    let cores = |tenant: &str| {
+        let state = &states[tree.named(tenant)?.at()];
+        let used = state.usage.as_ref().map_or(0.0, |usage| usage.cpu_cores);
+        Some(Cores { entitled: state.target.lendable_cores(), used })
+    };
+    admission.price_slots(cores, now);
 }
 
 /// Adds the slots of tenants to the input of a tick.

@@ -397,6 +397,13 @@ impl Order for Tags {
         self.renew(running.tenant);
     }
 
+    fn used_beside(&mut self, tenant: TenantId, used: f64) {
+        self.clock.serve(used);
+        let Some(Some(tagged)) = self.tenants.get_mut(tenant.index()) else { return };
+        tagged.ledger.refresh(0.0, used);
+        self.renew(tenant);
+    }
+
     fn extended(&mut self, running: &mut Running) {
         let Some(tagged) = self.tenants[running.tenant.index()].as_mut() else { return };
         running.credit = tagged.ledger.extend(running.class, running.used);
