@@ -12,8 +12,10 @@ pub(super) struct Account {
     unused_seconds: f64,
     /// Time up to which slots, and use beside them, are on the account.
     at: f64,
-    /// True if a job has ended since then.
-    pub(super) has_ended: bool,
+    /// CPU time that jobs have used since then.
+    job_seconds: f64,
+    /// Time of the last end of a job since then.
+    ended_at: Option<f64>,
 }
 
 impl Account {
@@ -26,6 +28,16 @@ impl Account {
     /// Takes CPU time off that a job has used.
     pub(super) fn note_use(&mut self, seconds: f64) {
         self.unused_seconds -= seconds;
+        self.job_seconds += seconds;
+    }
+
+    pub(super) fn note_end(&mut self, now: f64) {
+        self.ended_at = Some(now);
+    }
+
+    /// True if a job has ended since the price was set.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended_at.is_some()
     }
 
     /// Takes what is due from the account.
@@ -37,12 +49,15 @@ impl Account {
 
     /// Begins the time up to the next price.
     pub(super) fn begin(&mut self, now: f64) {
-        (self.at, self.has_ended) = (now, false);
+        (self.at, self.job_seconds, self.ended_at) = (now, 0.0, None);
     }
 
-    /// Length of that time so far.
-    pub(super) fn age(&self, now: f64) -> f64 {
-        (now - self.at).max(0.0)
+    /// CPU time that a tenant without running jobs has used beside its jobs, where it has used so many CPUs since the price was
+    /// set: since the last job ended at most what it is entitled to.
+    pub(super) fn beside(&self, used_cores: f64, entitled_cores: f64, now: f64) -> f64 {
+        let unheld = (now - self.ended_at.unwrap_or(self.at)).max(0.0);
+        let other_seconds = used_cores * (now - self.at) - self.job_seconds;
+        other_seconds.min(entitled_cores * unheld).max(0.0)
     }
 
     /// Sets the price while jobs hold this many slots of a tenant that is entitled to these CPUs.

@@ -68,8 +68,9 @@ impl Admission {
         }
         let tenants: BTreeSet<TenantId> = self.jobs.values().map(|job| job.need.tenant).collect();
         self.accounts.retain(|tenant, _| tenants.contains(tenant));
-        tenants.into_iter().for_each(|tenant| drop(self.accounts.entry(tenant).or_default()));
-        self.accounts.values_mut().for_each(|account| account.begin(now));
+        for tenant in tenants {
+            self.accounts.entry(tenant).or_default().begin(now);
+        }
         for (tenant, jobs) in jobs_of {
             let held: f64 = jobs.iter().map(|(_, slots)| slots).sum();
             let cores = self.terms(tenant).and_then(|terms| cores(&terms.path));
@@ -88,13 +89,11 @@ impl Admission {
     /// Charges tenants whose jobs all wait for what they have used since the last time.
     fn charge_beside(&mut self, cores: impl Fn(&str) -> Option<Cores>, now: f64) {
         for (tenant, slots) in self.slots_of_tenants() {
-            if slots.were_held || !slots.are_awaited {
-                continue;
-            }
-            let Some(cores) = self.terms(tenant).and_then(|terms| cores(&terms.path)) else { continue };
             // A tenant without an account has had jobs for less than a tick.
-            let elapsed = self.accounts.get(&tenant).map_or(0.0, |account| account.age(now));
-            let seconds = cores.used.min(cores.entitled) * elapsed * (1.0 - FREE_RATIO);
+            let account = self.accounts.get(&tenant).filter(|_| slots.held == 0 && slots.are_awaited);
+            let cores = self.terms(tenant).and_then(|terms| cores(&terms.path));
+            let Some((account, Cores { entitled, used })) = account.zip(cores) else { continue };
+            let seconds = account.beside(used, entitled, now) * (1.0 - FREE_RATIO);
             self.queue.charge_beside(tenant, seconds);
             self.nr_changes += u64::from(seconds > 0.0);
         }
@@ -126,7 +125,7 @@ impl Admission {
                 slots.are_awaited = lack.map_or(is_full, |lack| lack == Lack::Slots);
             }
         }
-        for (tenant, _) in self.accounts.iter().filter(|(_, account)| account.has_ended) {
+        for (tenant, _) in self.accounts.iter().filter(|(_, account)| account.has_ended()) {
             of_tenants.entry(*tenant).or_default().were_held = true;
         }
         of_tenants
@@ -145,7 +144,7 @@ impl Admission {
         self.note_slots(id, now);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let account = self.accounts.entry(job.need.tenant).or_default();
-        account.has_ended = true;
+        account.note_end(now);
         job.unused_seconds += account.take_due();
         self.pay(id, now);
     }
