@@ -537,7 +537,8 @@ fn work_beside_jobs_in_turns_has_its_own_share() {
         (legacy(), [400, 100, 100]),
     ];
     for (host, weights) in hosts {
-        for (has_credits, outside) in [(false, 0), (true, 0), (false, host.cpus), (true, host.cpus)] {
+        for (has_credits, outside) in [(false, 0), (true, 0), (false, host.cpus), (true, host.cpus)]
+        {
             let player = |(number, weight)| {
                 let (in_jobs, threads) = (number < 2, 2 * host.cpus);
                 let work = Work { threads, hot_file_bytes: 0, bursts: None, in_jobs };
@@ -551,7 +552,8 @@ fn work_beside_jobs_in_turns_has_its_own_share() {
             let all = (used.iter().sum::<f64>(), weights.iter().sum::<u64>() as f64);
             for (used_sec, weight) in used.iter().zip(weights) {
                 let (has, due) = (used_sec / all.0, weight as f64 / all.1);
-                let what = format!("{weights:?}, credits {has_credits}, {outside} outside: {used:?}");
+                let what =
+                    format!("{weights:?}, credits {has_credits}, {outside} outside: {used:?}");
                 assert!((has - due).abs() <= 0.04, "{what}");
             }
         }

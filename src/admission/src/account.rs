@@ -52,12 +52,13 @@ impl Account {
         (self.at, self.job_seconds, self.ended_at) = (now, 0.0, None);
     }
 
-    /// CPU time that a tenant without running jobs has used beside its jobs, where it has used so many CPUs since the price was
-    /// set: since the last job ended at most what it is entitled to.
-    pub(super) fn beside(&self, used_cores: f64, entitled_cores: f64, now: f64) -> f64 {
-        let unheld = (now - self.ended_at.unwrap_or(self.at)).max(0.0);
-        let other_seconds = used_cores * (now - self.at) - self.job_seconds;
-        other_seconds.min(entitled_cores * unheld).max(0.0)
+    /// CPU time that a tenant has used beside its jobs since the last one ended, where it has used so many CPUs since the price
+    /// was set.
+    pub(super) fn beside(&self, used_cores: f64, now: f64) -> f64 {
+        let elapsed = (now - self.at).max(f64::MIN_POSITIVE);
+        let unheld = now - self.ended_at.unwrap_or(self.at);
+        let other_seconds = (used_cores * elapsed - self.job_seconds).max(0.0);
+        other_seconds * (unheld / elapsed).clamp(0.0, 1.0)
     }
 
     /// Sets the price while jobs hold this many slots of a tenant that is entitled to these CPUs.

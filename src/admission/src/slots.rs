@@ -12,9 +12,8 @@
 //! The time of slots alone would be too much: jobs of a tenant of small weight are slower beside those of others, and it would have
 //! fewer slots by its weight and less of each, so the weight would count twice.
 //!
-//! While its jobs wait for slots and none of them runs, a tenant pays for what its other processes use, up to what it is entitled
-//! to: what it uses of CPUs that nobody wants is free. A part is free as well ([`FREE_RATIO`]), so that the jobs of a tenant
-//! whose other processes always use its share get a turn now and then.
+//! While its jobs wait for slots and none of them runs, a tenant pays for what its other processes use. A part is free
+//! ([`FREE_RATIO`]), so that the jobs of a tenant whose other processes always use its share get a turn now and then.
 //!
 //! # Algorithm
 //! Each tenant with jobs has an *account*: the CPU time that its slots were due at the *price*, less what its jobs have used. The
@@ -90,10 +89,11 @@ impl Admission {
     fn charge_beside(&mut self, cores: impl Fn(&str) -> Option<Cores>, now: f64) {
         for (tenant, slots) in self.slots_of_tenants() {
             // A tenant without an account has had jobs for less than a tick.
-            let account = self.accounts.get(&tenant).filter(|_| slots.held == 0 && slots.are_awaited);
+            let account =
+                self.accounts.get(&tenant).filter(|_| slots.held == 0 && slots.are_awaited);
             let cores = self.terms(tenant).and_then(|terms| cores(&terms.path));
-            let Some((account, Cores { entitled, used })) = account.zip(cores) else { continue };
-            let seconds = account.beside(used, entitled, now) * (1.0 - FREE_RATIO);
+            let Some((account, Cores { used, .. })) = account.zip(cores) else { continue };
+            let seconds = account.beside(used, now) * (1.0 - FREE_RATIO);
             self.queue.charge_beside(tenant, seconds);
             self.nr_changes += u64::from(seconds > 0.0);
         }

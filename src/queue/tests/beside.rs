@@ -33,8 +33,7 @@ fn part_with(discipline: Discipline, beside: f64) -> f64 {
 #[test]
 fn service_beside_the_queue_counts() {
     for rule in [Rule::Start, Rule::Finish, Rule::Eligible, Rule::Staggered] {
-        for estimator in
-            [Estimator::Declared, Estimator::Pessimistic { alpha: 0.99, initial: 0.1 }]
+        for estimator in [Estimator::Declared, Estimator::Pessimistic { alpha: 0.99, initial: 0.1 }]
         {
             let discipline = Discipline::Fair { rule, estimator, virtual_time: Method::Served };
             // x + beside = 1 − x.
