@@ -16,6 +16,8 @@ pub(super) struct Account {
     job_seconds: f64,
     /// Time of the last end of a job since then.
     ended_at: Option<f64>,
+    /// CPUs that the tenant used beside its waiting jobs before then.
+    pub(super) beside_cores: f64,
 }
 
 impl Account {
@@ -52,13 +54,13 @@ impl Account {
         (self.at, self.job_seconds, self.ended_at) = (now, 0.0, None);
     }
 
-    /// CPU time that a tenant has used beside its jobs since the last one ended, where it has used so many CPUs since the price
-    /// was set.
-    pub(super) fn beside(&self, used_cores: f64, now: f64) -> f64 {
+    /// Notes that a tenant has used so many CPUs since the price was set. Returns the CPU time of its other processes since its
+    /// last job ended.
+    pub(super) fn note_beside(&mut self, used_cores: f64, now: f64) -> f64 {
         let elapsed = (now - self.at).max(f64::MIN_POSITIVE);
         let unheld = now - self.ended_at.unwrap_or(self.at);
-        let other_seconds = (used_cores * elapsed - self.job_seconds).max(0.0);
-        other_seconds * (unheld / elapsed).clamp(0.0, 1.0)
+        self.beside_cores = (used_cores - self.job_seconds / elapsed).max(0.0);
+        self.beside_cores * unheld.clamp(0.0, elapsed)
     }
 
     /// Sets the price while jobs hold this many slots of a tenant that is entitled to these CPUs.

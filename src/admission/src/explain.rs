@@ -18,6 +18,8 @@ pub struct Outlook {
     pub reason: Reason,
     /// Estimated remaining wait, in seconds; `None` before any job has ended.
     pub estimate_seconds: Option<f64>,
+    /// CPUs that its tenant used beside its jobs while they all waited: they count for its turn.
+    pub beside_cores: f64,
 }
 
 impl Admission {
@@ -36,6 +38,7 @@ impl Admission {
             estimate_seconds: self
                 .estimate_seconds(index)
                 .filter(|_| !self.graph.is_blocked(job.0)),
+            beside_cores: self.beside_cores(job),
         };
         self.order(now).into_iter().enumerate().map(outlook).collect()
     }

@@ -87,16 +87,24 @@ impl Admission {
 
     /// Charges tenants whose jobs all wait for what they have used since the last time.
     fn charge_beside(&mut self, cores: impl Fn(&str) -> Option<Cores>, now: f64) {
+        self.accounts.values_mut().for_each(|account| account.beside_cores = 0.0);
         for (tenant, slots) in self.slots_of_tenants() {
-            // A tenant without an account has had jobs for less than a tick.
-            let account =
-                self.accounts.get(&tenant).filter(|_| slots.held == 0 && slots.are_awaited);
+            if slots.held > 0 || !slots.are_awaited {
+                continue;
+            }
             let cores = self.terms(tenant).and_then(|terms| cores(&terms.path));
-            let Some((account, Cores { used, .. })) = account.zip(cores) else { continue };
-            let seconds = account.beside(used, now) * (1.0 - FREE_RATIO);
+            // A tenant without an account has had jobs for less than a tick.
+            let Some((cores, account)) = cores.zip(self.accounts.get_mut(&tenant)) else { continue };
+            let seconds = account.note_beside(cores.used, now) * (1.0 - FREE_RATIO);
             self.queue.charge_beside(tenant, seconds);
             self.nr_changes += u64::from(seconds > 0.0);
         }
+    }
+
+    /// CPUs that the tenant of a job used beside its jobs while they all waited.
+    pub(super) fn beside_cores(&self, id: JobId) -> f64 {
+        let account = self.jobs.get(&id).and_then(|job| self.accounts.get(&job.need.tenant));
+        account.map_or(0.0, |account| account.beside_cores)
     }
 
     /// Slots of each tenant with jobs. O(waiting + running).

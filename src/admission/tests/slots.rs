@@ -128,6 +128,25 @@ fn use_beside_waiting_jobs_is_paid_for() {
     }
 }
 
+#[test]
+fn a_waiting_job_is_told_what_counts_for_its_turn() {
+    let capacity = Capacity { slots: SLOTS, ..Capacity::default() };
+    let mut admission = Admission::new(Rules::default(), capacity);
+    let tenants = ["a", "b"].map(|tenant| Terms::new(tenant, 100.0)).to_vec();
+    admission.policy(Rules::default(), tenants, 0.0);
+    for tenant in ["b", "a"] {
+        let request =
+            Request { width: Width::Manual(SLOTS.into()), ..Request::new(tenant, 1) };
+        admission.submit(request, 0.0).unwrap();
+        admission.dispatch(Measured::default(), 0.0);
+    }
+    let mut told = |now| {
+        admission.price_slots(|_| Some(Cores { entitled: 2.0, used: 1.5 }), now);
+        admission.outlooks(now)[0].beside_cores
+    };
+    assert_eq!([told(1.0), told(2.0)], [0.0, 1.5]);
+}
+
 /// Jobs that wait for others, for memory or for a limit of their tenant do not wait for slots.
 #[test]
 fn slots_are_awaited_by_jobs_that_lack_nothing_else() {

@@ -6,6 +6,9 @@ use tenantd_varlink::jobs::{
     CancelReply, ReportReply, SubmitReply, WaitKind, WaitReason, WaitReply, Waiting,
 };
 
+/// Least use beside waiting jobs that is told.
+const BESIDE_MIN_CORES: f64 = 0.05;
+
 /// An answer to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobAnswer {
@@ -22,10 +25,15 @@ pub enum JobAnswer {
 }
 
 pub(crate) fn waiting(outlook: &Outlook, total: usize) -> Waiting {
+    let mut reason = reason(&outlook.reason);
+    if outlook.beside_cores >= BESIDE_MIN_CORES {
+        let beside = outlook.beside_cores;
+        reason.text += &format!("; what its tenant uses beside its jobs counts, {beside:.1} CPUs");
+    }
     Waiting {
         position: outlook.position,
         total: total as u64,
-        reason: reason(&outlook.reason),
+        reason,
         estimate_seconds: outlook.estimate_seconds,
         starts: None,
     }

@@ -175,7 +175,8 @@ impl JobRoom {
         let nr_before = nr_waiting.saturating_sub(waiting.len());
         for (index, (job, reason)) in waiting.into_iter().enumerate() {
             let position = (nr_before + index + 1) as u64;
-            let outlook = Outlook { job, position, reason, estimate_seconds: None };
+            let (estimate_seconds, beside_cores) = (None, 0.0);
+            let outlook = Outlook { job, position, reason, estimate_seconds, beside_cores };
             self.tell(&outlook, nr_waiting);
         }
     }
