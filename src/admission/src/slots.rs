@@ -94,7 +94,9 @@ impl Admission {
             }
             let cores = self.terms(tenant).and_then(|terms| cores(&terms.path));
             // A tenant without an account has had jobs for less than a tick.
-            let Some((cores, account)) = cores.zip(self.accounts.get_mut(&tenant)) else { continue };
+            let Some((cores, account)) = cores.zip(self.accounts.get_mut(&tenant)) else {
+                continue;
+            };
             let seconds = account.note_beside(cores.used, now) * (1.0 - FREE_RATIO);
             self.queue.charge_beside(tenant, seconds);
             self.nr_changes += u64::from(seconds > 0.0);

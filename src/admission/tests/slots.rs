@@ -135,8 +135,7 @@ fn a_waiting_job_is_told_what_counts_for_its_turn() {
     let tenants = ["a", "b"].map(|tenant| Terms::new(tenant, 100.0)).to_vec();
     admission.policy(Rules::default(), tenants, 0.0);
     for tenant in ["b", "a"] {
-        let request =
-            Request { width: Width::Manual(SLOTS.into()), ..Request::new(tenant, 1) };
+        let request = Request { width: Width::Manual(SLOTS.into()), ..Request::new(tenant, 1) };
         admission.submit(request, 0.0).unwrap();
         admission.dispatch(Measured::default(), 0.0);
     }

@@ -18,7 +18,9 @@
 //!
 //! The limit and the machine cap the result. Smoothing is up at once, down by half in 2 s. The decay starts at
 //! the allocation at most: otherwise a tenant that sleeps after wanting every CPU would inflate the weight of
-//! the slice above it.
+//! the slice above it. It starts at the last demand where a tenant at its allocation still waits and its threads are too
+//! short-lived. The threads of a job that follows another one are not known in its first tick, and a smaller demand for CPUs would
+//! let memory decide.
 //!
 //! **Algorithm** for memory: the working set.
 //! - *Refaults.* Held pages fit only because others were evicted, so demand is the held memory plus refaults,
@@ -175,8 +177,11 @@ pub fn after_kill(peak_bytes: f64) -> f64 {
 /// Estimates the demand from `usage`, `elapsed` after the last estimate.
 pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     let mut last = context.last.unwrap_or(Demand::UNKNOWN).amount;
-    last[CPU] = last[CPU].min(context.allocation_cores);
     let (_, basis) = cpu(usage, context);
+    let is_measured = !matches!(basis, CpuBasis::Pressure | CpuBasis::Exploring);
+    if is_measured || !is_at_allocation(usage.cpu_cores, context.allocation_cores) {
+        last[CPU] = last[CPU].min(context.allocation_cores);
+    }
     let fresh_cores = fresh_cores(usage, context);
     let held = PerResource::from_fn(|resource| match resource {
         CPU => None,
@@ -252,12 +257,15 @@ pub fn is_pressed(usage: &Usage, allocation_cores: f64) -> bool {
     let waited = match usage.cpu_some_ratio {
         Some(ratio) => ratio > PRESSED_RATIO,
         None => {
-            let is_at_allocation = used > 0.01 && used >= AT_ALLOCATION_RATIO * allocation_cores;
-            is_at_allocation
+            used > 0.01 && is_at_allocation(used, allocation_cores)
                 || usage.wanted_cores.is_some_and(|wanted| wanted > GROWTH_MARGIN * used + 0.01)
         }
     };
     usage.populated && (waited || usage.throttled)
+}
+
+fn is_at_allocation(used_cores: f64, allocation_cores: f64) -> bool {
+    used_cores >= AT_ALLOCATION_RATIO * allocation_cores
 }
 
 fn cpu(usage: &Usage, context: &Context) -> (f64, CpuBasis) {
@@ -272,7 +280,7 @@ fn cpu(usage: &Usage, context: &Context) -> (f64, CpuBasis) {
         return (wanted.max(used), CpuBasis::Threads);
     }
     let waiting = usage.cpu_some_ratio.unwrap_or(1.0) * used.max(1.0);
-    let floor = if used >= AT_ALLOCATION_RATIO * context.allocation_cores {
+    let floor = if is_at_allocation(used, context.allocation_cores) {
         (EXPLORATION * context.allocation_cores).max(context.guarantee_cores)
     } else {
         0.0
@@ -495,6 +503,23 @@ mod tests {
         usage.wanted_cores = Some(3.0);
         let demand = estimate(&usage, &context(0.5), SECOND);
         assert_eq!((demand.amount[CPU], demand.cpu_basis), (3.0, CpuBasis::Threads));
+    }
+
+    /// The jobs of a tenant follow each other: the threads of the next one are not known in its first tick.
+    #[test]
+    fn a_demand_outlasts_a_tick_without_threads() {
+        let after = |usage: &Usage| {
+            let amount = PerResource([6.0, 0.0]);
+            let last = Demand { amount, cpu_basis: CpuBasis::Threads, ..Demand::UNKNOWN };
+            let context = Context { last: Some(last), ..context(2.0) };
+            estimate(usage, &context, Duration::from_secs(1)).amount[CPU]
+        };
+        let half = 0.5_f64.sqrt();
+        assert!((after(&using(2.0, 0.5)) - (6.0 * half + 3.0 * (1.0 - half))).abs() < 1e-9);
+        // What is measured counts, and what does not wait at its allocation wants less.
+        let measured = Usage { wanted_cores: Some(2.5), ..using(2.0, 0.5) };
+        assert!(after(&measured) <= 2.5 && after(&using(1.0, 0.5)) <= 2.0);
+        assert!(after(&using(2.0, 0.0)) <= 2.0 * GROWTH_MARGIN);
     }
 
     #[test]
