@@ -265,10 +265,11 @@ fn a_job_that_never_starts_has_the_exit_code_of_the_reason() {
     daemon.stop();
 }
 
-/// Jobs of two tenants are as wide as the machine: while one works, the other waits, and its part would go to a third tenant.
+/// Jobs of two tenants are as wide as the machine: while one works, the other waits, and its part would go to a third tenant. A
+/// busy session of a tenant with jobs counts as well: it would have the turns of its jobs on top of its share.
 #[test]
 #[ignore = "makes cgroups"]
-fn a_tenant_beside_jobs_in_turns_keeps_its_share() {
+fn tenants_with_jobs_in_turns_and_beside_them_have_their_shares() {
     let Some(mut ground) = Ground::take() else { return };
     let daemon = daemon_with(&ground, "tenants: { a: {}, b: {}, c: {} }");
     let cpus = slots() / 2;
@@ -284,21 +285,30 @@ fn a_tenant_beside_jobs_in_turns_keeps_its_share() {
         again.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let queues = ["a", "b", "a", "b"].map(submit);
-    ground.load("c", &format!("threads={}", 2 * cpus));
-    let used = || ["a", "b", "c"].map(|tenant| ground.used_sec(tenant));
-    let sum = || used().iter().sum::<f64>();
-    let until = |seconds| {
-        let end = sum() + seconds * f64::from(cpus);
-        wait_until("CPU time to pass", || sum() > end);
+    let busy = format!("threads={}", 2 * cpus);
+    ground.load("c", &busy);
+    let parts = |ground: &Ground| {
+        let used = || ["a", "b", "c"].map(|tenant| ground.used_sec(tenant));
+        let sum = || used().iter().sum::<f64>();
+        let until = |seconds| {
+            let end = sum() + seconds * f64::from(cpus);
+            wait_until("CPU time to pass", || sum() > end);
+        };
+        // Until what is lent has settled.
+        until(10.0);
+        let before = used();
+        until(12.0);
+        let used = [0, 1, 2].map(|at| used()[at] - before[at]);
+        used.map(|seconds| seconds / used.iter().sum::<f64>())
     };
-    // Until what is lent has settled.
-    until(10.0);
-    let before = used();
-    until(12.0);
-    let used = [0, 1, 2].map(|at| used()[at] - before[at]);
-    let part = used[2] / used.iter().sum::<f64>();
-    // Between two jobs all CPUs are its own. Without lending it has more than a half.
-    assert!((0.25..0.45).contains(&part), "{part}: {used:?}");
+    let without = parts(&ground);
+    ground.load("a", &busy);
+    let with = parts(&ground);
+    println!("parts of the CPU time {without:.3?}, with a session of a {with:.3?}");
+    // Between two jobs all CPUs belong to c. Without lending it has more than a half.
+    assert!((0.25..0.45).contains(&without[2]), "{without:?}");
+    // A session that did not count would leave a fifth to b.
+    assert!(with[0] < 0.42 && with[1] > 0.24, "{with:?}");
     fs::write(is_over, "").unwrap();
     queues.into_iter().for_each(|queue| drop(util::finish(queue).exits(0)));
     daemon.stop();
