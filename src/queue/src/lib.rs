@@ -16,8 +16,9 @@
 //! # The interface
 //! A [`Queue`] takes requests ([`Queue::enqueue`]), gives one to worker `i` at time `t` ([`Queue::pick`]),
 //! and is charged with the use of a running one ([`Queue::charge`], [`Queue::complete`]) and with service that
-//! a tenant got elsewhere ([`Queue::charge_beside`]). Tenants come, change their terms and go ([`Queue::admit`], [`Queue::retire`]). Time is an argument, in seconds from
-//! any beginning, and never decreases.
+//! a tenant got elsewhere ([`Queue::charge_beside`]). Tenants come, change their terms and go
+//! ([`Queue::admit`], [`Queue::retire`]). Time is an argument, in seconds from any beginning, and never
+//! decreases.
 //!
 //! # The disciplines
 //! | [`Discipline`] | next is | made for | read |

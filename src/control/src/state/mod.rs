@@ -190,6 +190,11 @@ impl NodeState {
         self.slots.are_awaited || self.target.lent_cores != 0.0
     }
 
+    /// True if credit raises its weight and it wants more than its allocation.
+    pub fn spends_credit(&self) -> bool {
+        self.credit.account.factor > 1.0 && !self.target.satisfied
+    }
+
     pub(crate) fn is_probed(&self) -> bool {
         self.squeeze.as_ref().is_some_and(|squeeze| squeeze.probed_bytes.is_some())
     }

@@ -159,8 +159,7 @@ fn divide_due(tree: &Tree, states: &mut [NodeState]) {
     for (set, members) in sets.iter().enumerate().filter(|(_, members)| members.len() > 1) {
         let spends = |at: &usize| {
             let state = &states[*at];
-            let is_lent = state.target.net_lent_cores > 0.0;
-            is_lent || state.credit.account.factor > 1.0 && !state.target.satisfied
+            state.target.net_lent_cores > 0.0 || state.spends_credit()
         };
         let above = set.checked_sub(1);
         let is_other = above.is_some_and(|above| states[above].target.cores_after_loans.is_some());
