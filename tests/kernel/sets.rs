@@ -236,8 +236,7 @@ fn a_job_waits_for_others_and_knows_their_results() {
     let Some(set) = Set::begin() else { return };
     let gated = set.gated().replace("{index}", "1");
     let begin = |options: &[&str], script: &str| {
-        let mut child = set.run(&[&["--background"], options].concat(), script);
-        util::ended(&mut child);
+        let child = set.run(&[&["--background"], options].concat(), script);
         util::finish(child).exits(0).out.trim().to_string()
     };
     let first = begin(&[], &format!("{gated}; exit 3"));

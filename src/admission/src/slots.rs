@@ -37,8 +37,8 @@ const FREE_RATIO: f64 = 0.03;
 pub struct Cores {
     /// Those that it is entitled to, with those that are lent to its jobs.
     pub entitled: f64,
-    /// Those that it has used since the last price was set.
-    pub used: f64,
+    /// Those that it has used since the last price was set; `None` if that is not known.
+    pub used: Option<f64>,
 }
 
 /// Slots of a tenant's jobs.
@@ -88,16 +88,19 @@ impl Admission {
     /// Charges tenants whose jobs all wait for what they have used since the last time.
     fn charge_beside(&mut self, cores: impl Fn(&str) -> Option<Cores>, now: f64) {
         self.accounts.values_mut().for_each(|account| account.beside_cores = 0.0);
+        if !self.rules.discipline.has_tags() {
+            return;
+        }
         for (tenant, slots) in self.slots_of_tenants() {
             if slots.held > 0 || !slots.are_awaited {
                 continue;
             }
-            let cores = self.terms(tenant).and_then(|terms| cores(&terms.path));
+            let used = self.terms(tenant).and_then(|terms| cores(&terms.path)?.used);
             // A tenant without an account has had jobs for less than a tick.
-            let Some((cores, account)) = cores.zip(self.accounts.get_mut(&tenant)) else {
+            let Some((used, account)) = used.zip(self.accounts.get_mut(&tenant)) else {
                 continue;
             };
-            let seconds = account.note_beside(cores.used, now) * (1.0 - FREE_RATIO);
+            let seconds = account.note_beside(used, now) * (1.0 - FREE_RATIO);
             self.queue.charge_beside(tenant, seconds);
             self.nr_changes += u64::from(seconds > 0.0);
         }

@@ -67,7 +67,7 @@ proptest! {
                 without.iter().flat_map(|event| plain.happen(event).starts).collect();
             prop_assert_eq!(plain.fees, 0.0);
             let starts: Vec<_> = events.iter().flat_map(|event| course.happen(event).starts).collect();
-            if !discipline.has_leads() {
+            if !discipline.has_tags() {
                 prop_assert_eq!(starts, plain_starts);
                 prop_assert_eq!(course.fees, 0.0);
             }

@@ -6,6 +6,7 @@ use tenantd_admission::{
     Admission, Capacity, Cores, JobId, Measured, Request, Rules, SlotUse, Terms,
 };
 use tenantd_dop::target::Width;
+use tenantd_queue::discipline::Name;
 
 /// CPU time of each job, by its CPUs.
 const JOB_SECONDS: f64 = 2.0;
@@ -57,7 +58,7 @@ fn part_of_slots(tenants: [Tenant; 2]) -> f64 {
         }
         let cores = |name: &str| {
             let Tenant { entitled_cores, beside_cores, .. } = tenants[usize::from(name == "b")];
-            Some(Cores { entitled: entitled_cores, used: beside_cores })
+            Some(Cores { entitled: entitled_cores, used: Some(beside_cores) })
         };
         admission.price_slots(cores, now);
         for job in ended {
@@ -116,7 +117,7 @@ fn uneven_use_costs_nothing() {
     }
 }
 
-/// What its other processes use while its jobs wait counts. A tenant that always uses its share has a turn now and then.
+/// Use of its other processes counts while its jobs wait. A tenant that always uses its share has a turn now and then.
 #[test]
 fn use_beside_waiting_jobs_is_paid_for() {
     let wide = Tenant { slots: SLOTS, job_cores: 4.0, ..USUAL };
@@ -140,10 +141,16 @@ fn a_waiting_job_is_told_what_counts_for_its_turn() {
         admission.dispatch(Measured::default(), 0.0);
     }
     let mut told = |now| {
-        admission.price_slots(|_| Some(Cores { entitled: 2.0, used: 1.5 }), now);
+        admission.price_slots(|_| Some(Cores { entitled: 2.0, used: Some(1.5) }), now);
         admission.outlooks(now)[0].beside_cores
     };
     assert_eq!([told(1.0), told(2.0)], [0.0, 1.5]);
+    // This discipline counts nothing beside the queue.
+    let rules = Rules { discipline: Name::Drf, ..Rules::default() };
+    let tenants = ["a", "b"].map(|tenant| Terms::new(tenant, 100.0)).to_vec();
+    admission.policy(rules, tenants, 2.0);
+    admission.price_slots(|_| Some(Cores { entitled: 2.0, used: Some(1.5) }), 3.0);
+    assert_eq!(admission.outlooks(3.0)[0].beside_cores, 0.0);
 }
 
 /// Jobs that wait for others, for memory or for a limit of their tenant do not wait for slots.
@@ -173,6 +180,6 @@ fn slots_are_awaited_by_jobs_that_lack_nothing_else() {
     admission.ended(first, 3.0);
     let ended = SlotUse { were_held: true, ..SlotUse::default() };
     assert_eq!(admission.slot_use()["a"], ended);
-    admission.price_slots(|_| Some(Cores { entitled: 1.0, used: 0.0 }), 3.0);
+    admission.price_slots(|_| Some(Cores { entitled: 1.0, used: Some(0.0) }), 3.0);
     assert_eq!(admission.slot_use().get("a"), None);
 }

@@ -85,7 +85,7 @@ fn check_policy(
 fn credits_ignored(draft: &Draft, report: &mut Report) {
     let discipline = draft.policy.admission.discipline;
     let Some(place) = draft.given.value("admission.discipline") else { return };
-    if draft.policy.control.credits.is_none() || discipline.has_leads() {
+    if draft.policy.control.credits.is_none() || discipline.has_tags() {
         return;
     }
     let word = discipline.word();

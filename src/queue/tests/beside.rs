@@ -9,20 +9,15 @@ use super::harness::Case;
 /// requests of that one, as a part.
 fn part_with(discipline: Discipline, beside: f64) -> f64 {
     let mut queue = Case::new(discipline, 1, 2).queue();
-    let mut enqueue = {
-        let mut id = 0;
-        move |queue: &mut tenantd_queue::Queue, tenant: TenantId, now: f64| {
-            id += 1;
-            assert!(queue.enqueue(tenant, Request::new(id, 1.0), now));
-        }
-    };
     let both = [TenantId(0), TenantId(1)];
-    both.iter().for_each(|tenant| enqueue(&mut queue, *tenant, 0.0));
+    for (id, tenant) in (0..).zip(both) {
+        assert!(queue.enqueue(tenant, Request::new(id, 1.0), 0.0));
+    }
     let mut nr_starts = [0.0; 2];
-    for step in 0..400 {
+    for step in 0..400_u32 {
         let now = f64::from(step);
         let Pick::Run(picked) = queue.pick(0, now) else { panic!("no request") };
-        enqueue(&mut queue, picked.tenant, now);
+        assert!(queue.enqueue(picked.tenant, Request::new(u64::from(step) + 2, 1.0), now));
         queue.charge_beside(both[0], beside);
         queue.complete(picked.ticket, 1.0, now + 1.0);
         nr_starts[picked.tenant.0 as usize] += 1.0;

@@ -178,8 +178,8 @@ pub fn after_kill(peak_bytes: f64) -> f64 {
 pub fn estimate(usage: &Usage, context: &Context, elapsed: Duration) -> Demand {
     let mut last = context.last.unwrap_or(Demand::UNKNOWN).amount;
     let (_, basis) = cpu(usage, context);
-    let is_measured = !matches!(basis, CpuBasis::Pressure | CpuBasis::Exploring);
-    if is_measured || !is_at_allocation(usage.cpu_cores, context.allocation_cores) {
+    let is_guessed = matches!(basis, CpuBasis::Pressure | CpuBasis::Exploring);
+    if !(is_guessed && is_at_allocation(usage.cpu_cores, context.allocation_cores)) {
         last[CPU] = last[CPU].min(context.allocation_cores);
     }
     let fresh_cores = fresh_cores(usage, context);

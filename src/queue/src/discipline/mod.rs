@@ -177,8 +177,9 @@ impl Name {
         }
     }
 
-    /// True if tenants with credit start earlier under it ([`crate::Queue::lend`]): it orders by tags.
-    pub fn has_leads(self) -> bool {
+    /// True if it orders by tags: tenants with credit start earlier ([`crate::Queue::lend`]), and service beside the queue counts
+    /// ([`crate::Queue::charge_beside`]).
+    pub fn has_tags(self) -> bool {
         match self {
             Name::Fifo | Name::Priority | Name::RoundRobin | Name::Drf | Name::Multilevel => false,
             Name::Fq | Name::Sfq | Name::Wfq | Name::Wf2q | Name::TwoDfq => true,

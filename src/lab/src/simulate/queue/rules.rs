@@ -20,8 +20,8 @@ impl Named {
         matches!(self, Named::Queue(Name::WfqE | Name::Wf2qE | Name::TwoDfqE))
     }
 
-    fn has_leads(self) -> bool {
-        matches!(self, Named::Queue(name) if name.has_leads())
+    fn has_tags(self) -> bool {
+        matches!(self, Named::Queue(name) if name.has_tags())
     }
 
     fn can_reserve(self) -> bool {
@@ -68,7 +68,7 @@ pub(super) fn check_keys(file: &File, is_hosted: bool, tree: &Node) -> Result<()
         ("reserve", reserved <= file.workers.0, "more workers are reserved than there are"),
         (
             "credits",
-            named.has_leads(),
+            named.has_tags(),
             "only disciplines with tags start tenants with credit earlier",
         ),
         ("credits", is_capped, "the cap is longer than the half-life: it fades before it is full"),
