@@ -67,12 +67,17 @@ class Cgroup:
     def read(self, file):
         return read_whole(self.path / file).strip()
 
+    def read_or(self, file, default):
+        """What the file says, or `default` where there is none. To ask first whether it is there would be a race:
+        between the question and the read it can go."""
+        try:
+            return self.read(file)
+        except FileNotFoundError:
+            return default
+
     def holds(self, file, text):
         """Whether the file is there and says this."""
-        try:
-            return self.read(file) == text
-        except FileNotFoundError:
-            return False
+        return self.read_or(file, None) == text
 
     def write(self, file, value):
         """One write, without truncation: the kernel takes each write as a command."""

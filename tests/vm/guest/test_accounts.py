@@ -5,7 +5,7 @@ import socket
 import threading
 from pathlib import Path
 
-from cgroups import wait_until
+from cgroups import MOUNT, Cgroup, wait_until
 from host import Skip, finish, run
 from marks import alone, both
 from test_units import SERVICE, install, log, settle
@@ -93,8 +93,8 @@ def test_a_user_who_is_made_after_the_start_is_taken_up(host):
     host.cleanup.callback(finish, ["userdel", "late-ana"])
     start(host, "late.service", "sleep", "600", User="late-ana", slice="user-1777.slice")
     wait_until(lambda: "no user `late-ana`" not in status(), "the name to be known")
-    slice = Path("/sys/fs/cgroup/user.slice/user-1777.slice/memory.low")
-    wait_until(lambda: slice.exists() and slice.read_text().strip() != "0", "the memory of the slice to be protected")
+    slice = Cgroup(MOUNT / "user.slice/user-1777.slice")
+    wait_until(lambda: slice.read("memory.low") != "0", "the memory of the slice to be protected")
 
 
 def test_an_account_that_a_failed_look_up_hid_comes_back(host):

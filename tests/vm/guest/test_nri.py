@@ -36,8 +36,7 @@ def slice_path(number):
 
 def weight(group):
     """The weight of a cgroup; where systemd does not give it the controller, the kernel's own."""
-    file = group.path / "cpu.weight"
-    return int(file.read_text()) if file.exists() else 100
+    return int(group.read_or("cpu.weight", "100"))
 
 
 def start_plugin(host):

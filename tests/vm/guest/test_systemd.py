@@ -428,7 +428,7 @@ def test_populated_slices_that_are_no_longer_pinned_run_everywhere(host):
     load = [start(host, f"in-{n}.service", "sleep", "infinity", slice=SLICES[n]) for n in ("a", "b")]
     everywhere = Cgroup(MOUNT).read("cpuset.cpus.effective")
     # Without the controller there is no file.
-    effective = lambda group: next((p.read_text().strip() for p in [group.path / "cpuset.cpus.effective"] if p.exists()), everywhere)
+    effective = lambda group: group.read_or("cpuset.cpus.effective", everywhere)
     daemon.until(lambda: [effective(g) for g in groups] == ["0", "1"], "the sets of CPUs")
     for tenants, want in [({**shared, "b": pinned["b"]}, [everywhere, "1"]), (shared, [everywhere] * 2)]:
         path.write_text(policy(host, tenants).read_text())
