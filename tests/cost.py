@@ -16,6 +16,7 @@ says that a bar was missed.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import selectors
@@ -29,6 +30,8 @@ import time
 
 STATUS = b'{"method":"io.tenantd.Manager.GetStatus"}\0'
 FIRST_USER = 200_000
+# prctl(2): the signal that a process gets when its parent ends.
+PR_SET_PDEATHSIG = 1
 WATCH = b'{"method":"io.tenantd.Manager.Watch","more":true}\0'
 
 
@@ -90,7 +93,9 @@ class Daemon:
             command = ["chrt", "--fifo", "10"] + command
         begin = time.monotonic()
         self.log = open(os.path.join(self.dir.name, "log"), "w+")
-        self.process = subprocess.Popen(command, env=environment, stderr=self.log)
+        # If this program is killed, the daemon ends as well, and takes its cgroups away.
+        dies_with_us = lambda: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        self.process = subprocess.Popen(command, env=environment, stderr=self.log, preexec_fn=dies_with_us)
         while b"READY=1" not in manager.recv(4096):
             pass
         self.ready_seconds = time.monotonic() - begin

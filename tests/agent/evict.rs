@@ -29,11 +29,11 @@ fn begin(mut world: World) -> World {
     world
 }
 
-fn requeued(world: &World, tenant: &str, requeue: bool) -> Submission {
+fn asking(world: &World, tenant: &str, is_evictable: bool) -> Submission {
     let pid = world.client(1000, Load { working_set_bytes: MIB, ..Load::busy(1) });
     let parameters = SubmitParameters {
         tenant: Some(tenant.into()),
-        requeue_grace_seconds: requeue.then_some(GRACE),
+        requeue_grace_seconds: is_evictable.then_some(GRACE),
         ..SubmitParameters::default()
     };
     submission((1000, pid), parameters)
@@ -78,7 +78,8 @@ fn job(world: &mut World, id: u64, now: f64) -> Option<Job> {
 
 /// An evictable job of a that runs, and one of b that waits for it.
 fn contended(world: &mut World) -> [Submission; 2] {
-    let jobs = [("a", true), ("b", false)].map(|(tenant, it)| requeued(world, tenant, it));
+    let jobs = [("a", true), ("b", false)]
+        .map(|(tenant, is_evictable)| asking(world, tenant, is_evictable));
     submit(world, &jobs[0], 1.0);
     submit(world, &jobs[1], 2.0);
     tend(world, 10.0);

@@ -19,7 +19,7 @@ const OLDER: f64 = 120.0;
 const LATER: u64 = 1002;
 
 /// A job of `nightly` that may be evicted and has the whole machine.
-fn requeued(set: &Set, options: &[&str], script: &str) -> Child {
+fn evictable(set: &Set, options: &[&str], script: &str) -> Child {
     let slots = 2 * std::thread::available_parallelism().unwrap().get();
     let slots = slots.to_string();
     let first = ["run", "--tenant", "nightly", "--dop", slots.as_str(), "--requeue"];
@@ -82,7 +82,7 @@ fn an_evicted_job_runs_again_and_nothing_is_left() {
         runs.display(),
         begun.display()
     );
-    let client = requeued(&set, &["--grace", "1s"], &script);
+    let client = evictable(&set, &["--grace", "1s"], &script);
     wait_until("the first run", || !lines(&begun).is_empty());
     restart_later(&mut set);
     let other = set.tenantctl(&["run", "--tenant", "ci", "--", "sh", "-c", "exit 3"]);
@@ -114,7 +114,7 @@ fn a_kill_during_an_eviction_is_counted_right() {
     let begun = set.file("begun");
     let script =
         format!("trap '' TERM; echo $$ > {}; while true; do sleep 1; done", begun.display());
-    let mut client = requeued(&set, &["--grace", "10min"], &script);
+    let mut client = evictable(&set, &["--grace", "10min"], &script);
     wait_until("the first run", || !lines(&begun).is_empty());
     restart_later(&mut set);
     let other = set.tenantctl(&["run", "--tenant", "ci", "--", "true"]).spawn().unwrap();
@@ -156,13 +156,13 @@ fn a_client_passes_signals_and_the_exit_code_on() {
     let begun = set.file("begun");
     let script =
         format!("trap 'exit 5' TERM; echo > {}; while true; do sleep 0.1; done", begun.display());
-    let client = requeued(&set, &[], &script);
+    let client = evictable(&set, &[], &script);
     wait_until("the run", || begun.exists());
     kill(Pid::from_raw(client.id() as i32), Signal::SIGTERM).unwrap();
     util::finish(client).exits(5);
-    util::finish(requeued(&set, &[], "kill -9 $$")).exits(137);
+    util::finish(evictable(&set, &[], "kill -9 $$")).exits(137);
     wait_until("the record", || set.last_finished()["exit_signal"] == 9);
-    util::finish(requeued(&set, &["--background"], "exit 4")).exits(0);
+    util::finish(evictable(&set, &["--background"], "exit 4")).exits(0);
     set.ask(&["wait", "3"]).exits(4);
     wait_until("the cgroup to be removed", || set.nr_cgroups_of("nightly") == 0);
     set.daemon.unwrap().stop();
