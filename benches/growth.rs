@@ -37,9 +37,9 @@ const ONE_IN: usize = 10;
 const LOOKS: usize = 100_000;
 const TICKS_MIN: usize = 20;
 const TICKS_MAX: usize = 1_000;
-/// Descriptors that an agent keeps for each tenant, at most, and those of the rest of this process.
-const DESCRIPTORS_EACH: u64 = 15;
+/// Descriptors of this process that are not the agent's for its tenants, and one tenant's more than those of the size before.
 const DESCRIPTORS_SPARE: u64 = 200;
+const DESCRIPTORS_MORE: u64 = 1;
 const CHUNK: usize = 250;
 const EXPONENT_BAR: f64 = 1.1;
 /// What `systemd-cgtop` does at one start.
@@ -162,7 +162,7 @@ fn main() -> ExitCode {
     let mut bars = Bars::default();
     let (mut ticks, mut resident) = (Vec::new(), Vec::new());
     let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit of this process");
-    let most = (limit.saturating_sub(DESCRIPTORS_SPARE) / DESCRIPTORS_EACH) as usize;
+    let mut most = SIZES[0];
     for size in SIZES {
         if size > most {
             println!(
@@ -210,6 +210,8 @@ fn main() -> ExitCode {
             cost.nr_open as f64 / size as f64,
             "a tenant",
         );
+        let each = cost.nr_open.div_ceil(size as u64) + DESCRIPTORS_MORE;
+        most = (limit.saturating_sub(DESCRIPTORS_SPARE) / each) as usize;
         ticks.push((size as f64, tick));
         resident.push((size as f64, cost.resident_kib as f64));
     }
