@@ -324,7 +324,7 @@ fn too_few_descriptors_for_the_tenants_are_told_at_the_start() {
         shell.args(["-c", &format!("ulimit -n {limit} && exec \"$0\" \"$@\"")]);
         util::run(shell.arg(command.get_program()).args(command.get_args())).exits(1)
     };
-    let told = "2 tenants need up to 228 open files and the limit is 75 beside the reserve";
+    let told = "2 tenants need up to 236 open files and the limit is 75 beside the reserve";
     with_limit(100).says(told).says("LimitNOFILE=");
     // A reserve of 64 is left to connections of root.
     let ran = with_limit(228 + 64);

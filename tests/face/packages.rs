@@ -123,7 +123,7 @@ fn of_the_service(key: &str) -> String {
 #[test]
 fn the_service_may_open_what_the_largest_policy_needs() {
     let descriptors: usize = of_the_service("LimitNOFILE=").parse().unwrap();
-    assert!(descriptors >= 9 * tenantd_policy::MOST_TENANTS, "{descriptors}");
+    assert!(descriptors >= 18 * tenantd_policy::MOST_TENANTS, "{descriptors}");
 }
 
 /// The daemon is what the host needs when memory is out, and executes nothing that it does not name.

@@ -222,10 +222,11 @@ fn keep_in_memory() {
 }
 
 /// Most open files for the cgroup of a tenant, and for the rest of the agent.
-const DESCRIPTORS_PER_TENANT: u64 = 14;
+const DESCRIPTORS_PER_TENANT: u64 = 18;
 const DESCRIPTORS_OF_THE_REST: u64 = 200;
 
-/// Raises the limit of descriptors, and warns where it is too low for the tenants of the policy.
+/// Raises the limit of descriptors and makes room in their table, and warns where the limit is too low for the tenants of the
+/// policy. No thread may have been started.
 fn raise_descriptor_limit(nr_tenants: u64) {
     let limit = match descriptors::keep_reserve() {
         Ok(limit) => limit,
@@ -237,5 +238,8 @@ fn raise_descriptor_limit(nr_tenants: u64) {
             "{nr_tenants} tenants need up to {needed} open files and the limit is {limit} \
              beside the reserve for root: tenants beyond it are not measured; raise LimitNOFILE= of the service or `ulimit -Hn`"
         );
+    }
+    if let Err(errno) = descriptors::make_room(needed.min(limit)) {
+        debug!("the table of open files grows while it is in use: {}", errno.desc());
     }
 }
