@@ -327,7 +327,7 @@ fn too_few_descriptors_for_the_tenants_are_told_at_the_start() {
     let told = "2 tenants need up to 236 open files and the limit is 75 beside the reserve";
     with_limit(100).says(told).says("LimitNOFILE=");
     // A reserve of 64 is left to connections of root.
-    let ran = with_limit(228 + 64);
+    let ran = with_limit(236 + 64);
     assert!(!ran.err.contains("open files"), "{}", ran.err);
 }
 
