@@ -60,16 +60,14 @@ def command(check, options):
 def run(words):
     """The output of a command, and why it cannot be judged or has failed, if so."""
     done = subprocess.run(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    skipped = re.search(r"(?:^|\s)skip(?:ped)? \S+: (.*)", done.stdout)
-    if done.returncode == 0 and "test" in words and not re.search(r"^test result: ok\. [1-9]", done.stdout, re.M):
+    if done.returncode != 0:
+        # A program that ends before it has judged anything has failed, whatever the document says. Targets of make are tests.
+        is_judged = words[0] == "make" or re.search(r"^figure: .*: missed$", done.stdout, re.M)
+        return done.stdout, "missed" if is_judged else f"failed with {done.returncode}"
+    if "test" in words and not re.search(r"^test result: ok\. [1-9]", done.stdout, re.M):
         return done.stdout, "no such test"
-    if done.returncode == 0 and skipped:
-        return done.stdout, f"skipped: {skipped.group(1)}"
-    if done.returncode == 0:
-        return done.stdout, ""
-    # A program that ends before it has judged anything has failed, whatever the document says. Targets of make are tests.
-    is_judged = words[0] == "make" or re.search(r"^figure: .*: missed$", done.stdout, re.M)
-    return done.stdout, "missed" if is_judged else f"failed with {done.returncode}"
+    skipped = re.search(r"(?:^|\s)skip(?:ped)? \S+: (.*)", done.stdout)
+    return done.stdout, f"skipped: {skipped.group(1)}" if skipped else ""
 
 
 def numbers(text):
@@ -96,7 +94,7 @@ def judge(row, outcome, missed):
     if why == "missed" and check in missed:
         of = "as the document says" if "**missed**" in last else "as the document says of another row of its check"
         return True, f"missed, {of}   {promise}"
-    if why in ("missed", "no such test") or why.startswith("failed"):
+    if why.startswith(("missed", "failed", "no such test")):
         return False, f"MISSED ({check})   {promise}: {why}\n" + "".join(f"    {line}\n" for line in output.splitlines()[-12:])
     if why:
         return True, f"not run, {why}   {promise}"

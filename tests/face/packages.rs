@@ -8,6 +8,7 @@ use std::process::Command;
 use clap::Parser;
 use serde_json::Value;
 use tenantctl::args::Tenantd;
+use tenantd::command::DESCRIPTORS_PER_TENANT;
 use tenantd_nri::args::Arguments;
 use tenantd_policy::model::Mode;
 
@@ -122,8 +123,11 @@ fn of_the_service(key: &str) -> String {
 /// A cgroup is kept with its directory and the files of a sample.
 #[test]
 fn the_service_may_open_what_the_largest_policy_needs() {
-    let descriptors: usize = of_the_service("LimitNOFILE=").parse().unwrap();
-    assert!(descriptors >= 18 * tenantd_policy::MOST_TENANTS, "{descriptors}");
+    let descriptors: u64 = of_the_service("LimitNOFILE=").parse().unwrap();
+    assert!(
+        descriptors >= DESCRIPTORS_PER_TENANT * tenantd_policy::MOST_TENANTS as u64,
+        "{descriptors}"
+    );
 }
 
 /// The daemon is what the host needs when memory is out, and executes nothing that it does not name.

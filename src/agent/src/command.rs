@@ -54,7 +54,7 @@ pub fn run(args: &Tenantd) -> anyhow::Result<Exit> {
     if args.once {
         policy.control.on_exit = OnExit::Keep;
     }
-    raise_descriptor_limit(policy.leaves().len() as u64);
+    prepare_descriptors(policy.leaves().len() as u64);
     keep_in_memory();
     let interval = policy.control.interval;
     let accounts = Accounts::in_thread(Nss).context("cannot look accounts up")?;
@@ -222,12 +222,12 @@ fn keep_in_memory() {
 }
 
 /// Most open files for the cgroup of a tenant, and for the rest of the agent.
-const DESCRIPTORS_PER_TENANT: u64 = 18;
+pub const DESCRIPTORS_PER_TENANT: u64 = 18;
 const DESCRIPTORS_OF_THE_REST: u64 = 200;
 
 /// Raises the limit of descriptors and makes room in their table, and warns where the limit is too low for the tenants of the
 /// policy. No thread may have been started.
-fn raise_descriptor_limit(nr_tenants: u64) {
+fn prepare_descriptors(nr_tenants: u64) {
     let limit = match descriptors::keep_reserve() {
         Ok(limit) => limit,
         Err(errno) => return warn!("cannot raise the limit of open files: {}", errno.desc()),
