@@ -232,6 +232,16 @@ def finish(command):
     )
 
 
+def status_of(pid):
+    """What the kernel says of a process: a mapping from the keys of `/proc/PID/status` to their texts."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {key: text.strip() for key, text in (line.split(":", 1) for line in lines)}
+
+
+def resident_kib(pid):
+    return int(status_of(pid)["VmRSS"].split()[0])
+
+
 def run(*command):
     """Runs a command of the host that has to succeed; returns its output."""
     done = finish(command)

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import random
-import re
 import signal
 import statistics
 import subprocess
@@ -16,7 +15,7 @@ import time
 from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, wait_until
-from host import TENANTCTL, finish, run
+from host import TENANTCTL, finish, resident_kib, run
 from marks import both, long
 from test_systemd import Host
 from test_units import SERVICE, install, log, settle
@@ -164,8 +163,7 @@ class Faults:
 
 def resources(pid):
     """Resident set in KiB and open files."""
-    resident = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]
-    return int(resident), len(os.listdir(f"/proc/{pid}/fd"))
+    return resident_kib(pid), len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def flat(figures, slack):

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, wait_until
-from host import end, finish, run
+from host import end, finish, resident_kib, run
 from test_systemd import Host, policy
 from test_units_kept import user
 from units import start
@@ -49,14 +49,10 @@ class Agent:
     """What a running agent holds."""
 
     def __init__(self, daemon):
-        self.proc, self.journal = Path(f"/proc/{daemon.process.pid}"), daemon.state / "journal"
+        self.pid, self.journal = daemon.process.pid, daemon.state / "journal"
 
     def files(self):
-        return len(list((self.proc / "fd").iterdir()))
-
-    def resident_kib(self):
-        lines = (self.proc / "status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def recorded(self):
         return len(self.journal.read_text().splitlines()) if self.journal.exists() else 0
@@ -89,16 +85,16 @@ def test_a_user_who_logs_in_many_times_leaves_nothing(host):
             daemon.until(lambda: slice.holds("cpu.max", "100000 100000"), f"the limit of {slice.name}")
         managers_started("1000", "1001")
         if most is None:
-            most, resident = agent.files(), agent.resident_kib()
+            most, resident = agent.files(), resident_kib(agent.pid)
         run("systemctl", "stop", *units)
         wait_until(lambda: not any(slice.exists() for slice in slices), "the sessions to end")
     daemon.until(lambda: agent.files() < most, "what was open of the sessions to be closed")
     host.note(
         f"{rounds * AT_ONCE} sessions of one user, {rounds} of another: resident set {resident} KiB in the first round, "
-        f"{agent.resident_kib()} at the end, files {most} and {agent.files()}, {agent.recorded()} lines in the journal"
+        f"{resident_kib(agent.pid)} at the end, files {most} and {agent.files()}, {agent.recorded()} lines in the journal"
     )
     assert agent.recorded() < JOURNAL_MAX
-    assert agent.resident_kib() < resident + RESIDENT_MORE_KIB
+    assert resident_kib(agent.pid) < resident + RESIDENT_MORE_KIB
     assert daemon.terminate() == 0, daemon.log()
     world.expect_as_before(daemon.log)
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from cgroups import MOUNT, Cgroup
-from host import run
+from host import resident_kib, run
 from marks import long, newer
 
 COUNT = int(os.environ.get("SCENARIO_TENANTS", "10000"))
@@ -17,11 +17,6 @@ TICKS = 3
 ENVIRONMENT = ["MALLOC_ARENA_MAX=1", "MALLOC_MMAP_THRESHOLD_=65536", "MALLOC_TRIM_THRESHOLD_=131072"]
 # The program itself, and each tenant: 22 KiB with 1,000 and with 2,000 tenants.
 BASE_BYTES, BYTES = 10 << 20, 25 << 10
-
-
-def resident_bytes(pid):
-    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return int(lines["VmRSS"].split()[0]) * 1024
 
 
 def read_all(pid):
@@ -66,7 +61,7 @@ def test_ten_thousand_tenants(host):
     ticks = now["tick"] - then["tick"]
     cpu = (now["agent"]["cpu_seconds"] - then["agent"]["cpu_seconds"]) / ticks
     nr_files = len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
-    resident = resident_bytes(daemon.process.pid)
+    resident = resident_kib(daemon.process.pid) * 1024
     nr_read, read_seconds = read_all(daemon.process.pid)
     host.note(f"{COUNT} tenants: started after {started:.1f} s, third tick after {settled:.0f} s, a tick takes {cpu:.2f} s of CPU")
     host.note(f"opening, reading and closing its {nr_read} files once takes {read_seconds:.2f} s of CPU")

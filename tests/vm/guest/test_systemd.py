@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, expect_same, expect_soon_same, telling, wait_until, whole_host
-from host import TENANTD, finish, run
+from host import TENANTD, finish, resident_kib, run
 from marks import alone, both, core, newest
 from units import show, start
 import fairness
@@ -133,7 +133,7 @@ def test_slices_are_created_weighted_and_removed(host):
     daemon.until(lambda: all(g.exists() for g in groups), "the tenants' slices")
     load = [burn(host, slice) for slice in SLICES.values()]
     daemon.until(lambda: settled(groups), "weights as the policy says")
-    host.note(f"weights {weights(groups)}, tenantd {resident(daemon)}")
+    host.note(f"weights {weights(groups)}, resident set of tenantd {resident_kib(daemon.process.pid)} kB")
     for group in groups:
         daemon.until(lambda: show(group.path.name, "CPUWeight") == group.read("cpu.weight"), "systemd to know the weight")
     time.sleep(3)
@@ -159,13 +159,6 @@ def once_in(host, slice):
     file.write_text(f"[Service]\nType=oneshot\nExecStart=true\nSlice={slice}\n")
     host.cleanup.callback(file.unlink)
     return file.name
-
-
-def resident(daemon):
-    for line in Path(f"/proc/{daemon.process.pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return line
-    return ""
 
 
 @core

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from cgroups import MOUNT, Cgroup, telling, wait_until
-from host import TENANTCTL, TENANTD, finish, run
+from host import TENANTCTL, TENANTD, finish, run, status_of
 from marks import both, core, newest
 from test_systemd import Host
 from units import show, start
@@ -127,14 +127,14 @@ def test_does_all_its_work_in_its_sandbox(host):
     for condition, what in effects:
         with telling(log):
             wait_until(condition, what)
-    status = Path(f"/proc/{show(SERVICE, 'MainPID')}/status").read_text()
-    capabilities = re.search(r"CapEff:\s+(\w+)", status)[1]
+    status = status_of(show(SERVICE, "MainPID"))
+    capabilities = status["CapEff"]
     # CAP_SYSLOG, CAP_SYS_RESOURCE, CAP_SYS_NICE, CAP_DAC_OVERRIDE and CAP_CHOWN by their numbers (capabilities(7)), and no other.
     assert int(capabilities, 16) == 1 << 34 | 1 << 24 | 1 << 23 | 1 << 1 | 1 << 0, capabilities
-    resident, locked = (re.search(rf"{key}:\s+(\d+) kB", status)[1] for key in ("VmRSS", "VmLck"))
+    resident, locked = (int(status[key].split()[0]) for key in ("VmRSS", "VmLck"))
     host.note(f"resident set {resident} kB")
     # Its addresses, of which it locks what it touches.
-    assert int(locked) >= int(resident), (locked, resident)
+    assert locked >= resident, (locked, resident)
     run("systemctl", "stop", SERVICE)
     assert show(SERVICE, "Result") == "success", log()
     world.expect_as_before(log)
