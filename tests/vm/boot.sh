@@ -15,7 +15,7 @@
 #
 # TENANTD_VM_ACCEL is `tcg` (default), `kvm` (see accel.sh) or `icount`: emulated, and the guest's clock counts the
 # instructions of its processors, so that what runs beside it on this machine changes none of its figures; or `exact`: the
-# same, without waiting while the guest is idle.
+# same, without waiting while the guest is idle. TENANTD_VM_MEMORY is the memory of the flat shape in MiB, 1536 unless given.
 set -euo pipefail
 
 shape=flat
@@ -34,7 +34,7 @@ image=${1:?usage: boot.sh [--shape flat|numa] [--limit SECONDS] [--patience SECO
 payload=${2:?usage: boot.sh [--shape flat|numa] [--limit SECONDS] [--patience SECONDS] IMAGE PAYLOAD}
 
 case $shape in
-    flat) hardware=(-smp 2 -m 1536) ;;
+    flat) hardware=(-smp 2 -m "${TENANTD_VM_MEMORY:-1536}") ;;
     numa) hardware=(-smp "8,sockets=2,cores=2,threads=2" -m 2048
         -object "memory-backend-ram,id=m0,size=1G" -object "memory-backend-ram,id=m1,size=1G"
         -numa "node,nodeid=0,cpus=0-3,memdev=m0" -numa "node,nodeid=1,cpus=4-7,memdev=m1") ;;
