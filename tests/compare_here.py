@@ -146,6 +146,8 @@ class Here:
     def __init__(self):
         self.made = {}
         self.running = {}
+        # Processes that stay while loads come and go.
+        self.sleeping = set()
 
     def about(self):
         return {"disk": "none", "release": "this kernel, legacy hierarchies"}
@@ -192,7 +194,8 @@ class Here:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            wait_until(lambda: not self.group(load.slice).pids(), f"{load.slice} to be empty")
+            is_empty = lambda: self.sleeping.issuperset(self.group(load.slice).pids())
+            wait_until(is_empty, f"the load to leave {load.slice}")
 
     def signal(self, load, signum):
         os.killpg(self.running[load.unit].pid, signum)
@@ -200,7 +203,7 @@ class Here:
     def sleepers(self, host, slices):
         def begin():
             for slice in slices:
-                host.start_in(self.group(slice), ["sleep", "infinity"])
+                self.sleeping.add(host.start_in(self.group(slice), ["sleep", "infinity"]).pid)
 
         return begin
 
