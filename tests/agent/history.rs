@@ -461,9 +461,13 @@ fn a_replay_under_the_same_policy_changes_nothing_and_another_one_gives_more() {
     assert!(!html.contains("http-equiv") && !html.contains("src="), "one file without links");
 }
 
+/// Of what is used, the widest that intervals may be in the mean.
+const WIDTH_MAX: f64 = 0.1;
+
 /// Two quarters of an hour of loads that change by plan: the first under a policy that is recorded, the second under another one.
-/// Returns how many minutes with use there were, and how many of them the replay foretold.
-fn foretold(seed: u64) -> (usize, usize) {
+/// Returns how many minutes with use there were, how many of them were within the intervals that the replay foretold, and
+/// the sum of the widths of these over that of the use.
+fn foretold(seed: u64) -> (usize, usize, f64) {
     let policy = |a: u32, b: u32| {
         format!("tenants: {{ a: {{ weight: {a} }}, b: {{ weight: {b} }}, c: {{}} }}")
     };
@@ -498,6 +502,7 @@ fn foretold(seed: u64) -> (usize, usize) {
     let (foretold, came) = (lines(&first), lines(&second));
     let minutes = foretold.iter().filter(|line| line["minute"].is_string());
     let (mut nr_all, mut nr_within) = (0, 0);
+    let (mut width, mut used_cores) = (0.0, 0.0);
     for (minute, ticks) in minutes.zip(came[..900].chunks(60)) {
         for name in ["a", "b", "c"] {
             let used = |tick: &serde_json::Value| tick["tenants"][name]["usage_cores"].as_f64();
@@ -505,23 +510,29 @@ fn foretold(seed: u64) -> (usize, usize) {
             let interval = &minute["tenants"][name];
             let end = |key: &str| interval[key].as_f64().unwrap();
             nr_all += usize::from(used > 0.01);
+            (width, used_cores) = (width + end("high_cores") - end("low_cores"), used_cores + used);
             let is_within = (end("low_cores")..=end("high_cores")).contains(&used);
             nr_within += usize::from(used > 0.01 && is_within);
         }
     }
-    (nr_all, nr_within)
+    (nr_all, nr_within, width / used_cores)
 }
 
+/// More are: this kernel divides like the model of the forecast. The intervals have the width that they need on a real one.
 #[test]
 fn four_of_five_minutes_are_within() {
-    let (mut nr_all, mut nr_within) = (0, 0);
-    for seed in 1..=6 {
-        let (all, within) = foretold(seed);
-        println!("seed {seed}: {within} of {all} minutes of tenants within their intervals");
-        (nr_all, nr_within) = (nr_all + all, nr_within + within);
+    let (mut nr_all, mut nr_within, mut width) = (0, 0, 0.0);
+    let seeds = 1..=6;
+    for seed in seeds.clone() {
+        let (all, within, ratio) = foretold(seed);
+        println!(
+            "seed {seed}: {within} of {all} minutes of tenants within intervals of {ratio:.3} of the use"
+        );
+        (nr_all, nr_within, width) = (nr_all + all, nr_within + within, width + ratio);
     }
-    let part = nr_within as f64 / nr_all as f64;
-    assert!((0.75..=0.85).contains(&part), "{nr_within} of {nr_all}: {part}");
+    let width = width / seeds.count() as f64;
+    assert!(nr_within * 5 >= nr_all * 4, "{nr_within} of {nr_all}");
+    assert!(width < WIDTH_MAX, "{width} of the use");
 }
 
 #[test]
