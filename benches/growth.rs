@@ -3,7 +3,7 @@
 //! `cargo bench --bench growth`, as root; a few minutes. Bar: CPU time per tick grows at most as tenants^1.1, fitted over all
 //! sizes and between the largest two.
 //!
-//! Where the limit on open files is too low for the largest size and cannot be raised, as many tenants are measured as fit,
+//! If the limit on open files is too low for the largest size and cannot be raised, as many tenants are measured as fit,
 //! if they are at least twice as many as before: no power can be told from sizes that are nearer.
 //!
 //! The tenants are cgroups of this kernel, one in ten with a sleeping process. Each size has a process of its own with an

@@ -110,8 +110,7 @@ def main():
     if os.geteuid() != 0:
         sys.exit("figures.py: cgroups and benchmarks want root: sudo tests/figures.py")
 
-    # Of a check that fails, the end of its output stands below the first of its rows.
-    outcomes, is_true, shown = {}, True, set()
+    outcomes, is_true = {}, True
     promises = list(rows((ROOT / "SPECIFICATION.md").read_text()))
     missed = {check for _, _, check, last in promises if "**missed**" in last}
     for row in promises:
@@ -119,7 +118,8 @@ def main():
         if not re.search(options.only, check):
             continue
         words = command(check, options)
-        if check not in outcomes:
+        is_first = check not in outcomes
+        if is_first:
             since = time.monotonic()
             outcomes[check] = ("", words) if isinstance(words, str) else run(words)
             for line in measured(outcomes[check][0]):
@@ -129,9 +129,9 @@ def main():
         is_good, line = judge(row, outcomes[check], missed)
         is_true &= is_good
         print(line)
-        if not is_good and check not in shown:
+        # Of a check that fails, the end of its output stands below the first of its rows.
+        if is_first and not is_good:
             print("".join(f"    {line}\n" for line in outcomes[check][0].splitlines()[-12:]), end="")
-            shown.add(check)
         if outcomes[check][0] and (differing := far(row[3], outcomes[check][0])):
             print(f"    differs from {row[3]!r}: {', '.join(f'{number:g}' for number in differing)}")
         sys.stdout.flush()

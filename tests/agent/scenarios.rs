@@ -368,7 +368,7 @@ impl Scenario {
         due.sum()
     }
 
-    /// How many plain weights with the guarantees kill, on this host or on one with slightly less memory.
+    /// Number of processes killed beside plain weights and the guarantees, on this host or on one with slightly less memory.
     fn killed_by_hand(&self) -> u64 {
         let killed = |less_bytes| {
             let memory_bytes = self.host.memory_bytes - less_bytes;

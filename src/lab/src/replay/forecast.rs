@@ -73,8 +73,8 @@ impl Minute {
 pub(super) struct Model {
     wish: f64,
     sides: [f64; 2],
-    /// CPUs that it could use beside that, by its wish and its limits.
-    rooms: [f64; 2],
+    /// Most that it could use, by its wish and its limits.
+    ceilings: [f64; 2],
     /// With the other policy, if an unknown wish is no more than the use.
     low: f64,
     /// The same if it has no bound.
@@ -123,9 +123,9 @@ pub(super) fn models(tenants: &[Wish], capacity: [f64; 2]) -> Vec<Model> {
     let model = |(at, it): (usize, &Wish)| {
         let sides = [0, 1].map(|side| divided[side][at]);
         let [low, wish, high] = it.wishes;
-        let rooms = [0, 1].map(|side| (wish.min(it.sides[side].1) - sides[side]).max(0.0));
+        let ceilings = it.sides.map(|(_, limit)| wish.min(limit));
         let most = sides[1].max(it.sides[1].0);
-        Model { wish, sides, rooms, low: low.min(most), high: high.min(most) }
+        Model { wish, sides, ceilings, low: low.min(most), high: high.min(most) }
     };
     tenants.iter().enumerate().map(model).collect()
 }
@@ -136,9 +136,9 @@ impl Model {
         self.sides[side] < self.wish * HELD_RATIO
     }
 
-    /// True if its limits leave it more.
+    /// True if it is held, and not by its limits.
     fn has_room(&self, side: usize) -> bool {
-        self.is_held(side) && self.rooms[side] > self.sides[side] * (1.0 - HELD_RATIO)
+        self.sides[side] < self.ceilings[side] * HELD_RATIO
     }
 
     /// The mean of this with weight `one` and another with weight `two`.
@@ -147,7 +147,7 @@ impl Model {
         Model {
             wish: mean(&|it| it.wish),
             sides: [0, 1].map(|side| mean(&|it| it.sides[side])),
-            rooms: [0, 1].map(|side| mean(&|it| it.rooms[side])),
+            ceilings: [0, 1].map(|side| mean(&|it| it.ceilings[side])),
             low: mean(&|it| it.low),
             high: mean(&|it| it.high),
         }
@@ -191,25 +191,18 @@ type Cores<'a> = BTreeMap<&'a str, Vec<f64>>;
 
 /// The forecasts of the recorded minutes of all tenants.
 pub(super) fn forecasts(tenants: Tenants<'_>) -> Forecasts<'_> {
-    let model = |side: usize| -> Cores<'_> {
-        let of = |minutes: &Vec<Minute>| minutes.iter().map(|it| it.model.sides[side]).collect();
-        tenants.iter().map(|(name, minutes)| (*name, of(minutes))).collect()
-    };
-    let (was, would) = (model(0), model(1));
-    let errors = Errors::of(&tenants, &was);
-    let ratio = ratio_of_all(&tenants, &was);
-    let (was, would) = [(0, was), (1, would)]
-        .map(|(side, cores)| expected(&tenants, cores, side, &errors, ratio))
-        .into();
-    let errors = Errors::of(&tenants, &was);
-    let moved = moved(&tenants, [&was, &would]);
+    let errors = Errors::of(&tenants, |_, _, minute| minute.model.sides[0]);
+    let ratio = ratio_of_all(&tenants);
+    let [was, would] = [0, 1].map(|side| expected(&tenants, side, &errors, ratio));
+    let errors = Errors::of(&tenants, |name, at, _| was[name][at]);
+    let moved = sums(&tenants, |name, at, _| [(would[name][at] - was[name][at]).abs() / 2.0]);
     let foretold = |name: &str, minutes: &[Minute]| {
         let of_held = [false, true].map(|is_held| errors.outer(name, is_held));
         let of = |(minute, expected): (&Minute, &f64)| {
             let Model { sides: [_, would], low: least, high: most, .. } = minute.model;
             let [low, median, high] = of_held[usize::from(minute.model.is_held(1))];
             let usage_cores = expected * median;
-            let error = (usage_cores * ERROR_MIN).max(moved[&minute.number()] * MOVED_ERROR);
+            let error = (usage_cores * ERROR_MIN).max(moved[&minute.number()][0] * MOVED_ERROR);
             let forecast = Forecast {
                 usage_cores,
                 low_cores: ((expected + least - would) * low).min(usage_cores - error).max(0.0),
@@ -222,64 +215,62 @@ pub(super) fn forecasts(tenants: Tenants<'_>) -> Forecasts<'_> {
     Forecasts(tenants.iter().map(|(name, minutes)| (*name, foretold(name, minutes))).collect())
 }
 
-/// The median over the minutes of the use of all tenants over the sum of their models.
-fn ratio_of_all(tenants: &Tenants<'_>, model: &Cores<'_>) -> f64 {
-    let mut sums: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+/// Sums over all tenants, by the numbers of the minutes, of values of a tenant's name, the place of a minute, and the minute.
+fn sums<const N: usize>(
+    tenants: &Tenants<'_>,
+    values: impl Fn(&str, usize, &Minute) -> [f64; N],
+) -> BTreeMap<u64, [f64; N]> {
+    let mut sums = BTreeMap::new();
     for (name, minutes) in tenants {
-        for (minute, cores) in minutes.iter().zip(&model[name]) {
-            let (used, of_model) = sums.entry(minute.number()).or_default();
-            (*used, *of_model) = (*used + minute.used_cores, *of_model + cores);
+        for (at, minute) in minutes.iter().enumerate() {
+            let sum = sums.entry(minute.number()).or_insert([0.0; N]);
+            sum.iter_mut().zip(values(name, at, minute)).for_each(|(sum, value)| *sum += value);
         }
     }
-    let is_seen = |(_, of_model): &&(f64, f64)| *of_model >= SEEN_CORES_MIN;
-    let mut ratios: Vec<f64> = sums.values().filter(is_seen).map(|(used, of)| used / of).collect();
+    sums
+}
+
+/// The median over the minutes of the use of all tenants over the sum of their models.
+fn ratio_of_all(tenants: &Tenants<'_>) -> f64 {
+    let sums = sums(tenants, |_, _, minute| [minute.used_cores, minute.model.sides[0]]);
+    let seen = sums.values().filter(|[_, of_model]| *of_model >= SEEN_CORES_MIN);
+    let mut ratios: Vec<f64> = seen.map(|[used, of_model]| used / of_model).collect();
     ratios.sort_by(f64::total_cmp);
     outer(&ratios)[1]
 }
 
-/// CPUs that the other policy takes from some tenants and gives to others, by the numbers of the minutes.
-fn moved(tenants: &Tenants<'_>, sides: [&Cores<'_>; 2]) -> BTreeMap<u64, f64> {
-    let mut moved = BTreeMap::new();
-    for (name, minutes) in tenants {
-        let [was, would] = sides.map(|cores| &cores[name]);
-        for ((minute, was), would) in minutes.iter().zip(was).zip(would) {
-            *moved.entry(minute.number()).or_default() += (would - was).abs() / 2.0;
-        }
-    }
-    moved
-}
-
-/// CPUs that are expected of each minute on this side, from the `model` of it.
+/// CPUs that are expected of each minute on this side.
 fn expected<'a>(
     tenants: &Tenants<'a>,
-    mut model: Cores<'a>,
     side: usize,
     errors: &Errors<'_>,
     ratio_of_all: f64,
 ) -> Cores<'a> {
-    // What is missing of each minute, and the models of those that it is divided among.
-    let mut sums: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
-    for (name, minutes) in tenants {
+    let by_ratio = |(name, minutes): (&&'a str, &Vec<Minute>)| {
         let medians = [false, true].map(|is_held| errors.outer(name, is_held)[1]);
-        for (minute, cores) in minutes.iter().zip(model.get_mut(name).into_iter().flatten()) {
-            let (missing, held) = sums.entry(minute.number()).or_default();
-            *missing += *cores * ratio_of_all;
-            *held += if minute.model.has_room(side) { *cores } else { 0.0 };
-            *cores *= medians[usize::from(minute.model.is_held(side))];
-            *missing -= *cores;
-        }
-    }
-    for (name, minutes) in tenants {
-        for (minute, cores) in minutes.iter().zip(model.get_mut(name).into_iter().flatten()) {
-            let Model { sides, rooms, .. } = minute.model;
-            let (missing, held) = sums[&minute.number()];
+        let of = |Minute { model, .. }: &Minute| {
+            model.sides[side] * medians[usize::from(model.is_held(side))]
+        };
+        (*name, minutes.iter().map(of).collect())
+    };
+    let mut expected: Cores<'a> = tenants.iter().map(by_ratio).collect();
+    // CPUs that are missing of each minute, and the models of those that they are divided among.
+    let sums = sums(tenants, |name, at, Minute { model, .. }| {
+        let cores = model.sides[side];
+        let missing = cores * ratio_of_all - expected[name][at];
+        [missing, if model.has_room(side) { cores } else { 0.0 }]
+    });
+    for (minutes, expected) in tenants.values().zip(expected.values_mut()) {
+        for (minute, cores) in minutes.iter().zip(expected) {
+            let Model { sides, ceilings, .. } = minute.model;
+            let [missing, held] = sums[&minute.number()];
             if minute.model.has_room(side) && held > 0.0 {
-                let most = (sides[side] + rooms[side]).max(*cores);
+                let most = ceilings[side].max(*cores);
                 *cores = (*cores + missing * sides[side] / held).clamp(0.0, most);
             }
         }
     }
-    model
+    expected
 }
 
 /// Ratios of recorded minutes, sorted: those that are not held, and those that are.
@@ -290,15 +281,18 @@ struct Errors<'a> {
 }
 
 impl Errors<'_> {
-    /// Those of the use over what was expected.
-    fn of<'a>(tenants: &Tenants<'a>, expected: &Cores<'_>) -> Errors<'a> {
+    /// Those of the use over `cores` of a tenant's name, the place of a minute, and the minute.
+    fn of<'a>(tenants: &Tenants<'a>, cores: impl Fn(&str, usize, &Minute) -> f64) -> Errors<'a> {
         let mut errors =
             Errors { by_tenant: BTreeMap::new(), by_held: Default::default(), all: Vec::new() };
         for (name, minutes) in tenants {
             let own = errors.by_tenant.entry(*name).or_default();
-            let both = minutes.iter().zip(&expected[name]);
-            for (minute, expected) in both.filter(|(_, cores)| **cores >= SEEN_CORES_MIN) {
-                let ratio = minute.used_cores / expected;
+            for (at, minute) in minutes.iter().enumerate() {
+                let cores = cores(name, at, minute);
+                if cores < SEEN_CORES_MIN {
+                    continue;
+                }
+                let ratio = minute.used_cores / cores;
                 let held = usize::from(minute.model.is_held(0));
                 own[held].push(ratio);
                 errors.by_held[held].push(ratio);
@@ -335,13 +329,7 @@ mod tests {
 
     /// Minutes that are held on both sides.
     fn held(sides: [f64; 2], used_cores: f64) -> Vec<Minute> {
-        let model = Model {
-            wish: 2.0,
-            sides,
-            rooms: sides.map(|cores| 2.0 - cores),
-            low: sides[1],
-            high: sides[1],
-        };
+        let model = Model { wish: 2.0, sides, ceilings: [2.0; 2], low: sides[1], high: sides[1] };
         let minute = |number: u32| Minute {
             begin_seconds: f64::from(number) * MINUTE_SECONDS,
             used_cores,
