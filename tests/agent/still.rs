@@ -28,6 +28,26 @@ fn a_steady_load_writes_nothing_once_settled() {
     assert_eq!((world.host.take_changes(), status.actions), (vec![], vec![]));
 }
 
+/// `held` is due less of the CPUs than by its weight, because it holds memory. A kernel that gives it half of that makes its
+/// use look like that of a sleeper, whose weight is that of its share if busy.
+#[test]
+fn a_tenant_that_the_kernel_holds_back_does_not_sleep() {
+    let mut world =
+        World::on(SimHost { cpus: 2, ..SimHost::default() }, "tenants: { held: {}, a: {}, b: {} }");
+    world.start().unwrap();
+    world.tick();
+    world.spawn("/held", Load::busy(1).with_working_set(5 * GIB));
+    world.spawn("/a", Load::busy(2));
+    world.spawn("/b", Load::busy(2));
+    world.host.with(|kernel| kernel.set_bias("/held", 0.5)).unwrap();
+    world.ticks(30);
+    world.host.take_changes();
+    let status = world.ticks(30);
+    let held = tenant(&status, "held");
+    assert!(held.usage[CPU].unwrap() < 0.7 * held.allocation[CPU], "the kernel holds nothing back");
+    assert_eq!((world.host.take_changes(), status.actions), (vec![], vec![]));
+}
+
 /// Small weights are whole shares on the legacy hierarchy, and whole weights on the other: neither holds what is wanted
 /// to the digit.
 #[test]

@@ -20,6 +20,9 @@ const SEEN_RATIO: f64 = 0.9;
 /// missing.
 const WAITED_RATIO: f64 = 0.1;
 
+/// Part of the interval that a thread without sleep ran or waited; the wait at its end is not in the account yet.
+const SLEEPLESS_RATIO: f64 = 0.9;
+
 /// Smallest page size of Linux. On larger pages refaults are underestimated.
 const PAGE_BYTES: f64 = 4096.0;
 
@@ -34,6 +37,8 @@ pub struct Usage {
     pub throttled: bool,
     /// CPUs its threads would use without waits; absent if threads were not read.
     pub wanted_cores: Option<f64>,
+    /// CPUs that threads which never slept could use: one each; 0 if threads were not read.
+    pub sleepless_cores: f64,
     /// Amount held of each resource such as memory: all memory but inactive file cache. Absent if unreadable.
     pub held: PerResource<Option<f64>>,
     /// All charged memory, in bytes.
@@ -277,7 +282,10 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
     }
     let cpu_cores = rate(before.usage_usec, now.usage_usec)?;
     let cpu_some_ratio = rate(before.cpu_some_usec, now.cpu_some_usec).map(|r| r.min(1.0));
-    let threads = before.threads.as_ref().zip(now.threads.as_ref());
+    let threads = before.threads.as_ref().zip(now.threads.as_ref()).map(|(before, now)| {
+        wishes(before, now, elapsed, cpu_cores, cpu_some_ratio.unwrap_or(0.0))
+    });
+    let (wanted_cores, sleepless_cores) = threads.unwrap_or_default();
     let memory = now.memory;
     let held = |sample: &TenantSample| sample.memory.map(|memory| memory.unreclaimable_bytes());
     let charged = |sample: &TenantSample| sample.memory.map(|memory| memory.current_bytes);
@@ -290,9 +298,8 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
         cpu_cores,
         cpu_some_ratio,
         throttled: rate(before.nr_throttled, now.nr_throttled).is_some_and(|r| r > 0.0),
-        wanted_cores: threads.and_then(|(before, now)| {
-            wanted_cores(before, now, elapsed, cpu_cores, cpu_some_ratio.unwrap_or(0.0))
-        }),
+        wanted_cores,
+        sleepless_cores,
         held: PerResource::from_fn(|resource| now.held(resource)),
         charged_bytes: memory.map(|m| m.current_bytes as f64),
         unreclaimable_bytes: memory.map(|m| m.unreclaimable_bytes() as f64),
@@ -323,23 +330,23 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
     })
 }
 
-/// CPUs that a tenant's threads would use without waits.
+/// CPUs that a tenant's threads would use without waits, and those of the threads that never slept.
 ///
 /// A thread runs for a part `r` of the interval, waits runnable for a part `w`, and sleeps for the rest.
 /// Without waits it would run `r / (1 − w)` of the time: 1 for a thread that never sleeps, and `r` for one
 /// that never waits. This lies between the usage and the number of runnable threads `r + w`, which
-/// overstates a thread that ran late. `None` if the threads seen twice did not use nearly all of the
+/// overstates a thread that ran late. The first is `None` if the threads seen twice did not use nearly all of the
 /// `used_cores`, as in a build with many short processes; and `None` if their waits do not account for
 /// `some_ratio`, as when no task has run at all.
-fn wanted_cores(
+fn wishes(
     before: &[ThreadSample],
     now: &[ThreadSample],
     elapsed: Duration,
     used_cores: f64,
     some_ratio: f64,
-) -> Option<f64> {
+) -> (Option<f64>, f64) {
     let elapsed_nsec = elapsed.as_nanos() as f64;
-    let (mut wanted, mut seen_cores, mut waited) = (0.0, 0.0, 0.0);
+    let (mut wanted, mut seen_cores, mut waited, mut sleepless_cores) = (0.0, 0.0, 0.0, 0.0);
     for thread in now {
         let Ok(index) = before.binary_search_by_key(&thread.tid, |t| t.tid) else { continue };
         let run = thread.run_nsec.checked_sub(before[index].run_nsec);
@@ -353,9 +360,12 @@ fn wanted_cores(
         wanted += thread_wants.min(1.0);
         seen_cores += run;
         waited += wait;
+        if run + wait >= SLEEPLESS_RATIO {
+            sleepless_cores += 1.0;
+        }
     }
     let tells = seen_cores >= SEEN_RATIO * used_cores && waited >= WAITED_RATIO * some_ratio;
-    tells.then_some(wanted)
+    (tells.then_some(wanted), sleepless_cores)
 }
 
 /// CPUs used by processes outside every tenant: the host's busy time less `tenants_cores`.
@@ -457,7 +467,7 @@ mod tests {
     fn a_spinning_thread_demands_a_whole_cpu() {
         let wants = |run, wait| {
             let used_cores = run as f64 / 1000.0;
-            wanted_cores(&[thread(1, 0, 0)], &[thread(1, run, wait)], SECOND, used_cores, 0.0)
+            wishes(&[thread(1, 0, 0)], &[thread(1, run, wait)], SECOND, used_cores, 0.0).0
         };
         assert_eq!(wants(1000, 0), Some(1.0));
         assert!((wants(10, 990).unwrap() - 1.0).abs() < 1e-9);
@@ -468,18 +478,25 @@ mod tests {
     }
 
     #[test]
+    fn threads_that_ran_or_waited_all_the_time_are_sleepless() {
+        let before = [1, 2, 3].map(|tid| thread(tid, 0, 0));
+        let now = [thread(1, 300, 690), thread(2, 1000, 0), thread(3, 500, 300)];
+        assert_eq!(wishes(&before, &now, SECOND, 1.8, 0.5).1, 2.0);
+    }
+
+    #[test]
     fn short_lived_threads_give_no_demand() {
         let before = [thread(1, 0, 0), thread(2, 500, 0)];
         let now = [thread(2, 700, 0), thread(9, 900, 0)];
-        assert!((wanted_cores(&before, &now, SECOND, 0.2, 0.0).unwrap() - 0.2).abs() < 1e-9);
-        assert_eq!(wanted_cores(&before, &now, SECOND, 1.1, 0.0), None);
-        assert_eq!(wanted_cores(&[], &now, SECOND, 0.9, 0.0), None);
+        assert!((wishes(&before, &now, SECOND, 0.2, 0.0).0.unwrap() - 0.2).abs() < 1e-9);
+        assert_eq!(wishes(&before, &now, SECOND, 1.1, 0.0).0, None);
+        assert_eq!(wishes(&[], &now, SECOND, 0.9, 0.0).0, None);
     }
 
     #[test]
     fn threads_that_have_not_run_give_no_waiting_time() {
         let asked =
-            |wait, some| wanted_cores(&[thread(1, 5, 0)], &[thread(1, 5, wait)], SECOND, 0.0, some);
+            |wait, some| wishes(&[thread(1, 5, 0)], &[thread(1, 5, wait)], SECOND, 0.0, some).0;
         assert_eq!((asked(0, 1.0), asked(0, 0.0)), (None, Some(0.0)));
         assert_eq!(asked(1000, 1.0), Some(1.0));
     }

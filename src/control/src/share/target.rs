@@ -16,8 +16,9 @@
 //! If all are satisfied, all weights follow bursts, and changing demands cause no writes. A group is
 //! weighed by the sum of its tenants.
 //!
-//! **Sleep.** A tenant *sleeps* if it used far less CPU time than its allocation. It is weighed like a satisfied one, even if
-//! DRF gives it less CPU time than it wants because it holds memory. Its measured demand is the mean of work and rest, so
+//! **Sleep.** A tenant *sleeps* if it used far less CPU time than its allocation, and its threads that never slept could not
+//! use that. (Linux 7.3 gives siblings on two CPUs 40 % more or less than their part for seconds.) It is weighed like a
+//! satisfied one, even if DRF gives it less CPU time than it wants because it holds memory. Its measured demand is the mean of work and rest, so
 //! its allocation is too small for its next burst, and a tenant that wastes CPU time at rest would get more for the same
 //! work (up to 87 times as much in random games).
 //!
@@ -73,7 +74,7 @@ const SATISFIED_RATIO: f64 = 1e-6;
 
 const PROMISE_STEPS: f64 = 16.0;
 
-/// Used part of the CPU allocation below which a tenant sleeps. A tenant that its weight holds back uses all of it.
+/// Used part of the CPU allocation below which a tenant without sleepless threads sleeps.
 const ASLEEP_RATIO: f64 = 0.7;
 
 /// Part of the demand for CPUs, or for a disk, that may be missing while a tenant wants more of the other.
@@ -204,8 +205,10 @@ impl Target {
     }
 
     /// True if a tenant with this target and usage [sleeps](self).
-    pub(crate) fn sleeps(&self, used_cores: f64) -> bool {
-        used_cores < ASLEEP_RATIO * self.allocation[CPU]
+    pub(crate) fn sleeps(&self, usage: &Usage) -> bool {
+        let allocation_cores = self.allocation[CPU];
+        usage.cpu_cores < ASLEEP_RATIO * allocation_cores
+            && usage.sleepless_cores < allocation_cores
     }
 }
 

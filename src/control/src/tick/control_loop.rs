@@ -359,7 +359,7 @@ impl ControlLoop {
         let couples = self.settings.couples_disk;
         let disk = couples.then(|| self.weighing.row((&self.tree, &self.states), &self.disks));
         let sleeps = |state: &NodeState| {
-            state.usage.as_ref().is_some_and(|usage| state.target.sleeps(usage.cpu_cores))
+            state.usage.as_ref().is_some_and(|usage| state.target.sleeps(usage))
         };
         let turn = |state: &NodeState| Turn {
             slots: state.slots,
