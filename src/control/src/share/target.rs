@@ -16,11 +16,11 @@
 //! If all are satisfied, all weights follow bursts, and changing demands cause no writes. A group is
 //! weighed by the sum of its tenants.
 //!
-//! **Sleep.** A tenant *sleeps* if it used far less CPU time than its allocation, and its threads that never slept could not
-//! use that. (Linux 7.3 gives siblings on two CPUs 40 % more or less than their part for seconds.) It is weighed like a
-//! satisfied one, even if DRF gives it less CPU time than it wants because it holds memory. Its measured demand is the mean of work and rest, so
-//! its allocation is too small for its next burst, and a tenant that wastes CPU time at rest would get more for the same
-//! work (up to 87 times as much in random games).
+//! **Sleep.** A tenant *sleeps* if it used far less CPU time than its allocation, and the threads of it that never slept are
+//! fewer than that allocation. With enough of them, the kernel held it back: Linux 7.3 gives siblings on two CPUs up to 40 % more
+//! or less than their part in a second. One that sleeps is weighed like a satisfied one, even if DRF gives it less CPU time than it
+//! wants because it holds memory. Its measured demand is the mean of work and rest, so its allocation is too small for its next
+//! burst, and a tenant that wastes CPU time at rest would get more for the same work (up to 87 times as much in random games).
 //!
 //! **Floor.** A guarantee has priority over other shares but must not starve them. If guarantees take CPUs
 //! that another tenant would have by weight, it keeps the weight of a tenth of them, even without an
@@ -74,7 +74,7 @@ const SATISFIED_RATIO: f64 = 1e-6;
 
 const PROMISE_STEPS: f64 = 16.0;
 
-/// Used part of the CPU allocation below which a tenant without sleepless threads sleeps.
+/// Used part of the CPU allocation below which a tenant sleeps, unless threads that never slept could use the allocation.
 const ASLEEP_RATIO: f64 = 0.7;
 
 /// Part of the demand for CPUs, or for a disk, that may be missing while a tenant wants more of the other.
