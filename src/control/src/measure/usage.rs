@@ -37,8 +37,8 @@ pub struct Usage {
     pub throttled: bool,
     /// CPUs its threads would use without waits; absent if threads were not read.
     pub wanted_cores: Option<f64>,
-    /// CPUs that threads which never slept could use: one each; 0 if threads were not read.
-    pub sleepless_cores: f64,
+    /// CPUs that threads which never slept could use: one each; absent if threads were not read.
+    pub sleepless_cores: Option<f64>,
     /// Amount held of each resource such as memory: all memory but inactive file cache. Absent if unreadable.
     pub held: PerResource<Option<f64>>,
     /// All charged memory, in bytes.
@@ -283,9 +283,8 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
     let cpu_cores = rate(before.usage_usec, now.usage_usec)?;
     let cpu_some_ratio = rate(before.cpu_some_usec, now.cpu_some_usec).map(|r| r.min(1.0));
     let threads = before.threads.as_ref().zip(now.threads.as_ref()).map(|(before, now)| {
-        wishes(before, now, elapsed, cpu_cores, cpu_some_ratio.unwrap_or(0.0))
+        thread_demand(before, now, elapsed, cpu_cores, cpu_some_ratio.unwrap_or(0.0))
     });
-    let (wanted_cores, sleepless_cores) = threads.unwrap_or_default();
     let memory = now.memory;
     let held = |sample: &TenantSample| sample.memory.map(|memory| memory.unreclaimable_bytes());
     let charged = |sample: &TenantSample| sample.memory.map(|memory| memory.current_bytes);
@@ -298,8 +297,8 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
         cpu_cores,
         cpu_some_ratio,
         throttled: rate(before.nr_throttled, now.nr_throttled).is_some_and(|r| r > 0.0),
-        wanted_cores,
-        sleepless_cores,
+        wanted_cores: threads.and_then(|threads| threads.wanted_cores),
+        sleepless_cores: threads.map(|threads| threads.sleepless_cores),
         held: PerResource::from_fn(|resource| now.held(resource)),
         charged_bytes: memory.map(|m| m.current_bytes as f64),
         unreclaimable_bytes: memory.map(|m| m.unreclaimable_bytes() as f64),
@@ -330,21 +329,30 @@ pub fn usage(before: &TenantSample, now: &TenantSample, elapsed: Duration) -> Op
     })
 }
 
-/// CPUs that a tenant's threads would use without waits, and those of the threads that never slept.
+/// Demand of a tenant's threads that were seen twice.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct ThreadDemand {
+    /// CPUs that they would use without waits; `None` if they do not represent the tenant.
+    wanted_cores: Option<f64>,
+    /// CPUs that those which never slept could use: one each.
+    sleepless_cores: f64,
+}
+
+/// Computes the demand of a tenant's threads.
 ///
 /// A thread runs for a part `r` of the interval, waits runnable for a part `w`, and sleeps for the rest.
 /// Without waits it would run `r / (1 − w)` of the time: 1 for a thread that never sleeps, and `r` for one
 /// that never waits. This lies between the usage and the number of runnable threads `r + w`, which
-/// overstates a thread that ran late. The first is `None` if the threads seen twice did not use nearly all of the
+/// overstates a thread that ran late. `wanted_cores` is `None` if the threads seen twice did not use nearly all of the
 /// `used_cores`, as in a build with many short processes; and `None` if their waits do not account for
 /// `some_ratio`, as when no task has run at all.
-fn wishes(
+fn thread_demand(
     before: &[ThreadSample],
     now: &[ThreadSample],
     elapsed: Duration,
     used_cores: f64,
     some_ratio: f64,
-) -> (Option<f64>, f64) {
+) -> ThreadDemand {
     let elapsed_nsec = elapsed.as_nanos() as f64;
     let (mut wanted, mut seen_cores, mut waited, mut sleepless_cores) = (0.0, 0.0, 0.0, 0.0);
     for thread in now {
@@ -365,7 +373,7 @@ fn wishes(
         }
     }
     let tells = seen_cores >= SEEN_RATIO * used_cores && waited >= WAITED_RATIO * some_ratio;
-    (tells.then_some(wanted), sleepless_cores)
+    ThreadDemand { wanted_cores: tells.then_some(wanted), sleepless_cores }
 }
 
 /// CPUs used by processes outside every tenant: the host's busy time less `tenants_cores`.
@@ -467,7 +475,8 @@ mod tests {
     fn a_spinning_thread_demands_a_whole_cpu() {
         let wants = |run, wait| {
             let used_cores = run as f64 / 1000.0;
-            wishes(&[thread(1, 0, 0)], &[thread(1, run, wait)], SECOND, used_cores, 0.0).0
+            thread_demand(&[thread(1, 0, 0)], &[thread(1, run, wait)], SECOND, used_cores, 0.0)
+                .wanted_cores
         };
         assert_eq!(wants(1000, 0), Some(1.0));
         assert!((wants(10, 990).unwrap() - 1.0).abs() < 1e-9);
@@ -481,22 +490,26 @@ mod tests {
     fn threads_that_ran_or_waited_all_the_time_are_sleepless() {
         let before = [1, 2, 3].map(|tid| thread(tid, 0, 0));
         let now = [thread(1, 300, 690), thread(2, 1000, 0), thread(3, 500, 300)];
-        assert_eq!(wishes(&before, &now, SECOND, 1.8, 0.5).1, 2.0);
+        assert_eq!(thread_demand(&before, &now, SECOND, 1.8, 0.5).sleepless_cores, 2.0);
     }
 
     #[test]
     fn short_lived_threads_give_no_demand() {
         let before = [thread(1, 0, 0), thread(2, 500, 0)];
         let now = [thread(2, 700, 0), thread(9, 900, 0)];
-        assert!((wishes(&before, &now, SECOND, 0.2, 0.0).0.unwrap() - 0.2).abs() < 1e-9);
-        assert_eq!(wishes(&before, &now, SECOND, 1.1, 0.0).0, None);
-        assert_eq!(wishes(&[], &now, SECOND, 0.9, 0.0).0, None);
+        assert!(
+            (thread_demand(&before, &now, SECOND, 0.2, 0.0).wanted_cores.unwrap() - 0.2).abs()
+                < 1e-9
+        );
+        assert_eq!(thread_demand(&before, &now, SECOND, 1.1, 0.0).wanted_cores, None);
+        assert_eq!(thread_demand(&[], &now, SECOND, 0.9, 0.0).wanted_cores, None);
     }
 
     #[test]
     fn threads_that_have_not_run_give_no_waiting_time() {
-        let asked =
-            |wait, some| wishes(&[thread(1, 5, 0)], &[thread(1, 5, wait)], SECOND, 0.0, some).0;
+        let asked = |wait, some| {
+            thread_demand(&[thread(1, 5, 0)], &[thread(1, 5, wait)], SECOND, 0.0, some).wanted_cores
+        };
         assert_eq!((asked(0, 1.0), asked(0, 0.0)), (None, Some(0.0)));
         assert_eq!(asked(1000, 1.0), Some(1.0));
     }

@@ -207,8 +207,8 @@ impl Target {
     /// True if a tenant with this target and usage [sleeps](self).
     pub(crate) fn sleeps(&self, usage: &Usage) -> bool {
         let allocation_cores = self.allocation[CPU];
-        usage.cpu_cores < ASLEEP_RATIO * allocation_cores
-            && usage.sleepless_cores < allocation_cores
+        let is_held_back = usage.sleepless_cores.is_some_and(|cores| cores >= allocation_cores);
+        usage.cpu_cores < ASLEEP_RATIO * allocation_cores && !is_held_back
     }
 }
 

@@ -105,7 +105,7 @@ fn sum(a: Usage, b: Usage) -> Usage {
         cpu_some_ratio: most(|usage| usage.cpu_some_ratio),
         throttled: a.throttled || b.throttled,
         wanted_cores: was_asked.then(|| wants(&a) + wants(&b)),
-        sleepless_cores: a.sleepless_cores + b.sleepless_cores,
+        sleepless_cores: add(|usage| usage.sleepless_cores),
         held: PerResource::from_fn(|r| match (a.held[r], b.held[r]) {
             (Some(a), Some(b)) => Some(a + b),
             (a, b) => a.or(b),
