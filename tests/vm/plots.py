@@ -14,7 +14,10 @@ from pathlib import Path
 
 from tables import base_work, scenarios, work
 
-COLOURS = {"nothing": "#9aa0a6", "static": "#5b8ff9", "static and oomd": "#2f4b7c", "arbiter": "#e8a33d", "tenantd": "#2a9d6f"}
+COLOURS = {
+    "nothing": "#9aa0a6", "static": "#5b8ff9", "static and oomd": "#2f4b7c", "arbiter": "#e8a33d",
+    "tenantd": "#2a9d6f", "tenantd, trim": "#8bc34a", "tenantd, credits": "#c2185b",
+}
 LABEL, PANEL, GAP, BAR, SPACE, HEAD = 230, 250, 60, 11, 16, 56
 
 
@@ -38,7 +41,7 @@ def bar(x, y, width, figures, most, colour, form):
         ends = f'x1="{scale(min(figures)):.1f}" x2="{scale(max(figures)):.1f}"'
         yield f'<line {ends} y1="{line}" y2="{line}" stroke="currentColor"/>'
     right = scale(max(figures)) + 4
-    beyond = ", beyond the scale" if middle > most else ""
+    beyond = ", cut off" if middle > most else ""
     yield f'<text x="{right:.1f}" y="{y + BAR - 3}" font-size="9">{form.format(middle)}{beyond}</text>'
 
 
@@ -61,9 +64,11 @@ def picture(found):
     width = lefts[1] + PANEL
     yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-8 0 {width + 16} {y}" font-family="sans-serif" fill="currentColor">'
     yield "<style>svg { background: #fff; color: #222 }</style>"
-    for number, way in enumerate(dict.fromkeys(way for _, ways in made for way, *_ in ways)):
-        yield f'<rect x="{110 * number}" y="6" width="10" height="10" fill="{COLOURS.get(way, "#000")}"/>'
-        yield f'<text x="{110 * number + 14}" y="15" font-size="11">{escape(way)}</text>'
+    names = list(dict.fromkeys(way for _, ways in made for way, *_ in ways))
+    for number, way in enumerate(names):
+        x = width // max(len(names), 7) * number
+        yield f'<rect x="{x}" y="6" width="10" height="10" fill="{COLOURS.get(way, "#000")}"/>'
+        yield f'<text x="{x + 14}" y="15" font-size="11">{escape(way)}</text>'
     for left, (title, _) in zip(lefts, panels):
         yield f'<text x="{left}" y="{HEAD - 12}" font-size="11" font-weight="bold">{title}</text>'
     yield from body
