@@ -86,7 +86,10 @@ fn a_kill_costs_no_more_than_the_last_seconds() {
     // Nothing more is done by it, as after SIGKILL; its thread writes what it was given.
     std::mem::forget(recorder);
     let path = dir.path().join("00000001.rec");
-    util::wait_until("the chunks are written", || path.exists() && times(&path).0.len() >= 35);
+    // Until its beginning is whole, the file cannot be opened.
+    util::wait_until("the chunks are written", || {
+        Tape::open(&path).is_ok() && times(&path).0.len() >= 35
+    });
 }
 
 #[test]
