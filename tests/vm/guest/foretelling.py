@@ -13,7 +13,6 @@ import time
 from datetime import datetime
 
 import loads
-from host import TENANTCTL, run
 
 # Weights under the policy that is recorded, and under the one that is foretold.
 WEIGHTS = {"steady": (100, 300), "one": (100, 100), "bursts": (200, 50), "shifts": (100, 200)}
@@ -58,10 +57,12 @@ def play(host, side, minutes, seed):
     return policy, recording
 
 
-def minutes(recording, policy, side, count):
+def minutes(host, recording, policy, side, count):
     """Of each tenant and minute of a recording, after the loads have settled: CPUs entitled and used, and the interval of the
     forecast. `side` is `was` for what was recorded, `would` for what the policy would have done."""
-    lines = [json.loads(line) for line in run(TENANTCTL, "plan", "--replay", recording, "--policy", policy, "--json").splitlines()]
+    replay = host.ctl("plan", "--replay", recording, "--policy", policy, "--json")
+    assert replay.returncode == 0, replay.stderr
+    lines = [json.loads(line) for line in replay.stdout.splitlines()]
     ticks = [line for line in lines if "time" in line and "tenants" in line]
     stamp = lambda text: datetime.fromisoformat(text).timestamp()
     began = stamp(ticks[0]["time"])
@@ -93,8 +94,8 @@ def measure(host, count, seed):
     sleepers()
     _, recording = play(host, 0, count, seed)
     policy, truth = play(host, 1, count, seed)
-    foretold = minutes(recording, policy, "would", count)
-    came = minutes(truth, policy, "was", count)
+    foretold = minutes(host, recording, policy, "would", count)
+    came = minutes(host, truth, policy, "was", count)
     errors = {"entitled": [], "used": []}
     nr_used = nr_covered = 0
     for key in sorted(came):
